@@ -1,0 +1,1 @@
+//! The Kubernetes API of Spokeshave: kinds, defaults, constants and CRDs.

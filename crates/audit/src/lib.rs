@@ -1,0 +1,1 @@
+//! Re-checks a finished plan against its Snapshot from first principles.

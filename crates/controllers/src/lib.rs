@@ -1,0 +1,1 @@
+//! Watch events fold into state, pure functions decide, execute writes.

@@ -1,0 +1,1 @@
+//! Pure decisions: provisioning, disruption, life cycle and termination, each with its report.

@@ -1,0 +1,1 @@
+//! Clock, Entropy and CloudProvider: what the shell needs from the outside world.

@@ -1,0 +1,1 @@
+//! The kwok cloud: instance types by rule or from a file, instances that are Nodes.

@@ -1,0 +1,1 @@
+//! A deterministic controller runtime over kube's watcher.

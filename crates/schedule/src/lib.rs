@@ -1,0 +1,1 @@
+//! Can this pod go there, and if not why: packing pods onto nodes and planned NodeClaims.

@@ -1,0 +1,1 @@
+//! What lives in a cluster: scheduler, kubelets, workload controllers, faults and scenarios.

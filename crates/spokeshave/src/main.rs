@@ -1,0 +1,2 @@
+//! The spokeshave binary.
+fn main() {}

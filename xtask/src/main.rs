@@ -1,0 +1,2 @@
+//! Checks and generators of this workspace.
+fn main() {}
