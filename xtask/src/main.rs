@@ -1,2 +1,29 @@
-//! Checks and generators of this workspace.
-fn main() {}
+//! Checks and generators of this workspace: `cargo xtask <command>`.
+//!
+//! Owns what CI runs beside the compiler and what regenerates committed data. It is never a dependency of the product.
+
+mod openapi_facts;
+mod tidy;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+commands:
+  tidy                           check the dependency rules of ARCHITECTURE.md, licences and house rules
+  openapi-facts --input FILE…    regenerate the API server's table of core kinds from a real server's OpenAPI";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("tidy") => tidy::run(),
+        Some("openapi-facts") => openapi_facts::run(&arguments[1..]),
+        Some("help" | "--help" | "-h") => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        Some(other) => bail!("unknown command {other:?}\n\n{USAGE}"),
+        None => bail!("a command is needed\n\n{USAGE}"),
+    }
+}

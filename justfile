@@ -1,0 +1,46 @@
+# Everything that CI runs and developers repeat. `just` alone lists the recipes.
+
+default:
+    @just --list --unsorted
+
+# What CI runs, in the same order.
+ci: fmt-check clippy tidy test smoke
+
+# Formatting, without changing files.
+fmt-check:
+    cargo fmt --all --check
+
+# Format everything.
+fmt:
+    cargo fmt --all
+
+# Lints, warnings are errors.
+clippy:
+    cargo clippy --locked --workspace --all-targets -- -D warnings
+
+# Dependency rules, licences, house rules.
+tidy:
+    cargo xtask tidy
+
+# The README's test command.
+test:
+    cargo test --workspace
+
+# The README's first command, which stops by itself when the demo has been told.
+smoke:
+    cargo run --release -- up --demo --speed 20 --exit-after 90s
+
+# Benchmarks of docs/benchmarks.md (never judged by CI).
+bench:
+    cargo bench -p spokeshave-apiserver
+    cargo bench -p spokeshave-schedule
+
+# The same end-to-end scenario on a genuine kube-apiserver, scheduler and controller-manager.
+e2e-real:
+    cargo build --release -p spokeshave
+    e2e/real.sh
+
+# One list of requests to our API server and to a genuine one: every difference must be on the committed list.
+conformance-real:
+    cargo build --release -p spokeshave
+    e2e/conformance.sh

@@ -1,0 +1,287 @@
+//! `cargo xtask tidy`: the house rules that a compiler does not check.
+//!
+//! Owns the table "which crate may depend on which" (the same as in ARCHITECTURE.md), the crates that pure code must never
+//! reach, the licences that we accept, and the rules about files. It only reads; it never changes a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("spokeshave-api", &[]),
+    ("spokeshave-model", &["spokeshave-api"]),
+    ("spokeshave-schedule", &["spokeshave-api", "spokeshave-model"]),
+    ("spokeshave-plan", &["spokeshave-api", "spokeshave-model", "spokeshave-schedule"]),
+    ("spokeshave-audit", &["spokeshave-api", "spokeshave-model"]),
+    ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
+    ("spokeshave-runtime", &["spokeshave-ports"]),
+    (
+        "spokeshave-controllers",
+        &[
+            "spokeshave-api",
+            "spokeshave-audit",
+            "spokeshave-model",
+            "spokeshave-plan",
+            "spokeshave-ports",
+            "spokeshave-runtime",
+        ],
+    ),
+    (
+        "spokeshave-provider-kwok",
+        &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
+    ),
+    ("spokeshave-apiserver", &[]),
+    (
+        "spokeshave-sim",
+        &[
+            "spokeshave-api",
+            "spokeshave-apiserver",
+            "spokeshave-controllers",
+            "spokeshave-model",
+            "spokeshave-ports",
+            "spokeshave-provider-kwok",
+            "spokeshave-runtime",
+        ],
+    ),
+];
+
+/// Crates whose decisions must be functions of their arguments.
+const PURE: &[&str] = &[
+    "spokeshave-api",
+    "spokeshave-model",
+    "spokeshave-schedule",
+    "spokeshave-plan",
+    "spokeshave-audit",
+];
+
+/// What pure crates must not reach, even through others: runtimes, clients, sockets, chance.
+const FORBIDDEN_IN_PURE: &[&str] = &[
+    "tokio",
+    "async-std",
+    "kube",
+    "kube-client",
+    "kube-runtime",
+    "hyper",
+    "hyper-util",
+    "rustls",
+    "rand",
+    "rand_chacha",
+    "prometheus-client",
+    "tracing-subscriber",
+];
+
+/// Licences that we accept; an expression passes when one of its alternatives does.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Longest source file, in lines. A file beyond it has outgrown its subject.
+const LONGEST_FILE_LINES: usize = 1800;
+
+/// Runs every check and fails with the list of all findings.
+pub fn run() -> Result<()> {
+    let root = workspace_root()?;
+    let metadata = cargo_metadata(&root)?;
+    let mut findings = Vec::new();
+    check_dependencies(&metadata, &mut findings)?;
+    check_licences(&metadata, &mut findings)?;
+    check_pure_lints(&root, &mut findings)?;
+    let files = check_files(&root, &mut findings)?;
+    if findings.is_empty() {
+        println!("tidy: {} crates, {files} files, nothing to say", ALLOWED.len() + 2);
+        return Ok(());
+    }
+    for finding in &findings {
+        eprintln!("tidy: {finding}");
+    }
+    bail!("{} finding(s)", findings.len())
+}
+
+fn workspace_root() -> Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().map(Path::to_path_buf).context("the xtask crate has no parent directory")
+}
+
+fn cargo_metadata(root: &Path) -> Result<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(root)
+        .output()
+        .context("cannot run cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// Direct edges of every member against its row, and the whole reach of pure crates.
+fn check_dependencies(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
+    let names: BTreeMap<&str, &str> =
+        array(metadata, "packages").map(|package| (text(package, "id"), text(package, "name"))).collect();
+    let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for node in array(&metadata["resolve"], "nodes") {
+        let targets = array(node, "deps")
+            .filter(|dep| array(dep, "dep_kinds").any(|kind| kind["kind"].is_null()))
+            .map(|dep| text(dep, "pkg"))
+            .collect();
+        edges.insert(text(node, "id"), targets);
+    }
+    for member in array(metadata, "workspace_members").filter_map(Value::as_str) {
+        let name = names.get(member).copied().unwrap_or_default();
+        if matches!(name, "spokeshave" | "xtask") || name.ends_with("-e2e") {
+            continue;
+        }
+        let Some((_, allowed)) = ALLOWED.iter().find(|(row, _)| *row == name) else {
+            findings.push(format!("{name}: has no row in xtask/src/tidy.rs and ARCHITECTURE.md; add one to both"));
+            continue;
+        };
+        for target in &edges[member] {
+            let target = names[target];
+            if target.starts_with("spokeshave") && !allowed.contains(&target) {
+                findings.push(format!("{name}: must not depend on {target} (its row allows {allowed:?})"));
+            }
+        }
+        if PURE.contains(&name) {
+            for reached in reach(member, &edges) {
+                let reached = names[reached];
+                if FORBIDDEN_IN_PURE.contains(&reached) {
+                    findings.push(format!("{name}: is pure and must not reach {reached}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn reach<'a>(start: &'a str, edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![start];
+    while let Some(id) = open.pop() {
+        for next in edges.get(id).into_iter().flatten() {
+            if seen.insert(*next) {
+                open.push(next);
+            }
+        }
+    }
+    seen
+}
+
+/// Every package that can end up in a build has a licence from the list.
+fn check_licences(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
+    for package in array(metadata, "packages") {
+        let licence = text(package, "license").replace('/', " OR ");
+        let accepted = licence
+            .split(" OR ")
+            .map(|part| part.trim_matches(|c: char| c == '(' || c == ')' || c.is_whitespace()))
+            .any(|part| part.split(" AND ").all(|one| LICENCES.contains(&one.trim_matches(['(', ')', ' ']))));
+        if !accepted {
+            findings.push(format!(
+                "{} {}: licence {licence:?} is not on the list in xtask/src/tidy.rs",
+                text(package, "name"),
+                text(package, "version")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// All pure crates carry the same bans.
+fn check_pure_lints(root: &Path, findings: &mut Vec<String>) -> Result<()> {
+    let mut first: Option<String> = None;
+    for name in PURE {
+        let path = root.join("crates").join(name.trim_start_matches("spokeshave-")).join("clippy.toml");
+        let content = match fs::read_to_string(&path) {
+            Ok(content) => content,
+            Err(error) => {
+                findings.push(format!("{}: {error}; every pure crate needs the bans", path.display()));
+                continue;
+            }
+        };
+        match &first {
+            None => first = Some(content),
+            Some(expected) if *expected != content => {
+                findings.push(format!("{}: differs from the clippy.toml of the other pure crates", path.display()));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Rules about single files. Returns how many were read.
+fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
+    let mut files = Vec::new();
+    for folder in ["crates", "xtask", "e2e"] {
+        collect(&root.join(folder), &mut files)?;
+    }
+    files.sort();
+    for path in &files {
+        let content = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let shown = path.strip_prefix(root).unwrap_or(path).display().to_string();
+        if !content.starts_with("//!") {
+            findings.push(format!("{shown}: the first line must be a `//!` header saying what the file owns"));
+        }
+        let lines = content.lines().count();
+        if lines > LONGEST_FILE_LINES {
+            findings.push(format!("{shown}: {lines} lines; a file beyond {LONGEST_FILE_LINES} has outgrown its subject"));
+        }
+        for (number, line) in content.lines().enumerate() {
+            for mark in FORBIDDEN_MARKS {
+                if line.contains(mark.0) && !shown.ends_with("tidy.rs") {
+                    findings.push(format!("{shown}:{}: {} ({})", number + 1, mark.0, mark.1));
+                }
+            }
+        }
+    }
+    Ok(files.len())
+}
+
+/// Text that must not be in a source file, with the reason.
+const FORBIDDEN_MARKS: &[(&str, &str)] = &[
+    ("#[ignore", "a test runs or is deleted"),
+    ("todo!(", "finish it or say in docs/roadmap.md that it is missing"),
+    ("unimplemented!(", "finish it or say in docs/roadmap.md that it is missing"),
+    ("thread::sleep", "wait on the Clock"),
+    ("FIXME", "mend it or write it into docs/roadmap.md"),
+];
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target" && name != "data") {
+                collect(&path, files)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
