@@ -1,0 +1,174 @@
+//! The command line: what a user may type, and nothing else.
+//!
+//! Owns argument parsing and help texts. It never does work: each command becomes a plain struct for its module.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+use crate::settings::SettingsArgs;
+
+/// A node autoscaler for Kubernetes, compatible with Karpenter.
+///
+/// Spokeshave launches nodes for pods that do not fit and removes nodes that are no longer needed. It reads YAML written for
+/// karpenter.sh/v1 unchanged.
+#[derive(Debug, Parser)]
+#[command(name = "spokeshave", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong.
+Standard output carries data, standard error carries everything that is said to you.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Bring up a whole cluster in this process: API server, simulated nodes, all controllers
+    #[command(after_help = UP_EXAMPLES)]
+    Up(UpArgs),
+    /// Run the controllers against a cluster
+    #[command(after_help = OPERATOR_EXAMPLES)]
+    Operator(OperatorArgs),
+    /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
+    Crds,
+    /// Print the completion script of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  spokeshave up --demo                              watch a story of about a minute
+  spokeshave up                                     then: KUBECONFIG=spokeshave.kubeconfig kubectl get nodes -w
+  spokeshave up --bare -f my-nodepools.yaml         your own NodePools only
+  spokeshave up --speed 60 -f cluster/              an hour of cluster time in each minute";
+
+const OPERATOR_EXAMPLES: &str = "\
+Examples:
+  spokeshave crds | kubectl apply --server-side -f -
+  spokeshave operator --cloud-provider kwok         with the current kubeconfig or the pod's service account
+  spokeshave operator --cloud-provider kwok --simulate-kubelets
+                                                    where no kubelet runs: fake nodes become Ready, fake pods run
+
+Every setting can also come from the environment, under the name in brackets. A flag wins over its variable.";
+
+/// Arguments of `up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Where to write the kubeconfig, once the server answers; it is removed again at the end
+    #[arg(long, value_name = "FILE", default_value = "spokeshave.kubeconfig", value_hint = ValueHint::FilePath)]
+    pub(crate) kubeconfig: PathBuf,
+    /// Manifests to apply at the start: a YAML or JSON file, or a directory of them; may be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) filenames: Vec<PathBuf>,
+    /// Run a workload that grows and shrinks, and tell what happens
+    #[arg(long)]
+    pub(crate) demo: bool,
+    /// Do not create the default NodePool and KWOKNodeClass
+    #[arg(long, conflicts_with = "demo")]
+    pub(crate) bare: bool,
+    /// Run cluster time this many times faster than the wall clock
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
+    pub(crate) speed: f64,
+    /// Instance types to sell, in the format of instance_types.json; by default the kwok provider's 144 types
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) catalog: Option<PathBuf>,
+    /// Stop after this much wall time, such as 90s or 2m
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) exit_after: Option<Duration>,
+    /// Seed of everything random: names, identifiers, jitter
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+    /// How much the controllers log to standard error, beside the lines of decisions
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "error")]
+    pub(crate) log_level: UpLogLevel,
+}
+
+/// Log levels of `up`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UpLogLevel {
+    /// Everything, for developers
+    Debug,
+    /// One line per state change
+    Info,
+    /// Only what went wrong
+    Error,
+}
+
+/// Arguments of `operator`.
+#[derive(Debug, Args)]
+pub(crate) struct OperatorArgs {
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Where nodes come from
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub(crate) cloud_provider: CloudProviderName,
+    /// Let fake nodes become Ready and fake pods run, for a cluster without kubelets
+    #[arg(long)]
+    pub(crate) simulate_kubelets: bool,
+    /// Settings that Karpenter knows too
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+}
+
+/// The cloud providers of this build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CloudProviderName {
+    /// Nodes without machines, for tests and rehearsals
+    Kwok,
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if speed.is_finite() && (0.01..=100_000.0).contains(&speed) {
+        Ok(speed)
+    } else {
+        Err("expected a number from 0.01 to 100000".to_owned())
+    }
+}
+
+/// Reads a Go duration that is not negative.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: spokeshave_api::GoDuration =
+        text.parse().map_err(|error| format!("{error}; expected a duration such as 90s or 1h30m"))?;
+    duration.to_std().ok_or_else(|| "expected a duration that is not negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn speed_is_a_positive_number() {
+        assert_eq!(parse_speed("20"), Ok(20.0));
+        assert_eq!(parse_speed("0.5"), Ok(0.5));
+        for bad in ["0", "-1", "NaN", "inf", "fast", ""] {
+            assert!(parse_speed(bad).is_err(), "{bad:?} must be refused");
+        }
+    }
+
+    #[test]
+    fn demo_needs_the_default_node_pool() {
+        assert!(Cli::try_parse_from(["spokeshave", "up", "--demo", "--bare"]).is_err());
+    }
+}
