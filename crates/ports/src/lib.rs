@@ -1,1 +1,13 @@
 //! Clock, Entropy and CloudProvider: what the shell needs from the outside world.
+//!
+//! Owns the traits through which time, chance and clouds reach the rest of the program, their production
+//! implementations of time and chance, and the suite that every cloud provider must pass. It never talks to
+//! Kubernetes and knows no cloud.
+
+mod clock;
+mod cloud;
+mod entropy;
+
+pub use clock::{Clock, SharedClock, TokioClock};
+pub use cloud::{CloudError, NodeClassKind, RepairPolicy};
+pub use entropy::{Entropy, name_suffix};

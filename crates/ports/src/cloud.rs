@@ -1,0 +1,177 @@
+//! The CloudProvider port: what a cloud must be able to do, and the closed set of ways in which it may fail (P §14).
+//!
+//! Owns the trait and its errors. It never knows a particular cloud.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Length to which conditions and events cut a provider's error text, in characters (P §17).
+const SHORT_MESSAGE_CHARACTERS: usize = 300;
+
+/// A kind of NodeClass that a provider serves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeClassKind {
+    /// API group, such as `karpenter.kwok.sh`.
+    pub group: String,
+    /// API version within the group, such as `v1alpha1`.
+    pub version: String,
+    /// Kind, such as `KWOKNodeClass`.
+    pub kind: String,
+    /// Plural name in URLs, such as `kwoknodeclasses`.
+    pub plural: String,
+}
+
+impl NodeClassKind {
+    /// The label that a Node and a NodeClaim carry for this kind, `<group>/<lower-case kind>`; its value is the name of the
+    /// NodeClass (P §1.7).
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}/{}", self.group, self.kind.to_lowercase())
+    }
+
+    /// `apiVersion` of the kind's objects.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+}
+
+impl fmt::Display for NodeClassKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.kind, self.group)
+    }
+}
+
+/// A Node condition that means "this machine is broken" (P §14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairPolicy {
+    /// Type of the Node's condition, such as `Ready`.
+    pub condition_type: String,
+    /// Status of that condition in which the Node counts as broken: `True`, `False` or `Unknown`.
+    pub condition_status: String,
+    /// How long the condition must have been in that status before the Node may be replaced.
+    pub toleration: Duration,
+}
+
+/// Why a cloud did not do what it was asked. The set is closed: the controllers react to each member (P §9.2, §9.6, §13).
+/// Whoever adds context keeps the member, with [`CloudError::context`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloudError {
+    /// The instance does not exist (any more).
+    #[error("nodeclaim not found, {0}")]
+    NodeClaimNotFound(String),
+    /// No offering that the NodeClaim allows has capacity now. The NodeClaim is deleted and its pods are planned anew.
+    #[error("insufficient capacity, {0}")]
+    InsufficientCapacity(String),
+    /// The NodeClass cannot be used now. The NodeClaim is deleted.
+    #[error("NodeClassRef not ready, {0}")]
+    NodeClassNotReady(String),
+    /// The launch failed for a reason that the user should read in the NodeClaim's `Launched` condition; it is retried.
+    #[error("creating nodeclaim, {message}")]
+    Create {
+        /// Reason of the condition, in CamelCase.
+        reason: String,
+        /// Message of the condition.
+        message: String,
+    },
+    /// Instance types of this NodePool are not known yet, because its overlays have not been evaluated (P §13).
+    #[error("nodepool has not been evaluated, {0}")]
+    UnevaluatedNodePool(String),
+    /// No answer in time; what the cloud did is unknown.
+    #[error("timed out, {0}")]
+    Timeout(String),
+    /// Anything else, retried with back-off.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl CloudError {
+    /// Value of the label `error` in `karpenter_cloudprovider_errors_total` (P §16); empty for errors without a name.
+    #[must_use]
+    pub fn metric_label(&self) -> &'static str {
+        match self {
+            CloudError::NodeClaimNotFound(_) => "NodeClaimNotFoundError",
+            CloudError::InsufficientCapacity(_) => "InsufficientCapacityError",
+            CloudError::NodeClassNotReady(_) => "NodeClassNotReadyError",
+            CloudError::Create { .. }
+            | CloudError::UnevaluatedNodePool(_)
+            | CloudError::Timeout(_)
+            | CloudError::Other(_) => "",
+        }
+    }
+
+    /// True when the instance is gone.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, CloudError::NodeClaimNotFound(_))
+    }
+
+    /// The same member of the set with `context` before its message.
+    #[must_use]
+    pub fn context(self, context: &str) -> Self {
+        let wrap = |message: String| format!("{context}: {message}");
+        match self {
+            CloudError::NodeClaimNotFound(message) => CloudError::NodeClaimNotFound(wrap(message)),
+            CloudError::InsufficientCapacity(message) => CloudError::InsufficientCapacity(wrap(message)),
+            CloudError::NodeClassNotReady(message) => CloudError::NodeClassNotReady(wrap(message)),
+            CloudError::Create { reason, message } => CloudError::Create {
+                reason,
+                message: wrap(message),
+            },
+            CloudError::UnevaluatedNodePool(message) => CloudError::UnevaluatedNodePool(wrap(message)),
+            CloudError::Timeout(message) => CloudError::Timeout(wrap(message)),
+            CloudError::Other(message) => CloudError::Other(wrap(message)),
+        }
+    }
+
+    /// The whole text, cut to the length that conditions and events carry (300 characters, P §17).
+    #[must_use]
+    pub fn short_message(&self) -> String {
+        let text = self.to_string();
+        match text.char_indices().nth(SHORT_MESSAGE_CHARACTERS) {
+            Some((end, _)) => format!("{}...", &text[..end]),
+            None => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P §14: detection sees through wrapping; the texts are upstream's.
+    #[test]
+    fn context_keeps_the_member() {
+        let error = CloudError::InsufficientCapacity("no offering is left".into()).context("zone a");
+        assert_eq!(
+            error.to_string(),
+            "insufficient capacity, zone a: no offering is left"
+        );
+        assert_eq!(error.metric_label(), "InsufficientCapacityError");
+        assert!(
+            CloudError::NodeClaimNotFound("x".into())
+                .context("y")
+                .is_not_found()
+        );
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let short = CloudError::Other("ä".repeat(400)).short_message();
+        assert_eq!(short.chars().count(), 303);
+        assert_eq!(CloudError::Other("brief".into()).short_message(), "brief");
+    }
+
+    /// P §1.7.
+    #[test]
+    fn the_label_of_a_node_class() {
+        let kind = NodeClassKind {
+            group: "karpenter.kwok.sh".into(),
+            version: "v1alpha1".into(),
+            kind: "KWOKNodeClass".into(),
+            plural: "kwoknodeclasses".into(),
+        };
+        assert_eq!(kind.label(), "karpenter.kwok.sh/kwoknodeclass");
+        assert_eq!(kind.api_version(), "karpenter.kwok.sh/v1alpha1");
+    }
+}
