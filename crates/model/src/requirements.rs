@@ -1,0 +1,350 @@
+//! A set of requirements, one per label key, and the two questions asked of it: does it intersect another set, and is it compatible
+//! with what a pod asks (P §2.2, §2.3).
+
+use crate::instance_type::InstanceType;
+use crate::labels;
+use crate::requirement::{Requirement, RequirementError};
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Requirements by label key. Adding merges by intersection; order never matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Requirements(BTreeMap<String, Requirement>);
+
+/// Why two sets of requirements do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Incompatibility {
+    /// The pod asks for a label that nothing here defines (P-034).
+    UndefinedLabel {
+        /// The label key asked for.
+        key: String,
+        /// A known key that the user may have meant (P-038).
+        typo_of: Option<String>,
+    },
+    /// Both name the key, and no value satisfies both.
+    NoCommonValue {
+        /// What is asked for.
+        incoming: Requirement,
+        /// What is there.
+        existing: Requirement,
+    },
+}
+
+impl fmt::Display for Incompatibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Incompatibility::UndefinedLabel { key, typo_of: None } => {
+                write!(f, "label {key:?} does not have known values")
+            }
+            Incompatibility::UndefinedLabel {
+                key,
+                typo_of: Some(known),
+            } => {
+                write!(f, "label {key:?} does not have known values (typo of {known:?}?)")
+            }
+            Incompatibility::NoCommonValue { incoming, existing } => {
+                write!(f, "key {}, {incoming} not in {existing}", incoming.key())
+            }
+        }
+    }
+}
+
+impl Requirements {
+    /// No requirement at all.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One `In` per label.
+    pub fn from_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
+        labels
+            .into_iter()
+            .map(|(key, value)| Requirement::is(key, value))
+            .collect()
+    }
+
+    /// The conjunction of a node selector term's expressions; `matchFields` are not looked at (P §2.2).
+    pub fn from_term(term: &NodeSelectorTerm) -> Result<Self, RequirementError> {
+        term.match_expressions
+            .iter()
+            .flatten()
+            .map(Requirement::from_node_selector)
+            .collect()
+    }
+
+    /// Adds one requirement, intersecting with what is there for its key.
+    pub fn add(&mut self, requirement: Requirement) {
+        match self.0.get_mut(requirement.key()) {
+            Some(existing) => *existing = existing.intersection(&requirement),
+            None => {
+                self.0.insert(requirement.key().to_owned(), requirement);
+            }
+        }
+    }
+
+    /// Adds every requirement of another set.
+    pub fn add_all(&mut self, other: &Requirements) {
+        for requirement in other.iter() {
+            self.add(requirement.clone());
+        }
+    }
+
+    /// Replaces whatever is there for the requirement's key.
+    pub fn replace(&mut self, requirement: Requirement) {
+        self.0.insert(requirement.key().to_owned(), requirement);
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
+    /// Whether the key is defined.
+    pub fn contains(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// The requirement of a key, if defined.
+    pub fn find(&self, key: &str) -> Option<&Requirement> {
+        self.0.get(key)
+    }
+
+    /// The requirement of a key; an absent key reads as `Exists`.
+    pub fn get(&self, key: &str) -> Cow<'_, Requirement> {
+        self.0
+            .get(key)
+            .map_or_else(|| Cow::Owned(Requirement::exists(key)), Cow::Borrowed)
+    }
+
+    /// Requirements in key order.
+    pub fn iter(&self) -> impl Iterator<Item = &Requirement> {
+        self.0.values()
+    }
+
+    /// How many keys are defined.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when nothing is required.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether any key asks for a minimum number of values.
+    pub fn has_min_values(&self) -> bool {
+        self.iter().any(|requirement| requirement.min_values().is_some())
+    }
+
+    /// P §2.2: for each key of both sets the requirements must intersect, except that NotIn/DoesNotExist never conflict with
+    /// NotIn/DoesNotExist (P-036). The error is the first conflict in key order.
+    pub fn intersects(&self, incoming: &Requirements) -> Result<(), Incompatibility> {
+        let (few, many) = if self.len() <= incoming.len() {
+            (self, incoming)
+        } else {
+            (incoming, self)
+        };
+        for key in few.0.keys().filter(|key| many.0.contains_key(*key)) {
+            let (Some(existing), Some(incoming)) = (self.0.get(key), incoming.0.get(key)) else {
+                continue;
+            };
+            let both_absent = existing.is_satisfied_by_absence() && incoming.is_satisfied_by_absence();
+            if !both_absent && !existing.has_intersection(incoming) {
+                return Err(Incompatibility::NoCommonValue {
+                    incoming: incoming.clone(),
+                    existing: existing.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// P §2.2: whether a thing with these requirements satisfies the incoming ones. A key that is neither defined here nor in
+    /// `allow_undefined` must be NotIn or DoesNotExist.
+    pub fn compatible(
+        &self,
+        incoming: &Requirements,
+        allow_undefined: &BTreeSet<String>,
+    ) -> Result<(), Incompatibility> {
+        for requirement in incoming.iter() {
+            let key = requirement.key();
+            if self.contains(key) || allow_undefined.contains(key) || requirement.is_satisfied_by_absence() {
+                continue;
+            }
+            return Err(Incompatibility::UndefinedLabel {
+                key: key.to_owned(),
+                typo_of: self.typo_of(key, allow_undefined),
+            });
+        }
+        self.intersects(incoming)
+    }
+
+    /// A known key that contains the given one, or ends with what follows its slash (P-038).
+    fn typo_of(&self, key: &str, allow_undefined: &BTreeSet<String>) -> Option<String> {
+        let suffix = key.split_once('/').map_or(key, |(_, suffix)| suffix);
+        let known = allow_undefined.iter().chain(self.0.keys());
+        known
+            .filter(|known| known.contains(key) || known.ends_with(suffix))
+            .map(Clone::clone)
+            .next()
+    }
+
+    /// Labels for a NodeClaim: a member of each custom key's set; well-known and restricted keys are left to the provider (P-068).
+    pub fn custom_labels(&self, well_known: &BTreeSet<String>) -> BTreeMap<String, String> {
+        let custom = self.iter().filter(|requirement| {
+            !well_known.contains(requirement.key()) && !labels::is_restricted(requirement.key())
+        });
+        custom
+            .filter_map(|requirement| Some((requirement.key().to_owned(), requirement.any()?)))
+            .collect()
+    }
+
+    /// P §2.3: how many instance types from the front satisfy every minValues, or the failing keys with the counts reached.
+    pub fn satisfies_min_values<'a>(
+        &self,
+        instance_types: impl IntoIterator<Item = &'a InstanceType>,
+    ) -> Result<usize, BTreeMap<String, u32>> {
+        let mut wanted: BTreeMap<&str, (u32, BTreeSet<&'a str>)> = self
+            .iter()
+            .filter_map(|requirement| Some((requirement.key(), (requirement.min_values()?, BTreeSet::new()))))
+            .collect();
+        if wanted.is_empty() {
+            return Ok(0);
+        }
+        for (index, instance_type) in instance_types.into_iter().enumerate() {
+            for (key, (_, seen)) in &mut wanted {
+                if let Some(requirement) = instance_type.requirements.find(key) {
+                    seen.extend(requirement.values().iter().map(String::as_str));
+                }
+            }
+            if wanted
+                .values()
+                .all(|(minimum, seen)| seen.len() >= *minimum as usize)
+            {
+                return Ok(index + 1);
+            }
+        }
+        let failing = wanted
+            .into_iter()
+            .filter(|(_, (minimum, seen))| seen.len() < *minimum as usize);
+        Err(failing
+            .map(|(key, (_, seen))| (key.to_owned(), seen.len() as u32))
+            .collect())
+    }
+}
+
+impl FromIterator<Requirement> for Requirements {
+    fn from_iter<I: IntoIterator<Item = Requirement>>(iter: I) -> Self {
+        let mut requirements = Requirements::new();
+        for requirement in iter {
+            requirements.add(requirement);
+        }
+        requirements
+    }
+}
+
+impl fmt::Display for Requirements {
+    /// Sorted, comma separated, without restricted labels.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self
+            .iter()
+            .filter(|requirement| !labels::is_restricted(requirement.key()));
+        let texts: Vec<String> = shown.map(ToString::to_string).collect();
+        f.write_str(&texts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requirement::Operator;
+
+    fn well_known() -> BTreeSet<String> {
+        labels::WELL_KNOWN.iter().map(ToString::to_string).collect()
+    }
+
+    fn set(requirements: impl IntoIterator<Item = Requirement>) -> Requirements {
+        requirements.into_iter().collect()
+    }
+
+    #[test]
+    fn p_034_example_2_undefined_custom_keys() {
+        let bare = Requirements::new();
+        let team = set([Requirement::is("team", "a")]);
+        let ask =
+            |operator, values: &[&str]| set([Requirement::new("team", operator, values.iter().copied())]);
+        let refused = bare
+            .compatible(&ask(Operator::In, &["a"]), &well_known())
+            .map_err(|error| error.to_string());
+        assert_eq!(
+            refused,
+            Err("label \"team\" does not have known values".to_owned())
+        );
+        assert!(
+            bare.compatible(&ask(Operator::Gt, &["1"]), &well_known())
+                .is_err()
+        );
+        assert!(
+            bare.compatible(&ask(Operator::NotIn, &["a"]), &well_known())
+                .is_ok()
+        );
+        assert!(
+            bare.compatible(&ask(Operator::DoesNotExist, &[]), &well_known())
+                .is_ok()
+        );
+        assert!(
+            team.compatible(&ask(Operator::Exists, &[]), &well_known())
+                .is_ok()
+        );
+        assert!(
+            team.compatible(&ask(Operator::DoesNotExist, &[]), &well_known())
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn p_035_well_known_keys_may_be_undefined_only_where_allowed() {
+        let zone = set([Requirement::is(labels::ZONE, "a")]);
+        assert!(Requirements::new().compatible(&zone, &well_known()).is_ok());
+        assert!(Requirements::new().compatible(&zone, &BTreeSet::new()).is_err());
+    }
+
+    #[test]
+    fn p_036_absence_never_conflicts_with_absence() {
+        let left = set([Requirement::new("k", Operator::NotIn, ["a"])]);
+        let right = set([Requirement::does_not_exist("k")]);
+        assert_eq!(left.intersects(&right), Ok(()));
+    }
+
+    #[test]
+    fn p_038_typo_hints() {
+        let ask = |key: &str| set([Requirement::is(key, "a")]);
+        let text = |key: &str| {
+            Requirements::new()
+                .compatible(&ask(key), &well_known())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            text("zone"),
+            Err(
+                r#"label "zone" does not have known values (typo of "topology.kubernetes.io/zone"?)"#
+                    .to_owned()
+            )
+        );
+        assert_eq!(text("topology.k8s.io/zone"), Err(r#"label "topology.k8s.io/zone" does not have known values (typo of "topology.kubernetes.io/zone"?)"#.to_owned()));
+    }
+
+    #[test]
+    fn rendering_hides_restricted_labels() {
+        let requirements = set([
+            Requirement::is(labels::HOSTNAME, "n"),
+            Requirement::is("b", "1"),
+            Requirement::is("a", "2"),
+        ]);
+        assert_eq!(requirements.to_string(), "a In [2], b In [1]");
+    }
+}
