@@ -1,0 +1,131 @@
+//! The story of `up --demo`: a workload that grows, is joined by others, and shrinks again.
+//!
+//! Owns the order of the scenes and what is said between them. It acts only as a user could: it applies and scales objects through
+//! the API, and the controllers do the rest.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use spokeshave_ports::SharedClock;
+
+use crate::manifests;
+use crate::narrator::Narrator;
+
+const WORKLOAD: &str = include_str!("../assets/demo.yaml");
+const NAMESPACE: &str = "shop";
+
+/// Longest time that a scene waits for the cluster before the story goes on.
+const SCENE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One change that a user makes.
+enum Change {
+    Deployment(&'static str, i32),
+    StatefulSet(&'static str, i32),
+    StartJob(&'static str),
+}
+
+/// One scene: what is said, what changes, and how long the result is left on stage once it is there.
+struct Scene {
+    title: &'static str,
+    changes: &'static [Change],
+    rest: Duration,
+}
+
+const SCENES: &[Scene] = &[
+    Scene {
+        title: "Twelve web pods arrive in an empty cluster",
+        changes: &[Change::Deployment("web", 12)],
+        rest: Duration::from_secs(3),
+    },
+    Scene {
+        title: "The whole shop opens: an API on arm64, a database on demand, a report",
+        changes: &[Change::Deployment("api", 4), Change::StatefulSet("database", 3), Change::StartJob("report")],
+        rest: Duration::from_secs(3),
+    },
+    Scene {
+        title: "Rush hour: 60 web pods",
+        changes: &[Change::Deployment("web", 60)],
+        rest: Duration::from_secs(5),
+    },
+    Scene {
+        title: "Night: the web shrinks to 6, API and database sleep; their nodes become empty and go",
+        changes: &[Change::Deployment("web", 6), Change::Deployment("api", 0), Change::StatefulSet("database", 0)],
+        rest: Duration::from_secs(25),
+    },
+];
+
+/// Tells the story once, then returns.
+///
+/// # Errors
+/// A request that the API server refused.
+pub(crate) async fn tell(client: &Client, clock: &SharedClock, narrator: &Narrator) -> Result<()> {
+    let workload = manifests::parse("demo.yaml", WORKLOAD)?;
+    manifests::apply_all(client, clock, workload).await?;
+    for scene in SCENES {
+        narrator.scene(scene.title);
+        for change in scene.changes {
+            make(client, change).await?;
+        }
+        wait_until_settled(client, clock).await?;
+        clock.sleep(scene.rest).await;
+        narrator.status(&summary(client).await?);
+    }
+    narrator.scene("That was the story. The cluster stays up: try kubectl, or press Ctrl-C");
+    Ok(())
+}
+
+async fn make(client: &Client, change: &Change) -> Result<()> {
+    let parameters = PatchParams::default();
+    match change {
+        Change::Deployment(name, replicas) => {
+            let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+            api.patch(name, &parameters, &Patch::Merge(json!({"spec": {"replicas": replicas}}))).await.map(drop)
+        }
+        Change::StatefulSet(name, replicas) => {
+            let api: Api<StatefulSet> = Api::namespaced(client.clone(), NAMESPACE);
+            api.patch(name, &parameters, &Patch::Merge(json!({"spec": {"replicas": replicas}}))).await.map(drop)
+        }
+        Change::StartJob(name) => {
+            let api: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
+            api.patch(name, &parameters, &Patch::Merge(json!({"spec": {"suspend": false}}))).await.map(drop)
+        }
+    }
+    .context("the demo's change was refused")
+}
+
+/// Waits until every pod of the shop is scheduled and no node is on its way out, or until the scene has lasted too long.
+async fn wait_until_settled(client: &Client, clock: &SharedClock) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let deadline = clock.now() + SCENE_TIMEOUT;
+    // The workload controllers need a moment to notice the change; otherwise the state before it would look settled.
+    clock.sleep(Duration::from_secs(2)).await;
+    while clock.now() < deadline {
+        let list = pods.list(&ListParams::default()).await?;
+        let waiting = list.items.iter().any(|pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
+            phase == "Pending" || (pod.metadata.deletion_timestamp.is_some())
+        });
+        if !waiting {
+            return Ok(());
+        }
+        clock.sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
+
+async fn summary(client: &Client) -> Result<String> {
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items.len();
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE).list(&ListParams::default()).await?;
+    let running = pods
+        .items
+        .iter()
+        .filter(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"))
+        .count();
+    Ok(format!("{nodes} nodes, {running} pods running"))
+}
