@@ -3,18 +3,33 @@
 //! Everything here is a value. Nothing in this crate waits, reads a clock, an environment or a file, and no
 //! iteration order depends on a random hash: the same objects lower to the same Snapshot on every machine.
 
+pub mod action;
+pub mod constraints;
 pub mod instance_type;
 pub mod labels;
+mod lower;
+pub mod placement;
+pub mod pod;
 pub mod price;
 pub mod quantity;
+pub mod reason;
 pub mod requirement;
 pub mod requirements;
 pub mod resources;
+pub mod selector;
+pub mod snapshot;
+pub mod state_node;
 pub mod taint;
+pub mod vector;
+pub mod volumes;
 
+pub use action::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 pub use instance_type::{AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overrides};
+pub use lower::{ClusterState, Nomination, lower};
 pub use price::{ParsePriceError, Price};
 pub use quantity::QuantityError;
+pub use reason::Reason;
 pub use requirement::{Operator, Requirement, RequirementError};
 pub use requirements::{Incompatibility, Requirements};
 pub use resources::{ResourceName, Resources};
+pub use snapshot::Snapshot;

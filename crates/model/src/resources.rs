@@ -189,7 +189,7 @@ impl Resources {
     }
 
     /// Takes the larger amount per resource.
-    pub fn max(&mut self, other: &Resources) {
+    pub fn raise_to(&mut self, other: &Resources) {
         for (name, amount) in &other.0 {
             let entry = self.0.entry(name.clone()).or_insert(*amount);
             *entry = (*entry).max(*amount);

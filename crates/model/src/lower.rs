@@ -1,0 +1,575 @@
+//! The one place where Kubernetes objects become a Snapshot.
+//!
+//! Each object is read by itself (`pod`, `constraints`, `state_node`), then ids are given out in sorted order. The result depends on the objects
+//! only: not on the order in which they arrived, and not on the time. An object that cannot be read loses its own meaning, never others'.
+
+use crate::constraints::{self, Constraints, NamespaceLabels, PodProblem};
+use crate::instance_type::InstanceType;
+use crate::labels;
+use crate::pod::{self, DoNotDisrupt};
+use crate::requirement::{Requirement, RequirementError};
+use crate::requirements::Requirements;
+use crate::resources::{ResourceName, Resources};
+use crate::selector::Selector;
+use crate::snapshot::{
+    BudgetId, BudgetView, ClassId, DaemonView, InstanceTypesProblem, KindId, NodeId, NodeKind, NodeView,
+    PodId, PodView, PoolId, PoolView, RequestId, Snapshot,
+};
+use crate::state_node;
+use crate::vector::{ResourceTable, ResourceVector};
+use crate::volumes::{self, VolumeObjects};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use spokeshave_api::{NodeClaim, NodePool};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The objects and in-memory facts that a Snapshot is made of. Order does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterState {
+    /// Nodes.
+    pub nodes: Vec<Arc<Node>>,
+    /// Pods.
+    pub pods: Vec<Arc<Pod>>,
+    /// DaemonSets.
+    pub daemon_sets: Vec<Arc<DaemonSet>>,
+    /// PodDisruptionBudgets.
+    pub pod_disruption_budgets: Vec<Arc<PodDisruptionBudget>>,
+    /// Namespaces; only their labels matter.
+    pub namespaces: Vec<Arc<Namespace>>,
+    /// PersistentVolumeClaims, PersistentVolumes, StorageClasses and CSINodes.
+    pub volumes: VolumeObjects,
+    /// NodePools.
+    pub node_pools: Vec<Arc<NodePool>>,
+    /// NodeClaims of supported NodeClass kinds.
+    pub node_claims: Vec<Arc<NodeClaim>>,
+    /// Instance types by NodePool name, as the provider answered. A pool that is missing counts as not yet evaluated.
+    pub instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>,
+    /// NodeClass kinds the provider supports, as (group, kind). Empty means all.
+    pub supported_node_classes: Vec<(String, String)>,
+    /// Nominations by provider ID (D-027).
+    pub nominations: BTreeMap<String, Nomination>,
+    /// Provider IDs that a command has marked for deletion in memory (D-026).
+    pub marked_for_deletion: BTreeSet<String>,
+    /// Provider IDs that belong to a command in the queue (D-023).
+    pub in_command: BTreeSet<String>,
+}
+
+/// Until when a node is kept for a pod that is expected on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nomination {
+    /// The end of the window.
+    pub until: Timestamp,
+}
+
+impl Requirement {
+    /// From an entry of a NodePool or NodeClaim.
+    pub fn from_api(entry: &spokeshave_api::Requirement) -> Result<Self, RequirementError> {
+        let min_values = entry.min_values.and_then(|count| u32::try_from(count).ok());
+        Ok(Self::parse(&entry.key, entry.operator.as_str(), &entry.values)?.with_min_values(min_values))
+    }
+
+    /// As entries of a NodePool or NodeClaim (P-039).
+    pub fn to_api(&self) -> Vec<spokeshave_api::Requirement> {
+        let entry =
+            |(operator, values, min_values): (crate::requirement::Operator, Vec<String>, Option<u32>)| {
+                spokeshave_api::Requirement {
+                    key: self.key().to_owned(),
+                    operator: spokeshave_api::Operator::from(operator.as_str()),
+                    values,
+                    min_values: min_values.and_then(|count| i32::try_from(count).ok()),
+                }
+            };
+        self.to_entries().into_iter().map(entry).collect()
+    }
+}
+
+impl Requirements {
+    /// From the requirements of a NodePool or NodeClaim.
+    pub fn from_api<'a>(
+        entries: impl IntoIterator<Item = &'a spokeshave_api::Requirement>,
+    ) -> Result<Self, RequirementError> {
+        entries.into_iter().map(Requirement::from_api).collect()
+    }
+}
+
+/// Makes a Snapshot.
+pub fn lower(state: &ClusterState) -> Snapshot {
+    let namespaces: NamespaceLabels = state
+        .namespaces
+        .iter()
+        .map(|namespace| {
+            (
+                name(&namespace.metadata),
+                namespace.metadata.labels.clone().unwrap_or_default(),
+            )
+        })
+        .collect();
+    let mut pods: Vec<Arc<Pod>> = state.pods.clone();
+    pods.sort_by(|left, right| meta_key(&left.metadata).cmp(&meta_key(&right.metadata)));
+    pods.dedup_by(|left, right| meta_key(&left.metadata) == meta_key(&right.metadata));
+    let mut pools = lower_pools(state);
+    let mut nodes = state_node::join(state, &pools);
+    let lowered: Vec<LoweredPod> = pods
+        .iter()
+        .map(|pod| lower_pod(pod, &namespaces, &state.volumes))
+        .collect();
+    let daemons = lower_daemons(state, &pods, &lowered, &namespaces);
+    let table = resource_table(&pools, &nodes, &lowered, &daemons);
+    let budgets = lower_budgets(state);
+
+    let observed = Observed::of(&lowered, &daemons);
+    let (classes, requests, mut views) = intern_pods(&pods, lowered, &observed, &table, &budgets);
+    bind_pods(&mut nodes, &mut views, &table, &requests);
+    let kinds = intern_kinds(&mut nodes, &observed);
+    for pool in &mut pools {
+        pool.usage = Resources::new();
+    }
+    for node in nodes.iter().filter(|node| !node.marked_for_deletion) {
+        if let Some(pool) = node.pool {
+            let usage = &mut pools[pool.index()].usage;
+            usage.add(&node.capacity);
+            usage.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
+        }
+    }
+    for node in &mut nodes {
+        node.allocatable = table.vector(&node.allocatable_resources);
+    }
+    let synced = state
+        .node_claims
+        .iter()
+        .all(|claim| claim.provider_id().is_some());
+    Snapshot {
+        well_known: well_known(&pools),
+        daemons: daemons
+            .into_iter()
+            .map(|daemon| DaemonView {
+                key: daemon.0,
+                constraints: daemon.1,
+                requests: table.vector(&daemon.2),
+            })
+            .collect(),
+        requests,
+        resources: table,
+        pools,
+        nodes,
+        pods: views,
+        classes,
+        kinds,
+        budgets,
+        synced,
+    }
+}
+
+struct LoweredPod {
+    constraints: Constraints,
+    requests: Resources,
+    problem: Option<PodProblem>,
+}
+
+fn lower_pod(pod: &Pod, namespaces: &NamespaceLabels, objects: &VolumeObjects) -> LoweredPod {
+    let mut constraints = constraints::lower(pod, namespaces);
+    let mut problem = None;
+    if pod::is_provisionable(pod) {
+        problem = constraints::validate(pod)
+            .and_then(|()| volumes::validate(pod, objects).map_err(PodProblem::Volume))
+            .err();
+    }
+    if !pod::is_terminal(pod) {
+        constraints.volume_terms = volumes::terms(pod, objects);
+    }
+    LoweredPod {
+        constraints,
+        requests: pod::requests(pod),
+        problem,
+    }
+}
+
+fn name(meta: &ObjectMeta) -> String {
+    meta.name.clone().unwrap_or_default()
+}
+
+fn meta_key(meta: &ObjectMeta) -> (&str, &str) {
+    (
+        meta.namespace.as_deref().unwrap_or(""),
+        meta.name.as_deref().unwrap_or(""),
+    )
+}
+
+fn lower_pools(state: &ClusterState) -> Vec<PoolView> {
+    let mut pools: Vec<PoolView> = state
+        .node_pools
+        .iter()
+        .map(|pool| lower_pool(pool, state))
+        .collect();
+    pools.sort_by(|left, right| {
+        right
+            .weight
+            .cmp(&left.weight)
+            .then_with(|| right.name.cmp(&left.name))
+    });
+    pools
+}
+
+fn lower_pool(pool: &Arc<NodePool>, state: &ClusterState) -> PoolView {
+    let template = &pool.spec.template;
+    let class = &template.spec.node_class_ref;
+    let requirements = Requirements::from_api(&template.spec.requirements);
+    // A requirement from a future version means that we do not understand which nodes the pool wants: launch none.
+    let understood = requirements.is_ok();
+    let mut requirements = requirements.unwrap_or_default();
+    requirements.add_all(&Requirements::from_labels(&template.metadata.labels));
+    requirements.add(Requirement::is(labels::NODE_POOL, pool.name()));
+    requirements.add(Requirement::is(&class.label_key(), &class.name));
+    let supported = state.supported_node_classes.is_empty()
+        || state
+            .supported_node_classes
+            .iter()
+            .any(|(group, kind)| *group == class.group && *kind == class.kind);
+    let conditions = pool
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
+    let (instance_types, problem) = match state.instance_types.get(pool.name()) {
+        Some(Ok(types)) => (Arc::clone(types), None),
+        Some(Err(problem)) => (Arc::from(Vec::new()), Some(problem.clone())),
+        None => (Arc::from(Vec::new()), Some(InstanceTypesProblem::Unevaluated)),
+    };
+    PoolView {
+        name: pool.name().to_owned(),
+        uid: pool.uid().to_owned(),
+        weight: pool.weight(),
+        is_static: pool.is_static(),
+        ready: conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        deleting: pool.is_deleting(),
+        supported: supported && understood,
+        requirements,
+        taints: template.spec.taints.clone(),
+        limits: Resources::from_quantities_lossy(pool.spec.limits.as_ref()),
+        usage: Resources::new(),
+        instance_types,
+        instance_types_problem: problem,
+        object: Arc::clone(pool),
+    }
+}
+
+fn well_known(pools: &[PoolView]) -> BTreeSet<String> {
+    let mut keys: BTreeSet<String> = labels::WELL_KNOWN.iter().map(ToString::to_string).collect();
+    for instance_type in pools.iter().flat_map(|pool| pool.instance_types.iter()) {
+        let offered = instance_type
+            .offerings
+            .iter()
+            .map(|offering| &offering.requirements);
+        for requirements in std::iter::once(&instance_type.requirements).chain(offered) {
+            for key in requirements.iter().map(Requirement::key) {
+                if !keys.contains(key) {
+                    keys.insert(key.to_owned());
+                }
+            }
+        }
+    }
+    keys
+}
+
+/// (key, constraints, requests) per DaemonSet, by namespace and name.
+fn lower_daemons(
+    state: &ClusterState,
+    pods: &[Arc<Pod>],
+    lowered: &[LoweredPod],
+    namespaces: &NamespaceLabels,
+) -> Vec<(String, Constraints, Resources)> {
+    let mut newest: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, pod) in pods
+        .iter()
+        .enumerate()
+        .filter(|(_, pod)| pod::is_active(pod) && pod::is_daemon(pod))
+    {
+        let owners = pod
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .filter(|owner| owner.kind == "DaemonSet");
+        for owner in owners {
+            let entry = newest.entry(owner.uid.as_str()).or_insert(index);
+            if pods[*entry].metadata.creation_timestamp < pod.metadata.creation_timestamp {
+                *entry = index;
+            }
+        }
+    }
+    let mut daemons: Vec<(String, Constraints, Resources)> = state
+        .daemon_sets
+        .iter()
+        .filter(|daemon_set| daemon_set.metadata.deletion_timestamp.is_none())
+        .map(|daemon_set| {
+            let (namespace, name) = meta_key(&daemon_set.metadata);
+            let template = Pod {
+                metadata: ObjectMeta {
+                    namespace: Some(namespace.to_owned()),
+                    ..daemon_set.spec.template.metadata.clone().unwrap_or_default()
+                },
+                spec: daemon_set.spec.template.spec.clone(),
+                status: None,
+            };
+            let from_template = constraints::lower(&template, namespaces);
+            let live = daemon_set
+                .metadata
+                .uid
+                .as_deref()
+                .and_then(|uid| newest.get(uid))
+                .map(|index| &lowered[*index]);
+            let (constraints, requests) = match live {
+                // The live pod is pinned to its host; the template's required affinity undoes that (P-062).
+                Some(live) => (
+                    Constraints {
+                        required_terms: from_template.required_terms,
+                        ..live.constraints.clone()
+                    },
+                    live.requests.clone(),
+                ),
+                None => {
+                    let spec = template.spec.as_ref();
+                    (
+                        from_template,
+                        spec.map(pod::requests_of_template).unwrap_or_default(),
+                    )
+                }
+            };
+            (format!("{namespace}/{name}"), constraints, requests)
+        })
+        .collect();
+    daemons.sort_by(|left, right| left.0.cmp(&right.0));
+    daemons
+}
+
+fn resource_table(
+    pools: &[PoolView],
+    nodes: &[NodeView],
+    pods: &[LoweredPod],
+    daemons: &[(String, Constraints, Resources)],
+) -> ResourceTable {
+    let types = pools.iter().flat_map(|pool| pool.instance_types.iter());
+    let overrides = types
+        .clone()
+        .flat_map(|instance_type| &instance_type.offerings)
+        .filter_map(|offering| offering.overrides.as_ref().map(|overrides| &overrides.capacity));
+    let occurring = types
+        .map(|instance_type| &instance_type.capacity)
+        .chain(overrides)
+        .chain(
+            nodes
+                .iter()
+                .flat_map(|node| [&node.capacity, &node.allocatable_resources]),
+        )
+        .chain(pods.iter().map(|pod| &pod.requests))
+        .chain(daemons.iter().map(|daemon| &daemon.2));
+    ResourceTable::new(occurring)
+}
+
+fn lower_budgets(state: &ClusterState) -> Vec<BudgetView> {
+    let mut budgets: Vec<BudgetView> = state
+        .pod_disruption_budgets
+        .iter()
+        .map(|budget| {
+            let spec = budget.spec.as_ref();
+            let text = |value: Option<&IntOrString>| match value {
+                Some(IntOrString::Int(number)) => number.to_string(),
+                Some(IntOrString::String(text)) => format!("\"{text}\""),
+                None => String::new(),
+            };
+            let unavailable = text(spec.and_then(|spec| spec.max_unavailable.as_ref()));
+            let available = text(spec.and_then(|spec| spec.min_available.as_ref()));
+            let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+            let (namespace, name) = meta_key(&budget.metadata);
+            BudgetView {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                selector: Selector::parse(spec.and_then(|spec| spec.selector.as_ref())),
+                disruptions_allowed: budget
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.disruptions_allowed)
+                    .unwrap_or(0),
+                fully_blocking: unavailable == "0" || unavailable == "\"0%\"" || available == "\"100%\"",
+                always_allows_unhealthy: policy == Some("AlwaysAllow"),
+            }
+        })
+        .collect();
+    budgets.sort_by(|left, right| (&left.namespace, &left.name).cmp(&(&right.namespace, &right.name)));
+    budgets
+}
+
+/// Which labels anything in the cluster looks at.
+struct Observed {
+    pod_labels: BTreeSet<String>,
+    node_labels: BTreeSet<String>,
+    any_selector: bool,
+}
+
+impl Observed {
+    fn of(pods: &[LoweredPod], daemons: &[(String, Constraints, Resources)]) -> Self {
+        let mut observed = Observed {
+            pod_labels: BTreeSet::new(),
+            node_labels: BTreeSet::new(),
+            any_selector: false,
+        };
+        let add = |set: &mut BTreeSet<String>, key: &str| {
+            if !set.contains(key) {
+                set.insert(key.to_owned());
+            }
+        };
+        let all = pods
+            .iter()
+            .map(|pod| &pod.constraints)
+            .chain(daemons.iter().map(|daemon| &daemon.1));
+        for constraints in all {
+            for selector in constraints.selectors() {
+                observed.any_selector = true;
+                selector.keys().for_each(|key| add(&mut observed.pod_labels, key));
+            }
+            let terms = constraints.required_terms.iter().chain(&constraints.volume_terms);
+            let terms = terms.chain(constraints.preferred_terms.iter().map(|(_, term)| term));
+            for requirements in std::iter::once(&constraints.node_selector).chain(terms) {
+                requirements
+                    .iter()
+                    .for_each(|requirement| add(&mut observed.node_labels, requirement.key()));
+            }
+        }
+        observed
+    }
+}
+
+fn intern_pods(
+    pods: &[Arc<Pod>],
+    lowered: Vec<LoweredPod>,
+    observed: &Observed,
+    table: &ResourceTable,
+    budgets: &[BudgetView],
+) -> (Vec<Constraints>, Vec<ResourceVector>, Vec<PodView>) {
+    let mut classes: Vec<Constraints> = Vec::new();
+    let mut class_ids: FxHashMap<Arc<Constraints>, ClassId> = FxHashMap::with_hasher(FxBuildHasher);
+    let mut requests: Vec<ResourceVector> = Vec::new();
+    let mut request_ids: FxHashMap<ResourceVector, RequestId> = FxHashMap::with_hasher(FxBuildHasher);
+    let mut views = Vec::with_capacity(pods.len());
+    for (object, pod) in pods.iter().zip(lowered) {
+        let mut constraints = pod.constraints;
+        let labels = object.metadata.labels.as_ref();
+        if observed.any_selector {
+            constraints
+                .labels
+                .retain(|key, _| observed.pod_labels.contains(key));
+        } else {
+            constraints.labels.clear();
+            constraints.namespace.clear();
+        }
+        let class = class_ids.get(&constraints).copied().unwrap_or_else(|| {
+            let id = ClassId::from(classes.len());
+            classes.push(constraints.clone());
+            class_ids.insert(Arc::new(constraints), id);
+            id
+        });
+        let vector = table.vector(&pod.requests);
+        let request = request_ids.get(&vector).copied().unwrap_or_else(|| {
+            let id = RequestId::from(requests.len());
+            requests.push(vector.clone());
+            request_ids.insert(vector, id);
+            id
+        });
+        let (namespace, _) = meta_key(&object.metadata);
+        let empty = BTreeMap::new();
+        let selected = budgets.iter().enumerate().filter(|(_, budget)| {
+            budget.namespace == namespace && budget.selector.matches(labels.unwrap_or(&empty))
+        });
+        views.push(PodView {
+            class,
+            request,
+            node: None,
+            provisionable: pod::is_provisionable(object),
+            active: pod::is_active(object),
+            terminal: pod::is_terminal(object),
+            reschedulable: pod::is_reschedulable(object),
+            daemon: pod::is_daemon(object),
+            mirror: pod::is_mirror(object),
+            tolerates_disrupted_taint: pod::tolerates_disrupted_taint(object),
+            do_not_disrupt: DoNotDisrupt::of(object),
+            ready_false: pod::is_ready_false(object),
+            eviction_cost: pod::eviction_cost(object),
+            problem: pod.problem,
+            budgets: selected.map(|(index, _)| BudgetId::from(index)).collect(),
+            object: Arc::clone(object),
+        });
+    }
+    (classes, requests, views)
+}
+
+fn bind_pods(
+    nodes: &mut [NodeView],
+    pods: &mut [PodView],
+    table: &ResourceTable,
+    requests: &[ResourceVector],
+) {
+    let by_name: BTreeMap<String, usize> = nodes
+        .iter()
+        .enumerate()
+        .filter_map(|(index, node)| Some((node.node_name()?.to_owned(), index)))
+        .collect();
+    for node in nodes.iter_mut() {
+        node.requested = ResourceVector::zero(table.width());
+        node.daemon_requested = ResourceVector::zero(table.width());
+    }
+    for (index, pod) in pods.iter_mut().enumerate() {
+        let Some(node) = pod::node_name(&pod.object).and_then(|name| by_name.get(name)) else {
+            continue;
+        };
+        pod.node = Some(NodeId::from(*node));
+        let node = &mut nodes[*node];
+        node.pods.push(PodId::from(index));
+        if !pod.terminal {
+            let request = &requests[pod.request.index()];
+            node.requested.add(request);
+            if pod.daemon {
+                node.daemon_requested.add(request);
+            }
+        }
+    }
+}
+
+fn intern_kinds(nodes: &mut [NodeView], observed: &Observed) -> Vec<NodeKind> {
+    let mut kinds: Vec<NodeKind> = Vec::new();
+    let mut ids: FxHashMap<(Requirements, String), KindId> = FxHashMap::with_hasher(FxBuildHasher);
+    for node in nodes {
+        let seen = node
+            .labels
+            .iter()
+            .filter(|(key, _)| observed.node_labels.contains(labels::normalize(key)));
+        let mut requirements = Requirements::from_labels(seen);
+        if observed.node_labels.contains(labels::HOSTNAME) {
+            requirements.replace(Requirement::is(labels::HOSTNAME, &node.hostname));
+        }
+        let taints: Vec<String> = node.taints.iter().map(crate::taint::format_taint).collect();
+        let key = (requirements, taints.join(","));
+        node.kind = ids.get(&key).copied().unwrap_or_else(|| {
+            let id = KindId::from(kinds.len());
+            kinds.push(NodeKind {
+                requirements: key.0.clone(),
+                taints: node.taints.clone(),
+            });
+            ids.insert(key, id);
+            id
+        });
+    }
+    kinds
+}
+
+/// The pool with this name.
+pub(crate) fn pool_id(pools: &[PoolView], name: &str) -> Option<PoolId> {
+    pools.iter().position(|pool| pool.name == name).map(PoolId::from)
+}

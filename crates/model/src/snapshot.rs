@@ -1,0 +1,421 @@
+//! The Snapshot: one immutable, dense, ordered picture of the cluster, from which every decision is made.
+//!
+//! Objects have ids in sorted order; pods that no constraint can tell apart share a class, equal requests share an id, nodes that
+//! no pod can tell apart share a kind. It owns no clock: whatever depends on time is kept as a time and asked with `now`.
+
+use crate::constraints::{Constraints, PodProblem};
+use crate::instance_type::InstanceType;
+use crate::pod::DoNotDisrupt;
+use crate::price::Price;
+use crate::requirements::Requirements;
+use crate::resources::Resources;
+use crate::selector::Selector;
+use crate::vector::{ResourceTable, ResourceVector};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use spokeshave_api::{NodeClaim, NodePool};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// As an index.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl From<usize> for $name {
+            fn from(index: usize) -> Self {
+                // A Snapshot never holds four billion of anything: memory ends long before.
+                $name(index as u32)
+            }
+        }
+    };
+}
+
+id!(
+    /// A node, in the order of `Snapshot::nodes`: initialised first, then by name.
+    NodeId
+);
+id!(
+    /// A pod, in order of namespace and name.
+    PodId
+);
+id!(
+    /// A NodePool, in order of weight descending, then name descending (P-060).
+    PoolId
+);
+id!(
+    /// A class of pods with equal constraints.
+    ClassId
+);
+id!(
+    /// A distinct vector of requests.
+    RequestId
+);
+id!(
+    /// A kind of node: equal observed labels and effective taints.
+    KindId
+);
+id!(
+    /// A PodDisruptionBudget, in order of namespace and name.
+    BudgetId
+);
+
+/// A pod as decisions see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodView {
+    /// The object.
+    pub object: Arc<Pod>,
+    /// Its constraints.
+    pub class: ClassId,
+    /// Its requests.
+    pub request: RequestId,
+    /// The node it is bound to, if that is in the Snapshot.
+    pub node: Option<NodeId>,
+    /// D-007: waits for a place.
+    pub provisionable: bool,
+    /// Neither terminal nor terminating.
+    pub active: bool,
+    /// Failed or Succeeded.
+    pub terminal: bool,
+    /// D-003.
+    pub reschedulable: bool,
+    /// Owned by a DaemonSet.
+    pub daemon: bool,
+    /// Owned by a Node.
+    pub mirror: bool,
+    /// Tolerates `karpenter.sh/disrupted:NoSchedule`.
+    pub tolerates_disrupted_taint: bool,
+    /// Its do-not-disrupt annotation.
+    pub do_not_disrupt: DoNotDisrupt,
+    /// Condition Ready is False.
+    pub ready_false: bool,
+    /// In units of 2^-27 (D-050).
+    pub eviction_cost: i64,
+    /// Why it cannot be considered, if so (P §5.2).
+    pub problem: Option<PodProblem>,
+    /// The PodDisruptionBudgets that select it.
+    pub budgets: Vec<BudgetId>,
+}
+
+impl PodView {
+    /// `namespace/name`.
+    pub fn key(&self) -> String {
+        crate::pod::key(&self.object)
+    }
+
+    /// The UID.
+    pub fn uid(&self) -> &str {
+        self.object.metadata.uid.as_deref().unwrap_or("")
+    }
+
+    /// D-004.
+    pub fn is_evictable(&self, now: Timestamp) -> bool {
+        self.active && !self.tolerates_disrupted_taint && !self.mirror && !self.do_not_disrupt.is_active(now)
+    }
+}
+
+/// A PodDisruptionBudget as decisions see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Which pods.
+    pub selector: Selector,
+    /// `status.disruptionsAllowed`.
+    pub disruptions_allowed: i32,
+    /// It can never allow a disruption (D-020).
+    pub fully_blocking: bool,
+    /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
+    pub always_allows_unhealthy: bool,
+}
+
+/// Why a NodePool offers no instance types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceTypesProblem {
+    /// The provider has not looked at the pool yet: skip it quietly (P-061).
+    Unevaluated,
+    /// The provider failed.
+    Failed(String),
+}
+
+/// A NodePool as decisions see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolView {
+    /// The object.
+    pub object: Arc<NodePool>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Weight; 0 when absent.
+    pub weight: i32,
+    /// `spec.replicas` is set.
+    pub is_static: bool,
+    /// Condition Ready is True.
+    pub ready: bool,
+    /// Has a deletion timestamp.
+    pub deleting: bool,
+    /// The provider supports its NodeClass kind.
+    pub supported: bool,
+    /// Template requirements and labels, the pool's name and the NodeClass label, as one set.
+    pub requirements: Requirements,
+    /// Template taints.
+    pub taints: Vec<Taint>,
+    /// Limits by resource name, `nodes` included.
+    pub limits: Resources,
+    /// What its nodes not marked for deletion use, `nodes` included (P §8.4).
+    pub usage: Resources,
+    /// Its instance types, in the provider's order.
+    pub instance_types: Arc<[InstanceType]>,
+    /// Why there are none.
+    pub instance_types_problem: Option<InstanceTypesProblem>,
+}
+
+impl PoolView {
+    /// P-059: whether new nodes may come from this pool.
+    pub fn is_provisionable(&self) -> bool {
+        self.supported && !self.is_static && self.ready && !self.deleting
+    }
+}
+
+/// A node, an in-flight NodeClaim, or both joined by provider ID (P §8.1).
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    /// The Node, once there is one.
+    pub node: Option<Arc<Node>>,
+    /// The NodeClaim; none for unmanaged nodes.
+    pub claim: Option<Arc<NodeClaim>>,
+    /// NodeClaim name until registered, then Node name.
+    pub name: String,
+    /// The provider ID, or the node's name when an unmanaged node has none.
+    pub provider_id: String,
+    /// The hostname label, else the name.
+    pub hostname: String,
+    /// The value of label `karpenter.sh/nodepool`.
+    pub pool_name: Option<String>,
+    /// The pool, if it is in the Snapshot.
+    pub pool: Option<PoolId>,
+    /// NodeClaim's until registered, then the Node's.
+    pub labels: BTreeMap<String, String>,
+    /// NodeClaim's until registered, then the Node's.
+    pub annotations: BTreeMap<String, String>,
+    /// Effective taints (P §6.11).
+    pub taints: Vec<Taint>,
+    /// Whether the Node carries `karpenter.sh/registered=true`; always for unmanaged nodes.
+    pub registered: bool,
+    /// Whether the Node carries `karpenter.sh/initialized=true`; always for unmanaged nodes.
+    pub initialized: bool,
+    /// The Node's condition Ready is True.
+    pub ready: bool,
+    /// D-026.
+    pub marked_for_deletion: bool,
+    /// Part of a command that is being carried out (D-023).
+    pub in_command: bool,
+    /// The NodeClaim's condition InstanceTerminating is True.
+    pub instance_terminating: bool,
+    /// The NodeClaim's condition Consolidatable is True (D-041).
+    pub consolidatable: bool,
+    /// Nominated for a pending pod until then (D-027).
+    pub nominated_until: Option<Timestamp>,
+    /// Its kind.
+    pub kind: KindId,
+    /// Capacity (P §8.1).
+    pub capacity: Resources,
+    /// Allocatable by name (P §8.1).
+    pub allocatable_resources: Resources,
+    /// Allocatable as a vector.
+    pub allocatable: ResourceVector,
+    /// Requests of the non-terminal pods bound to it.
+    pub requested: ResourceVector,
+    /// Of these, the requests of DaemonSet pods.
+    pub daemon_requested: ResourceVector,
+    /// The pods bound to it, terminal ones included, in order.
+    pub pods: Vec<PodId>,
+    /// Index into its pool's instance types (D-031).
+    pub instance_type: Option<usize>,
+    /// What it costs (D-032); zero when unknown.
+    pub price: Price,
+}
+
+impl NodeView {
+    /// Whether a NodeClaim belongs to it.
+    pub fn is_managed(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    /// D-027.
+    pub fn is_nominated(&self, now: Timestamp) -> bool {
+        self.nominated_until.is_some_and(|until| now < until)
+    }
+
+    /// The name of the Node object, if there is one.
+    pub fn node_name(&self) -> Option<&str> {
+        self.node.as_ref().and_then(|node| node.metadata.name.as_deref())
+    }
+
+    /// The name of the NodeClaim, if there is one.
+    pub fn claim_name(&self) -> Option<&str> {
+        self.claim
+            .as_ref()
+            .and_then(|claim| claim.metadata.name.as_deref())
+    }
+}
+
+/// What nodes of one kind look like to pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeKind {
+    /// Labels that some constraint observes, as requirements.
+    pub requirements: Requirements,
+    /// Effective taints.
+    pub taints: Vec<Taint>,
+}
+
+/// A DaemonSet, as the overhead it puts on nodes (P §5.3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct DaemonView {
+    /// `namespace/name`.
+    pub key: String,
+    /// Constraints of its newest pod with the template's required affinity, or of the template.
+    pub constraints: Constraints,
+    /// Requests.
+    pub requests: ResourceVector,
+}
+
+/// One immutable picture of the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Names of the resource positions.
+    pub resources: ResourceTable,
+    /// Labels that may be undefined on a planned node: the core's and every key that instance types or offerings declare.
+    pub well_known: BTreeSet<String>,
+    /// NodePools, by weight descending, then name descending.
+    pub pools: Vec<PoolView>,
+    /// Nodes: initialised first, then by name.
+    pub nodes: Vec<NodeView>,
+    /// Pods, by namespace and name.
+    pub pods: Vec<PodView>,
+    /// Pod classes.
+    pub classes: Vec<Constraints>,
+    /// Distinct requests.
+    pub requests: Vec<ResourceVector>,
+    /// Node kinds.
+    pub kinds: Vec<NodeKind>,
+    /// DaemonSets, by namespace and name.
+    pub daemons: Vec<DaemonView>,
+    /// PodDisruptionBudgets, by namespace and name.
+    pub budgets: Vec<BudgetView>,
+    /// P §8.2: no tracked NodeClaim is without a provider ID.
+    pub synced: bool,
+}
+
+impl Snapshot {
+    /// A node by id.
+    pub fn node(&self, id: NodeId) -> &NodeView {
+        &self.nodes[id.index()]
+    }
+
+    /// A pod by id.
+    pub fn pod(&self, id: PodId) -> &PodView {
+        &self.pods[id.index()]
+    }
+
+    /// A pool by id.
+    pub fn pool(&self, id: PoolId) -> &PoolView {
+        &self.pools[id.index()]
+    }
+
+    /// The constraints of a pod.
+    pub fn constraints(&self, id: PodId) -> &Constraints {
+        &self.classes[self.pod(id).class.index()]
+    }
+
+    /// The requests of a pod.
+    pub fn requests(&self, id: PodId) -> &ResourceVector {
+        &self.requests[self.pod(id).request.index()]
+    }
+
+    /// Ids of all pods.
+    pub fn pod_ids(&self) -> impl Iterator<Item = PodId> + use<> {
+        (0..self.pods.len()).map(PodId::from)
+    }
+
+    /// Ids of all nodes.
+    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len()).map(NodeId::from)
+    }
+
+    /// Finds a node by its StateNode, Node or NodeClaim name.
+    pub fn find_node(&self, name: &str) -> Option<NodeId> {
+        let same = |view: &NodeView| {
+            view.name == name || view.node_name() == Some(name) || view.claim_name() == Some(name)
+        };
+        self.nodes.iter().position(same).map(NodeId::from)
+    }
+
+    /// Finds a pool by name.
+    pub fn find_pool(&self, name: &str) -> Option<PoolId> {
+        self.pools
+            .iter()
+            .position(|pool| pool.name == name)
+            .map(PoolId::from)
+    }
+
+    /// D-008: reschedulable, not protected, and not under a PodDisruptionBudget that never allows anything.
+    pub fn is_currently_reschedulable(&self, id: PodId, now: Timestamp) -> bool {
+        let pod = self.pod(id);
+        if !pod.reschedulable || (pod.active && pod.do_not_disrupt.is_active(now)) {
+            return false;
+        }
+        if !pod.is_evictable(now) {
+            return true;
+        }
+        match pod.budgets.as_slice() {
+            [] => true,
+            [budget] => {
+                let budget = &self.budgets[budget.index()];
+                !budget.fully_blocking || (budget.always_allows_unhealthy && pod.ready_false)
+            }
+            _ => false,
+        }
+    }
+
+    /// D-011, D-017…D-021: the PodDisruptionBudgets that keep an evictable pod from being evicted now. Empty when it may go; one when a
+    /// budget allows nothing; all of them when several match, because Kubernetes then refuses.
+    pub fn blocking_budgets(&self, id: PodId, now: Timestamp) -> &[BudgetId] {
+        let pod = self.pod(id);
+        if !pod.is_evictable(now) {
+            return &[];
+        }
+        match pod.budgets.as_slice() {
+            [only] => {
+                let budget = &self.budgets[only.index()];
+                let exempt = budget.always_allows_unhealthy && pod.ready_false;
+                if budget.disruptions_allowed > 0 || exempt {
+                    &[]
+                } else {
+                    &pod.budgets
+                }
+            }
+            _ => &pod.budgets,
+        }
+    }
+
+    /// D-052: reschedule disruption cost in units of 2^-27: one for the node, plus the positive eviction cost of its reschedulable pods.
+    pub fn disruption_cost(&self, id: NodeId) -> i64 {
+        let pods = self.node(id).pods.iter().map(|pod| self.pod(*pod));
+        let costs = pods
+            .filter(|pod| pod.reschedulable)
+            .map(|pod| pod.eviction_cost.max(0));
+        costs.fold(crate::pod::EVICTION_COST_UNIT, i64::saturating_add)
+    }
+}

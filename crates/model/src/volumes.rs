@@ -1,0 +1,187 @@
+//! Where a pod's volumes can be reached (P §6.10): validation, and the alternatives they leave for the node.
+//!
+//! Alternatives constrain the node, never the pod's own affinity, so that spread counting is unaffected.
+
+use crate::requirement::Requirement;
+use crate::requirements::Requirements;
+use crate::{labels, pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The objects that volumes refer to.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeObjects {
+    /// By `namespace/name`.
+    pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    /// By name.
+    pub volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    /// By name.
+    pub storage_classes: BTreeMap<String, Arc<StorageClass>>,
+    /// By node name.
+    pub csi_nodes: BTreeMap<String, Arc<CSINode>>,
+}
+
+/// `namespace/name` of each PersistentVolumeClaim a pod uses: named ones, and ephemeral ones, which are called `<pod>-<volume>`.
+pub fn claim_keys(pod: &Pod) -> Vec<String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("");
+    let pod_name = pod.metadata.name.as_deref().unwrap_or("");
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let names = volumes.filter_map(
+        |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(claim), _) => Some(claim.claim_name.clone()),
+            (None, Some(_)) => Some(format!("{pod_name}-{}", volume.name)),
+            (None, None) => None,
+        },
+    );
+    names.map(|name| format!("{namespace}/{name}")).collect()
+}
+
+/// P-115: what keeps a pod from being scheduled until its volumes are put right.
+pub fn validate(pod: &Pod, objects: &VolumeObjects) -> Result<(), String> {
+    for key in claim_keys(pod) {
+        validate_claim(&key, objects)
+            .map_err(|problem| format!("persistentvolumeclaim {key:?}, {problem}"))?;
+    }
+    Ok(())
+}
+
+fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
+    let claim = objects.claims.get(key).ok_or("not found")?;
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err("is being deleted".to_owned());
+    }
+    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost") {
+        return Err("is lost: its volume does not exist any more".to_owned());
+    }
+    let spec = claim.spec.as_ref();
+    if let Some(volume) = spec
+        .and_then(|spec| spec.volume_name.as_deref())
+        .filter(|name| !name.is_empty())
+    {
+        let volume_object = objects
+            .volumes
+            .get(volume)
+            .ok_or_else(|| format!("persistentvolume {volume:?} not found"))?;
+        if volume_object.metadata.deletion_timestamp.is_some() {
+            return Err(format!("persistentvolume {volume:?} is being deleted"));
+        }
+        let annotations = claim.metadata.annotations.as_ref();
+        if !annotations.is_some_and(|annotations| annotations.contains_key("pv.kubernetes.io/bind-completed"))
+        {
+            return Err("binding to its volume is not completed".to_owned());
+        }
+        return Ok(());
+    }
+    let class = spec
+        .and_then(|spec| spec.storage_class_name.as_deref())
+        .filter(|name| !name.is_empty());
+    let class = class.ok_or("unbound pvc must define a storage class")?;
+    let class = objects
+        .storage_classes
+        .get(class)
+        .ok_or_else(|| format!("storageclass {class:?} not found"))?;
+    if class.volume_binding_mode.as_deref().unwrap_or("Immediate") == "Immediate" {
+        return Err("pvc with immediate volume binding mode must be bound".to_owned());
+    }
+    Ok(())
+}
+
+/// P-116: alternatives for the node, one of which must hold; empty when the volumes do not care. Several volumes give the compatible
+/// combinations; when no combination is compatible, all are kept, so that the pod fails later with a normal reason.
+pub fn terms(pod: &Pod, objects: &VolumeObjects) -> Vec<Requirements> {
+    let mut combined: Vec<Requirements> = Vec::new();
+    for key in claim_keys(pod) {
+        let alternatives = claim_terms(&key, objects);
+        if alternatives.is_empty() {
+            continue;
+        }
+        if combined.is_empty() {
+            combined = alternatives;
+            continue;
+        }
+        let pairs = || {
+            combined
+                .iter()
+                .flat_map(|left| alternatives.iter().map(move |right| (left, right)))
+        };
+        let join = |(left, right): (&Requirements, &Requirements)| {
+            let mut both = left.clone();
+            both.add_all(right);
+            both
+        };
+        let compatible: Vec<Requirements> = pairs()
+            .filter(|(left, right)| left.intersects(right).is_ok())
+            .map(join)
+            .collect();
+        combined = if compatible.is_empty() {
+            pairs().map(join).collect()
+        } else {
+            compatible
+        };
+    }
+    combined.dedup();
+    // An alternative without conditions makes the others moot.
+    if combined.iter().any(Requirements::is_empty) {
+        Vec::new()
+    } else {
+        combined
+    }
+}
+
+fn claim_terms(key: &str, objects: &VolumeObjects) -> Vec<Requirements> {
+    let Some(claim) = objects.claims.get(key) else {
+        return Vec::new();
+    };
+    let spec = claim.spec.as_ref();
+    if let Some(volume) = spec
+        .and_then(|spec| spec.volume_name.as_deref())
+        .filter(|name| !name.is_empty())
+    {
+        return objects
+            .volumes
+            .get(volume)
+            .map(|volume| volume_terms(volume))
+            .unwrap_or_default();
+    }
+    let class = spec
+        .and_then(|spec| spec.storage_class_name.as_deref())
+        .and_then(|name| objects.storage_classes.get(name));
+    let topologies = class
+        .and_then(|class| class.allowed_topologies.as_deref())
+        .unwrap_or_default();
+    let term = |topology: &k8s_openapi::api::core::v1::TopologySelectorTerm| -> Requirements {
+        let expressions = topology.match_label_expressions.iter().flatten();
+        expressions
+            .map(|expression| Requirement::one_of(&expression.key, expression.values.iter().cloned()))
+            .collect()
+    };
+    topologies.iter().map(term).collect()
+}
+
+fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
+    let spec = volume.spec.as_ref();
+    let local = spec.is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some());
+    let required = spec
+        .and_then(|spec| spec.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required.as_ref());
+    let terms = required
+        .map(|required| required.node_selector_terms.as_slice())
+        .unwrap_or_default();
+    terms
+        .iter()
+        .map(|term| {
+            let mut requirements = Requirements::from_term(term).unwrap_or_default();
+            if local {
+                requirements.remove(labels::HOSTNAME);
+            }
+            requirements
+        })
+        .collect()
+}
+
+/// Whether the pod uses any PersistentVolumeClaim.
+pub fn uses_claims(pod: &Pod) -> bool {
+    !claim_keys(pod).is_empty() && !pod::is_terminal(pod)
+}
