@@ -1,1 +1,36 @@
 //! The Kubernetes API of Spokeshave: kinds, defaults, constants and CRDs.
+//!
+//! Owns everything about `karpenter.sh/v1` and its neighbours that is a fact of the interface: types, labels, conditions, budget
+//! arithmetic, the template hash, the rules that a NodePool must meet. It never decides anything about nodes and never does IO.
+
+mod budget;
+pub mod conditions;
+pub mod constants;
+pub mod crds;
+mod cron;
+mod duration;
+pub mod hash;
+mod kinds;
+pub mod labels;
+mod quantity;
+pub mod validation;
+
+pub use budget::{BudgetError, UNLIMITED};
+pub use cron::{Cron, CronError};
+pub use duration::{DurationError, GoDuration, NillableDuration};
+pub use kinds::capacity_buffer::{
+    CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, LocalReference, ScalableReference,
+};
+pub use kinds::kwok::{
+    KWOKInstance, KWOKInstanceSpec, KWOKInstanceStatus, KWOKNodeClass, KWOKNodeClassSpec, KWOKNodeClassStatus,
+};
+pub use kinds::node_claim::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus};
+pub use kinds::node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
+pub use kinds::node_pool::{
+    Budget, ConsolidationPolicy, Disruption, NodeClaimTemplate, NodeClaimTemplateSpec, NodePool, NodePoolSpec,
+    NodePoolStatus, TemplateMetadata,
+};
+pub use kinds::{Condition, DisruptionReason, NodeClassRef, Operator, QuantityMap, Requirement, UnknownFields};
+pub use quantity::{Quantity, QuantityError};
+
+pub use k8s_openapi::api::core::v1::Taint;

@@ -1,0 +1,305 @@
+//! Condition sets (P §1.6): one root, its dependents, and how they are kept.
+//!
+//! Owns the rules by which conditions are set, cleared, ordered and summed up in the root. It never decides what is true.
+
+use jiff::Timestamp;
+
+use crate::kinds::node_claim::NodeClaim;
+use crate::kinds::node_pool::NodePool;
+use crate::kinds::{Condition, whole_seconds};
+
+/// The root condition of every set.
+pub const READY: &str = "Ready";
+/// NodeClaim: the instance was launched.
+pub const LAUNCHED: &str = "Launched";
+/// NodeClaim: its Node has joined.
+pub const REGISTERED: &str = "Registered";
+/// NodeClaim: its Node can run pods.
+pub const INITIALIZED: &str = "Initialized";
+/// NodeClaim: consolidateAfter has passed.
+pub const CONSOLIDATABLE: &str = "Consolidatable";
+/// NodeClaim: it is not what its NodePool asks for any more.
+pub const DRIFTED: &str = "Drifted";
+/// NodeClaim: its Node is drained.
+pub const DRAINED: &str = "Drained";
+/// NodeClaim: no volume is attached to its Node any more.
+pub const VOLUMES_DETACHED: &str = "VolumesDetached";
+/// NodeClaim: the cloud was asked to end its instance.
+pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
+/// NodeClaim: its Node has what was promised.
+pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
+/// NodeClaim: it belongs to a disruption command.
+pub const DISRUPTION_REASON: &str = "DisruptionReason";
+/// NodePool: the rules of P §1.8 are met.
+pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
+/// NodePool: its NodeClass can be used.
+pub const NODE_CLASS_READY: &str = "NodeClassReady";
+/// NodePool: nodes launched lately have registered.
+pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+
+/// A condition's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Not known yet.
+    Unknown,
+}
+
+impl Status {
+    /// As written on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::True => "True",
+            Status::False => "False",
+            Status::Unknown => "Unknown",
+        }
+    }
+}
+
+/// An object with a condition set.
+pub trait Conditioned {
+    /// Types whose conditions make up the root (P-017).
+    const DEPENDENTS: &'static [&'static str];
+    /// The stored conditions.
+    fn conditions(&self) -> &[Condition];
+    /// The stored conditions, to change.
+    fn conditions_mut(&mut self) -> &mut Vec<Condition>;
+    /// Metadata of the object.
+    fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    /// A condition by type.
+    fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.conditions().iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// True when the condition is there and `True`.
+    fn is_true(&self, type_: &str) -> bool {
+        self.condition(type_).is_some_and(|condition| condition.status == "True")
+    }
+
+    /// Materialises missing dependents and the root as `Unknown` (P-016). Returns whether anything was added.
+    fn initialize_conditions(&mut self, now: Timestamp) -> bool {
+        let created = self.metadata().creation_timestamp.as_ref().map_or(now, |time| time.0);
+        let generation = self.metadata().generation;
+        let mut changed = false;
+        for type_ in Self::DEPENDENTS.iter().copied().chain([READY]) {
+            if self.condition(type_).is_none() {
+                self.conditions_mut().push(Condition {
+                    type_: type_.to_owned(),
+                    status: Status::Unknown.as_str().to_owned(),
+                    observed_generation: generation,
+                    last_transition_time: whole_seconds(created),
+                    reason: "AwaitingReconciliation".to_owned(),
+                    message: "object is awaiting reconciliation".to_owned(),
+                });
+                changed = true;
+            }
+        }
+        if changed {
+            sort(self.conditions_mut());
+        }
+        changed
+    }
+
+    /// `True` with the type as reason and no message.
+    fn set_true(&mut self, type_: &str, now: Timestamp) -> bool {
+        self.set(type_, Status::True, type_, "", now)
+    }
+
+    /// Sets a condition and recomputes the root. Returns whether anything changed.
+    fn set(&mut self, type_: &str, status: Status, reason: &str, message: &str, now: Timestamp) -> bool {
+        let mut changed = self.initialize_conditions(now);
+        changed |= set_one(self, type_, status, reason, message, now);
+        if type_ != READY {
+            changed |= recompute_root(self, now);
+        }
+        changed
+    }
+
+    /// Removes an independent condition. Returns whether it was there.
+    fn clear(&mut self, type_: &str) -> bool {
+        let before = self.conditions().len();
+        self.conditions_mut().retain(|condition| condition.type_ != type_);
+        self.conditions().len() != before
+    }
+}
+
+fn set_one<T: Conditioned + ?Sized>(
+    object: &mut T,
+    type_: &str,
+    status: Status,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> bool {
+    let generation = object.metadata().generation;
+    let deleting = object.metadata().deletion_timestamp.is_some();
+    let before = object.conditions().to_vec();
+    let conditions = object.conditions_mut();
+    let transition = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)
+        .filter(|condition| condition.status == status.as_str())
+        .map_or_else(|| whole_seconds(now), |condition| condition.last_transition_time);
+    conditions.retain(|condition| condition.type_ != type_);
+    conditions.push(Condition {
+        type_: type_.to_owned(),
+        status: status.as_str().to_owned(),
+        observed_generation: generation,
+        last_transition_time: transition,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    });
+    if deleting {
+        for condition in conditions.iter_mut() {
+            condition.observed_generation = generation;
+        }
+    }
+    sort(conditions);
+    *conditions != before
+}
+
+/// Oldest transition first, the root last; ties keep a fixed order by type.
+fn sort(conditions: &mut [Condition]) {
+    conditions.sort_by(|a, b| {
+        (a.type_ == READY, a.last_transition_time, &a.type_).cmp(&(b.type_ == READY, b.last_transition_time, &b.type_))
+    });
+}
+
+fn recompute_root<T: Conditioned + ?Sized>(object: &mut T, now: Timestamp) -> bool {
+    let generation = object.metadata().generation;
+    let mut unhealthy: Vec<&Condition> = T::DEPENDENTS
+        .iter()
+        .filter_map(|type_| object.condition(type_))
+        .filter(|condition| condition.status != "True" || condition.observed_generation != generation)
+        .collect();
+    if unhealthy.is_empty() {
+        return set_one(object, READY, Status::True, READY, "", now);
+    }
+    unhealthy.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
+    let message: Vec<String> =
+        unhealthy.iter().map(|condition| format!("{}={}", condition.type_, condition.status)).collect();
+    let any_false = unhealthy
+        .iter()
+        .any(|condition| condition.status == "False" && condition.observed_generation == generation);
+    let (status, reason) = if any_false {
+        (Status::False, "UnhealthyDependents")
+    } else {
+        (Status::Unknown, "ReconcilingDependents")
+    };
+    set_one(object, READY, status, reason, &message.join(", "), now)
+}
+
+impl Conditioned for NodeClaim {
+    const DEPENDENTS: &'static [&'static str] = &[LAUNCHED, REGISTERED, INITIALIZED];
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
+        &mut self.status.get_or_insert_default().conditions
+    }
+
+    fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Conditioned for NodePool {
+    const DEPENDENTS: &'static [&'static str] = &[VALIDATION_SUCCEEDED, NODE_CLASS_READY];
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
+        &mut self.status.get_or_insert_default().conditions
+    }
+
+    fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        &self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeClaimSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn claim() -> NodeClaim {
+        let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
+        claim.metadata.generation = Some(1);
+        claim.metadata.creation_timestamp = Some(Time(at(100)));
+        claim
+    }
+
+    #[test]
+    fn p_016_missing_conditions_are_unknown_since_creation() {
+        let mut claim = claim();
+        assert!(claim.initialize_conditions(at(500)));
+        let launched = claim.condition(LAUNCHED).unwrap();
+        assert_eq!((launched.status.as_str(), launched.reason.as_str()), ("Unknown", "AwaitingReconciliation"));
+        assert_eq!(launched.last_transition_time, at(100));
+        assert_eq!(claim.conditions().last().unwrap().type_, READY, "the root is last");
+        assert!(!claim.initialize_conditions(at(501)));
+    }
+
+    #[test]
+    fn p_016_the_root_follows_its_dependents() {
+        let mut claim = claim();
+        assert!(claim.set_true(LAUNCHED, at(200)));
+        let root = claim.condition(READY).unwrap();
+        assert_eq!((root.status.as_str(), root.reason.as_str()), ("Unknown", "ReconcilingDependents"));
+        assert_eq!(root.message, "Registered=Unknown, Initialized=Unknown");
+        claim.set(REGISTERED, Status::False, "MultipleNodesFound", "x", at(300));
+        let root = claim.condition(READY).unwrap();
+        assert_eq!((root.status.as_str(), root.reason.as_str()), ("False", "UnhealthyDependents"));
+        assert_eq!(root.message, "Registered=False, Initialized=Unknown", "newest transition first");
+        claim.set_true(REGISTERED, at(400));
+        claim.set_true(INITIALIZED, at(401));
+        assert!(claim.is_true(READY));
+        assert_eq!(claim.condition(READY).unwrap().last_transition_time, at(401));
+    }
+
+    #[test]
+    fn p_016_only_a_new_status_moves_the_transition_time() {
+        let mut claim = claim();
+        claim.set(LAUNCHED, Status::Unknown, "LaunchFailed", "a", at(200));
+        assert_eq!(claim.condition(LAUNCHED).unwrap().last_transition_time, at(100));
+        assert!(!claim.set(LAUNCHED, Status::Unknown, "LaunchFailed", "a", at(300)), "the same again changes nothing");
+        claim.set_true(LAUNCHED, at(400));
+        assert_eq!(claim.condition(LAUNCHED).unwrap().last_transition_time, at(400));
+    }
+
+    #[test]
+    fn p_016_a_dependent_of_an_older_generation_does_not_count() {
+        let mut claim = claim();
+        for type_ in [LAUNCHED, REGISTERED, INITIALIZED] {
+            claim.set_true(type_, at(200));
+        }
+        claim.metadata.generation = Some(2);
+        claim.set_true(LAUNCHED, at(300));
+        assert_eq!(claim.condition(READY).unwrap().status, "Unknown");
+    }
+
+    #[test]
+    fn p_017_independent_conditions_leave_the_root_alone() {
+        let mut claim = claim();
+        for type_ in [LAUNCHED, REGISTERED, INITIALIZED] {
+            claim.set_true(type_, at(200));
+        }
+        claim.set_true(DRIFTED, at(300));
+        assert!(claim.is_true(READY));
+        assert!(claim.clear(DRIFTED) && !claim.clear(DRIFTED));
+    }
+}

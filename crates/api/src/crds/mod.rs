@@ -1,0 +1,114 @@
+//! The CustomResourceDefinitions of our kinds (P §1.0–1.5), built from the same constants as the types.
+//!
+//! Owns patterns, bounds, defaults, CEL rules with their messages, printer columns and descriptions. The first seven are the interface and
+//! equal Karpenter's; the descriptions are ours and are what `kubectl explain` shows. A test holds every field of the types against them.
+
+mod capacity_buffer;
+mod kwok;
+mod node_claim;
+mod node_overlay;
+mod node_pool;
+mod shared;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+
+/// All CustomResourceDefinitions, in the order in which they are printed.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    crd_values()
+        .into_iter()
+        .map(|value| serde_json::from_value(value).expect("the definitions above are CustomResourceDefinitions"))
+        .collect()
+}
+
+/// All CustomResourceDefinitions as JSON values.
+#[must_use]
+pub fn crd_values() -> Vec<Value> {
+    vec![
+        node_pool::crd(),
+        node_claim::crd(),
+        node_overlay::crd(),
+        capacity_buffer::crd(),
+        kwok::node_class(),
+        kwok::instance(),
+    ]
+}
+
+/// All CustomResourceDefinitions as YAML documents, ready for `kubectl apply --server-side -f -`.
+#[must_use]
+pub fn crds_yaml() -> String {
+    let mut text = String::new();
+    for value in crd_values() {
+        text.push_str("---\n");
+        text.push_str(&serde_saphyr::to_string(&value).expect("a JSON value can be written as YAML"));
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Everything of a definition but its schema.
+struct Definition {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    categories: &'static [&'static str],
+    short_names: &'static [&'static str],
+    columns: Vec<Value>,
+    scale: Option<Value>,
+    schema: Value,
+}
+
+impl Definition {
+    fn build(self) -> Value {
+        let mut subresources = json!({"status": {}});
+        if let Some(scale) = self.scale {
+            subresources["scale"] = scale;
+        }
+        let mut names = json!({
+            "kind": self.kind,
+            "listKind": format!("{}List", self.kind),
+            "plural": self.plural,
+            "singular": self.kind.to_lowercase(),
+        });
+        if !self.categories.is_empty() {
+            names["categories"] = json!(self.categories);
+        }
+        if !self.short_names.is_empty() {
+            names["shortNames"] = json!(self.short_names);
+        }
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{}.{}", self.plural, self.group)},
+            "spec": {
+                "group": self.group,
+                "names": names,
+                "scope": if self.namespaced { "Namespaced" } else { "Cluster" },
+                "versions": [{
+                    "name": self.version,
+                    "served": true,
+                    "storage": true,
+                    "additionalPrinterColumns": self.columns,
+                    "subresources": subresources,
+                    "schema": {"openAPIV3Schema": self.schema},
+                }],
+            },
+        })
+    }
+}
+
+fn column(name: &str, kind: &str, path: &str) -> Value {
+    json!({"name": name, "type": kind, "jsonPath": path})
+}
+
+fn wide_column(name: &str, kind: &str, path: &str) -> Value {
+    json!({"name": name, "type": kind, "jsonPath": path, "priority": 1})
+}
+
+#[cfg(test)]
+mod tests;

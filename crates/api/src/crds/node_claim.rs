@@ -1,0 +1,79 @@
+//! The definition of NodeClaim (P §1.2).
+
+use serde_json::{Value, json};
+
+use super::shared::{self, Keys, rule};
+use super::{Definition, column, wide_column};
+use crate::NodeClaim;
+
+pub(super) fn crd() -> Value {
+    Definition {
+        group: NodeClaim::GROUP,
+        version: NodeClaim::VERSION,
+        kind: NodeClaim::KIND,
+        plural: NodeClaim::PLURAL,
+        namespaced: false,
+        categories: &["karpenter"],
+        short_names: &[],
+        columns: vec![
+            column("Type", "string", r".metadata.labels.node\.kubernetes\.io/instance-type"),
+            column("Capacity", "string", r".metadata.labels.karpenter\.sh/capacity-type"),
+            column("Zone", "string", r".metadata.labels.topology\.kubernetes\.io/zone"),
+            column("Node", "string", ".status.nodeName"),
+            column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
+            column("Age", "date", ".metadata.creationTimestamp"),
+            wide_column("ImageID", "string", ".status.imageID"),
+            wide_column("ID", "string", ".status.providerID"),
+            wide_column("NodePool", "string", r".metadata.labels.karpenter\.sh/nodepool"),
+            wide_column("NodeClass", "string", ".spec.nodeClassRef.name"),
+            wide_column("Drifted", "string", ".status.conditions[?(@.type==\"Drifted\")].status"),
+        ],
+        scale: None,
+        schema: shared::object(
+            "One node that was asked for, from before its launch until after its end. Deleting it drains and removes the node.",
+            &spec(),
+            &status(),
+        ),
+    }
+    .build()
+}
+
+fn spec() -> Value {
+    json!({
+        "description": "What the node must be. It cannot be changed.",
+        "type": "object",
+        "required": ["nodeClassRef", "requirements"],
+        "x-kubernetes-validations": [rule("self == oldSelf", "spec is immutable")],
+        "properties": {
+            "taints": shared::taints("Taints of the node."),
+            "startupTaints": shared::taints("Taints that the node begins with and that something else removes once it is prepared."),
+            "requirements": shared::requirements("Bounds on the labels of the node. The cloud chooses within them.", Keys::NodeClaim),
+            "resources": {
+                "description": "What the node must have room for.",
+                "type": "object",
+                "properties": {
+                    "requests": shared::quantities("Requests of the pods that the node was launched for and of the daemons that will run on it."),
+                },
+            },
+            "nodeClassRef": shared::node_class_ref(&[]),
+            "terminationGracePeriod": shared::duration("Longest time that the drain may take. After it pods are deleted whatever their PodDisruptionBudgets say. Absent means no limit."),
+            "expireAfter": shared::nillable_duration("Age at which the node is replaced, such as 720h, or Never.", Some("720h")),
+        },
+    })
+}
+
+fn status() -> Value {
+    json!({
+        "description": "What became of it.",
+        "type": "object",
+        "properties": {
+            "nodeName": {"description": "Name of the Node, once it has joined the cluster.", "type": "string"},
+            "providerID": {"description": "The cloud's name of the instance, once launched.", "type": "string"},
+            "imageID": {"description": "Image that the instance runs.", "type": "string"},
+            "capacity": shared::quantities("Capacity that the instance type promises."),
+            "allocatable": shared::quantities("What of the capacity pods may use."),
+            "lastPodEventTime": {"description": "When a pod last came to the node or left it; consolidateAfter counts from here.", "type": "string", "format": "date-time"},
+            "conditions": shared::conditions(true),
+        },
+    })
+}

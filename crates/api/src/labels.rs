@@ -1,0 +1,144 @@
+//! Labels, annotations, taints and finalizers of the interface (P §1.7).
+
+use k8s_openapi::api::core::v1::Taint;
+
+/// Name of the NodePool.
+pub const NODE_POOL: &str = "karpenter.sh/nodepool";
+/// `"true"` once a Node is initialised.
+pub const INITIALIZED: &str = "karpenter.sh/initialized";
+/// `"true"` once a Node is registered.
+pub const REGISTERED: &str = "karpenter.sh/registered";
+/// `spot`, `on-demand` or `reserved`.
+pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+/// `"true"` on a Node whose taints its provider sets alone.
+pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
+/// Capacity type: may be taken back at any time.
+pub const CAPACITY_TYPE_SPOT: &str = "spot";
+/// Capacity type: stays until given back.
+pub const CAPACITY_TYPE_ON_DEMAND: &str = "on-demand";
+/// Capacity type: paid for in advance.
+pub const CAPACITY_TYPE_RESERVED: &str = "reserved";
+/// Availability zone.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+/// Region.
+pub const REGION: &str = "topology.kubernetes.io/region";
+/// Instance type.
+pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// CPU architecture.
+pub const ARCH: &str = "kubernetes.io/arch";
+/// Operating system.
+pub const OS: &str = "kubernetes.io/os";
+/// Host name.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Windows build.
+pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
+/// Keeps load balancers from a Node on its way out (D-310).
+pub const EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// Protects a pod or a Node from voluntary disruption.
+pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// Hash of the NodePool's template.
+pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
+/// Version of the hash.
+pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
+/// When a termination stops waiting (RFC 3339).
+pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+/// `"true"` when minValues were lowered to what could be had.
+pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
+/// Cost of deleting a pod, relative to others of its ReplicaSet.
+pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// Finalizer of NodeClaims and Nodes.
+pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
+
+/// Key of the taint on a Node that is to go.
+pub const DISRUPTED_TAINT_KEY: &str = "karpenter.sh/disrupted";
+/// Key of the taint on a Node that is not yet registered.
+pub const UNREGISTERED_TAINT_KEY: &str = "karpenter.sh/unregistered";
+
+/// The domain that only Karpenter may use.
+pub const RESTRICTED_DOMAIN: &str = "karpenter.sh";
+
+/// Labels that a user may name in requirements although nobody has defined them on the NodePool; providers add theirs.
+pub const WELL_KNOWN: [&str; 8] =
+    [NODE_POOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD];
+
+/// `karpenter.sh/disrupted:NoSchedule`.
+#[must_use]
+pub fn disrupted_taint() -> Taint {
+    taint(DISRUPTED_TAINT_KEY, "NoSchedule")
+}
+
+/// `karpenter.sh/unregistered:NoExecute`.
+#[must_use]
+pub fn unregistered_taint() -> Taint {
+    taint(UNREGISTERED_TAINT_KEY, "NoExecute")
+}
+
+fn taint(key: &str, effect: &str) -> Taint {
+    Taint { key: key.to_owned(), effect: effect.to_owned(), time_added: None, value: None }
+}
+
+/// The canonical key of an older alias; other keys pass through (P-033).
+#[must_use]
+pub fn normalized(key: &str) -> &str {
+    match key {
+        "failure-domain.beta.kubernetes.io/zone" => ZONE,
+        "failure-domain.beta.kubernetes.io/region" => REGION,
+        "beta.kubernetes.io/arch" => ARCH,
+        "beta.kubernetes.io/os" => OS,
+        "beta.kubernetes.io/instance-type" => INSTANCE_TYPE,
+        other => other,
+    }
+}
+
+/// What stands before the first `/`; empty without one.
+#[must_use]
+pub fn domain(key: &str) -> &str {
+    key.split_once('/').map_or("", |(domain, _)| domain)
+}
+
+/// True when users may not use the label: the domain is restricted and the label is not well known, or it is the host name (P-037).
+#[must_use]
+pub fn is_restricted(key: &str) -> bool {
+    is_restricted_with(key, &[], &[])
+}
+
+/// As [`is_restricted`], with a provider's further restricted domains and well-known labels.
+#[must_use]
+pub fn is_restricted_with(key: &str, domains: &[&str], well_known: &[&str]) -> bool {
+    if WELL_KNOWN.contains(&key) || well_known.contains(&key) {
+        return false;
+    }
+    if key == HOSTNAME {
+        return true;
+    }
+    let domain = domain(key);
+    std::iter::once(RESTRICTED_DOMAIN).chain(domains.iter().copied()).any(|restricted| {
+        domain.strip_suffix(restricted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_037_restricted_labels() {
+        for key in ["karpenter.sh/custom", "sub.karpenter.sh/x", HOSTNAME, REGISTERED] {
+            assert!(is_restricted(key), "{key}");
+        }
+        for key in [CAPACITY_TYPE, NODE_POOL, ZONE, "team", "notkarpenter.sh/x", "example.com/karpenter.sh"] {
+            assert!(!is_restricted(key), "{key}");
+        }
+        assert!(is_restricted_with("karpenter.kwok.sh/x", &["karpenter.kwok.sh"], &[]));
+        assert!(!is_restricted_with("karpenter.kwok.sh/x", &["karpenter.kwok.sh"], &["karpenter.kwok.sh/x"]));
+    }
+
+    #[test]
+    fn p_033_aliases() {
+        assert_eq!(normalized("beta.kubernetes.io/arch"), ARCH);
+        assert_eq!(normalized("failure-domain.beta.kubernetes.io/zone"), ZONE);
+        assert_eq!(normalized("team"), "team");
+    }
+}

@@ -1,0 +1,339 @@
+//! Exact Kubernetes quantities: parsed without rounding, compared by value, printed in Go's canonical form.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+
+/// Why a text is not a quantity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("quantity {text:?} is not valid: {problem}; expected a number with an optional suffix, such as 500m, 2, 1.5Gi or 3e9")]
+pub struct QuantityError {
+    text: String,
+    problem: &'static str,
+}
+
+/// The family of suffixes that a quantity was written with; it is kept on output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Format {
+    /// `n u m (none) k M G T P E`
+    #[default]
+    DecimalSi,
+    /// `Ki Mi Gi Ti Pi Ei`
+    BinarySi,
+    /// `e3`
+    DecimalExponent,
+}
+
+/// An exact quantity, in nanos (10⁻⁹) of the base unit. Finer values are rounded up, as Kubernetes does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quantity {
+    nanos: i128,
+    format: Format,
+}
+
+const NANO: i128 = 1_000_000_000;
+/// Beyond this magnitude a value is cut, far above what Kubernetes can represent (2⁶³ units).
+const LIMIT_NANOS: i128 = (1_i128 << 96) - 1;
+
+impl Quantity {
+    /// So many base units.
+    #[must_use]
+    pub fn from_units(units: i64) -> Self {
+        Self { nanos: i128::from(units) * NANO, format: Format::DecimalSi }
+    }
+
+    /// So many thousandths of the base unit.
+    #[must_use]
+    pub fn from_milli(milli: i64) -> Self {
+        Self { nanos: i128::from(milli) * (NANO / 1000), format: Format::DecimalSi }
+    }
+
+    /// Base units, rounded up; saturating.
+    #[must_use]
+    pub fn to_units(self) -> i64 {
+        saturate(div_ceil(self.nanos, NANO))
+    }
+
+    /// Thousandths of the base unit, rounded up; saturating.
+    #[must_use]
+    pub fn to_milli(self) -> i64 {
+        saturate(div_ceil(self.nanos, NANO / 1000))
+    }
+
+    /// True for zero.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    /// Sum, in the format of `self` unless that is zero; saturating.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let format = if self.nanos == 0 { other.format } else { self.format };
+        Self { nanos: clamp(self.nanos.saturating_add(other.nanos)), format }
+    }
+
+    /// Difference, in the format of `self` unless that is zero; saturating.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.plus(Self { nanos: -other.nanos, format: other.format })
+    }
+
+    /// Reads a quantity from an object; unreadable text counts as an error that names it.
+    ///
+    /// # Errors
+    /// The text is not a quantity.
+    pub fn from_wire(wire: &WireQuantity) -> Result<Self, QuantityError> {
+        wire.0.parse()
+    }
+
+    /// For writing into an object.
+    #[must_use]
+    pub fn to_wire(self) -> WireQuantity {
+        WireQuantity(self.to_string())
+    }
+}
+
+fn saturate(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value > 0 { i64::MAX } else { i64::MIN })
+}
+
+fn clamp(value: i128) -> i128 {
+    value.clamp(-LIMIT_NANOS, LIMIT_NANOS)
+}
+
+fn div_ceil(value: i128, divisor: i128) -> i128 {
+    value.div_euclid(divisor) + i128::from(value.rem_euclid(divisor) != 0)
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+impl Eq for Quantity {}
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let fail = |problem| QuantityError { text: text.to_owned(), problem };
+        let (negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let number_end = unsigned.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+        let (number, suffix) = unsigned.split_at(number_end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if fraction.contains('.') {
+            return Err(fail("it has more than one decimal point"));
+        }
+        if whole.is_empty() && fraction.is_empty() {
+            return Err(fail("it has no digits"));
+        }
+        let (format, multiplier, exponent) = suffix_of(suffix).ok_or_else(|| fail("its suffix is unknown"))?;
+        let magnitude = scaled(whole, fraction, multiplier, exponent);
+        let nanos = if negative { -magnitude } else { magnitude };
+        Ok(Self { nanos: clamp(nanos), format })
+    }
+}
+
+/// Format, binary multiplier and decimal exponent of a suffix.
+fn suffix_of(suffix: &str) -> Option<(Format, i128, i32)> {
+    let binary = |power: u32| Some((Format::BinarySi, 1_i128 << (10 * power), 0));
+    let decimal = |exponent: i32| Some((Format::DecimalSi, 1, exponent));
+    match suffix {
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => decimal(0),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E'])?;
+            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            let value = digits.parse::<i32>().unwrap_or(i32::MAX / 2).min(1000);
+            Some((Format::DecimalExponent, 1, if exponent.starts_with('-') { -value } else { value }))
+        }
+    }
+}
+
+/// `whole.fraction × multiplier × 10^exponent` in nanos, rounded up, cut at the limit.
+fn scaled(whole: &str, fraction: &str, multiplier: i128, exponent: i32) -> i128 {
+    let mut digits: i128 = 0;
+    let mut power = exponent + 9;
+    let mut dropped = false;
+    for (index, byte) in whole.bytes().chain(fraction.bytes()).enumerate() {
+        let in_fraction = index >= whole.len();
+        if digits >= 10_i128.pow(19) {
+            dropped |= byte != b'0';
+            power += i32::from(!in_fraction);
+            continue;
+        }
+        digits = digits * 10 + i128::from(byte - b'0');
+        power -= i32::from(in_fraction);
+    }
+    if digits == 0 && !dropped {
+        return 0;
+    }
+    let mut value = digits.saturating_mul(multiplier).min(i128::MAX / 4);
+    while power > 0 && value <= LIMIT_NANOS {
+        value *= 10;
+        power -= 1;
+    }
+    while power < 0 && value > 0 {
+        dropped |= value % 10 != 0;
+        value /= 10;
+        power += 1;
+    }
+    value.saturating_add(i128::from(dropped)).min(LIMIT_NANOS)
+}
+
+impl fmt::Display for Quantity {
+    /// Go's canonical form: no fraction, the largest suffix that allows that, the family as written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let whole = self.nanos % NANO == 0;
+        let units = self.nanos / NANO;
+        if self.format == Format::BinarySi && whole && units.abs() >= 1024 {
+            let (mut value, mut power) = (units, 0_usize);
+            while value % 1024 == 0 && power < 6 {
+                value /= 1024;
+                power += 1;
+            }
+            return write!(f, "{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+        }
+        let (mut value, mut exponent) = (self.nanos, -9_i32);
+        while value % 1000 == 0 && exponent < 18 {
+            value /= 1000;
+            exponent += 3;
+        }
+        if self.format == Format::DecimalExponent {
+            return if exponent == 0 { write!(f, "{value}") } else { write!(f, "{value}e{exponent}") };
+        }
+        let suffix = match exponent {
+            -9 => "n",
+            -6 => "u",
+            -3 => "m",
+            0 => "",
+            3 => "k",
+            6 => "M",
+            9 => "G",
+            12 => "T",
+            15 => "P",
+            _ => "E",
+        };
+        write!(f, "{value}{suffix}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn prints_as_go_does() {
+        for (text, shown) in [
+            ("1000m", "1"),
+            ("1.5Gi", "1536Mi"),
+            ("1Ei", "1Ei"),
+            ("12E", "12E"),
+            ("10Ei", "10Ei"),
+            ("0.5", "500m"),
+            ("1500m", "1500m"),
+            ("1e3", "1e3"),
+            ("100e-3", "100e-3"),
+            ("1024", "1024"),
+            ("1000", "1k"),
+            ("1024Ki", "1Mi"),
+            ("0Gi", "0"),
+            ("-1.5", "-1500m"),
+            ("1n", "1n"),
+            ("0.1n", "1n"),
+            (".5", "500m"),
+            ("5.", "5"),
+            ("+2", "2"),
+            ("0.5Ki", "512"),
+            ("3e9", "3e9"),
+            ("1E", "1E"),
+            ("1E3", "1e3"),
+        ] {
+            assert_eq!(text.parse::<Quantity>().unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_kubernetes_refuses() {
+        for bad in ["", "m", "1.2.3", "1 Gi", "1gi", "Gi", "--1", "1e", "1ee3", "0x10", "１", "1KiB"] {
+            let error = bad.parse::<Quantity>().expect_err(bad).to_string();
+            assert!(error.contains(&format!("{bad:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn rounds_up_as_value_and_milli_value_do() {
+        let quantity: Quantity = "1.0001".parse().unwrap();
+        assert_eq!((quantity.to_units(), quantity.to_milli()), (2, 1001));
+        let negative: Quantity = "-1.5".parse().unwrap();
+        assert_eq!((negative.to_units(), negative.to_milli()), (-1, -1500));
+        assert_eq!("100E".parse::<Quantity>().unwrap().to_units(), i64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn printing_and_reading_again_keeps_the_value(mantissa in -1_000_000_000_000_i64..1_000_000_000_000, suffix in prop::sample::select(vec!["n", "u", "m", "", "k", "M", "Ki", "Mi", "Gi", "e3", "e-3"])) {
+            let quantity: Quantity = format!("{mantissa}{suffix}").parse().unwrap();
+            let again: Quantity = quantity.to_string().parse().unwrap();
+            prop_assert_eq!(quantity, again);
+            prop_assert_eq!(quantity.to_string(), again.to_string());
+        }
+
+        #[test]
+        fn order_is_that_of_the_numbers(a in -1_000_000_i64..1_000_000, b in -1_000_000_i64..1_000_000) {
+            let (left, right): (Quantity, Quantity) = (format!("{a}m").parse().unwrap(), format!("{}", b).parse().unwrap());
+            prop_assert_eq!(left.cmp(&right), a.cmp(&(b * 1000)));
+            prop_assert_eq!(left.plus(right).minus(right), left);
+        }
+
+        #[test]
+        fn arbitrary_text_never_panics(text in ".{0,40}") {
+            let _ = text.parse::<Quantity>();
+        }
+
+        #[test]
+        fn arbitrary_numbers_never_panic(text in "[-+]?[0-9]{0,60}(\\.[0-9]{0,60})?(Ei|E|n|[eE][-+]?[0-9]{0,12})?") {
+            if let Ok(quantity) = text.parse::<Quantity>() {
+                let _ = (quantity.to_string(), quantity.to_units(), quantity.to_milli());
+            }
+        }
+    }
+}

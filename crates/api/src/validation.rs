@@ -1,0 +1,277 @@
+//! Rules that a NodePool must meet beyond its schema (P §1.8); they feed the condition `ValidationSucceeded`.
+//!
+//! Older storage and other API servers can hold what the schema would refuse. All failures are collected, none stops the others.
+
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::kinds::node_pool::NodePool;
+use crate::kinds::{Operator, Requirement};
+use crate::labels;
+
+const SUPPORTED_OPERATORS: [&str; 8] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"];
+const CAPACITY_TYPES: [&str; 3] =
+    [labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT];
+
+/// A provider's additions to the labels that users may name.
+#[derive(Debug, Clone, Default)]
+pub struct LabelRules {
+    /// Further domains that users may not use.
+    pub restricted_domains: Vec<String>,
+    /// Further labels that are well known.
+    pub well_known: Vec<String>,
+}
+
+impl LabelRules {
+    /// Why users may not use the label; `None` when they may.
+    #[must_use]
+    pub fn restriction(&self, key: &str) -> Option<String> {
+        let domains: Vec<&str> = self.restricted_domains.iter().map(String::as_str).collect();
+        let well_known: Vec<&str> = self.well_known.iter().map(String::as_str).collect();
+        if !labels::is_restricted_with(key, &domains, &well_known) {
+            return None;
+        }
+        let mut known: Vec<&str> = labels::WELL_KNOWN.iter().copied().chain(well_known.iter().copied()).collect();
+        known.sort_unstable();
+        known.dedup();
+        let mut domains: Vec<&str> = std::iter::once(labels::RESTRICTED_DOMAIN).chain(domains).collect();
+        domains.sort_unstable();
+        Some(format!(
+            "using label {key} is not allowed as it might interfere with the internal provisioning logic; specify a well known label: [{}], or a custom label that does not use a restricted domain: [{}]",
+            known.join(" "),
+            domains.join(" ")
+        ))
+    }
+}
+
+/// All failures of a NodePool, joined with `; `; empty when it is valid (P-018).
+#[must_use]
+pub fn node_pool_failures(pool: &NodePool, rules: &LabelRules) -> Vec<String> {
+    let template = &pool.spec.template;
+    let mut failures = Vec::new();
+    for (key, value) in &template.metadata.labels {
+        label_failures(key, value, rules, &mut failures);
+    }
+    taint_failures(&template.spec.taints, &template.spec.startup_taints, &mut failures);
+    for requirement in &template.spec.requirements {
+        if labels::normalized(&requirement.key) == labels::NODE_POOL {
+            failures.push(format!("invalid key: {:?} in requirements, restricted", requirement.key));
+        } else {
+            requirement_failures(requirement, rules, &mut failures);
+        }
+    }
+    failures
+}
+
+fn label_failures(key: &str, value: &str, rules: &LabelRules, failures: &mut Vec<String>) {
+    if key == labels::NODE_POOL {
+        failures.push(format!("invalid key name {key:?} in labels, restricted"));
+    }
+    if let Some(problem) = qualified_name_problem(key) {
+        failures.push(format!("invalid key name {key:?} in labels, {problem:?}"));
+    }
+    if let Some(problem) = label_value_problem(value) {
+        failures.push(format!("invalid value: {value} for label[{key}], {problem}"));
+    }
+    if let Some(problem) = rules.restriction(key) {
+        failures.push(format!("invalid key name {key:?} in labels, {problem:?}"));
+    }
+}
+
+fn taint_failures(taints: &[Taint], startup_taints: &[Taint], failures: &mut Vec<String>) {
+    let mut seen = std::collections::BTreeSet::new();
+    for (list, name) in [(taints, "taints"), (startup_taints, "startupTaints")] {
+        for taint in list {
+            if taint.key.is_empty() {
+                failures.push(format!("invalid value: key may not be empty in {name}"));
+            } else if let Some(problem) = qualified_name_problem(&taint.key) {
+                failures.push(format!("invalid value: {problem} in {name}"));
+            }
+            if let Some(value) = taint.value.as_deref().filter(|value| !value.is_empty())
+                && let Some(problem) = qualified_name_problem(value)
+            {
+                failures.push(format!("invalid value: {problem} in {name}"));
+            }
+            if !["", "NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&taint.effect.as_str()) {
+                failures.push(format!("invalid value: effect {} in {name}", taint.effect));
+            }
+            if !seen.insert((taint.key.clone(), taint.effect.clone())) {
+                failures.push(format!("duplicate taint Key/Effect pair {}={}", taint.key, taint.effect));
+            }
+        }
+    }
+}
+
+/// Failures of one requirement; also used for the selectors of pods (P §5.2).
+pub fn requirement_failures(requirement: &Requirement, rules: &LabelRules, failures: &mut Vec<String>) {
+    let key = labels::normalized(&requirement.key);
+    let operator = &requirement.operator;
+    if let Operator::Other(_) = operator {
+        failures.push(format!("key {key} has an unsupported operator {operator} not in {SUPPORTED_OPERATORS:?}"));
+    }
+    if let Some(problem) = rules.restriction(key) {
+        failures.push(problem);
+    }
+    if let Some(problem) = qualified_name_problem(key) {
+        failures.push(format!("key {key} is not a qualified name, {problem}"));
+    }
+    for value in &requirement.values {
+        if let Some(problem) = label_value_problem(value) {
+            failures.push(format!("invalid value {value} for key {key}, {problem}"));
+        }
+    }
+    if *operator == Operator::In {
+        if requirement.values.is_empty() {
+            failures.push(format!("key {key} with operator {operator} must have a value defined"));
+        }
+        if let Some(wanted) = requirement.min_values
+            && usize::try_from(wanted).is_ok_and(|wanted| requirement.values.len() < wanted)
+        {
+            failures.push(format!(
+                "key {key} with operator {operator} must have at least minimum number of values defined in 'values' field"
+            ));
+        }
+        known_value_failures(key, requirement, failures);
+    }
+    let numeric = matches!(operator, Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte);
+    let integer = matches!(&requirement.values[..], [value] if value.parse::<i64>().is_ok_and(|value| value >= 0));
+    if numeric && !integer {
+        failures.push(format!("key {key} with operator {operator} must have a single positive integer value"));
+    }
+}
+
+/// Capacity types are a closed set: unknown ones beside known ones are harmless, only unknown ones are not (P-020).
+fn known_value_failures(key: &str, requirement: &Requirement, failures: &mut Vec<String>) {
+    if key != labels::CAPACITY_TYPE || requirement.values.is_empty() {
+        return;
+    }
+    let valid = requirement.values.iter().filter(|value| CAPACITY_TYPES.contains(&value.as_str())).count();
+    let values = requirement.values.join(" ");
+    if valid == 0 {
+        failures.push(format!(
+            "no valid values found in [{values}] for {key}, expected one of: {}, got: {values}",
+            CAPACITY_TYPES.join(", ")
+        ));
+    } else if let Some(wanted) = requirement.min_values
+        && usize::try_from(wanted).is_ok_and(|wanted| valid < wanted)
+    {
+        failures.push(format!(
+            "not enough valid values found in [{values}] for {key}, expected at least {wanted} valid values from: {}",
+            CAPACITY_TYPES.join(", ")
+        ));
+    }
+}
+
+/// Why a text is not a qualified name (an optional DNS prefix and `/`, then a name of at most 63 characters).
+#[must_use]
+pub fn qualified_name_problem(text: &str) -> Option<String> {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    if let Some(prefix) = prefix {
+        if prefix.is_empty() {
+            return Some("prefix part must be non-empty".to_owned());
+        }
+        let dns = prefix.len() <= 253 && prefix.split('.').all(is_dns_label);
+        if !dns {
+            return Some("prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character".to_owned());
+        }
+    }
+    if name.is_empty() {
+        return Some("name part must be non-empty".to_owned());
+    }
+    if name.len() > 63 {
+        return Some("name part must be no more than 63 bytes".to_owned());
+    }
+    (!is_label_text(name)).then(|| "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character".to_owned())
+}
+
+/// Why a text is not a label value (empty, or a name of at most 63 characters).
+#[must_use]
+pub fn label_value_problem(text: &str) -> Option<String> {
+    if text.len() > 63 {
+        return Some("must be no more than 63 bytes".to_owned());
+    }
+    (!text.is_empty() && !is_label_text(text)).then(|| "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character".to_owned())
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    edge(text.as_bytes().first())
+        && edge(text.as_bytes().last())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn is_label_text(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    edge(text.as_bytes().first())
+        && edge(text.as_bytes().last())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodePoolSpec;
+    use serde_json::{Value, json};
+
+    fn failures(template: Value) -> String {
+        let mut spec = json!({"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}});
+        let (metadata, template_spec) = (template["metadata"].clone(), template["spec"].clone());
+        if metadata.is_object() {
+            spec["template"]["metadata"] = metadata;
+        }
+        for (key, value) in template_spec.as_object().into_iter().flatten() {
+            spec["template"]["spec"][key] = value.clone();
+        }
+        let pool = NodePool::new("pool", serde_json::from_value::<NodePoolSpec>(spec).unwrap());
+        node_pool_failures(&pool, &LabelRules::default()).join("; ")
+    }
+
+    #[test]
+    fn p_018_failures_and_their_texts() {
+        for (template, expected) in [
+            (json!({"metadata": {"labels": {"karpenter.sh/nodepool": "x"}}}), r#"invalid key name "karpenter.sh/nodepool" in labels, restricted"#),
+            (json!({"metadata": {"labels": {"a b": "x"}}}), r#"invalid key name "a b" in labels, "name part must consist of"#),
+            (json!({"metadata": {"labels": {"a": "x y"}}}), "invalid value: x y for label[a], a valid label must be"),
+            (json!({"metadata": {"labels": {"karpenter.sh/custom": "x"}}}), "using label karpenter.sh/custom is not allowed"),
+            (json!({"spec": {"taints": [{"key": "a?", "effect": "NoSchedule"}]}}), "in taints"),
+            (json!({"spec": {"startupTaints": [{"key": "a", "value": "???", "effect": "NoSchedule"}]}}), "in startupTaints"),
+            (json!({"spec": {"taints": [{"key": "a", "effect": "Never"}]}}), "invalid value: effect Never in taints"),
+            (json!({"spec": {"requirements": [{"key": "a", "operator": "Like", "values": ["x"]}]}}), "key a has an unsupported operator Like not in"),
+            (json!({"spec": {"requirements": [{"key": "a", "operator": "In"}]}}), "key a with operator In must have a value defined"),
+            (json!({"spec": {"requirements": [{"key": "a", "operator": "In", "values": ["x"], "minValues": 2}]}}), "must have at least minimum number of values"),
+            (json!({"spec": {"requirements": [{"key": "a", "operator": "Gt", "values": ["-1"]}]}}), "key a with operator Gt must have a single positive integer value"),
+            (json!({"spec": {"requirements": [{"key": "a", "operator": "Lte", "values": ["1", "2"]}]}}), "must have a single positive integer value"),
+            (json!({"spec": {"requirements": [{"key": "karpenter.sh/nodepool", "operator": "In", "values": ["x"]}]}}), r#"invalid key: "karpenter.sh/nodepool" in requirements, restricted"#),
+            (json!({"spec": {"requirements": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["x"]}]}}), "using label kubernetes.io/hostname is not allowed"),
+            (json!({"spec": {"requirements": [{"key": "a", "operator": "In", "values": ["x y"]}]}}), "invalid value x y for key a"),
+        ] {
+            let found = failures(template.clone());
+            assert!(found.contains(expected), "{template}\n found: {found}");
+        }
+        assert_eq!(failures(json!({})), "");
+    }
+
+    #[test]
+    fn p_018_failures_accumulate() {
+        let found = failures(json!({"spec": {"requirements": [{"key": "a", "operator": "In"}, {"key": "b", "operator": "Gt", "values": ["x"]}]}}));
+        assert_eq!(found.split("; ").count(), 2, "{found}");
+    }
+
+    #[test]
+    fn p_019_the_same_key_and_effect_only_once_in_both_lists() {
+        let taint = json!({"key": "a", "effect": "NoSchedule"});
+        let found = failures(json!({"spec": {"taints": [taint.clone()], "startupTaints": [taint]}}));
+        assert_eq!(found, "duplicate taint Key/Effect pair a=NoSchedule");
+        let other = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]}});
+        assert_eq!(failures(other), "", "P-012: the same key with different effects is fine");
+    }
+
+    #[test]
+    fn p_020_capacity_types() {
+        let requirement = |values: Value| json!({"spec": {"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": values}]}});
+        assert_eq!(failures(requirement(json!(["spot", "cheap"]))), "");
+        assert!(failures(requirement(json!(["cheap"]))).contains("no valid values found"));
+    }
+}
