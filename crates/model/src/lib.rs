@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod constraints;
+pub mod example;
 pub mod instance_type;
 pub mod labels;
 mod lower;

@@ -1,6 +1,6 @@
 //! Taints and tolerations: which taint stops which pod (P §6.11). Uses the Kubernetes types as they are.
 
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+pub use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 /// The effect `NoSchedule`.
 pub const NO_SCHEDULE: &str = "NoSchedule";

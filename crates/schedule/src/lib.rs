@@ -1,1 +1,20 @@
 //! Can this pod go there, and if not why: packing pods onto nodes and planned NodeClaims.
+//!
+//! One pure function: `pack` takes a Snapshot, the pods to place and the policy, and returns placements on existing nodes, planned
+//! NodeClaims, and for each pod left over the reason as data. It never looks at a clock, creates an object, or decides which pods to place.
+//!
+//! How it stays fast: requirement sets are interned and the results of operations on them remembered (`algebra`), each NodePool's instance
+//! types are indexed by resource rank and label value (`template`), pods are treated by class and by distinct request (`pack`), and
+//! topology is counted incrementally (`topology`).
+
+mod algebra;
+mod outcome;
+mod pack;
+mod relax;
+mod template;
+mod topology;
+
+pub use outcome::{Packing, Statistics, UnplacedPod};
+pub use pack::{MinValuesPolicy, PackOptions, PackRequest, pack};
+pub use relax::PreferencePolicy;
+pub use template::SkippedPool;

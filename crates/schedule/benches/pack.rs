@@ -1,0 +1,50 @@
+//! Pods per second on the mix of the specification's appendix C.1: 400 fake types, five equal shares. Run with
+//! `cargo bench -p spokeshave-schedule`; sizes can be given as arguments.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![allow(missing_docs)]
+
+use spokeshave_model::example::{benchmark_pool, diverse_pods, fake_instance_types};
+use spokeshave_model::{ClusterState, lower};
+use spokeshave_schedule::{PackOptions, PackRequest, pack};
+use std::time::Instant;
+
+fn main() {
+    let given: Vec<usize> = std::env::args()
+        .skip(1)
+        .filter_map(|argument| argument.parse().ok())
+        .collect();
+    let sizes = if given.is_empty() {
+        vec![500, 1000, 5000, 10_000, 20_000]
+    } else {
+        given
+    };
+    println!(
+        "{:>8} {:>10} {:>10} {:>12} {:>8} {:>9} {:>12}",
+        "pods", "lower ms", "pack ms", "pods/s", "nodes", "unplaced", "claims tried"
+    );
+    for size in sizes {
+        let state = ClusterState::default()
+            .with_pool(benchmark_pool(), fake_instance_types(400))
+            .with_pods(diverse_pods(size, 42));
+        let started = Instant::now();
+        let snapshot = lower(&state);
+        let lowered = started.elapsed();
+        let request = PackRequest {
+            pods: snapshot.pod_ids().collect(),
+            ..PackRequest::default()
+        };
+        let started = Instant::now();
+        let packing = pack(&snapshot, &request, &PackOptions::default());
+        let packed = started.elapsed();
+        println!(
+            "{size:>8} {:>10.1} {:>10.1} {:>12.0} {:>8} {:>9} {:>12}",
+            lowered.as_secs_f64() * 1e3,
+            packed.as_secs_f64() * 1e3,
+            size as f64 / packed.as_secs_f64(),
+            packing.placements.claims.len(),
+            packing.unplaced.len(),
+            packing.statistics.claims_tried,
+        );
+    }
+}
