@@ -1,1 +1,17 @@
 //! Pure decisions: provisioning, disruption, life cycle and termination, each with its report.
+//!
+//! Every function here takes a Snapshot (or single objects), the Policy and `now`, and returns values. None knows a provider, an API server
+//! or a clock.
+
+pub mod disrupt;
+mod node_claim;
+mod policy;
+mod provision;
+
+pub use node_claim::{create_action, to_node_claim};
+pub use policy::{Policy, nomination_window};
+pub use provision::{
+    LimitExceeded, ProvisionOutcome, ProvisionReport, displaced_pods, failed_scheduling_event,
+    limit_exceeded, nominated_event, pending_pods, provision, skipped_pool_text,
+};
+pub use spokeshave_schedule::{MinValuesPolicy, PreferencePolicy, SkippedPool, UnplacedPod};

@@ -1,0 +1,107 @@
+//! How many nodes of each NodePool may be disrupted now (D §5.3, §5.4).
+
+use jiff::Timestamp;
+use spokeshave_api::{BudgetError, DisruptionReason};
+use spokeshave_model::snapshot::{PoolId, Snapshot};
+use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
+use std::collections::BTreeMap;
+
+/// What one NodePool allows for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolBudget {
+    /// Nodes that count (D-199).
+    pub nodes: usize,
+    /// Nodes that use up allowance: not Ready, or on their way out (D-200).
+    pub disrupting: usize,
+    /// The minimum over the budgets that apply, before what is used up (D-195).
+    pub allowed: i64,
+    /// What is left, never below zero.
+    pub remaining: i64,
+    /// A budget that cannot be evaluated, which closes the pool (D-197).
+    pub error: Option<BudgetError>,
+}
+
+/// The allowance of every NodePool for one reason. Pools that are not in it allow nothing (D-203).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetMapping {
+    /// The reason it was built for.
+    pub reason: DisruptionReason,
+    /// By pool.
+    pub pools: BTreeMap<PoolId, PoolBudget>,
+}
+
+impl BudgetMapping {
+    /// Builds the mapping at `now` (D-198).
+    pub fn build(snapshot: &Snapshot, reason: &DisruptionReason, now: Timestamp) -> Self {
+        let mut counts: BTreeMap<PoolId, (usize, usize)> = BTreeMap::new();
+        let counted = snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.is_managed() && node.initialized && !node.instance_terminating);
+        for node in counted {
+            if let Some(pool) = node.pool {
+                let (nodes, disrupting) = counts.entry(pool).or_default();
+                *nodes += 1;
+                *disrupting += usize::from(!node.ready || node.marked_for_deletion);
+            }
+        }
+        let supported = (0..snapshot.pools.len())
+            .map(PoolId::from)
+            .filter(|pool| snapshot.pool(*pool).supported);
+        let pools = supported.map(|pool| {
+            let (nodes, disrupting) = counts.get(&pool).copied().unwrap_or_default();
+            let allowed = snapshot.pool(pool).object.allowed_disruptions(reason, nodes, now);
+            let (allowed, error) = allowed.map_or_else(|error| (0, Some(error)), |allowed| (allowed, None));
+            let remaining = (allowed - i64::try_from(disrupting).unwrap_or(i64::MAX)).max(0);
+            (
+                pool,
+                PoolBudget {
+                    nodes,
+                    disrupting,
+                    allowed,
+                    remaining,
+                    error,
+                },
+            )
+        });
+        BudgetMapping {
+            reason: reason.clone(),
+            pools: pools.collect(),
+        }
+    }
+
+    /// What is left for a pool.
+    pub fn remaining(&self, pool: PoolId) -> i64 {
+        self.pools.get(&pool).map_or(0, |budget| budget.remaining)
+    }
+
+    /// Takes one node from a pool's allowance; false when none is left.
+    pub fn take(&mut self, pool: PoolId) -> bool {
+        match self.pools.get_mut(&pool) {
+            Some(budget) if budget.remaining > 0 => {
+                budget.remaining -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// D-207: one event per pool that has nodes and allows nothing.
+    pub fn events(&self, snapshot: &Snapshot) -> Vec<Event> {
+        let closed = self
+            .pools
+            .iter()
+            .filter(|(_, budget)| budget.nodes > 0 && budget.allowed == 0);
+        let event = |(pool, _): (&PoolId, &PoolBudget)| {
+            let view = snapshot.pool(*pool);
+            let reason = self.reason.to_string();
+            let message =
+                format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
+            let object = ObjectRef::cluster(ObjectKind::NodePool, &view.name, &view.uid);
+            Event::new(object, EventType::Normal, "DisruptionBlocked", message)
+                .deduped_by([view.uid.clone(), reason])
+                .within_seconds(60)
+        };
+        closed.map(event).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! A Command: the intention to delete some nodes, with what replaces them and what it is worth (D §0.3, D-106).
+
+use spokeshave_api::DisruptionReason;
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::snapshot::{NodeId, Snapshot};
+use spokeshave_model::{CapacityType, Price, labels};
+
+/// Which method made a command (D §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Delete empty nodes.
+    Emptiness,
+    /// Replace drifted nodes of static pools.
+    StaticDrift,
+    /// Replace drifted nodes.
+    Drift,
+    /// Replace several nodes by at most one.
+    MultiNodeConsolidation,
+    /// Replace one node by at most one.
+    SingleNodeConsolidation,
+}
+
+impl Method {
+    /// The label value `consolidation_type` of metrics.
+    pub fn consolidation_type(self) -> &'static str {
+        match self {
+            Method::Emptiness => "empty",
+            Method::StaticDrift | Method::Drift => "",
+            Method::MultiNodeConsolidation => "multi",
+            Method::SingleNodeConsolidation => "single",
+        }
+    }
+
+    /// The reason its commands carry and the budgets they are charged to (D-126).
+    pub fn reason(self) -> DisruptionReason {
+        match self {
+            Method::Emptiness => DisruptionReason::Empty,
+            Method::StaticDrift | Method::Drift => DisruptionReason::Drifted,
+            Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => {
+                DisruptionReason::Underutilized
+            }
+        }
+    }
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decision {
+    /// Candidates go, nothing comes.
+    Delete,
+    /// Candidates go after replacements have come.
+    Replace,
+    /// Nothing.
+    NoOp,
+}
+
+impl Decision {
+    /// As in metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Decision::Delete => "delete",
+            Decision::Replace => "replace",
+            Decision::NoOp => "no-op",
+        }
+    }
+}
+
+/// One node of a command, by names that survive its Snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandNode {
+    /// The Node's name.
+    pub node: String,
+    /// The NodeClaim's name.
+    pub node_claim: String,
+    /// The NodeClaim's UID.
+    pub node_claim_uid: String,
+    /// The provider ID.
+    pub provider_id: String,
+    /// The NodePool.
+    pub pool: String,
+    /// The instance type label.
+    pub instance_type: Option<String>,
+    /// The capacity type label.
+    pub capacity_type: Option<CapacityType>,
+    /// The zone label.
+    pub zone: Option<String>,
+    /// What it costs.
+    pub price: Price,
+    /// Pods that will have to move.
+    pub reschedulable_pods: usize,
+}
+
+impl CommandNode {
+    pub(crate) fn of(snapshot: &Snapshot, node: NodeId) -> Self {
+        let view = snapshot.node(node);
+        let label = |key: &str| view.labels.get(key).cloned();
+        CommandNode {
+            node: view.node_name().unwrap_or(&view.name).to_owned(),
+            node_claim: view.claim_name().unwrap_or("").to_owned(),
+            node_claim_uid: view
+                .claim
+                .as_ref()
+                .map(|claim| claim.uid().to_owned())
+                .unwrap_or_default(),
+            provider_id: view.provider_id.clone(),
+            pool: view.pool_name.clone().unwrap_or_default(),
+            instance_type: label(labels::INSTANCE_TYPE),
+            capacity_type: label(labels::CAPACITY_TYPE).and_then(|text| text.parse().ok()),
+            zone: label(labels::ZONE),
+            price: view.price,
+            reschedulable_pods: view
+                .pods
+                .iter()
+                .filter(|pod| snapshot.pod(**pod).reschedulable)
+                .count(),
+        }
+    }
+}
+
+/// The intention to disrupt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Who decided.
+    pub method: Method,
+    /// The nodes that go, in the order of preference.
+    pub nodes: Vec<CommandNode>,
+    /// What comes instead.
+    pub replacements: Vec<PlannedClaim>,
+    /// The price of the nodes that go.
+    pub price_before: Price,
+    /// The price of what comes.
+    pub price_after: Price,
+}
+
+impl Command {
+    /// D §0.3.
+    pub fn decision(&self) -> Decision {
+        match (self.nodes.is_empty(), self.replacements.is_empty()) {
+            (true, _) => Decision::NoOp,
+            (false, true) => Decision::Delete,
+            (false, false) => Decision::Replace,
+        }
+    }
+
+    /// What is saved per hour.
+    pub fn savings(&self) -> Price {
+        self.price_before.saturating_sub(self.price_after)
+    }
+
+    /// Keeps the nodes that satisfy `keep`; prices follow.
+    #[must_use]
+    pub fn reduced(&self, keep: impl Fn(&CommandNode) -> bool) -> Command {
+        let nodes: Vec<CommandNode> = self.nodes.iter().filter(|node| keep(node)).cloned().collect();
+        Command {
+            price_before: nodes.iter().map(|node| node.price).sum(),
+            nodes,
+            ..self.clone()
+        }
+    }
+
+    /// The command text of D-106: `<Reason>/<id>: <decision>: nodepools=[…]: [nodes] -> [k replacements] (savings: $0.00)`.
+    pub fn text(&self, id: &str) -> String {
+        let mut pools: Vec<&str> = self.nodes.iter().map(|node| node.pool.as_str()).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        let nodes: Vec<&str> = self.nodes.iter().map(|node| node.node.as_str()).collect();
+        let arrow = match self.replacements.len() {
+            0 => String::new(),
+            1 => " -> [1 replacement]".to_owned(),
+            count => format!(" -> [{count} replacements]"),
+        };
+        format!(
+            "{}/{id}: {}: nodepools=[{}]: [{}]{arrow} (savings: ${})",
+            self.method.reason(),
+            self.decision().as_str(),
+            pools.join(","),
+            nodes.join(", "),
+            self.savings().to_cents_text()
+        )
+    }
+}

@@ -1,0 +1,104 @@
+//! From a planned claim to the NodeClaim object (P §7).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use spokeshave_api::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodePool, hash};
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::{Action, Requirement, Requirements, labels};
+use std::collections::BTreeMap;
+
+/// The NodeClaim for a planned claim: `generateName`, labels, annotations, owner, requirements and requests. The API server names it.
+pub fn to_node_claim(snapshot: &Snapshot, planned: &PlannedClaim) -> NodeClaim {
+    let pool_view = snapshot.pool(planned.pool);
+    let pool = &pool_view.object;
+    let template = &pool.spec.template;
+    let class = &template.spec.node_class_ref;
+
+    let mut claim_labels = planned.requirements.custom_labels(&snapshot.well_known);
+    claim_labels.extend(template.metadata.labels.clone());
+    claim_labels.insert(labels::NODE_POOL.to_owned(), pool_view.name.clone());
+    claim_labels.insert(class.label_key(), class.name.clone());
+
+    let spec = NodeClaimSpec {
+        taints: template.spec.taints.clone(),
+        startup_taints: template.spec.startup_taints.clone(),
+        requirements: to_api(&final_requirements(snapshot, planned)),
+        resources: NodeClaimResources {
+            requests: planned.requests.to_quantities(),
+        },
+        node_class_ref: class.clone(),
+        termination_grace_period: template.spec.termination_grace_period.clone(),
+        expire_after: template.spec.expire_after.clone(),
+        ..NodeClaimSpec::default()
+    };
+    let mut claim = NodeClaim::new("", spec);
+    claim.metadata = ObjectMeta {
+        generate_name: Some(format!("{}-", pool_view.name)),
+        labels: Some(claim_labels),
+        annotations: Some(annotations(pool, planned.min_values_relaxed)),
+        owner_references: Some(vec![owner(pool)]),
+        ..ObjectMeta::default()
+    };
+    claim
+}
+
+/// The action that creates it; `reason` is `provisioned`, or the lower-case disruption reason (D-102).
+pub fn create_action(snapshot: &Snapshot, planned: &PlannedClaim, reason: &str) -> Action {
+    Action::CreateNodeClaim {
+        claim: Box::new(to_node_claim(snapshot, planned)),
+        reason: reason.to_owned(),
+    }
+}
+
+/// P-067: the final requirements, the instance types kept (with their minValues), and the capacity types available among them.
+fn final_requirements(snapshot: &Snapshot, planned: &PlannedClaim) -> Requirements {
+    let types = &snapshot.pool(planned.pool).instance_types;
+    let mut requirements = planned.requirements.clone();
+    let min_values = requirements
+        .find(labels::INSTANCE_TYPE)
+        .and_then(Requirement::min_values);
+    let names = planned
+        .launches
+        .iter()
+        .map(|launch| types[launch.instance_type].name.clone());
+    requirements.replace(Requirement::one_of(labels::INSTANCE_TYPE, names).with_min_values(min_values));
+    let min_values = requirements
+        .find(labels::CAPACITY_TYPE)
+        .and_then(Requirement::min_values);
+    let capacity_types = planned.capacity_types.iter().cloned();
+    requirements
+        .replace(Requirement::one_of(labels::CAPACITY_TYPE, capacity_types).with_min_values(min_values));
+    requirements
+}
+
+fn to_api(requirements: &Requirements) -> Vec<spokeshave_api::Requirement> {
+    requirements.iter().flat_map(Requirement::to_api).collect()
+}
+
+fn annotations(pool: &NodePool, min_values_relaxed: bool) -> BTreeMap<String, String> {
+    let mut annotations = pool.spec.template.metadata.annotations.clone();
+    annotations.insert(
+        spokeshave_api::labels::NODE_POOL_HASH.to_owned(),
+        hash::node_pool_hash(pool),
+    );
+    annotations.insert(
+        spokeshave_api::labels::NODE_POOL_HASH_VERSION.to_owned(),
+        hash::VERSION.to_owned(),
+    );
+    annotations.insert(
+        spokeshave_api::labels::MIN_VALUES_RELAXED.to_owned(),
+        min_values_relaxed.to_string(),
+    );
+    annotations
+}
+
+fn owner(pool: &NodePool) -> OwnerReference {
+    OwnerReference {
+        api_version: pool.api_version.clone(),
+        kind: pool.kind.clone(),
+        name: pool.name().to_owned(),
+        uid: pool.uid().to_owned(),
+        block_owner_deletion: Some(true),
+        controller: None,
+    }
+}

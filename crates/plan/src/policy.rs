@@ -1,0 +1,53 @@
+//! The settings that decisions depend on: flags of the operator, never read here (P §15.1).
+
+use spokeshave_model::placement::Launch;
+use spokeshave_schedule::{MinValuesPolicy, PackOptions, PreferencePolicy};
+use std::time::Duration;
+
+/// Settings of all decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// `--preference-policy`.
+    pub preferences: PreferencePolicy,
+    /// `--min-values-policy`.
+    pub min_values: MinValuesPolicy,
+    /// How many instance types a NodeClaim names at most (P-064).
+    pub instance_types_per_claim: usize,
+    /// For how long a node that is to receive a pod is kept for it (P-071): `nomination_window`.
+    pub nomination_window: Duration,
+    /// How long a command waits between decision and validation (D-086).
+    pub validation_delay: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            preferences: PreferencePolicy::default(),
+            min_values: MinValuesPolicy::default(),
+            instance_types_per_claim: spokeshave_api::constants::MAX_INSTANCE_TYPES,
+            nomination_window: nomination_window(Duration::from_secs(10)),
+            validation_delay: spokeshave_api::constants::VALIDATION_DELAY,
+        }
+    }
+}
+
+impl Policy {
+    /// The part that packing sees.
+    pub(crate) fn pack_options(&self) -> PackOptions {
+        PackOptions {
+            preferences: self.preferences,
+            min_values: self.min_values,
+            instance_types_per_claim: self.instance_types_per_claim,
+        }
+    }
+}
+
+/// P-071, D-027: twice the longest batch, at least ten seconds.
+pub fn nomination_window(batch_max_duration: Duration) -> Duration {
+    batch_max_duration.saturating_mul(2).max(Duration::from_secs(10))
+}
+
+/// The cheapest of some launches; they are in price order.
+pub(crate) fn cheapest(launches: &[Launch]) -> Option<&Launch> {
+    launches.first()
+}

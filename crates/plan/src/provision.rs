@@ -1,0 +1,255 @@
+//! Which nodes to launch for the pods that have none (P §5): collect the pods, pack them, and say what was decided and why.
+//!
+//! It creates nothing. `to_node_claim` (module `node_claim`) turns a planned claim into an object, and `execute` creates it.
+
+use crate::policy::{Policy, cheapest};
+use jiff::Timestamp;
+use spokeshave_model::constraints::PodProblem;
+use spokeshave_model::placement::Placements;
+use spokeshave_model::reason::Reason;
+use spokeshave_model::snapshot::{NodeId, PodId, PoolView, Snapshot};
+use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, ResourceName};
+use spokeshave_schedule::{PackRequest, SkippedPool, Statistics, UnplacedPod, pack};
+use std::collections::BTreeSet;
+
+/// What a provisioning pass decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProvisionOutcome {
+    /// The pods the pass was about: pending ones, and those of nodes that are going away, in pod order.
+    pub pods: Vec<PodId>,
+    /// Nodes to launch, and pods that go to existing nodes.
+    pub placements: Placements,
+    /// Pods without a place, with reasons, in pod order.
+    pub unschedulable: Vec<UnplacedPod>,
+    /// Pods that are not considered until they are changed (P-057), in pod order.
+    pub ignored: Vec<(PodId, PodProblem)>,
+    /// What happened, in numbers and names.
+    pub report: ProvisionReport,
+}
+
+/// A summary for logs, metrics and the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProvisionReport {
+    /// Pending pods that were considered.
+    pub pending_pods: usize,
+    /// Pods of nodes marked for deletion that were considered (P-058).
+    pub displaced_pods: usize,
+    /// The price of launching each planned claim at its cheapest.
+    pub price: Price,
+    /// NodePools that could not take part, by name, in pool order.
+    pub skipped_pools: Vec<(String, SkippedPool)>,
+    /// Work done by the packing pass.
+    pub statistics: Statistics,
+}
+
+/// Decides which nodes to launch. With nothing to place the outcome is empty.
+pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> ProvisionOutcome {
+    let (pending, ignored) = pending_pods(snapshot);
+    let displaced = displaced_pods(snapshot, now);
+    let mut report = ProvisionReport {
+        pending_pods: pending.len(),
+        displaced_pods: displaced.len(),
+        ..ProvisionReport::default()
+    };
+    let pods: BTreeSet<PodId> = pending.into_iter().chain(displaced).collect();
+    if pods.is_empty() {
+        return ProvisionOutcome {
+            ignored,
+            report,
+            ..ProvisionOutcome::default()
+        };
+    }
+    let pods: Vec<PodId> = pods.into_iter().collect();
+    let request = PackRequest {
+        pods: pods.clone(),
+        ..PackRequest::default()
+    };
+    let packing = pack(snapshot, &request, &policy.pack_options());
+    report.price = packing
+        .placements
+        .claims
+        .iter()
+        .filter_map(|claim| cheapest(&claim.launches))
+        .map(|launch| launch.price)
+        .sum();
+    report.statistics = packing.statistics;
+    report.skipped_pools = packing
+        .skipped_pools
+        .into_iter()
+        .map(|(pool, why)| (snapshot.pool(pool).name.clone(), why))
+        .collect();
+    ProvisionOutcome {
+        pods,
+        placements: packing.placements,
+        unschedulable: packing.unplaced,
+        ignored,
+        report,
+    }
+}
+
+/// P-056, P-057: pending pods worth considering, and those that are not, with the reason.
+pub fn pending_pods(snapshot: &Snapshot) -> (Vec<PodId>, Vec<(PodId, PodProblem)>) {
+    let mut pending = Vec::new();
+    let mut ignored = Vec::new();
+    for pod in snapshot.pod_ids().filter(|pod| snapshot.pod(*pod).provisionable) {
+        let view = snapshot.pod(pod);
+        match &view.problem {
+            // A pod that is on its way out asks for nothing any more.
+            None if view.active => pending.push(pod),
+            None => {}
+            Some(problem) => ignored.push((pod, problem.clone())),
+        }
+    }
+    (pending, ignored)
+}
+
+/// P-058: pods that need a new place because their node is going away.
+pub fn displaced_pods(snapshot: &Snapshot, now: Timestamp) -> Vec<PodId> {
+    let leaving = snapshot.nodes.iter().filter(|node| node.marked_for_deletion);
+    let pods = leaving.flat_map(|node| node.pods.iter().copied());
+    pods.filter(|pod| snapshot.is_currently_reschedulable(*pod, now))
+        .collect()
+}
+
+fn pod_ref(snapshot: &Snapshot, pod: PodId) -> ObjectRef {
+    let view = snapshot.pod(pod);
+    let meta = &view.object.metadata;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    ObjectRef::namespaced(
+        ObjectKind::Pod,
+        &text(&meta.namespace),
+        &text(&meta.name),
+        view.uid(),
+    )
+}
+
+impl ProvisionOutcome {
+    /// Existing nodes that are to receive pods; each is to be nominated (P-071).
+    pub fn nominated_nodes(&self) -> impl Iterator<Item = (NodeId, &[PodId])> {
+        self.placements
+            .existing
+            .iter()
+            .map(|(node, pods)| (*node, pods.as_slice()))
+    }
+
+    /// The events that follow from the outcome alone: FailedScheduling, Nominated for existing nodes, NoCompatibleInstanceTypes. Those for
+    /// pods on new NodeClaims need the claim's name: `nominated_event`.
+    pub fn events(&self, snapshot: &Snapshot) -> Vec<Event> {
+        let ignored = self
+            .ignored
+            .iter()
+            .map(|(pod, problem)| (*pod, Reason::Problem(problem.clone())));
+        let ignored = ignored
+            .filter(|(_, reason)| reason.is_reported())
+            .map(|(pod, reason)| failed_scheduling_event(snapshot, pod, &reason));
+        let failed = self
+            .unschedulable
+            .iter()
+            .filter(|unplaced| unplaced.reason.is_reported());
+        let failed = failed.map(|unplaced| failed_scheduling_event(snapshot, unplaced.pod, &unplaced.reason));
+        let nominated = self.nominated_nodes().flat_map(|(node, pods)| {
+            let view = snapshot.node(node);
+            pods.iter()
+                .map(move |pod| nominated_event(snapshot, *pod, view.claim_name(), view.node_name()))
+        });
+        let pools = self
+            .report
+            .skipped_pools
+            .iter()
+            .filter_map(|(name, why)| no_compatible_event(snapshot, name, why));
+        pools.chain(ignored).chain(failed).chain(nominated).collect()
+    }
+}
+
+/// Event FailedScheduling (P §17).
+pub fn failed_scheduling_event(snapshot: &Snapshot, pod: PodId, reason: &Reason) -> Event {
+    let message = format!("Failed to schedule pod, {reason}");
+    Event::new(
+        pod_ref(snapshot, pod),
+        EventType::Warning,
+        "FailedScheduling",
+        message,
+    )
+    .within_seconds(300)
+}
+
+/// Event Nominated (P §17): `Pod should schedule on: nodeclaim/<n>, node/<n>` with the parts that are known.
+pub fn nominated_event(
+    snapshot: &Snapshot,
+    pod: PodId,
+    node_claim: Option<&str>,
+    node: Option<&str>,
+) -> Event {
+    let parts = [("nodeclaim", node_claim), ("node", node)];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter_map(|(kind, name)| Some(format!("{kind}/{}", (*name)?)))
+        .collect();
+    let message = format!("Pod should schedule on: {}", parts.join(", "));
+    let mut event = Event::new(pod_ref(snapshot, pod), EventType::Normal, "Nominated", message);
+    event.rate_limited = true;
+    event
+}
+
+fn no_compatible_event(snapshot: &Snapshot, pool: &str, why: &SkippedPool) -> Option<Event> {
+    let SkippedPool::NoCompatibleInstanceTypes { min_values } = why else {
+        return None;
+    };
+    let view = snapshot.pool(snapshot.find_pool(pool)?);
+    let suffix = if *min_values {
+        " due to minValues incompatibility"
+    } else {
+        ""
+    };
+    let message =
+        format!("NodePool requirements filtered out all compatible available instance types{suffix}");
+    let object = ObjectRef::cluster(ObjectKind::NodePool, pool, &view.uid);
+    Some(Event::new(object, EventType::Warning, "NoCompatibleInstanceTypes", message).within_seconds(60))
+}
+
+/// A limit that a NodePool is already above.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitExceeded {
+    /// The resource.
+    pub resource: String,
+    /// Its limit.
+    pub limit: i64,
+    /// Its usage.
+    pub usage: i64,
+}
+
+impl std::fmt::Display for LimitExceeded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let amount = |value| ResourceName::format(&self.resource, value);
+        write!(
+            f,
+            "resource usage exceeds limit (limit={}, resource-name={}, usage={})",
+            amount(self.limit),
+            self.resource,
+            amount(self.usage)
+        )
+    }
+}
+
+/// P-065: whether a NodePool already uses more than it may, checked again just before each creation.
+pub fn limit_exceeded(pool: &PoolView) -> Option<LimitExceeded> {
+    pool.limits
+        .iter()
+        .find(|(resource, limit)| pool.usage.get(resource) > *limit)
+        .map(|(resource, limit)| LimitExceeded {
+            resource: resource.to_owned(),
+            limit,
+            usage: pool.usage.get(resource),
+        })
+}
+
+/// Why a NodePool says what it says in logs (P §5.3).
+pub fn skipped_pool_text(why: &SkippedPool) -> &'static str {
+    match why {
+        SkippedPool::NotProvisionable => "ignoring nodepool, not ready",
+        SkippedPool::NoInstanceTypes => "skipping, no resolved instance types found",
+        SkippedPool::NoCompatibleInstanceTypes { .. } => {
+            "skipping, nodepool requirements filtered out all instance types"
+        }
+    }
+}
