@@ -3,10 +3,55 @@
 //! Owns the trait and its errors. It never knows a particular cloud.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+
+use futures::future::BoxFuture;
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::InstanceType;
 
 /// Length to which conditions and events cut a provider's error text, in characters (P §17).
 const SHORT_MESSAGE_CHARACTERS: usize = 300;
+
+/// What a call to a cloud gives.
+pub type CloudFuture<'a, T> = BoxFuture<'a, Result<T, CloudError>>;
+
+/// A cloud that can launch machines and take them back (P §14). Every implementation passes
+/// [`conformance`](crate::conformance).
+///
+/// Calls may be repeated after a crash of the caller at any point: `create` is idempotent by the NodeClaim's UID, `delete`
+/// by the instance. All waiting happens on the [`Clock`](crate::Clock) that the provider was made with.
+pub trait CloudProvider: Send + Sync + fmt::Debug {
+    /// Name of the provider, such as `kwok`; label `provider` of the metrics.
+    fn name(&self) -> &str;
+
+    /// The kinds of NodeClass that it serves; the first is the default. An object is "ours" when its nodeClassRef names one.
+    fn supported_node_classes(&self) -> &[NodeClassKind];
+
+    /// Launches an instance for the NodeClaim, or finds the one already launched for its UID. The answer carries the labels
+    /// of the node to be, the provider ID, the image ID, capacity and allocatable.
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim>;
+
+    /// Begins to terminate the instance of `status.providerID`. `Ok` means begun; `NodeClaimNotFound` means gone.
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()>;
+
+    /// The instance with this provider ID, as a NodeClaim. `NodeClaimNotFound` when there is none.
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim>;
+
+    /// Every instance of this cluster that still exists, also those that have no Node (yet), ordered by provider ID. Each
+    /// carries `metadata.creationTimestamp`, from which the age of a leaked instance is counted, and one that is terminating
+    /// carries `metadata.deletionTimestamp` (D §7.3).
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>>;
+
+    /// All instance types that the NodePool's NodeClass allows, also those without an available offering, ordered by name.
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>>;
+
+    /// Why the instance no longer is what its NodeClass asks for; `None` when it is.
+    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
+
+    /// Node conditions that mean "broken", in the order in which they are tried.
+    fn repair_policies(&self) -> &[RepairPolicy];
+}
 
 /// A kind of NodeClass that a provider serves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

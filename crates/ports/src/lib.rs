@@ -6,8 +6,9 @@
 
 mod clock;
 mod cloud;
+pub mod conformance;
 mod entropy;
 
 pub use clock::{Clock, SharedClock, TokioClock};
-pub use cloud::{CloudError, NodeClassKind, RepairPolicy};
+pub use cloud::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
 pub use entropy::{Entropy, name_suffix};
