@@ -1,0 +1,200 @@
+//! Kubernetes' rules between a pod and labels, taints and other pods, written the slow and obvious way.
+
+use crate::{Host, Violation};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration};
+use spokeshave_model::Requirement;
+use spokeshave_model::constraints::{Constraints, PodTerm};
+use spokeshave_model::snapshot::{PodId, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Labels = BTreeMap<String, String>;
+
+/// Whether one of the tolerations covers the taint.
+pub(crate) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerations.iter().any(|toleration| {
+        let field = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (key, effect, operator) = (
+            field(&toleration.key),
+            field(&toleration.effect),
+            field(&toleration.operator),
+        );
+        let (wanted, present) = (field(&toleration.value), field(&taint.value));
+        let numbers = || Some((present.parse::<i64>().ok()?, wanted.parse::<i64>().ok()?));
+        let value_matches = match operator.as_str() {
+            "Exists" => true,
+            "" | "Equal" => wanted == present,
+            "Gt" => numbers().is_some_and(|(present, wanted)| present > wanted),
+            "Lt" => numbers().is_some_and(|(present, wanted)| present < wanted),
+            _ => false,
+        };
+        (key.is_empty() || key == taint.key) && (effect.is_empty() || effect == taint.effect) && value_matches
+    })
+}
+
+/// The first taint with a hard effect that the pod does not tolerate.
+pub(crate) fn untolerated(pod: &Pod, taints: &[Taint]) -> Option<String> {
+    let tolerations = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.tolerations.clone())
+        .unwrap_or_default();
+    let hard = taints.iter().filter(|taint| taint.effect != "PreferNoSchedule");
+    let first = hard.into_iter().find(|taint| !tolerated(&tolerations, taint));
+    first.map(|taint| format!("{}:{}", taint.key, taint.effect))
+}
+
+fn expression_matches(expression: &NodeSelectorRequirement, labels: &Labels) -> bool {
+    let key = spokeshave_model::labels::normalize(&expression.key);
+    let value = labels.get(key);
+    let values = expression.values.clone().unwrap_or_default();
+    let number = value.and_then(|value| value.parse::<i64>().ok());
+    let bound = values.first().and_then(|value| value.parse::<i64>().ok());
+    match expression.operator.as_str() {
+        "In" => value.is_some_and(|value| values.contains(value)),
+        "NotIn" => value.is_none_or(|value| !values.contains(value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => number.zip(bound).is_some_and(|(number, bound)| number > bound),
+        "Lt" => number.zip(bound).is_some_and(|(number, bound)| number < bound),
+        "Gte" => number.zip(bound).is_some_and(|(number, bound)| number >= bound),
+        "Lte" => number.zip(bound).is_some_and(|(number, bound)| number <= bound),
+        _ => false,
+    }
+}
+
+fn term_matches(term: &NodeSelectorTerm, labels: &Labels) -> bool {
+    term.match_expressions
+        .iter()
+        .flatten()
+        .all(|expression| expression_matches(expression, labels))
+}
+
+/// nodeSelector and required node affinity against a node's labels.
+pub(crate) fn node_affinity_matches(pod: &Pod, labels: &Labels) -> bool {
+    let Some(spec) = &pod.spec else { return true };
+    let selected = spec
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(spokeshave_model::labels::normalize(key)) == Some(value));
+    let required = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|affinity| {
+            affinity
+                .required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    selected
+        && required.is_none_or(|required| {
+            required
+                .node_selector_terms
+                .iter()
+                .any(|term| term_matches(term, labels))
+        })
+}
+
+/// One requirement against a node's labels.
+pub(crate) fn requirement_matches(requirement: &Requirement, labels: &Labels) -> bool {
+    match labels.get(requirement.key()) {
+        Some(value) => requirement.has(value),
+        None => requirement.is_satisfied_by_absence(),
+    }
+}
+
+/// Node selector and required terms of lowered constraints; keys that a node gets only by registering count as present.
+pub(crate) fn constraints_match(constraints: &Constraints, labels: &Labels) -> bool {
+    let mut labels = labels.clone();
+    for key in [
+        spokeshave_model::labels::REGISTERED,
+        spokeshave_model::labels::INITIALIZED,
+    ] {
+        labels.insert(key.to_owned(), "true".to_owned());
+    }
+    let all = |requirements: &spokeshave_model::Requirements| {
+        requirements
+            .iter()
+            .all(|requirement| requirement_matches(requirement, &labels))
+    };
+    all(&constraints.node_selector)
+        && (constraints.required_terms.is_empty() || constraints.required_terms.iter().any(all))
+}
+
+fn selects(snapshot: &Snapshot, term: &PodTerm, pod: PodId) -> bool {
+    let meta = &snapshot.pod(pod).object.metadata;
+    let labels = meta.labels.clone().unwrap_or_default();
+    term.namespaces.contains(meta.namespace.as_deref().unwrap_or("")) && term.selector.matches(&labels)
+}
+
+/// The domains a host may be in; for hostname, itself.
+fn domains(host: &Host, number: usize, key: &str) -> BTreeSet<String> {
+    if key == spokeshave_model::labels::HOSTNAME {
+        return BTreeSet::from([format!("host {number}")]);
+    }
+    host.possible
+        .iter()
+        .filter_map(|labels| labels.get(key).cloned())
+        .collect()
+}
+
+/// Required pod affinity and anti-affinity over all hosts. A planned node counts for every domain it may turn out to be in, so that a plan
+/// passes only when it is right whatever is launched.
+pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &mut Vec<Violation>) {
+    let everyone: Vec<(usize, PodId, bool)> = hosts
+        .iter()
+        .enumerate()
+        .flat_map(|(number, host)| {
+            let residents = host
+                .residents
+                .iter()
+                .filter(|pod| snapshot.pod(**pod).active)
+                .map(move |pod| (number, *pod, false));
+            residents.chain(host.arrivals.iter().map(move |pod| (number, *pod, true)))
+        })
+        .collect();
+    for (number, pod, arrives) in &everyone {
+        let constraints = snapshot.constraints(*pod);
+        for term in &constraints.anti_affinity {
+            let own = domains(&hosts[*number], *number, &term.topology_key);
+            for (other_number, other, other_arrives) in &everyone {
+                if pod == other || !(*arrives || *other_arrives) || !selects(snapshot, term, *other) {
+                    continue;
+                }
+                let theirs = domains(&hosts[*other_number], *other_number, &term.topology_key);
+                if own.iter().any(|domain| theirs.contains(domain)) {
+                    violations.push(Violation {
+                        place: hosts[*number].place.clone(),
+                        pod: Some(snapshot.pod(*pod).key()),
+                        problem: format!(
+                            "anti-affinity over {} with {}",
+                            term.topology_key,
+                            snapshot.pod(*other).key()
+                        ),
+                    });
+                }
+            }
+        }
+        if !arrives {
+            continue;
+        }
+        for term in &constraints.affinity {
+            let own = domains(&hosts[*number], *number, &term.topology_key);
+            // A pod that selects itself may be the first of its kind in a domain.
+            let together = everyone.iter().any(|(other_number, other, _)| {
+                (pod != other || selects(snapshot, term, *pod))
+                    && selects(snapshot, term, *other)
+                    && domains(&hosts[*other_number], *other_number, &term.topology_key)
+                        .iter()
+                        .any(|domain| own.contains(domain))
+            });
+            if !together {
+                violations.push(Violation {
+                    place: hosts[*number].place.clone(),
+                    pod: Some(snapshot.pod(*pod).key()),
+                    problem: format!("affinity over {} finds no matching pod", term.topology_key),
+                });
+            }
+        }
+    }
+}
