@@ -1,0 +1,538 @@
+//! Candidates, budgets and emptiness, one test per behaviour.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+use spokeshave_api::{Budget, DisruptionReason, NodePool};
+use spokeshave_model::example::{bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, labels, lower};
+use spokeshave_plan::disrupt::candidates::blocked_events;
+use spokeshave_plan::disrupt::{
+    BudgetMapping, Decision, DisruptionClass, Rejection, candidate, emptiness, validate_emptiness,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn types() -> Vec<InstanceType> {
+    vec![
+        instance_type("small", 2, 4, &["a"]),
+        instance_type("large", 16, 32, &["a"]),
+    ]
+}
+
+fn pool_with(budgets: Vec<Budget>) -> NodePool {
+    let mut pool = node_pool("default");
+    pool.spec.disruption.budgets = Some(budgets);
+    pool
+}
+
+fn cluster(pool: NodePool, names: &[&str]) -> ClusterState {
+    let types = types();
+    let state = ClusterState::default().with_pool(pool, types.clone());
+    names.iter().fold(state, |state, name| {
+        state.with_node(node("default", name, &types[0], "a", "on-demand"))
+    })
+}
+
+fn unlimited() -> NodePool {
+    pool_with(Vec::new())
+}
+
+fn running(name: &str, on: &str) -> Pod {
+    bound(pending_pod(name, "100m", "10Mi", &json!({})), on)
+}
+
+fn blocker(state: &ClusterState, class: DisruptionClass) -> Result<(), String> {
+    let snapshot = lower(state);
+    let node = snapshot.node_ids().next().expect("one node");
+    candidate(&snapshot, node, class, epoch())
+        .map(drop)
+        .map_err(|blocker| blocker.to_string())
+}
+
+fn edit_node(state: &mut ClusterState, edit: impl Fn(&mut k8s_openapi::api::core::v1::Node)) {
+    for node in &mut state.nodes {
+        edit(Arc::make_mut(node));
+    }
+}
+
+fn edit_claim(state: &mut ClusterState, edit: impl Fn(&mut spokeshave_api::NodeClaim)) {
+    for claim in &mut state.node_claims {
+        edit(Arc::make_mut(claim));
+    }
+}
+
+#[test]
+fn d_022_to_d_030_the_twelve_checks() {
+    let graceful = DisruptionClass::Graceful;
+    let clean = cluster(unlimited(), &["n"]);
+    let check = |change: &dyn Fn(&mut ClusterState)| {
+        let mut state = clean.clone();
+        change(&mut state);
+        blocker(&state, graceful)
+    };
+    let text = |text: &str| Err(text.to_owned());
+    assert_eq!(check(&|_| {}), Ok(()));
+    assert_eq!(
+        check(&|state| state.in_command.extend(["kwok://n".to_owned()])),
+        text("candidate is already being disrupted")
+    );
+    assert_eq!(
+        check(&|state| state.node_claims.clear()),
+        text("node isn't managed by karpenter")
+    );
+    assert_eq!(
+        check(&|state| state.nodes.clear()),
+        text("nodeclaim does not have an associated node")
+    );
+    assert_eq!(
+        check(&|state| edit_node(state, |node| drop(
+            node.metadata
+                .labels
+                .as_mut()
+                .and_then(|labels| labels.remove(labels::INITIALIZED))
+        ))),
+        text("node isn't initialized")
+    );
+    let deleting = text("node is deleting or marked for deletion");
+    assert_eq!(
+        check(&|state| state.marked_for_deletion.extend(["kwok://n".to_owned()])),
+        deleting
+    );
+    assert_eq!(
+        check(
+            &|state| edit_claim(state, |claim| claim.metadata.deletion_timestamp =
+                Some(Time(epoch())))
+        ),
+        deleting
+    );
+    let nominate = |until| {
+        move |state: &mut ClusterState| {
+            state
+                .nominations
+                .extend([("kwok://n".to_owned(), Nomination { until })])
+        }
+    };
+    assert_eq!(
+        check(&nominate(epoch() + Duration::from_secs(1))),
+        text("node is nominated for a pending pod")
+    );
+    assert_eq!(check(&nominate(epoch())), Ok(()));
+    let annotate = |value: &'static str| {
+        move |state: &mut ClusterState| {
+            edit_node(state, |node| {
+                node.metadata.annotations =
+                    Some([("karpenter.sh/do-not-disrupt".to_owned(), value.to_owned())].into())
+            });
+        }
+    };
+    assert_eq!(
+        check(&annotate("true")),
+        text("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation")
+    );
+    assert_eq!(check(&annotate("True")), Ok(()), "D-009: exactly \"true\"");
+    assert_eq!(
+        check(&|state| edit_node(state, |node| drop(
+            node.metadata
+                .labels
+                .as_mut()
+                .and_then(|labels| labels.remove(labels::NODE_POOL))
+        ))),
+        text("node doesn't have required label (label=karpenter.sh/nodepool)")
+    );
+    assert_eq!(
+        check(&|state| state.node_pools.clear()),
+        text("NodePool not found (NodePool=default)")
+    );
+    assert_eq!(
+        check(&|state| state.instance_types.clear()),
+        text("NodePool not found (NodePool=default)")
+    );
+}
+
+#[test]
+fn d_011_d_016_to_d_021_pods_that_block_and_d_029_who_waives_them() {
+    let budget = |name: &str, spec: serde_json::Value, allowed: i32| {
+        let value = json!({"metadata": {"namespace": "default", "name": name}, "spec": spec, "status": {"disruptionsAllowed": allowed}});
+        Arc::new(serde_json::from_value(value).expect("a budget"))
+    };
+    let all = json!({"selector": {}});
+    let clean = cluster(unlimited(), &["n"]).with_pod(running("p", "n"));
+    let check = |change: &dyn Fn(&mut ClusterState)| {
+        let mut state = clean.clone();
+        change(&mut state);
+        blocker(&state, DisruptionClass::Graceful)
+    };
+    let text = |text: &str| Err(text.to_owned());
+    let protect = |value: &'static str| {
+        move |state: &mut ClusterState| {
+            let pod = Arc::make_mut(&mut state.pods[0]);
+            pod.metadata.annotations =
+                Some([("karpenter.sh/do-not-disrupt".to_owned(), value.to_owned())].into());
+        }
+    };
+    assert_eq!(check(&|_| {}), Ok(()));
+    assert_eq!(
+        check(&protect("true")),
+        text("pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)")
+    );
+    assert_eq!(
+        check(&protect("1h")),
+        text("pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)")
+    );
+    assert_eq!(check(&protect("yes")), Ok(()));
+    assert_eq!(
+        check(&|state| state.pod_disruption_budgets.push(budget("b", all.clone(), 1))),
+        Ok(())
+    );
+    let blocked = text("pdb prevents pod evictions (PodDisruptionBudget=[default/b])");
+    assert_eq!(
+        check(&|state| state.pod_disruption_budgets.push(budget("b", all.clone(), 0))),
+        blocked
+    );
+    assert_eq!(
+        check(&|state| state.pod_disruption_budgets.push(budget("b", json!({}), 0))),
+        Ok(()),
+        "D-016: a nil selector"
+    );
+    let several = |state: &mut ClusterState| {
+        state
+            .pod_disruption_budgets
+            .extend([budget("b", all.clone(), 5), budget("a", all.clone(), 5)]);
+    };
+    assert_eq!(
+        check(&several),
+        text("eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/a default/b])")
+    );
+    let unhealthy = |state: &mut ClusterState| {
+        state.pod_disruption_budgets.push(budget(
+            "b",
+            json!({"selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}),
+            0,
+        ));
+        let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]});
+        Arc::make_mut(&mut state.pods[0]).status = serde_json::from_value(status).ok();
+    };
+    assert_eq!(check(&unhealthy), Ok(()));
+    let tolerant = |state: &mut ClusterState| {
+        state.pod_disruption_budgets.push(budget("b", all.clone(), 0));
+        let spec = json!({"nodeName": "n", "containers": [], "tolerations": [{"operator": "Exists"}]});
+        Arc::make_mut(&mut state.pods[0]).spec = serde_json::from_value(spec).ok();
+    };
+    assert_eq!(
+        check(&tolerant),
+        Ok(()),
+        "D-017: budgets matter for evictable pods only"
+    );
+    let mut graceful_end = clean.clone();
+    protect("true")(&mut graceful_end);
+    assert!(blocker(&graceful_end, DisruptionClass::Eventual).is_err());
+    edit_claim(&mut graceful_end, |claim| {
+        claim.spec.termination_grace_period = "5m".parse().ok()
+    });
+    assert_eq!(blocker(&graceful_end, DisruptionClass::Eventual), Ok(()));
+    assert!(blocker(&graceful_end, DisruptionClass::Graceful).is_err());
+}
+
+#[test]
+fn d_023_d_024_events_of_blocked_nodes() {
+    let mut state = cluster(unlimited(), &["n"]);
+    state.marked_for_deletion.insert("kwok://n".to_owned());
+    let events = |state: &ClusterState| {
+        let snapshot = lower(state);
+        let node = snapshot.node_ids().next().expect("one node");
+        let blocker = candidate(&snapshot, node, DisruptionClass::Graceful, epoch()).expect_err("blocked");
+        blocked_events(&snapshot, node, &blocker)
+            .into_iter()
+            .map(|event| format!("{}: {} {}", event.object, event.reason, event.message))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        events(&state),
+        [
+            "node/n: DisruptionBlocked Node is deleting or marked for deletion",
+            "nodeclaim/claim-n: DisruptionBlocked Node is deleting or marked for deletion"
+        ]
+    );
+    state.in_command.insert("kwok://n".to_owned());
+    assert!(events(&state).is_empty());
+}
+
+fn allowed(snapshot: &Snapshot, reason: &DisruptionReason, seconds: u64) -> (i64, i64) {
+    let mapping = BudgetMapping::build(snapshot, reason, epoch() + Duration::from_secs(seconds));
+    let budget = mapping.pools.values().next().expect("one pool");
+    (budget.allowed, budget.remaining)
+}
+
+#[test]
+fn d_195_to_d_203_the_worked_examples_of_the_budget_table() {
+    let names: Vec<String> = (0..30).map(|index| format!("n{index:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let not_ready = |mut state: ClusterState, count: usize| {
+        for node in state.nodes.iter_mut().take(count) {
+            if let Some(status) = &mut Arc::make_mut(node).status {
+                status.conditions = None;
+            }
+        }
+        state
+    };
+    let mark = |mut state: ClusterState, count: usize| {
+        state
+            .marked_for_deletion
+            .extend(names.iter().take(count).map(|name| format!("kwok://{name}")));
+        state
+    };
+    let (empty, underutilized) = (DisruptionReason::Empty, DisruptionReason::Underutilized);
+    // A: the default budget over 19 nodes.
+    assert_eq!(
+        allowed(&lower(&cluster(node_pool("default"), &names[..19])), &empty, 0),
+        (2, 2)
+    );
+    // B: by reason, with a window at midnight.
+    let mut share = Budget::always("20%");
+    share.reasons = Some(vec![DisruptionReason::Empty, DisruptionReason::Drifted]);
+    let mut night = Budget::always("0");
+    night.reasons = Some(vec![underutilized.clone()]);
+    night.schedule = Some("@daily".to_owned());
+    night.duration = "10m".parse().ok();
+    let budgets = vec![share, Budget::always("5"), night];
+    let snapshot = lower(&not_ready(cluster(pool_with(budgets.clone()), &names[..19]), 1));
+    assert_eq!(allowed(&snapshot, &empty, 599), (4, 3));
+    assert_eq!(allowed(&snapshot, &underutilized, 599), (0, 0));
+    assert_eq!(allowed(&snapshot, &underutilized, 600), (5, 4));
+    assert_eq!(
+        allowed(&lower(&cluster(pool_with(budgets), &names)), &empty, 0),
+        (5, 5)
+    );
+    // C, D, E: what is used up, a plain number, and no budget at all.
+    assert_eq!(
+        allowed(
+            &lower(&mark(
+                cluster(pool_with(vec![Budget::always("100%")]), &names[..3]),
+                3
+            )),
+            &empty,
+            0
+        ),
+        (3, 0)
+    );
+    assert_eq!(
+        allowed(
+            &lower(&mark(
+                cluster(pool_with(vec![Budget::always("1")]), &names[..10]),
+                1
+            )),
+            &empty,
+            0
+        ),
+        (1, 0)
+    );
+    assert_eq!(
+        allowed(&lower(&mark(cluster(unlimited(), &names[..10]), 4)), &empty, 0),
+        (2_147_483_647, 2_147_483_643)
+    );
+    // F: a budget that cannot be evaluated closes the pool.
+    let mut broken = Budget::always("5");
+    broken.schedule = Some("* * * * 7".to_owned());
+    broken.duration = "1h".parse().ok();
+    let snapshot = lower(&cluster(
+        pool_with(vec![Budget::always("10%"), broken]),
+        &names[..10],
+    ));
+    assert_eq!(allowed(&snapshot, &empty, 0), (0, 0));
+    // D-207: and says so.
+    let mapping = BudgetMapping::build(&snapshot, &empty, epoch());
+    let messages: Vec<String> = mapping
+        .events(&snapshot)
+        .into_iter()
+        .map(|event| event.message)
+        .collect();
+    assert_eq!(
+        messages,
+        ["No allowed disruptions for disruption reason Empty due to blocking budget"]
+    );
+    // D-201: an instance that is ending no longer counts.
+    let mut state = cluster(pool_with(vec![Budget::always("1")]), &names[..2]);
+    state.node_claims[0] = {
+        let mut claim = (*state.node_claims[0]).clone();
+        let mut ending = claim.status.clone().unwrap_or_default().conditions.remove(0);
+        ending.type_ = "InstanceTerminating".to_owned();
+        claim.status.get_or_insert_default().conditions.push(ending);
+        Arc::new(claim)
+    };
+    assert_eq!(allowed(&lower(&state), &empty, 0), (1, 1));
+}
+
+fn taken(state: &ClusterState) -> Vec<String> {
+    let outcome = emptiness(&lower(state), epoch());
+    outcome
+        .command
+        .map(|command| command.nodes.into_iter().map(|node| node.node).collect())
+        .unwrap_or_default()
+}
+
+#[test]
+fn d_127_d_129_empty_nodes_go_in_one_command_within_the_budget() {
+    let state = cluster(pool_with(vec![Budget::always("2")]), &["c", "a", "b", "busy"])
+        .with_pod(running("p", "busy"));
+    assert_eq!(taken(&state), ["a", "b"]);
+    let snapshot = lower(&state);
+    let outcome = emptiness(&snapshot, epoch());
+    let command = outcome.command.expect("a command");
+    assert_eq!(command.decision(), Decision::Delete);
+    assert_eq!(command.price_before, Price(160_000_000));
+    assert_eq!(
+        command.text("id"),
+        "Empty/id: delete: nodepools=[default]: [a, b] (savings: $0.16)"
+    );
+    assert_eq!(outcome.eligible, 3);
+    let verdicts: Vec<String> = outcome
+        .verdicts
+        .iter()
+        .map(|verdict| {
+            format!(
+                "{}: {}",
+                snapshot.node(verdict.node).name,
+                verdict
+                    .blocker
+                    .as_ref()
+                    .map_or("delete".to_owned(), ToString::to_string)
+            )
+        })
+        .collect();
+    assert_eq!(
+        verdicts,
+        [
+            "a: delete",
+            "b: delete",
+            "busy: node has 1 pod(s) that would have to move",
+            "c: disruption budget of NodePool \"default\" is used up"
+        ]
+    );
+}
+
+#[test]
+fn d_058_the_dearest_nodes_go_first() {
+    let types = types();
+    let state = cluster(pool_with(vec![Budget::always("1")]), &["a"]).with_node(node(
+        "default",
+        "z",
+        &types[1],
+        "a",
+        "on-demand",
+    ));
+    assert_eq!(taken(&state), ["z"]);
+}
+
+#[test]
+fn d_053_pods_without_positive_eviction_cost_do_not_keep_a_node() {
+    let mut worthless = running("p", "n");
+    worthless.spec.get_or_insert_default().priority = Some(-1_000_000_000);
+    assert_eq!(taken(&cluster(unlimited(), &["n"]).with_pod(worthless)), ["n"]);
+    let mut daemon = running("d", "n");
+    daemon.metadata.owner_references = serde_json::from_value(
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]),
+    )
+    .ok();
+    assert_eq!(taken(&cluster(unlimited(), &["n"]).with_pod(daemon)), ["n"]);
+}
+
+#[test]
+fn d_127_d_128_static_never_and_not_yet_consolidatable() {
+    let keep = |state: &ClusterState| {
+        let outcome = emptiness(&lower(state), epoch());
+        assert_eq!(outcome.command, None);
+        outcome.verdicts[0]
+            .blocker
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    };
+    let mut fixed = unlimited();
+    fixed.spec.replicas = Some(1);
+    assert_eq!(keep(&cluster(fixed, &["n"])), "nodepool is static");
+    let mut never = unlimited();
+    never.spec.disruption.consolidate_after = spokeshave_api::NillableDuration::NEVER;
+    let state = cluster(never, &["n"]);
+    assert_eq!(keep(&state), "NodePool \"default\" has consolidation disabled");
+    let events = emptiness(&lower(&state), epoch()).events;
+    assert_eq!(
+        events
+            .iter()
+            .map(|event| event.reason.as_str())
+            .collect::<Vec<_>>(),
+        ["Unconsolidatable", "Unconsolidatable"]
+    );
+    let mut young = cluster(unlimited(), &["n"]);
+    edit_claim(&mut young, |claim| {
+        claim
+            .status
+            .get_or_insert_default()
+            .conditions
+            .retain(|condition| condition.type_ != "Consolidatable")
+    });
+    assert_eq!(
+        keep(&young),
+        "consolidateAfter has not passed since the last change of its pods"
+    );
+}
+
+#[test]
+fn d_131_nomination_protects_an_empty_node() {
+    let mut state = cluster(unlimited(), &["n"]);
+    state.nominations.insert(
+        "kwok://n".to_owned(),
+        Nomination {
+            until: epoch() + Duration::from_secs(20),
+        },
+    );
+    assert!(taken(&state).is_empty());
+}
+
+#[test]
+fn d_087_d_089_validation_reduces_and_rejects() {
+    let state = cluster(pool_with(vec![Budget::always("3")]), &["a", "b", "c"]);
+    let command = emptiness(&lower(&state), epoch()).command.expect("a command");
+    assert_eq!(command.nodes.len(), 3);
+    let same = validate_emptiness(&command, &lower(&state), epoch());
+    assert_eq!(same.command.as_ref(), Some(&command));
+    // Meanwhile a pod has come to a, b was nominated, and c's budget is gone.
+    let mut later = state.clone().with_pod(running("p", "a"));
+    later.nominations.insert(
+        "kwok://b".to_owned(),
+        Nomination {
+            until: epoch() + Duration::from_secs(20),
+        },
+    );
+    let validation = validate_emptiness(&command, &lower(&later), epoch());
+    assert_eq!(validation.command.map(|command| command.nodes.len()), Some(1));
+    assert_eq!(
+        validation.dropped,
+        [
+            ("a".to_owned(), Rejection::Churn),
+            ("b".to_owned(), Rejection::Budget)
+        ]
+    );
+    later.node_pools[0] = Arc::new(pool_with(vec![Budget::always("0")]));
+    let validation = validate_emptiness(&command, &lower(&later), epoch());
+    assert_eq!(validation.command, None);
+    assert_eq!(validation.dropped.len(), 3);
+}
+
+#[test]
+fn d_032_price_is_that_of_the_nodes_own_offering() {
+    let snapshot = lower(&cluster(unlimited(), &["n"]));
+    assert_eq!(snapshot.nodes[0].price, Price(80_000_000));
+    let mut elsewhere = cluster(unlimited(), &["n"]);
+    edit_node(&mut elsewhere, |node| {
+        drop(
+            node.metadata
+                .labels
+                .as_mut()
+                .and_then(|labels| labels.insert(labels::ZONE.to_owned(), "mars".to_owned())),
+        )
+    });
+    assert_eq!(lower(&elsewhere).nodes[0].price, Price::ZERO);
+    assert_eq!(taken(&elsewhere), ["n"], "D-030: still a candidate");
+}

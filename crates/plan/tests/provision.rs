@@ -1,0 +1,320 @@
+//! Provisioning as a decision: which pods count, what is planned, and the NodeClaim that comes of it.
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use spokeshave_model::example::{self, bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
+use spokeshave_plan::{Policy, limit_exceeded, nominated_event, provision, to_node_claim};
+use std::sync::Arc;
+
+const ZONES: [&str; 2] = ["a", "b"];
+
+fn types() -> Vec<InstanceType> {
+    vec![
+        instance_type("small", 2, 4, &ZONES),
+        instance_type("large", 16, 32, &ZONES),
+    ]
+}
+
+fn pod(name: &str, cpu: &str) -> Pod {
+    pending_pod(name, cpu, "100Mi", &json!({}))
+}
+
+fn owned(mut pod: Pod, api_version: &str, kind: &str) -> Pod {
+    let owner = json!([{"apiVersion": api_version, "kind": kind, "name": "x", "uid": "u"}]);
+    pod.metadata.owner_references = serde_json::from_value(owner).ok();
+    pod
+}
+
+fn with_status(mut pod: Pod, status: Value) -> Pod {
+    pod.status = serde_json::from_value(status).ok();
+    pod
+}
+
+#[test]
+fn p_056_only_unschedulable_pods_of_ordinary_owners_count() {
+    let unschedulable = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    let gated = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pods([
+            pod("yes", "1"),
+            owned(pod("daemon", "1"), "apps/v1", "DaemonSet"),
+            owned(pod("mirror", "1"), "v1", "Node"),
+            with_status(
+                pod("gated", "1"),
+                json!({"phase": "Pending", "conditions": gated}),
+            ),
+            with_status(
+                pod("nominated", "1"),
+                json!({"phase": "Pending", "nominatedNodeName": "n", "conditions": unschedulable}),
+            ),
+        ]);
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    let names: Vec<String> = outcome.pods.iter().map(|pod| snapshot.pod(*pod).key()).collect();
+    assert_eq!(names, ["default/yes"]);
+    assert_eq!(outcome.placements.claims.len(), 1);
+}
+
+#[test]
+fn p_057_invalid_pods_are_ignored_with_an_event_except_those_that_opted_out() {
+    let required = |key: &str, operator: &str| {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": key, "operator": operator}]}]}}}})
+    };
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pods([
+            pending_pod(
+                "opted-out",
+                "1",
+                "1Gi",
+                &required("karpenter.sh/nodepool", "DoesNotExist"),
+            ),
+            pending_pod("broken", "1", "1Gi", &required("team", "Near")),
+            pod("fine", "1"),
+        ]);
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    assert_eq!((outcome.ignored.len(), outcome.placements.claims.len()), (2, 1));
+    let events = outcome.events(&snapshot);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].object.name, "broken");
+    assert_eq!(events[0].reason, "FailedScheduling");
+    assert!(
+        events[0]
+            .message
+            .starts_with("Failed to schedule pod, key team has an unsupported operator Near"),
+        "{}",
+        events[0].message
+    );
+    assert_eq!(events[0].dedupe_window_seconds, 300);
+}
+
+#[test]
+fn p_058_pods_of_nodes_that_go_away_are_placed_anew() {
+    let types = types();
+    let mut protected = bound(pod("protected", "1"), "leaving");
+    protected.metadata.annotations =
+        Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+    let guarded = example::labelled(bound(pod("guarded", "1"), "leaving"), &[("app", "db")]);
+    let mut ending = owned(bound(pod("ending", "1"), "leaving"), "apps/v1", "StatefulSet");
+    ending.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(epoch()));
+    let budget = json!({"metadata": {"namespace": "default", "name": "db"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "db"}}}});
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types.clone())
+        .with_node(node("default", "leaving", &types[1], "a", "spot"))
+        .with_pods([
+            bound(pod("plain", "1"), "leaving"),
+            owned(bound(pod("agent", "1"), "leaving"), "apps/v1", "DaemonSet"),
+            protected,
+            guarded,
+            ending,
+        ]);
+    state
+        .pod_disruption_budgets
+        .push(Arc::new(serde_json::from_value(budget).expect("a budget")));
+    let pods = |state: &ClusterState| {
+        let snapshot = lower(state);
+        let outcome = provision(&snapshot, &Policy::default(), epoch());
+        outcome
+            .pods
+            .iter()
+            .map(|pod| snapshot.pod(*pod).key())
+            .collect::<Vec<_>>()
+    };
+    assert!(pods(&state).is_empty());
+    state.marked_for_deletion.insert("kwok://leaving".to_owned());
+    assert_eq!(pods(&state), ["default/ending", "default/plain"]);
+}
+
+#[test]
+fn p_066_to_p_069_the_shape_of_a_node_claim() {
+    let mut pool = node_pool("default");
+    let template = &mut pool.spec.template;
+    template.metadata.labels.insert("team".to_owned(), "a".to_owned());
+    template
+        .metadata
+        .annotations
+        .insert("note".to_owned(), "kept".to_owned());
+    template.spec.taints =
+        vec![serde_json::from_value(json!({"key": "t", "effect": "NoSchedule"})).expect("a taint")];
+    template.spec.startup_taints =
+        vec![serde_json::from_value(json!({"key": "s", "effect": "NoSchedule"})).expect("a taint")];
+    template.spec.requirements = vec![
+        spokeshave_api::Requirement::new("tier", spokeshave_api::Operator::In, &["gold", "silver"]),
+        spokeshave_api::Requirement::new("rank", spokeshave_api::Operator::Gt, &["4"]),
+    ];
+    template.spec.termination_grace_period = "30s".parse().ok();
+    let spec = json!({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"topology.kubernetes.io/zone": "b"}});
+    let state = ClusterState::default()
+        .with_pool(pool.clone(), types())
+        .with_daemon_set(example::daemon_set(
+            "agent",
+            "100m",
+            "50Mi",
+            &json!({"tolerations": [{"operator": "Exists"}]}),
+        ))
+        .with_pod(pending_pod("p", "1", "100Mi", &spec));
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    let claim = to_node_claim(&snapshot, &outcome.placements.claims[0]);
+    let value = serde_json::to_value(&claim).expect("a NodeClaim serialises");
+    assert_eq!(value["metadata"]["generateName"], "default-");
+    assert_eq!(value["metadata"].get("name"), None);
+    assert_eq!(
+        value["metadata"]["labels"],
+        json!({"karpenter.kwok.sh/kwoknodeclass": "default", "karpenter.sh/nodepool": "default", "team": "a", "tier": "gold", "rank": "5"})
+    );
+    assert_eq!(value["metadata"]["annotations"]["note"], "kept");
+    assert_eq!(
+        value["metadata"]["annotations"]["karpenter.sh/nodepool-hash"],
+        spokeshave_api::hash::node_pool_hash(&pool)
+    );
+    assert_eq!(
+        value["metadata"]["annotations"]["karpenter.sh/nodeclaim-min-values-relaxed"],
+        "false"
+    );
+    let owner = &value["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        *owner,
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "default", "uid": "uid-default", "blockOwnerDeletion": true})
+    );
+    assert_eq!(
+        value["spec"]["resources"]["requests"],
+        json!({"cpu": "1100m", "memory": "150Mi", "pods": "2"})
+    );
+    assert_eq!(value["spec"]["terminationGracePeriod"], "30s");
+    assert_eq!(value["spec"]["taints"][0]["key"], "t");
+    assert_eq!(value["spec"]["startupTaints"][0]["key"], "s");
+    let requirements: Vec<(String, String, Value)> = value["spec"]["requirements"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|entry| {
+            (
+                entry["key"].as_str().unwrap_or("").to_owned(),
+                entry["operator"].as_str().unwrap_or("").to_owned(),
+                entry["values"].clone(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("karpenter.kwok.sh/kwoknodeclass", "In", json!(["default"])),
+        ("karpenter.sh/capacity-type", "In", json!(["on-demand", "spot"])),
+        ("karpenter.sh/nodepool", "In", json!(["default"])),
+        (
+            "node.kubernetes.io/instance-type",
+            "In",
+            json!(["large", "small"]),
+        ),
+        ("rank", "Gte", json!(["5"])),
+        ("team", "In", json!(["a"])),
+        ("tier", "In", json!(["gold", "silver"])),
+        ("topology.kubernetes.io/zone", "In", json!(["b"])),
+    ];
+    assert_eq!(
+        requirements,
+        expected.map(|(key, operator, values)| (key.to_owned(), operator.to_owned(), values))
+    );
+}
+
+#[test]
+fn p_065_limits_are_checked_again_before_creation() {
+    let types = types();
+    let mut pool = node_pool("default");
+    pool.spec.limits = Resources::parse([("cpu", "2")])
+        .ok()
+        .map(|limits| limits.to_quantities());
+    let state = ClusterState::default()
+        .with_pool(pool, types.clone())
+        .with_node(node("default", "n", &types[1], "a", "spot"));
+    let snapshot = lower(&state);
+    let exceeded = limit_exceeded(&snapshot.pools[0]).map(|exceeded| exceeded.to_string());
+    assert_eq!(
+        exceeded.as_deref(),
+        Some("resource usage exceeds limit (limit=2, resource-name=cpu, usage=16)")
+    );
+}
+
+#[test]
+fn p_071_nominated_events_name_what_is_known() {
+    let types = types();
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types.clone())
+        .with_node(node("default", "n", &types[1], "a", "spot"))
+        .with_pod(pod("p", "1"));
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    let events = outcome.events(&snapshot);
+    assert_eq!(events.len(), 1);
+    assert_eq!(
+        events[0].message,
+        "Pod should schedule on: nodeclaim/claim-n, node/n"
+    );
+    assert!(events[0].rate_limited);
+    let event = nominated_event(&snapshot, outcome.pods[0], Some("default-x"), None);
+    assert_eq!(event.message, "Pod should schedule on: nodeclaim/default-x");
+}
+
+#[test]
+fn p_061_pools_without_types_are_skipped_and_reported() {
+    let mut impossible = node_pool("impossible");
+    impossible.spec.template.spec.requirements = vec![spokeshave_api::Requirement::new(
+        labels::ARCH,
+        spokeshave_api::Operator::In,
+        &["riscv"],
+    )];
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pool(impossible, types())
+        .with_pod(pod("p", "1"));
+    state.node_pools.push(Arc::new(node_pool("unevaluated")));
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    assert_eq!(outcome.placements.claims.len(), 1);
+    let events = outcome.events(&snapshot);
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0].object.name, "impossible");
+    assert_eq!(
+        events[0].message,
+        "NodePool requirements filtered out all compatible available instance types"
+    );
+}
+
+#[test]
+fn p_116_a_volume_pins_the_node_to_its_zone() {
+    let spec = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pod(pending_pod("p", "1", "1Gi", &spec));
+    let claim = json!({"metadata": {"namespace": "default", "name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "pv"}});
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}]}]}}}});
+    state.volumes.claims.insert(
+        "default/data".to_owned(),
+        Arc::new(serde_json::from_value(claim).expect("a claim")),
+    );
+    state.volumes.volumes.insert(
+        "pv".to_owned(),
+        Arc::new(serde_json::from_value(volume).expect("a volume")),
+    );
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    assert_eq!(
+        outcome.placements.claims[0]
+            .requirements
+            .get(labels::ZONE)
+            .to_string(),
+        "topology.kubernetes.io/zone In [b]"
+    );
+    // P-115: without the volume the pod is put aside, with the reason.
+    state.volumes.volumes.clear();
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    assert_eq!(
+        outcome.ignored[0].1.to_string(),
+        "persistentvolumeclaim \"default/data\", persistentvolume \"pv\" not found"
+    );
+}
