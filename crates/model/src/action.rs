@@ -205,7 +205,7 @@ impl Action {
                 patch.insert(key.clone(), merge_patch(before.get(key), after.get(key)));
             }
         }
-        (!patch.is_empty()).then(|| Action::Patch {
+        (!patch.is_empty()).then_some(Action::Patch {
             target,
             subresource,
             patch: Value::Object(patch),

@@ -438,10 +438,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
     fn pod(spec: serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "p", "labels": {"app": "web", "rev": "7"}}, "spec": spec})).expect("a pod written by hand")
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
     fn affinity(term: serde_json::Value) -> serde_json::Value {
         json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}})
     }

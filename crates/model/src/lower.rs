@@ -169,6 +169,7 @@ pub fn lower(state: &ClusterState) -> Snapshot {
 struct LoweredPod {
     constraints: Constraints,
     requests: Resources,
+    attachments: Vec<(String, String)>,
     problem: Option<PodProblem>,
 }
 
@@ -185,6 +186,7 @@ fn lower_pod(pod: &Pod, namespaces: &NamespaceLabels, objects: &VolumeObjects) -
     }
     LoweredPod {
         constraints,
+        attachments: volumes::attachments(pod, objects),
         requests: pod::requests(pod),
         problem,
     }
@@ -502,6 +504,7 @@ fn intern_pods(
             do_not_disrupt: DoNotDisrupt::of(object),
             ready_false: pod::is_ready_false(object),
             eviction_cost: pod::eviction_cost(object),
+            attachments: pod.attachments,
             problem: pod.problem,
             budgets: selected.map(|(index, _)| BudgetId::from(index)).collect(),
             object: Arc::clone(object),

@@ -117,7 +117,7 @@ fn scale(digits: u128, exponent: i64, shift: u32, inexact: bool) -> i64 {
             value <<= step;
             remaining_shift -= step;
         } else if tens > 0 {
-            rest |= value % 10 != 0;
+            rest |= !value.is_multiple_of(10);
             value /= 10;
             tens -= 1;
             if value == 0 && remaining_shift == 0 {

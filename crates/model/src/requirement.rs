@@ -163,13 +163,13 @@ impl Requirement {
             operator: operator.to_owned(),
         })?;
         match operator {
-            Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte => {
-                if values.len() != 1 || values[0].parse::<i64>().is_err() {
-                    return Err(RequirementError::NotAnInteger {
-                        key: key.to_owned(),
-                        operator,
-                    });
-                }
+            Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte
+                if (values.len() != 1 || values[0].parse::<i64>().is_err()) =>
+            {
+                return Err(RequirementError::NotAnInteger {
+                    key: key.to_owned(),
+                    operator,
+                });
             }
             Operator::In if values.is_empty() => {
                 return Err(RequirementError::NoValues { key: key.to_owned() });

@@ -99,6 +99,8 @@ pub struct PodView {
     pub ready_false: bool,
     /// In units of 2^-27 (D-050).
     pub eviction_cost: i64,
+    /// (CSI driver, claim) of its volumes (P-117).
+    pub attachments: Vec<(String, String)>,
     /// Why it cannot be considered, if so (P §5.2).
     pub problem: Option<PodProblem>,
     /// The PodDisruptionBudgets that select it.
@@ -241,6 +243,8 @@ pub struct NodeView {
     pub daemon_requested: ResourceVector,
     /// The pods bound to it, terminal ones included, in order.
     pub pods: Vec<PodId>,
+    /// How many volumes of each CSI driver can be attached (P-117).
+    pub attach_limits: BTreeMap<String, i64>,
     /// Index into its pool's instance types (D-031).
     pub instance_type: Option<usize>,
     /// What it costs (D-032); zero when unknown.

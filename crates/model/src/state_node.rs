@@ -165,6 +165,11 @@ fn view(
         requested: ResourceVector::default(),
         daemon_requested: ResourceVector::default(),
         pods: Vec::new(),
+        attach_limits: node
+            .as_ref()
+            .and_then(|node| node.metadata.name.as_deref())
+            .map(|name| crate::volumes::attach_limits(name, &state.volumes))
+            .unwrap_or_default(),
         price: price.unwrap_or(Price::ZERO),
         labels: labels_map,
         name,

@@ -2,9 +2,9 @@
 //!
 //! Alternatives constrain the node, never the pod's own affinity, so that spread counting is unaffected.
 
+use crate::labels;
 use crate::requirement::Requirement;
 use crate::requirements::Requirements;
-use crate::{labels, pod};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use std::collections::BTreeMap;
@@ -181,7 +181,57 @@ fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
         .collect()
 }
 
-/// Whether the pod uses any PersistentVolumeClaim.
-pub fn uses_claims(pod: &Pod) -> bool {
-    !claim_keys(pod).is_empty() && !pod::is_terminal(pod)
+/// (CSI driver, claim) of each claim whose driver is known, sorted: what counts towards a node's attach limits (P-117). In-tree
+/// provisioners count under the CSI driver that took over from them; volumes that are not attached by a driver do not count.
+pub fn attachments(pod: &Pod, objects: &VolumeObjects) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = claim_keys(pod)
+        .into_iter()
+        .filter_map(|key| Some((driver_of(&key, objects)?, key)))
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn driver_of(key: &str, objects: &VolumeObjects) -> Option<String> {
+    let spec = objects.claims.get(key)?.spec.as_ref()?;
+    if let Some(volume) = spec.volume_name.as_deref().filter(|name| !name.is_empty()) {
+        let volume = objects.volumes.get(volume)?.spec.as_ref()?;
+        let in_tree = volume
+            .aws_elastic_block_store
+            .as_ref()
+            .map(|_| "ebs.csi.aws.com".to_owned());
+        return volume.csi.as_ref().map(|csi| csi.driver.clone()).or(in_tree);
+    }
+    let class = objects.storage_classes.get(spec.storage_class_name.as_deref()?)?;
+    Some(csi_name(&class.provisioner).to_owned())
+}
+
+fn csi_name(provisioner: &str) -> &str {
+    match provisioner {
+        "kubernetes.io/aws-ebs" => "ebs.csi.aws.com",
+        "kubernetes.io/azure-disk" => "disk.csi.azure.com",
+        "kubernetes.io/azure-file" => "file.csi.azure.com",
+        "kubernetes.io/cinder" => "cinder.csi.openstack.org",
+        "kubernetes.io/gce-pd" => "pd.csi.storage.gke.io",
+        "kubernetes.io/portworx-volume" => "pxd.portworx.com",
+        "kubernetes.io/vsphere-volume" => "csi.vsphere.vmware.com",
+        other => other,
+    }
+}
+
+/// How many volumes of each CSI driver a node can attach; drivers without a limit are absent.
+pub fn attach_limits(node: &str, objects: &VolumeObjects) -> BTreeMap<String, i64> {
+    let drivers = objects
+        .csi_nodes
+        .get(node)
+        .map(|node| node.spec.drivers.as_slice())
+        .unwrap_or_default();
+    let limit = |driver: &k8s_openapi::api::storage::v1::CSINodeDriver| {
+        Some((
+            driver.name.clone(),
+            i64::from(driver.allocatable.as_ref()?.count?),
+        ))
+    };
+    drivers.iter().filter_map(limit).collect()
 }

@@ -111,7 +111,7 @@ fn d_022_to_d_030_the_twelve_checks() {
         move |state: &mut ClusterState| {
             state
                 .nominations
-                .extend([("kwok://n".to_owned(), Nomination { until })])
+                .extend([("kwok://n".to_owned(), Nomination { until })]);
         }
     };
     assert_eq!(
@@ -123,7 +123,7 @@ fn d_022_to_d_030_the_twelve_checks() {
         move |state: &mut ClusterState| {
             edit_node(state, |node| {
                 node.metadata.annotations =
-                    Some([("karpenter.sh/do-not-disrupt".to_owned(), value.to_owned())].into())
+                    Some([("karpenter.sh/do-not-disrupt".to_owned(), value.to_owned())].into());
             });
         }
     };
@@ -229,7 +229,7 @@ fn d_011_d_016_to_d_021_pods_that_block_and_d_029_who_waives_them() {
     protect("true")(&mut graceful_end);
     assert!(blocker(&graceful_end, DisruptionClass::Eventual).is_err());
     edit_claim(&mut graceful_end, |claim| {
-        claim.spec.termination_grace_period = "5m".parse().ok()
+        claim.spec.termination_grace_period = "5m".parse().ok();
     });
     assert_eq!(blocker(&graceful_end, DisruptionClass::Eventual), Ok(()));
     assert!(blocker(&graceful_end, DisruptionClass::Graceful).is_err());
@@ -470,7 +470,7 @@ fn d_127_d_128_static_never_and_not_yet_consolidatable() {
             .status
             .get_or_insert_default()
             .conditions
-            .retain(|condition| condition.type_ != "Consolidatable")
+            .retain(|condition| condition.type_ != "Consolidatable");
     });
     assert_eq!(
         keep(&young),
@@ -498,7 +498,7 @@ fn d_087_d_089_validation_reduces_and_rejects() {
     let same = validate_emptiness(&command, &lower(&state), epoch());
     assert_eq!(same.command.as_ref(), Some(&command));
     // Meanwhile a pod has come to a, b was nominated, and c's budget is gone.
-    let mut later = state.clone().with_pod(running("p", "a"));
+    let mut later = state.with_pod(running("p", "a"));
     later.nominations.insert(
         "kwok://b".to_owned(),
         Nomination {
@@ -531,7 +531,7 @@ fn d_032_price_is_that_of_the_nodes_own_offering() {
                 .labels
                 .as_mut()
                 .and_then(|labels| labels.insert(labels::ZONE.to_owned(), "mars".to_owned())),
-        )
+        );
     });
     assert_eq!(lower(&elsewhere).nodes[0].price, Price::ZERO);
     assert_eq!(taken(&elsewhere), ["n"], "D-030: still a candidate");

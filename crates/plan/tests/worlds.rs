@@ -143,10 +143,10 @@ fn pod(dice: &mut Dice, name: &str) -> Pod {
         pending_pod(name, cpu, memory, &spec),
         &[("app", *dice.pick(&APPS))],
     );
-    if dice.below(12) == 0 {
-        if let Some(container) = pod.spec.as_mut().and_then(|spec| spec.containers.first_mut()) {
-            container.ports = serde_json::from_value(json!([{"containerPort": 80, "hostPort": 8080}])).ok();
-        }
+    if dice.below(12) == 0
+        && let Some(container) = pod.spec.as_mut().and_then(|spec| spec.containers.first_mut())
+    {
+        container.ports = serde_json::from_value(json!([{"containerPort": 80, "hostPort": 8080}])).ok();
     }
     pod
 }

@@ -74,6 +74,7 @@ fn summary((snapshot, packing): &(Snapshot, Packing)) -> Vec<String> {
     existing.chain(claims).chain(unplaced).collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
 fn pod(name: &str, cpu: &str, spec: Value) -> k8s_openapi::api::core::v1::Pod {
     pending_pod(name, cpu, "100Mi", &spec)
 }
@@ -112,17 +113,21 @@ fn p_080_largest_first_then_oldest() {
             pod("big", "15", json!({})),
             pod("also-small", "500m", json!({})),
         ]);
-    assert_eq!(summary(&run(&state)), ["default/large: big also-small", "default/small: small"]);
+    assert_eq!(
+        summary(&run(&state)),
+        ["default/large: big also-small", "default/small: small"]
+    );
 }
 
 #[test]
 fn p_083_existing_nodes_first_initialised_first_then_by_name() {
     let types = types();
     let (mut starting, mut starting_claim) = node("default", "a-starting", &types[1], "a", "spot");
-    for labels in [&mut starting.metadata.labels, &mut starting_claim.metadata.labels] {
-        if let Some(labels) = labels {
-            labels.remove(labels::INITIALIZED);
-        }
+    for labels in [&mut starting.metadata.labels, &mut starting_claim.metadata.labels]
+        .into_iter()
+        .flatten()
+    {
+        labels.remove(labels::INITIALIZED);
     }
     let state = ClusterState::default()
         .with_pool(node_pool("default"), types.clone())
@@ -603,9 +608,7 @@ fn p_101_example_8_zone_and_hostname_spread() {
         .with_pods(web(7, &spread(labels::ZONE, 1, json!({})))));
     let text = |zone: &str| format!("topology.kubernetes.io/zone In [{zone}]");
     assert_eq!(zones(&result), [(text("a"), 3), (text("b"), 2), (text("c"), 2)]);
-    let result = run(&state
-        .clone()
-        .with_pods(web(10, &spread(labels::HOSTNAME, 4, json!({})))));
+    let result = run(&state.with_pods(web(10, &spread(labels::HOSTNAME, 4, json!({})))));
     assert!(
         result.1.unplaced.is_empty()
             && result
@@ -745,6 +748,42 @@ fn p_114_host_ports() {
 }
 
 #[test]
+fn p_117_attach_limits_of_existing_nodes() {
+    let types = types();
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types.clone())
+        .with_node(node("default", "n", &types[2], "a", "spot"));
+    let csi_node = json!({"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": "n", "allocatable": {"count": 2}}]}});
+    state.volumes.csi_nodes.insert(
+        "n".to_owned(),
+        std::sync::Arc::new(serde_json::from_value(csi_node).expect("a CSINode")),
+    );
+    let class = json!({"metadata": {"name": "disk"}, "provisioner": "kubernetes.io/aws-ebs", "volumeBindingMode": "WaitForFirstConsumer"});
+    state.volumes.storage_classes.insert(
+        "disk".to_owned(),
+        std::sync::Arc::new(serde_json::from_value(class).expect("a class")),
+    );
+    for claim in ["one", "two", "three"] {
+        let object = json!({"metadata": {"namespace": "default", "name": claim}, "spec": {"storageClassName": "disk"}});
+        state.volumes.claims.insert(
+            format!("default/{claim}"),
+            std::sync::Arc::new(serde_json::from_value(object).expect("a claim")),
+        );
+    }
+    let using = |name: &str, claim: &str| {
+        pod(
+            name,
+            "100m",
+            json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}),
+        )
+    };
+    let state = state.with_pod(example::bound(using("old", "one"), "n"));
+    // The claim in use counts once; two fit, the third needs a new node.
+    let result = run(&state.with_pods([using("p1", "one"), using("p2", "two"), using("p3", "three")]));
+    assert_eq!(summary(&result), ["n: p1 p2", "default/small: p3"]);
+}
+
+#[test]
 fn p_122_dynamic_resource_allocation_is_refused_in_the_open() {
     let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
     let state = ClusterState::default()
@@ -780,7 +819,7 @@ fn the_benchmark_mix_is_placed_whole_and_repeatably() {
         .with_pool(example::benchmark_pool(), fake_instance_types(400))
         .with_pods(example::diverse_pods(500, 42));
     let (_, first) = run(&state);
-    let mut shuffled = state.clone();
+    let mut shuffled = state;
     shuffled.pods.reverse();
     let (_, second) = run(&shuffled);
     assert!(
