@@ -80,8 +80,12 @@ struct Key {
     values: Vec<String>,
     /// Domain of each existing node.
     of_node: Vec<Option<u32>>,
+    /// Domains that nodes of each template can be in.
+    reachable: Vec<FixedBitSet>,
     /// Domains that a requirement set allows.
     allowed: FxHashMap<SetId, Rc<FixedBitSet>>,
+    /// Domains that a planned node with a requirement set can be in. A set names its NodePool, so it implies the template.
+    possible: FxHashMap<SetId, Rc<FixedBitSet>>,
 }
 
 /// Where a pod is being tried.
@@ -93,6 +97,8 @@ pub(crate) enum Host {
     Planned {
         /// Its number; the next free one for a NodeClaim that is only considered.
         index: usize,
+        /// Its template.
+        template: usize,
         /// Its requirements.
         set: SetId,
     },
@@ -357,11 +363,23 @@ impl Topology {
             .iter()
             .map(|node| node.labels.get(name).and_then(position))
             .collect();
+        let reachable = templates.iter().map(|template| {
+            let domains = template.domains(name, algebra);
+            bits(
+                values.len(),
+                domains
+                    .iter()
+                    .filter_map(|value| values.binary_search(value).ok()),
+            )
+        });
+        let reachable = reachable.collect();
         self.keys.push(Key {
             name: name.to_owned(),
             values,
             of_node,
+            reachable,
             allowed: FxHashMap::with_hasher(FxBuildHasher),
+            possible: FxHashMap::with_hasher(FxBuildHasher),
         });
         self.key_ids.insert(name.to_owned(), self.keys.len() - 1);
         self.keys.len() - 1
@@ -436,6 +454,24 @@ impl Topology {
         }
     }
 
+    /// Domains that a planned node can be in: allowed by its requirements and offered by its NodePool.
+    fn possible(
+        &mut self,
+        key: usize,
+        template: usize,
+        set: SetId,
+        algebra: &Algebra<'_>,
+    ) -> Rc<FixedBitSet> {
+        if let Some(known) = self.keys[key].possible.get(&set) {
+            return Rc::clone(known);
+        }
+        let mut possible = (*self.allowed(key, set, algebra)).clone();
+        possible.intersect_with(&self.keys[key].reachable[template]);
+        let possible = Rc::new(possible);
+        self.keys[key].possible.insert(set, Rc::clone(&possible));
+        possible
+    }
+
     fn allowed(&mut self, key: usize, set: SetId, algebra: &Algebra<'_>) -> Rc<FixedBitSet> {
         let key = &mut self.keys[key];
         if let Some(known) = key.allowed.get(&set) {
@@ -494,7 +530,7 @@ impl Topology {
                     };
                     Rc::new(bits(self.keys[key].values.len(), [domain as usize]))
                 }
-                Host::Planned { set, .. } => self.allowed(key, set, algebra),
+                Host::Planned { set, template, .. } => self.possible(key, template, set, algebra),
             };
             let group = &self.groups[id.0 as usize];
             let chosen = group.choose(&pod_domains, &node_domains, selects);
@@ -518,11 +554,14 @@ impl Topology {
                 });
             }
         }
-        let Host::Planned { mut set, .. } = host else {
+        let Host::Planned {
+            mut set, template, ..
+        } = host
+        else {
             return Ok(None);
         };
         for (key, domains) in narrowed {
-            if *self.allowed(key, set, algebra) != domains {
+            if *self.possible(key, template, set, algebra) != domains {
                 let key = &self.keys[key];
                 let values = domains.ones().map(|domain| key.values[domain].as_str());
                 set = algebra.narrow(set, Requirement::one_of(&key.name, values));
@@ -592,8 +631,8 @@ impl Topology {
                 }
                 counts[host] += 1;
             }
-            (Host::Planned { set, .. }, Some(key)) => {
-                let domains = self.allowed(key, set, algebra);
+            (Host::Planned { set, template, .. }, Some(key)) => {
+                let domains = self.possible(key, template, set, algebra);
                 let group = &mut self.groups[id.0 as usize];
                 let all = matches!(group.kind, Kind::AntiAffinity | Kind::Inverse);
                 if all || domains.count_ones(..) == 1 {

@@ -628,6 +628,132 @@ fn p_101_example_8_zone_and_hostname_spread() {
 }
 
 #[test]
+fn p_106_a_planned_node_is_spread_over_domains_its_pool_can_reach() {
+    let types = types();
+    let spec = json!({"topologySpreadConstraints": [{"maxSkew": 5, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    // A full node in a zone that the pool does not offer has the fewest pods, and cannot be where the new node goes.
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types.clone())
+        .with_node(node("elsewhere", "far", &types[0], "far-away", "spot"))
+        .with_pod(example::bound(pod("filler", "1900m", json!({})), "far"))
+        .with_pod(example::labelled(pod("p", "1", spec), &[("app", "web")]));
+    assert_eq!(summary(&run(&state)), ["default/small: p"]);
+}
+
+#[test]
+fn p_097_example_17_startup_and_ephemeral_taints_count_once_initialised() {
+    let types = types();
+    let taints = json!([{"key": "boot", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        {"key": "readiness.k8s.io/cni", "effect": "NoSchedule"}]);
+    let (mut object, mut claim) = node("default", "n", &types[1], "a", "spot");
+    object.spec.get_or_insert_default().taints = serde_json::from_value(taints).ok();
+    claim.spec.startup_taints =
+        serde_json::from_value(json!([{"key": "boot", "effect": "NoSchedule"}])).expect("taints");
+    let state = |initialized: bool| {
+        let mut object = object.clone();
+        if !initialized {
+            object
+                .metadata
+                .labels
+                .get_or_insert_default()
+                .remove(labels::INITIALIZED);
+        }
+        ClusterState::default()
+            .with_pool(node_pool("default"), types.clone())
+            .with_node((object, claim.clone()))
+            .with_pod(pod("p", "1", json!({})))
+    };
+    assert_eq!(summary(&run(&state(false))), ["n: p"]);
+    assert_eq!(summary(&run(&state(true))), ["default/small: p"]);
+}
+
+#[test]
+fn p_099_unmanaged_nodes_are_capacity_too() {
+    let types = types();
+    let (mut object, _) = node("default", "static", &types[2], "a", "on-demand");
+    object
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .retain(|key, _| !key.starts_with("karpenter"));
+    object.spec.get_or_insert_default().provider_id = None;
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types)
+        .with_pod(pod("p", "1", json!({})));
+    state.nodes.push(std::sync::Arc::new(object));
+    assert_eq!(summary(&run(&state)), ["static: p"]);
+}
+
+#[test]
+fn p_081_p_082_failed_pods_try_again_with_all_their_preferences() {
+    // The follower is bigger, so it comes first and fails; once the leader has a place it gets one beside it.
+    let follow = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"app": "leader"}}}]},
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["large"]}]}}]}}});
+    let leader = json!({"nodeSelector": {"topology.kubernetes.io/zone": "b", "node.kubernetes.io/instance-type": "small"}});
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pods([
+            pod("follower", "3", follow),
+            example::labelled(pod("leader", "1", leader), &[("app", "leader")]),
+        ]);
+    let result = run(&state);
+    assert_eq!(
+        summary(&result),
+        ["default/small: leader", "default/large: follower"]
+    );
+    assert_eq!(
+        result.1.placements.claims[1]
+            .requirements
+            .get(labels::ZONE)
+            .to_string(),
+        "topology.kubernetes.io/zone In [b]"
+    );
+}
+
+#[test]
+fn p_033_older_label_keys_mean_the_canonical_ones() {
+    let spec = json!({"nodeSelector": {"failure-domain.beta.kubernetes.io/zone": "b", "beta.kubernetes.io/os": "linux"}});
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pod(pod("p", "1", spec));
+    let result = run(&state);
+    assert_eq!(
+        result.1.placements.claims[0]
+            .requirements
+            .get(labels::ZONE)
+            .to_string(),
+        "topology.kubernetes.io/zone In [b]"
+    );
+}
+
+#[test]
+fn p_062_daemon_overhead_from_the_newest_pod_with_the_templates_affinity() {
+    let types = types();
+    let pinned = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}});
+    let mut running = example::bound(pod("agent-n", "1", pinned), "n");
+    running.metadata.owner_references = serde_json::from_value(
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "uid-agent"}]),
+    )
+    .ok();
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types.clone())
+        .with_node(node("default", "n", &types[0], "a", "spot"))
+        .with_daemon_set(example::daemon_set("agent", "100m", "10Mi", &json!({})))
+        .with_pod(running)
+        .with_pod(pod("p", "2", json!({})));
+    let result = run(&state);
+    assert_eq!(
+        result.1.placements.claims[0].requests.get("cpu"),
+        3000,
+        "the live pod asks for more than the template"
+    );
+}
+
+#[test]
 fn p_105_example_7_spread_counts_only_domains_the_pod_may_use() {
     let types = types();
     let mut state = ClusterState::default()

@@ -149,7 +149,8 @@ impl Pass<'_> {
             variant.failed_claims.grow_and_insert(index);
             return None;
         };
-        let host = |set| Host::Planned { index, set };
+        let template = claim.template;
+        let host = |set| Host::Planned { index, template, set };
         let set = match self.narrow(class, step, joined, host) {
             Ok(set) => set,
             Err(is_final) => {
@@ -258,7 +259,11 @@ impl Pass<'_> {
         }
         self.buckets[count + 1].grow_and_insert(index);
         if !variant.plain {
-            let host = Host::Planned { index, set };
+            let host = Host::Planned {
+                index,
+                template: self.claims[index].template,
+                set,
+            };
             self.topology
                 .record(self.snapshot, class, &variant.bindings, host, &self.algebra);
         }
@@ -324,9 +329,14 @@ impl Pass<'_> {
             return Err((why.map_or(Obstacle::NodeResources, Obstacle::Incompatible), true));
         };
         let index = self.claims.len();
-        let set = match self.narrow(class, step, joined, |set| Host::Planned { index, set }) {
+        let set = match self.narrow(class, step, joined, |set| Host::Planned { index, template, set }) {
             Ok(set) => set,
-            Err(is_final) => return Err((self.explain_narrow(class, step, joined, index), is_final)),
+            Err(is_final) => {
+                return Err((
+                    self.explain_narrow(class, step, joined, index, template),
+                    is_final,
+                ));
+            }
         };
         let variant = &self.classes[class.index()].variants[step];
         let ports = &variant.constraints.host_ports;
@@ -403,7 +413,14 @@ impl Pass<'_> {
         }
     }
 
-    fn explain_narrow(&mut self, class: ClassId, step: usize, joined: SetId, index: usize) -> Obstacle {
+    fn explain_narrow(
+        &mut self,
+        class: ClassId,
+        step: usize,
+        joined: SetId,
+        index: usize,
+        template: usize,
+    ) -> Obstacle {
         let variant = &self.classes[class.index()].variants[step];
         let base = match variant.volume_sets.first() {
             None => joined,
@@ -415,7 +432,11 @@ impl Pass<'_> {
                 }
             },
         };
-        let host = Host::Planned { index, set: base };
+        let host = Host::Planned {
+            index,
+            template,
+            set: base,
+        };
         match self
             .topology
             .narrow(class, &variant.bindings, variant.strict, host, &mut self.algebra)

@@ -267,9 +267,10 @@ impl<'a> Pass<'a> {
             }
             let view = snapshot.pod(pod);
             let shape = (view.class, view.request);
-            let known = failed
-                .get(&shape)
-                .filter(|(placements, is_final, _)| *is_final || *placements == self.placements);
+            // Attach limits tell pods of one shape apart, so what one could not, another may.
+            let known = failed.get(&shape).filter(|(placements, is_final, _)| {
+                view.attachments.is_empty() && (*is_final || *placements == self.placements)
+            });
             let (is_final, reason) = match known {
                 Some((_, is_final, reason)) => (*is_final, Arc::clone(reason)),
                 None => match self.place(pod) {

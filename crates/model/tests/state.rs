@@ -1,0 +1,163 @@
+//! How Nodes and NodeClaims become the nodes of a Snapshot (P §8.1).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+use spokeshave_model::example::{bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_model::snapshot::NodeView;
+use spokeshave_model::{ClusterState, InstanceType, ResourceName, labels, lower};
+use std::sync::Arc;
+
+fn small() -> InstanceType {
+    instance_type("small", 2, 4, &["a"])
+}
+
+fn state() -> ClusterState {
+    ClusterState::default()
+        .with_pool(node_pool("default"), vec![small()])
+        .with_node(node("default", "n", &small(), "a", "spot"))
+}
+
+fn views(state: &ClusterState) -> Vec<NodeView> {
+    lower(state).nodes
+}
+
+#[test]
+fn p_140_node_and_claim_are_joined_by_provider_id() {
+    let view = &views(&state())[0];
+    assert_eq!(
+        (view.node_name(), view.claim_name()),
+        (Some("n"), Some("claim-n"))
+    );
+    assert_eq!(view.instance_type, Some(0));
+    let mut apart = state();
+    Arc::make_mut(&mut apart.nodes[0])
+        .spec
+        .get_or_insert_default()
+        .provider_id = Some("kwok://other".to_owned());
+    assert_eq!(views(&apart).len(), 2);
+}
+
+#[test]
+fn p_141_managed_nodes_wait_for_provider_id_and_instance_type() {
+    let mut anonymous = state();
+    anonymous.node_claims.clear();
+    Arc::make_mut(&mut anonymous.nodes[0])
+        .spec
+        .get_or_insert_default()
+        .provider_id = None;
+    assert!(views(&anonymous).is_empty());
+    let mut untyped = state();
+    untyped.node_claims.clear();
+    Arc::make_mut(&mut untyped.nodes[0])
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .retain(|key, _| key == labels::NODE_POOL);
+    assert!(views(&untyped).is_empty());
+}
+
+#[test]
+fn p_142_synced_means_that_every_claim_has_a_provider_id() {
+    assert!(lower(&state()).synced);
+    let mut launching = state();
+    Arc::make_mut(&mut launching.node_claims[0]).status = None;
+    let snapshot = lower(&launching);
+    assert!(!snapshot.synced);
+    assert_eq!(snapshot.nodes.len(), 1, "the Node alone stays in view");
+}
+
+#[test]
+fn p_143_the_claim_speaks_until_the_node_registers() {
+    let mut starting = state();
+    Arc::make_mut(&mut starting.nodes[0])
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .remove(labels::REGISTERED);
+    let claim = Arc::make_mut(&mut starting.node_claims[0]);
+    claim.spec.taints =
+        vec![serde_json::from_value(json!({"key": "from-claim", "effect": "NoSchedule"})).expect("a taint")];
+    claim
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .insert("who".to_owned(), "claim".to_owned());
+    let view = &views(&starting)[0];
+    assert_eq!(view.name, "claim-n");
+    assert_eq!(view.labels.get("who").map(String::as_str), Some("claim"));
+    assert_eq!(view.taints[0].key, "from-claim");
+    let view = &views(&state())[0];
+    assert_eq!((view.name.as_str(), view.taints.len()), ("n", 0));
+}
+
+#[test]
+fn p_144_what_marks_a_node_for_deletion() {
+    let marked = |change: &dyn Fn(&mut ClusterState)| {
+        let mut state = state();
+        change(&mut state);
+        views(&state)[0].marked_for_deletion
+    };
+    assert!(!marked(&|_| {}));
+    assert!(marked(&|state| state
+        .marked_for_deletion
+        .extend(["kwok://n".to_owned()])));
+    assert!(marked(&|state| Arc::make_mut(&mut state.node_claims[0])
+        .metadata
+        .deletion_timestamp = Some(Time(epoch()))));
+    let node_deleting = |state: &mut ClusterState| {
+        Arc::make_mut(&mut state.nodes[0]).metadata.deletion_timestamp = Some(Time(epoch()))
+    };
+    assert!(!marked(&node_deleting), "D-026: its NodeClaim is not deleted yet");
+    assert!(marked(&|state| {
+        node_deleting(state);
+        state.node_claims.clear();
+    }));
+}
+
+#[test]
+fn p_145_pool_totals_leave_out_marked_nodes() {
+    let two = state().with_node(node("default", "m", &small(), "a", "spot"));
+    let usage = |state: &ClusterState| {
+        let usage = lower(state).pools[0].usage.clone();
+        (usage.get(ResourceName::CPU), usage.get(ResourceName::NODES))
+    };
+    assert_eq!(usage(&two), (4000, 2));
+    let mut marked = two;
+    marked.marked_for_deletion.insert("kwok://m".to_owned());
+    assert_eq!(usage(&marked), (2000, 1));
+}
+
+#[test]
+fn pods_of_one_shape_share_a_class_unless_a_selector_can_tell_them_apart() {
+    let labelled = |name: &str, app: &str| {
+        let mut pod = pending_pod(name, "1", "1Gi", &json!({}));
+        pod.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
+        pod
+    };
+    let plain = state().with_pods([labelled("a", "web"), labelled("b", "db")]);
+    assert_eq!(lower(&plain).classes.len(), 1);
+    let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    let observed = plain.with_pod(pending_pod("c", "1", "1Gi", &spread));
+    assert_eq!(lower(&observed).classes.len(), 3);
+}
+
+#[test]
+fn terminal_pods_release_their_requests_and_daemons_are_counted_apart() {
+    let mut done = bound(pending_pod("done", "1", "1Gi", &json!({})), "n");
+    done.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+    let mut daemon = bound(pending_pod("daemon", "200m", "1Gi", &json!({})), "n");
+    daemon.metadata.owner_references = serde_json::from_value(
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]),
+    )
+    .ok();
+    let state = state().with_pods([
+        done,
+        daemon,
+        bound(pending_pod("web", "300m", "1Gi", &json!({})), "n"),
+    ]);
+    let view = &views(&state)[0];
+    assert_eq!(
+        (view.requested[0], view.daemon_requested[0], view.pods.len()),
+        (500, 200, 3)
+    );
+}
