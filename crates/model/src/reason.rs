@@ -120,6 +120,8 @@ pub enum Obstacle {
         /// The most.
         max: Resources,
     },
+    /// Compatible reserved offerings exist, but none is left in this pass (P-119).
+    ReservedOfferings,
     /// A topology rule has no domain left.
     Topology {
         /// Which rule.
@@ -153,6 +155,9 @@ impl fmt::Display for Obstacle {
             }
             Obstacle::NodeResources => f.write_str("exceeds node resources"),
             Obstacle::NodeLimit => f.write_str("node limits have been exhausted for nodepool"),
+            Obstacle::ReservedOfferings => {
+                write!(f, "{}", Reason::ReservedOfferings { would_remove: false })
+            }
             Obstacle::Limits => f.write_str("all available instance types exceed limits for nodepool"),
             Obstacle::InstanceTypes {
                 failure,

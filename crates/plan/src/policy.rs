@@ -38,6 +38,7 @@ impl Policy {
             preferences: self.preferences,
             min_values: self.min_values,
             instance_types_per_claim: self.instance_types_per_claim,
+            ..PackOptions::default()
         }
     }
 }

@@ -15,6 +15,6 @@ mod template;
 mod topology;
 
 pub use outcome::{Packing, Statistics, UnplacedPod};
-pub use pack::{MinValuesPolicy, PackOptions, PackRequest, pack};
+pub use pack::{MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack};
 pub use relax::PreferencePolicy;
 pub use template::SkippedPool;

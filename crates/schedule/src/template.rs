@@ -28,6 +28,15 @@ struct Variant {
     offerings: Vec<(u32, Price)>,
 }
 
+/// Equal offering requirements, and the variants that can be bought under them now.
+#[derive(Debug)]
+struct Offer<'a> {
+    requirements: &'a Requirements,
+    members: FixedBitSet,
+    /// The reservation behind it: label and ID.
+    reservation: Option<(&'a str, &'a str)>,
+}
+
 /// Variants ordered by one resource: which have at least so much.
 #[derive(Debug)]
 struct Rank {
@@ -56,6 +65,8 @@ pub(crate) struct Facts {
     pub(crate) requirements: FixedBitSet,
     pub(crate) offering: FixedBitSet,
     pub(crate) both: FixedBitSet,
+    /// Compatible offers that draw on a reservation.
+    reserved: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -68,7 +79,7 @@ pub(crate) struct Template<'a> {
     variants: Vec<Variant>,
     ranks: Vec<Rank>,
     keys: BTreeMap<String, KeyIndex>,
-    offers: Vec<(&'a Requirements, FixedBitSet)>,
+    offers: Vec<Offer<'a>>,
     facts: FxHashMap<SetId, Rc<Facts>>,
     /// Largest capacity of any variant, to see quickly whether a limit matters at all.
     pub(crate) largest: ResourceVector,
@@ -93,7 +104,6 @@ impl<'a> Template<'a> {
         snapshot: &'a Snapshot,
         pool: PoolId,
         algebra: &mut Algebra<'a>,
-        ignore_reserved: bool,
     ) -> Result<Self, SkippedPool> {
         let view = snapshot.pool(pool);
         if !view.is_provisionable() {
@@ -122,7 +132,7 @@ impl<'a> Template<'a> {
             facts: FxHashMap::with_hasher(FxBuildHasher),
             largest: ResourceVector::zero(table.width()),
         };
-        template.index_variants(&view.instance_types, table, ignore_reserved);
+        template.index_variants(&view.instance_types, table);
         template.index_keys();
         let facts = template.facts(set, algebra);
         template.eligible.intersect_with(&facts.both);
@@ -141,7 +151,7 @@ impl<'a> Template<'a> {
         Ok(template)
     }
 
-    fn index_variants(&mut self, types: &'a [InstanceType], table: &ResourceTable, ignore_reserved: bool) {
+    fn index_variants(&mut self, types: &'a [InstanceType], table: &ResourceTable) {
         let mut allocatables: Vec<ResourceVector> = Vec::new();
         let mut usable: Vec<bool> = Vec::new();
         let mut offer_ids: FxHashMap<&'a Requirements, u32> = FxHashMap::with_hasher(FxBuildHasher);
@@ -156,13 +166,21 @@ impl<'a> Template<'a> {
                     .map(|index| &instance_type.offerings[*index])
                 {
                     let reserved = offering.capacity_type() == Some(CapacityType::Reserved);
-                    if !offering.available
-                        || (reserved && (ignore_reserved || offering.reservation_capacity <= 0))
-                    {
+                    let reservation = offering
+                        .reservation_id_label
+                        .as_deref()
+                        .zip(offering.reservation_id());
+                    // A reservation that cannot be told from others cannot be counted, so it is not used.
+                    if !offering.available || (reserved && reservation.is_none()) {
                         continue;
                     }
+                    let reservation = reservation.filter(|_| reserved);
                     let id = *offer_ids.entry(&offering.requirements).or_insert_with(|| {
-                        self.offers.push((&offering.requirements, FixedBitSet::new()));
+                        self.offers.push(Offer {
+                            requirements: &offering.requirements,
+                            members: FixedBitSet::new(),
+                            reservation,
+                        });
                         offer_members.push(Vec::new());
                         self.offers.len() as u32 - 1
                     });
@@ -191,7 +209,7 @@ impl<'a> Template<'a> {
                 .map(|(index, _)| index),
         );
         for (offer, members) in self.offers.iter_mut().zip(offer_members) {
-            offer.1 = bits(count, members);
+            offer.members = bits(count, members);
         }
         for resource in 0..table.width() {
             let values: BTreeSet<i64> = allocatables.iter().map(|vector| vector[resource]).collect();
@@ -247,9 +265,13 @@ impl<'a> Template<'a> {
         let asked = algebra.get(set);
         let requirements = self.matching_types(asked);
         let mut offering = FixedBitSet::with_capacity(self.variants.len());
-        for (offer, members) in &self.offers {
-            if asked.compatible(offer, algebra.well_known()).is_ok() {
-                offering.union_with(members);
+        let mut reserved = Vec::new();
+        for (index, offer) in self.offers.iter().enumerate() {
+            if asked.compatible(offer.requirements, algebra.well_known()).is_ok() {
+                offering.union_with(&offer.members);
+                if offer.reservation.is_some() {
+                    reserved.push(index);
+                }
             }
         }
         let mut both = requirements.clone();
@@ -258,6 +280,7 @@ impl<'a> Template<'a> {
             requirements,
             offering,
             both,
+            reserved,
         });
         self.facts.insert(set, Rc::clone(&facts));
         facts
@@ -470,7 +493,11 @@ impl<'a> Template<'a> {
         let compatible: Vec<bool> = self
             .offers
             .iter()
-            .map(|(offer, _)| requirements.compatible(offer, algebra.well_known()).is_ok())
+            .map(|offer| {
+                requirements
+                    .compatible(offer.requirements, algebra.well_known())
+                    .is_ok()
+            })
             .collect();
         let mut launches: Vec<(Price, usize, Option<u32>)> = Vec::new();
         for variant in candidates.ones() {
@@ -489,7 +516,7 @@ impl<'a> Template<'a> {
         }
         launches.sort_by_key(|(price, instance_type, _)| (*price, *instance_type));
         let value = |offer: Option<u32>, key: &str| {
-            let requirements = self.offers[offer? as usize].0;
+            let requirements = self.offers[offer? as usize].requirements;
             requirements
                 .find(key)
                 .and_then(Requirement::single_value)
@@ -514,19 +541,33 @@ impl<'a> Template<'a> {
         algebra: &Algebra<'_>,
     ) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        for (offer, members) in &self.offers {
-            if !members.is_disjoint(candidates)
-                && requirements.compatible(offer, algebra.well_known()).is_ok()
-            {
-                found.extend(
-                    offer
-                        .find(labels::CAPACITY_TYPE)
-                        .into_iter()
-                        .flat_map(|requirement| requirement.values().iter().cloned()),
-                );
+        for offer in &self.offers {
+            let compatible = requirements
+                .compatible(offer.requirements, algebra.well_known())
+                .is_ok();
+            if compatible && !offer.members.is_disjoint(candidates) {
+                let values = offer.requirements.find(labels::CAPACITY_TYPE).into_iter();
+                found.extend(values.flat_map(|requirement| requirement.values().iter().cloned()));
             }
         }
         found
+    }
+
+    /// The reservations that the candidates could draw on under the requirements: (label, ID) (P §6.12).
+    pub(crate) fn reservations(&self, candidates: &FixedBitSet, facts: &Facts) -> BTreeSet<(String, String)> {
+        let offers = facts.reserved.iter().map(|index| &self.offers[*index]);
+        let live = offers.filter(|offer| !offer.members.is_disjoint(candidates));
+        live.filter_map(|offer| {
+            offer
+                .reservation
+                .map(|(label, id)| (label.to_owned(), id.to_owned()))
+        })
+        .collect()
+    }
+
+    /// Whether a type can have different allocatable amounts under different offerings.
+    pub(crate) fn has_overrides(&self) -> bool {
+        self.variants.len() != self.types.len()
     }
 
     /// The first matching row of the decision table of P §6.6, for candidates none of which passes.
@@ -588,10 +629,11 @@ impl<'a> Template<'a> {
         if let Some(index) = self.keys.get(key) {
             index.distinct.iter().for_each(|(declared, _)| collect(declared));
         } else {
-            self.offers
+            let declared = self
+                .offers
                 .iter()
-                .filter_map(|(offer, _)| offer.find(key))
-                .for_each(&mut collect);
+                .filter_map(|offer| offer.requirements.find(key));
+            declared.for_each(&mut collect);
         }
         if !own.is_complement() {
             found.extend(own.values().iter().cloned());

@@ -910,6 +910,73 @@ fn p_117_attach_limits_of_existing_nodes() {
 }
 
 #[test]
+fn p_119_example_19_reserved_capacity() {
+    const LABEL: &str = "example.com/reservation-id";
+    let with_reservation = |name: &str, id: &str, capacity: i64| {
+        let mut instance_type = instance_type(name, 2, 4, &["a"]);
+        for offering in &mut instance_type.offerings {
+            offering.requirements.add(Requirement::does_not_exist(LABEL));
+        }
+        let mut reserved = example::offering("a", "reserved", spokeshave_model::Price(1));
+        reserved.requirements.add(Requirement::is(LABEL, id));
+        reserved.reservation_id_label = Some(LABEL.to_owned());
+        reserved.reservation_capacity = capacity;
+        instance_type.offerings.push(reserved);
+        instance_type.requirements.replace(Requirement::one_of(
+            labels::CAPACITY_TYPE,
+            ["on-demand", "spot", "reserved"],
+        ));
+        instance_type.requirements.add(Requirement::one_of(LABEL, [id]));
+        instance_type
+    };
+    let mut light = node_pool("light");
+    light.spec.weight = Some(1);
+    let mut heavy = node_pool("heavy");
+    heavy.spec.weight = Some(9);
+    let state = ClusterState::default()
+        .with_pool(heavy, vec![with_reservation("small", "r-1", 1)])
+        .with_pool(light, types())
+        .with_pods([repelling("p1", "1"), repelling("p2", "1")]);
+    let result = run(&state);
+    assert_eq!(
+        summary(&result),
+        [
+            "heavy/small: p1",
+            "p2: one or more instance types with compatible reserved offerings are available, but could not be reserved"
+        ]
+    );
+    assert!(!result.1.unplaced[0].reason.is_reported());
+    let claim = &result.1.placements.claims[0];
+    assert_eq!(
+        claim.requirements.get(LABEL).to_string(),
+        "example.com/reservation-id In [r-1]"
+    );
+    assert_eq!(
+        claim
+            .capacity_types
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>(),
+        ["reserved"]
+    );
+    assert_eq!(claim.launches[0].price, spokeshave_model::Price(1));
+    let fallback = PackOptions {
+        reserved: spokeshave_schedule::ReservedPolicy::Fallback,
+        ..PackOptions::default()
+    };
+    let result = run_with(&state, &fallback);
+    assert_eq!(summary(&result), ["heavy/small: p1", "heavy/small: p2"]);
+    // A pod that rules reserved capacity out does not join the node that holds it; the deferred one may then join its node.
+    let spot = pod(
+        "p3",
+        "200m",
+        json!({"nodeSelector": {"karpenter.sh/capacity-type": "spot"}}),
+    );
+    let result = run(&state.with_pod(spot));
+    assert_eq!(summary(&result), ["heavy/small: p1", "heavy/small: p3 p2"]);
+}
+
+#[test]
 fn p_122_dynamic_resource_allocation_is_refused_in_the_open() {
     let spec = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
     let state = ClusterState::default()

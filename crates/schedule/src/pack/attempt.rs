@@ -1,6 +1,6 @@
 //! One attempt to place one pod: existing nodes, then planned NodeClaims, then a new one (P §6.3–6.6).
 
-use super::{Claim, Failure, MinValuesPolicy, Pass};
+use super::{Claim, Failure, MinValuesPolicy, Miss, Pass, ReservedPolicy};
 use crate::algebra::SetId;
 use crate::topology::Host;
 use fixedbitset::FixedBitSet;
@@ -9,11 +9,24 @@ use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal};
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId};
 use spokeshave_model::taint;
 use spokeshave_model::vector::ResourceVector;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a claim becomes with a further pod.
+struct Acceptance {
+    set: SetId,
+    types: FixedBitSet,
+    reserved: BTreeSet<(String, String)>,
+}
+
+/// A claim that a template could open.
+struct Opening {
+    acceptance: Acceptance,
+    relaxed_min_values: BTreeMap<String, u32>,
+}
 
 impl Pass<'_> {
     /// One attempt; the error says whether it is final for this pass.
-    pub(super) fn attempt(&mut self, pod: PodId, class: ClassId, step: usize) -> Result<(), bool> {
+    pub(super) fn attempt(&mut self, pod: PodId, class: ClassId, step: usize) -> Result<(), Miss> {
         if self.try_nodes(pod, class, step) || self.try_claims(pod, class, step) {
             self.placements += 1;
             return Ok(());
@@ -109,8 +122,8 @@ impl Pass<'_> {
             open.difference_with(&self.claims_too_full[&request_id]);
             for index in open.ones() {
                 self.statistics.claims_tried += 1;
-                if let Some((set, types)) = self.accepts(pod, class, step, index) {
-                    self.put_on_claim(pod, class, step, index, set, types);
+                if let Some(acceptance) = self.accepts(pod, class, step, index) {
+                    self.put_on_claim(pod, class, step, index, acceptance);
                     return true;
                 }
             }
@@ -119,13 +132,7 @@ impl Pass<'_> {
     }
 
     /// Whether a planned claim takes the pod, and what it then is. Remembers failures that are final.
-    fn accepts(
-        &mut self,
-        pod: PodId,
-        class: ClassId,
-        step: usize,
-        index: usize,
-    ) -> Option<(SetId, FixedBitSet)> {
+    fn accepts(&mut self, pod: PodId, class: ClassId, step: usize, index: usize) -> Option<Acceptance> {
         let request_id = self.snapshot.pod(pod).request;
         let requests = &self.snapshot.requests[request_id.index()];
         let claim = &self.claims[index];
@@ -187,7 +194,29 @@ impl Pass<'_> {
         if wanted.has_min_values() && template.check_min_values(&types, wanted).is_err() {
             return None;
         }
-        Some((set, types))
+        let (template, held) = (self.claims[index].template, self.claims[index].reserved.clone());
+        let reserved = self.reserve(&held, template, set, &types)?;
+        Some(Acceptance { set, types, reserved })
+    }
+
+    /// The reservations a claim holds or can get with these types; `None` when reserved capacity must not be passed over and there is none
+    /// to be had (P §6.12).
+    fn reserve(
+        &mut self,
+        held: &BTreeSet<(String, String)>,
+        template: usize,
+        set: SetId,
+        types: &FixedBitSet,
+    ) -> Option<BTreeSet<(String, String)>> {
+        if self.reservations.is_empty() {
+            return Some(BTreeSet::new());
+        }
+        let facts = self.templates[template].facts(set, &self.algebra);
+        let mut reserved = self.templates[template].reservations(types, &facts);
+        let exist = !reserved.is_empty();
+        reserved.retain(|id| held.contains(id) || self.reservations.get(id).is_some_and(|left| *left > 0));
+        let passed_over = reserved.is_empty() && (exist || !held.is_empty());
+        (self.options.reserved == ReservedPolicy::Fallback || !passed_over).then_some(reserved)
     }
 
     /// Applies volume alternatives and topology to a joined requirement set.
@@ -229,15 +258,28 @@ impl Pass<'_> {
         Err(is_final)
     }
 
+    /// Exchanges the reservations a claim holds: those no longer compatible are released.
+    fn hold(&mut self, index: usize, reserved: BTreeSet<(String, String)>) {
+        let held = std::mem::replace(&mut self.claims[index].reserved, reserved);
+        let reserved = &self.claims[index].reserved;
+        for id in held.difference(reserved) {
+            *self.reservations.entry(id.clone()).or_insert(0) += 1;
+        }
+        for id in reserved.difference(&held) {
+            *self.reservations.entry(id.clone()).or_insert(0) -= 1;
+        }
+    }
+
     fn put_on_claim(
         &mut self,
         pod: PodId,
         class: ClassId,
         step: usize,
         index: usize,
-        set: SetId,
-        types: FixedBitSet,
+        acceptance: Acceptance,
     ) {
+        let Acceptance { set, types, reserved } = acceptance;
+        self.hold(index, reserved);
         let requests = self.snapshot.requests(pod);
         let claim = &mut self.claims[index];
         let count = claim.pods.len();
@@ -269,32 +311,35 @@ impl Pass<'_> {
         }
     }
 
-    fn try_new_claim(&mut self, pod: PodId, class: ClassId, step: usize) -> Result<(), bool> {
+    fn try_new_claim(&mut self, pod: PodId, class: ClassId, step: usize) -> Result<(), Miss> {
         let request_id = self.snapshot.pod(pod).request;
         if self.classes[class.index()].variants[step]
             .closed
             .contains(&request_id)
         {
-            return Err(true);
+            return Err(Miss::Final);
         }
         let mut is_final = true;
         for template in 0..self.templates.len() {
             match self.open_on(pod, class, step, template) {
-                Ok((set, types, relaxed)) => {
-                    let index = self.open_claim(template, relaxed);
-                    self.put_on_claim(pod, class, step, index, set, types);
+                Ok(opening) => {
+                    let index = self.open_claim(template, opening.relaxed_min_values);
+                    self.put_on_claim(pod, class, step, index, opening.acceptance);
                     self.charge(index);
                     return Ok(());
                 }
+                // No lighter pool may win over reserved capacity of a heavier one.
+                Err((Obstacle::ReservedOfferings, _)) => return Err(Miss::Reserved),
                 Err((_, template_is_final)) => is_final &= template_is_final,
             }
         }
-        if is_final {
-            self.classes[class.index()].variants[step]
-                .closed
-                .insert(request_id);
+        if !is_final {
+            return Err(Miss::Open);
         }
-        Err(is_final)
+        self.classes[class.index()].variants[step]
+            .closed
+            .insert(request_id);
+        Err(Miss::Final)
     }
 
     /// Whether a template could open a claim for the pod; otherwise the obstacle, and whether it is final.
@@ -304,7 +349,7 @@ impl Pass<'_> {
         class: ClassId,
         step: usize,
         template: usize,
-    ) -> Result<(SetId, FixedBitSet, BTreeMap<String, u32>), (Obstacle, bool)> {
+    ) -> Result<Opening, (Obstacle, bool)> {
         let requests = self.snapshot.requests(pod);
         let pool = self.snapshot.pool(self.templates[template].pool);
         if self.remaining[template].nodes.is_some_and(|left| left <= 0) {
@@ -370,7 +415,13 @@ impl Pass<'_> {
         } else {
             self.lower_min_values(set, &relaxed)
         };
-        Ok((set, types, relaxed))
+        let Some(reserved) = self.reserve(&BTreeSet::new(), template, set, &types) else {
+            return Err((Obstacle::ReservedOfferings, false));
+        };
+        Ok(Opening {
+            acceptance: Acceptance { set, types, reserved },
+            relaxed_min_values: relaxed,
+        })
     }
 
     fn lower_min_values(&mut self, set: SetId, reached: &BTreeMap<String, u32>) -> SetId {
@@ -477,6 +528,7 @@ impl Pass<'_> {
             headroom: ResourceVector::zero(self.width),
             ports: Vec::new(),
             pods: Vec::new(),
+            reserved: BTreeSet::new(),
             relaxed_min_values,
         });
         self.claims.len() - 1

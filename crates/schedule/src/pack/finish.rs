@@ -1,13 +1,14 @@
 //! From working state to results: charging limits, ordering instance types by price, truncation (P §6.3, §6.17).
 
-use super::{MinValuesPolicy, Pass};
+use super::{Claim, MinValuesPolicy, Pass};
 use crate::algebra::SetId;
 use crate::outcome::{Packing, UnplacedPod};
 use crate::template::bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use spokeshave_model::labels;
 use spokeshave_model::placement::{Launch, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
+use spokeshave_model::{CapacityType, Requirement, labels};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -29,15 +30,42 @@ impl Pass<'_> {
         }
     }
 
+    /// A claim that holds reservations is launched from them and nothing else (P §6.12).
+    fn pin_reservations(&mut self, claim: &mut Claim) {
+        if claim.reserved.is_empty() {
+            return;
+        }
+        let capacity_type = Requirement::is(labels::CAPACITY_TYPE, CapacityType::Reserved.as_str());
+        claim.set = self.algebra.narrow(claim.set, capacity_type);
+        let labels: BTreeSet<&String> = claim.reserved.iter().map(|(label, _)| label).collect();
+        for label in labels {
+            let ids = claim
+                .reserved
+                .iter()
+                .filter(|(other, _)| other == label)
+                .map(|(_, id)| id.clone());
+            claim.set = self.algebra.narrow(claim.set, Requirement::one_of(label, ids));
+        }
+        let facts = self.templates[claim.template].facts(claim.set, &self.algebra);
+        claim.types.intersect_with(&facts.offering);
+    }
+
     pub(super) fn finish(mut self) -> Packing {
         let mut claims = Vec::new();
         let mut orders: FxHashMap<(usize, SetId), Rc<Vec<Launch>>> = FxHashMap::with_hasher(FxBuildHasher);
-        for claim in std::mem::take(&mut self.claims) {
+        for mut claim in std::mem::take(&mut self.claims) {
+            self.pin_reservations(&mut claim);
             let template = &self.templates[claim.template];
             let requirements = self.algebra.get(claim.set);
-            let order = orders.entry((claim.template, claim.set)).or_insert_with(|| {
-                Rc::new(template.by_price(&template.eligible, requirements, &self.algebra))
-            });
+            let order = if template.has_overrides() {
+                // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
+                Rc::new(template.by_price(&claim.types, requirements, &self.algebra))
+            } else {
+                let order = orders.entry((claim.template, claim.set));
+                Rc::clone(order.or_insert_with(|| {
+                    Rc::new(template.by_price(&template.eligible, requirements, &self.algebra))
+                }))
+            };
             let kept = bits(
                 template.eligible.len().max(1),
                 template.type_indexes(&claim.types),

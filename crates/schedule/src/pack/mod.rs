@@ -33,6 +33,16 @@ pub enum MinValuesPolicy {
     BestEffort,
 }
 
+/// What to do when reserved capacity exists but is used up (P §6.12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReservedPolicy {
+    /// Defer the pod to a later pass: provisioning.
+    #[default]
+    Strict,
+    /// Launch other capacity: disruption's what-ifs.
+    Fallback,
+}
+
 /// Policy of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackOptions {
@@ -40,6 +50,8 @@ pub struct PackOptions {
     pub preferences: PreferencePolicy,
     /// minValues.
     pub min_values: MinValuesPolicy,
+    /// Reserved capacity.
+    pub reserved: ReservedPolicy,
     /// How many instance types a NodeClaim names at most; 600 (P §0.1).
     pub instance_types_per_claim: usize,
 }
@@ -49,6 +61,7 @@ impl Default for PackOptions {
         PackOptions {
             preferences: PreferencePolicy::Respect,
             min_values: MinValuesPolicy::Strict,
+            reserved: ReservedPolicy::Strict,
             instance_types_per_claim: 600,
         }
     }
@@ -109,6 +122,8 @@ struct Claim {
     headroom: ResourceVector,
     ports: Vec<HostPort>,
     pods: Vec<PodId>,
+    /// Reservations held: label and ID.
+    reserved: BTreeSet<(String, String)>,
     /// minValues lowered for these keys.
     relaxed_min_values: BTreeMap<String, u32>,
 }
@@ -128,6 +143,8 @@ struct Pass<'a> {
     templates: Vec<Template<'a>>,
     skipped: Vec<(PoolId, SkippedPool)>,
     remaining: Vec<Remaining>,
+    /// Instances left per reservation.
+    reservations: BTreeMap<(String, String), i64>,
     topology: Topology,
     classes: Vec<Class>,
     tolerate_prefer_no_schedule: bool,
@@ -146,7 +163,18 @@ struct Pass<'a> {
     statistics: Statistics,
 }
 
-/// One attempt's failure, for the reason and for what may be remembered.
+/// Why an attempt found no place, as far as the pass must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Miss {
+    /// Nothing that happens later in this pass can help.
+    Final,
+    /// A later placement may help.
+    Open,
+    /// Reserved capacity is used up.
+    Reserved,
+}
+
+/// What each NodePool said to an attempt, for the reason and for what may be remembered.
 struct Failure {
     refusals: Vec<PoolRefusal>,
     /// Nothing that happens later in this pass can help.
@@ -159,7 +187,7 @@ impl<'a> Pass<'a> {
         let mut templates = Vec::new();
         let mut skipped = Vec::new();
         for pool in (0..snapshot.pools.len()).map(PoolId::from) {
-            match Template::build(snapshot, pool, &mut algebra, true) {
+            match Template::build(snapshot, pool, &mut algebra) {
                 Ok(template) => templates.push(template),
                 Err(why) => skipped.push((pool, why)),
             }
@@ -185,6 +213,7 @@ impl<'a> Pass<'a> {
             options,
             width: snapshot.resources.width(),
             tolerate_prefer_no_schedule: templates.iter().any(prefers),
+            reservations: setup::reservations(snapshot),
             topology: Topology::new(snapshot, setup::counted_pods(snapshot, &batch)),
             classes: snapshot.classes.iter().map(|_| Class::default()).collect(),
             free: setup::free_capacity(snapshot),
@@ -313,7 +342,12 @@ impl<'a> Pass<'a> {
             self.statistics.attempts += 1;
             match self.attempt(pod, class, step) {
                 Ok(()) => return Ok(()),
-                Err(attempt_is_final) => is_final &= attempt_is_final,
+                // No relaxation: the pod waits for a pass in which the reservation is free or gone (P-119).
+                Err(Miss::Reserved) => {
+                    return Err((false, Reason::ReservedOfferings { would_remove: false }));
+                }
+                Err(Miss::Final) => {}
+                Err(Miss::Open) => is_final = false,
             }
             step += 1;
         }

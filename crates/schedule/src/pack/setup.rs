@@ -31,6 +31,29 @@ pub(super) fn remaining(snapshot: &Snapshot, pool: PoolId, without: &BTreeSet<No
     }
 }
 
+/// Instances left per reservation (label and ID); of duplicates the smallest (P §6.1).
+pub(super) fn reservations(snapshot: &Snapshot) -> BTreeMap<(String, String), i64> {
+    let mut left: BTreeMap<(String, String), i64> = BTreeMap::new();
+    let offerings = snapshot
+        .pools
+        .iter()
+        .flat_map(|pool| pool.instance_types.iter())
+        .flat_map(|instance_type| &instance_type.offerings);
+    for offering in offerings {
+        if let Some((label, id)) = offering
+            .reservation_id_label
+            .as_ref()
+            .zip(offering.reservation_id())
+        {
+            let entry = left
+                .entry((label.clone(), id.to_owned()))
+                .or_insert(offering.reservation_capacity);
+            *entry = (*entry).min(offering.reservation_capacity);
+        }
+    }
+    left
+}
+
 /// P §6.1: allocatable minus what is bound minus what DaemonSets will still take.
 pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<ResourceVector> {
     let width = snapshot.resources.width();
