@@ -6,6 +6,7 @@
 
 mod node;
 mod pods;
+mod spread;
 
 use node::{ConcreteNode, claim_nodes, existing_node};
 use spokeshave_model::placement::Placements;
@@ -77,6 +78,9 @@ pub fn check_placements(snapshot: &Snapshot, batch: &[PodId], placements: &Place
     }
     check_limits(snapshot, placements, &mut violations);
     pods::check_pod_terms(snapshot, &hosts, &mut violations);
+    spread::check_spread(snapshot, &hosts, &mut violations);
+    spread::check_attachments(snapshot, &hosts, &mut violations);
+    spread::check_reservations(snapshot, placements, &mut violations);
     violations.sort();
     violations.dedup();
     violations

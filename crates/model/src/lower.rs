@@ -487,9 +487,14 @@ fn intern_pods(
         });
         let (namespace, _) = meta_key(&object.metadata);
         let empty = BTreeMap::new();
-        let selected = budgets.iter().enumerate().filter(|(_, budget)| {
-            budget.namespace == namespace && budget.selector.matches(labels.unwrap_or(&empty))
-        });
+        // Budgets are sorted by namespace, so those of this pod are one run.
+        let first = budgets.partition_point(|budget| budget.namespace.as_str() < namespace);
+        let same_namespace = budgets[first..]
+            .iter()
+            .take_while(|budget| budget.namespace == namespace);
+        let selected = (first..)
+            .zip(same_namespace)
+            .filter(|(_, budget)| budget.selector.matches(labels.unwrap_or(&empty)));
         views.push(PodView {
             class,
             request,

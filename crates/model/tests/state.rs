@@ -105,7 +105,7 @@ fn p_144_what_marks_a_node_for_deletion() {
         .metadata
         .deletion_timestamp = Some(Time(epoch()))));
     let node_deleting = |state: &mut ClusterState| {
-        Arc::make_mut(&mut state.nodes[0]).metadata.deletion_timestamp = Some(Time(epoch()))
+        Arc::make_mut(&mut state.nodes[0]).metadata.deletion_timestamp = Some(Time(epoch()));
     };
     assert!(!marked(&node_deleting), "D-026: its NodeClaim is not deleted yet");
     assert!(marked(&|state| {

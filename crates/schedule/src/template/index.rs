@@ -1,0 +1,169 @@
+//! Building the indexes of a template: variants by resource, by label value, and by the DaemonSets that run on them.
+
+use super::{DaemonGroup, KeyIndex, Offer, Rank, Template, Variant, bits, daemon_alternatives};
+use crate::algebra::Algebra;
+use fixedbitset::FixedBitSet;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::vector::{ResourceTable, ResourceVector};
+use spokeshave_model::{CapacityType, InstanceType, Requirement, Requirements, taint};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl<'a> Template<'a> {
+    pub(super) fn index_variants(&mut self, types: &'a [InstanceType], table: &ResourceTable) {
+        let mut allocatables: Vec<ResourceVector> = Vec::new();
+        let mut usable: Vec<bool> = Vec::new();
+        let mut offer_ids: FxHashMap<&'a Requirements, u32> = FxHashMap::with_hasher(FxBuildHasher);
+        let mut offer_members: Vec<Vec<usize>> = Vec::new();
+        for (type_index, instance_type) in types.iter().enumerate() {
+            for group in instance_type.allocatable_groups() {
+                let variant = self.variants.len();
+                let mut offerings = Vec::new();
+                for offering in group
+                    .offerings
+                    .iter()
+                    .map(|index| &instance_type.offerings[*index])
+                {
+                    let reserved = offering.capacity_type() == Some(CapacityType::Reserved);
+                    let reservation = offering
+                        .reservation_id_label
+                        .as_deref()
+                        .zip(offering.reservation_id());
+                    // A reservation that cannot be told from others cannot be counted, so it is not used.
+                    if !offering.available || (reserved && reservation.is_none()) {
+                        continue;
+                    }
+                    let reservation = reservation.filter(|_| reserved);
+                    let id = *offer_ids.entry(&offering.requirements).or_insert_with(|| {
+                        self.offers.push(Offer {
+                            requirements: &offering.requirements,
+                            members: FixedBitSet::new(),
+                            reservation,
+                        });
+                        offer_members.push(Vec::new());
+                        self.offers.len() as u32 - 1
+                    });
+                    offer_members[id as usize].push(variant);
+                    offerings.push((id, offering.price));
+                }
+                let allocatable = table.vector(&group.allocatable);
+                let capacity = table.vector(&group.capacity);
+                self.largest.raise_to(&capacity);
+                usable.push(!allocatable.has_negative());
+                allocatables.push(allocatable);
+                self.variants.push(Variant {
+                    instance_type: type_index as u32,
+                    capacity,
+                    offerings,
+                });
+            }
+        }
+        let count = self.variants.len();
+        self.eligible = bits(
+            count,
+            usable
+                .iter()
+                .enumerate()
+                .filter(|(_, usable)| **usable)
+                .map(|(index, _)| index),
+        );
+        for (offer, members) in self.offers.iter_mut().zip(offer_members) {
+            offer.members = bits(count, members);
+        }
+        for resource in 0..table.width() {
+            let values: BTreeSet<i64> = allocatables.iter().map(|vector| vector[resource]).collect();
+            let at_least = values.iter().map(|value| {
+                bits(
+                    count,
+                    (0..count).filter(|variant| allocatables[*variant][resource] >= *value),
+                )
+            });
+            self.ranks.push(Rank {
+                at_least: at_least.collect(),
+                values: values.into_iter().collect(),
+            });
+        }
+    }
+
+    pub(super) fn index_keys(&mut self) {
+        let count = self.variants.len();
+        let keys: BTreeSet<&str> = self
+            .types
+            .iter()
+            .flat_map(|instance_type| instance_type.requirements.iter().map(Requirement::key))
+            .collect();
+        for key in keys {
+            let mut index = KeyIndex {
+                undefined: FixedBitSet::with_capacity(count),
+                distinct: Vec::new(),
+            };
+            let mut positions: FxHashMap<&Requirement, usize> = FxHashMap::with_hasher(FxBuildHasher);
+            for (variant, entry) in self.variants.iter().enumerate() {
+                let Some(requirement) = self.types[entry.instance_type as usize].requirements.find(key)
+                else {
+                    index.undefined.insert(variant);
+                    continue;
+                };
+                let position = *positions.entry(requirement).or_insert_with(|| {
+                    index
+                        .distinct
+                        .push((requirement.clone(), FixedBitSet::with_capacity(count)));
+                    index.distinct.len() - 1
+                });
+                index.distinct[position].1.insert(variant);
+            }
+            self.keys.insert(key.to_owned(), index);
+        }
+    }
+
+    /// Groups the variants by the DaemonSets that would run on them (P §6.1).
+    pub(super) fn group_daemons(&mut self, snapshot: &Snapshot, algebra: &mut Algebra<'_>) {
+        let count = self.variants.len();
+        let taints = &snapshot.pool(self.pool).taints;
+        let hard: Vec<_> = taints
+            .iter()
+            .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE)
+            .cloned()
+            .collect();
+        let mut runs: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for (daemon_index, daemon) in snapshot.daemons.iter().enumerate() {
+            let constraints = &daemon.constraints;
+            if constraints.uses_resource_claims
+                || taint::first_untolerated(&hard, &constraints.tolerations).is_some()
+            {
+                continue;
+            }
+            let mut members = FixedBitSet::with_capacity(count);
+            for strict in daemon_alternatives(daemon) {
+                if algebra
+                    .get(self.set)
+                    .compatible(&strict, algebra.well_known())
+                    .is_ok()
+                {
+                    members.union_with(&self.matching_types(&strict));
+                }
+            }
+            for variant in members.ones() {
+                runs[variant].push(daemon_index);
+            }
+        }
+        let mut positions: BTreeMap<&[usize], usize> = BTreeMap::new();
+        for (variant, daemons) in runs.iter().enumerate() {
+            let position = *positions.entry(daemons).or_insert_with(|| {
+                let mut overhead = ResourceVector::zero(snapshot.resources.width());
+                let mut host_ports = Vec::new();
+                for daemon in daemons.iter().map(|index| &snapshot.daemons[*index]) {
+                    overhead.add(&daemon.requests);
+                    host_ports.extend(daemon.constraints.host_ports.iter().cloned());
+                }
+                self.groups.push(DaemonGroup {
+                    overhead,
+                    host_ports,
+                    members: FixedBitSet::with_capacity(count),
+                });
+                self.groups.len() - 1
+            });
+            self.groups[position].members.insert(variant);
+        }
+    }
+}
