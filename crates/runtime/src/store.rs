@@ -1,0 +1,671 @@
+//! Stores: what the API server has, in memory, in order.
+//!
+//! ```text
+//! Reflector ──watch events──► Store ──Change (old, new)──► handlers, subscriptions
+//! execute ──own results─────►  │
+//!                              └──► get, snapshot, Index
+//! ```
+//!
+//! Owns the copies and their order: by namespace, then name. A store never talks to the API server and never changes an
+//! object. It takes both what the watch says and what we have just written ourselves, and keeps the newer of the two, so
+//! that a reconciler sees its own writes and never falls back behind them.
+//!
+//! Cost: `get`, one event and one index look-up are logarithmic; `snapshot` clones one `Arc` per object.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use tokio::sync::{mpsc, watch};
+
+/// What a store can hold: any kind known at compile time, also `PartialObjectMeta<K>` for metadata only.
+pub trait Object:
+    Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+/// Identity of an object within its kind. Ordered by namespace, then name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Namespace; empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// Of an object in a namespace.
+    #[must_use]
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// Of a cluster-scoped object.
+    #[must_use]
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self {
+            namespace: String::new(),
+            name: name.into(),
+        }
+    }
+
+    /// Of `object`.
+    #[must_use]
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let metadata = object.meta();
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// One change of one object. Both sides are present for an update, `old` alone for a removal, `new` alone for an arrival.
+#[derive(Debug)]
+pub struct Change<K> {
+    /// Which object.
+    pub key: ObjectKey,
+    /// What the store had before.
+    pub old: Option<Arc<K>>,
+    /// What the store has now.
+    pub new: Option<Arc<K>>,
+}
+
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Self {
+        Self {
+            key: self.key.clone(),
+            old: self.old.clone(),
+            new: self.new.clone(),
+        }
+    }
+}
+
+impl<K> Change<K> {
+    /// The object as it is now, or was last.
+    #[must_use]
+    pub fn object(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+}
+
+/// How a store treats what it takes in.
+pub struct StoreOptions<K> {
+    /// Drops what nobody reads, before the object is kept. The default drops `managedFields`.
+    pub trim: fn(&mut K),
+}
+
+impl<K: Resource> Default for StoreOptions<K> {
+    fn default() -> Self {
+        Self {
+            trim: |object| object.meta_mut().managed_fields = None,
+        }
+    }
+}
+
+impl<K> fmt::Debug for StoreOptions<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreOptions").finish_non_exhaustive()
+    }
+}
+
+type Handler<K> = Box<dyn FnMut(&Change<K>) + Send>;
+type KeyFunction<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+
+/// The objects of one kind, in order. Clones share one store.
+pub struct Store<K> {
+    inner: Arc<Inner<K>>,
+}
+
+struct Inner<K> {
+    trim: fn(&mut K),
+    state: RwLock<State<K>>,
+    /// Held while a change is applied and told, so that all hear the same order.
+    dispatch: Mutex<Dispatch<K>>,
+    ready: watch::Sender<bool>,
+}
+
+struct Dispatch<K> {
+    handlers: Vec<Handler<K>>,
+    subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
+}
+
+struct State<K> {
+    objects: BTreeMap<ObjectKey, Arc<K>>,
+    indexes: Vec<IndexState<K>>,
+    /// Objects on the server that do not decode, with the reason.
+    rejected: BTreeMap<ObjectKey, String>,
+    /// UIDs that a write of ours found gone, until the watch says so too.
+    gone: BTreeMap<ObjectKey, String>,
+    /// Highest resourceVersion that the watch has shown. What we wrote with a lower one and do not have was deleted since.
+    seen_version: u64,
+    changes: u64,
+}
+
+struct IndexState<K> {
+    key_function: KeyFunction<K>,
+    entries: BTreeMap<String, BTreeSet<ObjectKey>>,
+}
+
+impl<K> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+impl<K: Object> fmt::Debug for Store<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("kind", &K::kind(&()))
+            .field("objects", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Default for Store<K> {
+    fn default() -> Self {
+        Self::new(StoreOptions::default())
+    }
+}
+
+impl<K: Object> Store<K> {
+    /// An empty store, not ready. Fill it with a [`Reflector`](crate::Reflector).
+    #[must_use]
+    pub fn new(options: StoreOptions<K>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                trim: options.trim,
+                state: RwLock::new(State {
+                    objects: BTreeMap::new(),
+                    indexes: Vec::new(),
+                    rejected: BTreeMap::new(),
+                    gone: BTreeMap::new(),
+                    seen_version: 0,
+                    changes: 0,
+                }),
+                dispatch: Mutex::new(Dispatch {
+                    handlers: Vec::new(),
+                    subscribers: Vec::new(),
+                }),
+                ready: watch::Sender::new(false),
+            }),
+        }
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.read().objects.get(key).cloned()
+    }
+
+    /// One cluster-scoped object.
+    #[must_use]
+    pub fn get_named(&self, name: &str) -> Option<Arc<K>> {
+        self.get(&ObjectKey::cluster(name))
+    }
+
+    /// All objects at one instant, in order.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Arc<K>> {
+        self.read().objects.values().cloned().collect()
+    }
+
+    /// The objects of one namespace, in order.
+    #[must_use]
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let state = self.read();
+        let from = ObjectKey::namespaced(namespace, "");
+        let same = state
+            .objects
+            .range(from..)
+            .take_while(|(key, _)| key.namespace == namespace);
+        same.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// All keys, in order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.read().objects.keys().cloned().collect()
+    }
+
+    /// Visits all objects in order without cloning. The visitor must not write to this store.
+    pub fn for_each(&self, mut visit: impl FnMut(&ObjectKey, &Arc<K>)) {
+        for (key, object) in &self.read().objects {
+            visit(key, object);
+        }
+    }
+
+    /// Number of objects.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// True when there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of changes so far: equal numbers mean equal contents.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.read().changes
+    }
+
+    /// Objects on the server that do not decode, with the reason. They are not among the objects.
+    #[must_use]
+    pub fn rejected(&self) -> Vec<(ObjectKey, String)> {
+        self.read()
+            .rejected
+            .iter()
+            .map(|(key, error)| (key.clone(), error.clone()))
+            .collect()
+    }
+
+    /// True once the first list was complete.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self.inner.ready.borrow()
+    }
+
+    /// Waits until the first list was complete.
+    pub async fn ready(&self) {
+        let mut receiver = self.inner.ready.subscribe();
+        // The sender lives in `self`, which outlives this future.
+        let _ = receiver.wait_for(|ready| *ready).await;
+    }
+
+    /// Calls `handler` with every change, in order, before the change is visible to anyone who waits for it; first with an
+    /// arrival for every object already there. The handler may read this store (it sees the change) but must neither
+    /// write to it nor register with it. Keep it short: it runs where the change happens.
+    pub fn on_change(&self, handler: impl FnMut(&Change<K>) + Send + 'static) {
+        let mut handler: Handler<K> = Box::new(handler);
+        let mut dispatch = self.lock_dispatch();
+        for change in self.arrivals() {
+            handler(&change);
+        }
+        dispatch.handlers.push(handler);
+    }
+
+    /// A queue of every change, in order, that begins with an arrival for every object already there. It grows when it is
+    /// not read; drop it to end it.
+    #[must_use]
+    pub fn subscribe(&self) -> Subscription<K> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut dispatch = self.lock_dispatch();
+        for change in self.arrivals() {
+            // The receiver is right here.
+            let _ = sender.send(change);
+        }
+        dispatch.subscribers.push(sender);
+        Subscription { receiver }
+    }
+
+    /// Adds an index by a function that gives the keys under which an object is found (none, one or several).
+    pub fn index(&self, key_function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Index<K> {
+        let mut state = self.write();
+        let mut index = IndexState {
+            key_function: Box::new(key_function),
+            entries: BTreeMap::new(),
+        };
+        for (key, object) in &state.objects {
+            index.add(key, object);
+        }
+        state.indexes.push(index);
+        Index {
+            store: self.clone(),
+            position: state.indexes.len() - 1,
+        }
+    }
+
+    /// Takes in the result of a write of ours, unless the store already knows something newer. Give it the object as the
+    /// server answered, also an answer to a delete that still carries the object with its deletionTimestamp.
+    pub fn note_written(&self, object: K) {
+        let mut dispatch = self.lock_dispatch();
+        let Some(version) = version_of(&object) else {
+            return;
+        };
+        let key = ObjectKey::of(&object);
+        let known = {
+            let state = self.read();
+            match state.objects.get(&key) {
+                Some(known) => version_of(&**known).is_none_or(|known| known >= version),
+                None => state.seen_version >= version || state.is_gone(&key, &object),
+            }
+        };
+        if !known {
+            self.put(&mut dispatch, key, object);
+        }
+    }
+
+    /// Takes in that a write of ours found the object gone (404, or a delete that took effect at once). `uid` protects a
+    /// successor of the same name.
+    pub fn note_gone(&self, key: &ObjectKey, uid: &str) {
+        let mut dispatch = self.lock_dispatch();
+        let matches = {
+            let state = self.read();
+            state
+                .objects
+                .get(key)
+                .is_some_and(|object| object.meta().uid.as_deref() == Some(uid))
+        };
+        if matches {
+            self.write().gone.insert(key.clone(), uid.to_owned());
+            self.take(&mut dispatch, key);
+        }
+    }
+
+    /// One object from the watch.
+    pub(crate) fn apply(&self, object: K) {
+        let mut dispatch = self.lock_dispatch();
+        let key = ObjectKey::of(&object);
+        let version = version_of(&object);
+        let stale = {
+            let mut state = self.write();
+            state.seen_version = state.seen_version.max(version.unwrap_or(0));
+            state.rejected.remove(&key);
+            let older = state
+                .objects
+                .get(&key)
+                .is_some_and(|known| is_not_newer(version, version_of(&**known)));
+            older || state.is_gone(&key, &object)
+        };
+        if !stale {
+            self.put(&mut dispatch, key, object);
+        }
+    }
+
+    /// A removal from the watch; `object` is its last state.
+    pub(crate) fn delete(&self, key: &ObjectKey, uid: Option<&str>, version: Option<u64>) {
+        let mut dispatch = self.lock_dispatch();
+        let applies = {
+            let mut state = self.write();
+            state.seen_version = state.seen_version.max(version.unwrap_or(0));
+            state.rejected.remove(key);
+            state.gone.remove(key);
+            // A successor that we wrote ourselves may be here already.
+            state.objects.get(key).is_some_and(|known| {
+                known.meta().uid.as_deref() == uid || is_not_newer(version_of(&**known), version)
+            })
+        };
+        if applies {
+            self.take(&mut dispatch, key);
+        }
+    }
+
+    /// An object from the watch that does not decode: it leaves the store and joins the rejected ones.
+    pub(crate) fn reject(&self, key: &ObjectKey, version: Option<u64>, error: String) {
+        let mut dispatch = self.lock_dispatch();
+        {
+            let mut state = self.write();
+            state.seen_version = state.seen_version.max(version.unwrap_or(0));
+            state.rejected.insert(key.clone(), error);
+        }
+        self.take(&mut dispatch, key);
+    }
+
+    /// Replaces everything by a complete list, as one change per object that differs, removals first.
+    pub(crate) fn replace(&self, objects: Vec<K>, rejected: BTreeMap<ObjectKey, String>) {
+        let mut dispatch = self.lock_dispatch();
+        let list_version = objects.iter().filter_map(version_of).max().unwrap_or(0);
+        let listed: BTreeMap<ObjectKey, K> = objects
+            .into_iter()
+            .map(|object| (ObjectKey::of(&object), object))
+            .collect();
+        let missing: Vec<ObjectKey> = {
+            let mut state = self.write();
+            let confirmed = state.seen_version.max(list_version);
+            state.seen_version = confirmed;
+            state.rejected = rejected;
+            let State {
+                gone,
+                rejected,
+                objects,
+                ..
+            } = &mut *state;
+            gone.retain(|key, uid| {
+                listed
+                    .get(key)
+                    .is_some_and(|o| o.meta().uid.as_deref() == Some(uid.as_str()))
+            });
+            objects
+                .iter()
+                // What we wrote ourselves after the list was made is not in it, and yet it exists.
+                .filter(|(key, object)| {
+                    !listed.contains_key(*key)
+                        && (rejected.contains_key(*key)
+                            || version_of(&***object).is_none_or(|v| v <= confirmed))
+                })
+                .map(|(key, _)| key.clone())
+                .collect()
+        };
+        for key in &missing {
+            self.take(&mut dispatch, key);
+        }
+        for (key, object) in listed {
+            let stale = {
+                let state = self.read();
+                let known = state.objects.get(&key);
+                known.is_some_and(|known| is_not_newer(version_of(&object), version_of(&**known)))
+                    || state.is_gone(&key, &object)
+            };
+            if !stale {
+                self.put(&mut dispatch, key, object);
+            }
+        }
+        drop(dispatch);
+        self.inner.ready.send_replace(true);
+    }
+
+    fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, mut object: K) {
+        (self.inner.trim)(&mut object);
+        let new = Arc::new(object);
+        let old = {
+            let mut state = self.write();
+            let old = state.objects.insert(key.clone(), new.clone());
+            state.changes += 1;
+            for index in &mut state.indexes {
+                if let Some(old) = &old {
+                    index.remove(&key, old);
+                }
+                index.add(&key, &new);
+            }
+            old
+        };
+        dispatch.tell(&Change {
+            key,
+            old,
+            new: Some(new),
+        });
+    }
+
+    fn take(&self, dispatch: &mut Dispatch<K>, key: &ObjectKey) {
+        let old = {
+            let mut state = self.write();
+            let Some(old) = state.objects.remove(key) else {
+                return;
+            };
+            state.changes += 1;
+            for index in &mut state.indexes {
+                index.remove(key, &old);
+            }
+            old
+        };
+        dispatch.tell(&Change {
+            key: key.clone(),
+            old: Some(old),
+            new: None,
+        });
+    }
+
+    fn arrivals(&self) -> Vec<Change<K>> {
+        let arrival = |(key, object): (&ObjectKey, &Arc<K>)| Change {
+            key: key.clone(),
+            old: None,
+            new: Some(object.clone()),
+        };
+        self.read().objects.iter().map(arrival).collect()
+    }
+
+    // A panic of a handler must not take the store with it: the state is consistent before handlers are called.
+    fn lock_dispatch(&self) -> MutexGuard<'_, Dispatch<K>> {
+        self.inner.dispatch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State<K>> {
+        self.inner.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<K>> {
+        self.inner.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> Dispatch<K> {
+    fn tell(&mut self, change: &Change<K>) {
+        for handler in &mut self.handlers {
+            handler(change);
+        }
+        self.subscribers
+            .retain(|subscriber| subscriber.send(change.clone()).is_ok());
+    }
+}
+
+impl<K: Resource> State<K> {
+    fn is_gone(&self, key: &ObjectKey, object: &K) -> bool {
+        self.gone
+            .get(key)
+            .is_some_and(|uid| object.meta().uid.as_deref() == Some(uid))
+    }
+}
+
+impl<K> IndexState<K> {
+    fn add(&mut self, key: &ObjectKey, object: &K) {
+        for value in (self.key_function)(object) {
+            self.entries.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey, object: &K) {
+        for value in (self.key_function)(object) {
+            if let Some(keys) = self.entries.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.entries.remove(&value);
+                }
+            }
+        }
+    }
+}
+
+/// A way to find objects by something other than their name.
+pub struct Index<K> {
+    store: Store<K>,
+    position: usize,
+}
+
+impl<K> Clone for Index<K> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            position: self.position,
+        }
+    }
+}
+
+impl<K> fmt::Debug for Index<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Index<K> {
+    /// The objects under `value`, in order.
+    #[must_use]
+    pub fn get(&self, value: &str) -> Vec<Arc<K>> {
+        let state = self.store.read();
+        let keys = state
+            .indexes
+            .get(self.position)
+            .and_then(|index| index.entries.get(value));
+        keys.into_iter()
+            .flatten()
+            .filter_map(|key| state.objects.get(key).cloned())
+            .collect()
+    }
+
+    /// Number of objects under `value`.
+    #[must_use]
+    pub fn count(&self, value: &str) -> usize {
+        let state = self.store.read();
+        let keys = state
+            .indexes
+            .get(self.position)
+            .and_then(|index| index.entries.get(value));
+        keys.map_or(0, BTreeSet::len)
+    }
+
+    /// All values under which there is an object, in order.
+    #[must_use]
+    pub fn values(&self) -> Vec<String> {
+        let state = self.store.read();
+        state
+            .indexes
+            .get(self.position)
+            .map(|index| index.entries.keys().cloned().collect())
+            .unwrap_or_default()
+    }
+}
+
+/// A queue of the changes of one store.
+#[derive(Debug)]
+pub struct Subscription<K> {
+    receiver: mpsc::UnboundedReceiver<Change<K>>,
+}
+
+impl<K> Subscription<K> {
+    /// The next change; `None` when the store is gone.
+    pub async fn next(&mut self) -> Option<Change<K>> {
+        self.receiver.recv().await
+    }
+
+    /// The next change, if there is one already.
+    pub fn try_next(&mut self) -> Option<Change<K>> {
+        self.receiver.try_recv().ok()
+    }
+}
+
+/// The resourceVersion as a number: since Kubernetes 1.35 versions of one server may be compared so.
+pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_deref()?.parse().ok()
+}
+
+/// True when `candidate` is known to be as old as `known`, or older. Versions that cannot be compared are taken as they come.
+fn is_not_newer(candidate: Option<u64>, known: Option<u64>) -> bool {
+    matches!((candidate, known), (Some(candidate), Some(known)) if candidate <= known)
+}
