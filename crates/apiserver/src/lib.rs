@@ -1,1 +1,43 @@
-//! An in-memory Kubernetes API: a tower Service and an HTTP(S) listener.
+//! An in-memory Kubernetes API: a tower `Service` and an HTTPS listener.
+//!
+//! Owns everything that a client sees of an API server: discovery, reads, writes, patches, watches, subresources, custom resources, garbage
+//! collection of owned objects. It is generic: it learns kinds from CustomResourceDefinitions and knows none of ours. It has no webhooks,
+//! no kubelet behind it (exec, logs), and no authorisation beyond a bearer token.
+//!
+//! The core is synchronous behind one lock, so that the order of requests alone decides the result; only watches are streams.
+
+mod crd;
+mod defaults;
+mod deleting;
+mod discovery;
+mod error;
+mod events;
+mod facts;
+mod listener;
+mod managed_fields;
+mod openapi;
+mod patch;
+mod reading;
+mod registry;
+mod request;
+mod response;
+mod schema;
+mod selector;
+mod server;
+mod store;
+mod structural;
+mod subresources;
+mod table;
+mod validate;
+mod watching;
+mod writing;
+
+pub use crd::{Cause, CompiledCrd, CrdVersion};
+pub use error::{ApiError, ApiResult};
+pub use listener::{Listener, ListenerError, TlsIdentity, kubeconfig};
+pub use managed_fields::{ApplyError, Conflict, Writer};
+pub use patch::{PatchError, json_patch, merge_patch, strategic_merge};
+pub use response::{ResponseBody, Service};
+pub use schema::{TypeSchema, prune};
+pub use selector::{FieldSelector, LabelSelector};
+pub use server::{ApiServer, Config, NowFn};

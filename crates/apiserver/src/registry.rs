@@ -1,0 +1,167 @@
+//! Which resources there are: the core ones from the table of facts, and those that CustomResourceDefinitions add.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::crd::{CompiledCrd, CrdVersion};
+use crate::facts::facts;
+use crate::schema::TypeSchema;
+
+/// A resource in one version.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) namespaced: bool,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) verbs: Vec<String>,
+    /// Subresources as discovery lists them.
+    pub(crate) subresources: Vec<Value>,
+    pub(crate) schema: Arc<TypeSchema>,
+    custom: Option<(Arc<CompiledCrd>, String)>,
+}
+
+impl Resource {
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    pub(crate) fn custom(&self) -> Option<&CrdVersion> {
+        let (crd, version) = self.custom.as_ref()?;
+        crd.version(version)
+    }
+
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+
+    pub(crate) fn has_subresource(&self, name: &str) -> bool {
+        self.subresources.iter().any(|sub| sub["name"] == name)
+    }
+
+    /// Where its objects are kept: both Event APIs share one place.
+    pub(crate) fn storage(&self) -> (String, String) {
+        if self.group == "events.k8s.io" { (String::new(), self.plural.clone()) } else { (self.group.clone(), self.plural.clone()) }
+    }
+
+    pub(crate) fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| known == verb)
+    }
+}
+
+/// All resources, ordered by group, version and plural name.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    resources: BTreeMap<(String, String, String), Arc<Resource>>,
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+impl Registry {
+    pub(crate) fn core() -> Self {
+        let mut registry = Self::default();
+        for fact in &facts().resources {
+            let text = |key: &str| fact[key].as_str().unwrap_or_default().to_owned();
+            let (group, version, kind) = (text("group"), text("version"), text("kind"));
+            let Some(schema) = TypeSchema::builtin(&group, &version, &kind) else { continue };
+            if (group.as_str(), version.as_str()) == ("autoscaling", "v1") || kind == "ComponentStatus" {
+                continue;
+            }
+            registry.insert(Resource {
+                plural: text("plural"),
+                singular: text("singular"),
+                namespaced: fact["namespaced"].as_bool().unwrap_or(false),
+                short_names: texts(&fact["shortNames"]),
+                categories: texts(&fact["categories"]),
+                verbs: texts(&fact["verbs"]),
+                subresources: fact["subresources"].as_array().cloned().unwrap_or_default(),
+                schema: Arc::new(schema),
+                custom: None,
+                group,
+                version,
+                kind,
+            });
+        }
+        registry
+    }
+
+    fn insert(&mut self, resource: Resource) {
+        let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+        self.resources.insert(key, Arc::new(resource));
+    }
+
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned())).cloned()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+
+    /// Groups with their versions, the core group first.
+    pub(crate) fn groups(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (group, version, _) in self.resources.keys() {
+            let versions = groups.entry(group).or_default();
+            if !versions.contains(&version.as_str()) {
+                versions.push(version);
+            }
+        }
+        groups
+    }
+
+    pub(crate) fn of_version<'a>(&'a self, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.resources.values().filter(move |resource| resource.group == group && resource.version == version)
+    }
+
+    /// The resource of a kind named by an owner reference or an object.
+    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.of_version(group, version).find(|resource| resource.kind == kind).cloned()
+    }
+
+    /// Serves the versions of a definition instead of those of its predecessor.
+    pub(crate) fn install(&mut self, crd: &Value, compiled: &Arc<CompiledCrd>) {
+        let names = &crd["spec"]["names"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (group, plural) = (text(&crd["spec"]["group"]), text(&names["plural"]));
+        self.uninstall(&group, &plural);
+        for version in compiled.served() {
+            let mut subresources = Vec::new();
+            if version.has_status() {
+                subresources.push(json!({"name": "status", "kind": names["kind"], "verbs": ["get", "patch", "update"]}));
+            }
+            if version.scale().is_some() {
+                subresources.push(json!({"name": "scale", "kind": "Scale", "group": "autoscaling", "version": "v1", "verbs": ["get", "patch", "update"]}));
+            }
+            let kind = text(&names["kind"]);
+            let singular = names["singular"].as_str().map_or_else(|| kind.to_lowercase(), str::to_owned);
+            self.insert(Resource {
+                group: group.clone(),
+                version: version.name.clone(),
+                kind,
+                plural: plural.clone(),
+                singular,
+                namespaced: crd["spec"]["scope"] == "Namespaced",
+                short_names: texts(&names["shortNames"]),
+                categories: texts(&names["categories"]),
+                verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"].map(str::to_owned).to_vec(),
+                subresources,
+                schema: Arc::new(version.schema().clone()),
+                custom: Some((compiled.clone(), version.name.clone())),
+            });
+        }
+    }
+
+    pub(crate) fn uninstall(&mut self, group: &str, plural: &str) {
+        self.resources.retain(|_, resource| !(resource.is(group, plural) && resource.custom.is_some()));
+    }
+}

@@ -1,0 +1,156 @@
+//! Answers, and the tower `Service` that gives them.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::request::{MAX_BODY_BYTES, Request, parse_query};
+use crate::server::ApiServer;
+use crate::watching::WatchRequest;
+
+/// Body of an answer.
+pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What a handler gives.
+pub(crate) enum Answer {
+    /// A JSON value with a status code, and warnings for the client.
+    Json(u16, Value, Vec<String>),
+    /// JSON that was encoded before.
+    Encoded(Bytes),
+    /// Text.
+    Text(u16, String),
+    /// A stream of changes.
+    Watch(Box<WatchRequest>),
+}
+
+impl Answer {
+    pub(crate) fn ok(value: Value) -> Self {
+        Answer::Json(200, value, Vec::new())
+    }
+}
+
+/// The server as a tower service. Clones share the server.
+#[derive(Debug, Clone)]
+pub struct Service {
+    server: Arc<ApiServer>,
+    token: Option<Arc<str>>,
+}
+
+impl ApiServer {
+    /// The server for clients in this process: no token is asked for.
+    #[must_use]
+    pub fn service(self: &Arc<Self>) -> Service {
+        Service { server: self.clone(), token: None }
+    }
+
+    /// The server for clients on the network.
+    pub(crate) fn guarded_service(self: &Arc<Self>) -> Service {
+        Service { server: self.clone(), token: self.config.token.as_deref().map(Arc::from) }
+    }
+}
+
+impl<B> tower::Service<http::Request<B>> for Service
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = http::Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.answer(request).await) })
+    }
+}
+
+impl Service {
+    async fn answer<B>(&self, request: http::Request<B>) -> http::Response<ResponseBody>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        if let Some(token) = &self.token {
+            let sent = parts.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+            if sent.and_then(|sent| sent.strip_prefix("Bearer ")) != Some(token) {
+                return error_response(&ApiError::new(401, "Unauthorized", "Unauthorized"));
+            }
+        }
+        let body = match Limited::new(body, MAX_BODY_BYTES).collect().await {
+            Ok(collected) => collected.to_bytes(),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                let message = format!("Request entity too large: limit is {MAX_BODY_BYTES}");
+                return error_response(&ApiError::new(413, "RequestEntityTooLarge", message));
+            }
+            Err(error) => return error_response(&ApiError::bad_request(format!("the body of the request could not be read: {error}"))),
+        };
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = header(http::header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned();
+        let request = Request {
+            method: parts.method.as_str().to_owned(),
+            path: parts.uri.path().to_owned(),
+            query: parse_query(parts.uri.query().unwrap_or_default()),
+            accept: header(http::header::ACCEPT).to_owned(),
+            content_type,
+            user_agent: header(http::header::USER_AGENT).to_owned(),
+            body,
+        };
+        match self.server.handle(&request) {
+            Ok(answer) => self.respond(answer),
+            Err(error) => error_response(&error),
+        }
+    }
+
+    fn respond(&self, answer: Answer) -> http::Response<ResponseBody> {
+        match answer {
+            Answer::Json(code, value, warnings) => {
+                let mut response = full(code, "application/json", serde_json::to_vec(&value).unwrap_or_default().into());
+                for warning in warnings {
+                    let text: String = warning.chars().filter(|character| !character.is_control()).map(|c| if c == '"' { '\'' } else { c }).collect();
+                    if let Ok(value) = http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
+                        response.headers_mut().append(http::header::WARNING, value);
+                    }
+                }
+                response
+            }
+            Answer::Encoded(bytes) => full(200, "application/json", bytes),
+            Answer::Text(code, text) => full(code, "text/plain; charset=utf-8", text.into()),
+            Answer::Watch(request) => {
+                let stream = request.stream(self.server.clone()).map(|bytes| Ok(Frame::data(bytes)));
+                let mut response = http::Response::new(StreamBody::new(stream).boxed_unsync());
+                response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+                response
+            }
+        }
+    }
+}
+
+fn full(code: u16, content_type: &'static str, bytes: Bytes) -> http::Response<ResponseBody> {
+    let mut response = http::Response::new(Full::new(bytes).boxed_unsync());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    response
+}
+
+fn error_response(error: &ApiError) -> http::Response<ResponseBody> {
+    let mut response = full(error.code, "application/json", serde_json::to_vec(&error.status()).unwrap_or_default().into());
+    if error.retry_after_seconds > 0 {
+        response.headers_mut().insert(http::header::RETRY_AFTER, error.retry_after_seconds.into());
+    }
+    response
+}

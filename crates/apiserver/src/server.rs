@@ -1,0 +1,295 @@
+//! The server: its state behind one lock, and the way from a request to its handler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use rand::RngExt as _;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+
+use crate::crd::CompiledCrd;
+use crate::error::{ApiError, ApiResult};
+use crate::registry::{Registry, Resource};
+use crate::request::{Request, Target, target};
+use crate::response::Answer;
+use crate::store::{Change, Collection, Key, Stored};
+
+/// Where the server reads the time.
+pub type NowFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// How a server is made.
+#[derive(Clone)]
+pub struct Config {
+    /// Source of timestamps.
+    pub now: NowFn,
+    /// Seed of UIDs and generated names.
+    pub seed: u64,
+    /// Changes that are kept for each resource, so that watches can resume.
+    pub history_limit: usize,
+    /// Bearer token that clients must send over the network; in-process clients need none.
+    pub token: Option<String>,
+}
+
+impl Config {
+    /// A server with a clock and a seed, and defaults for the rest.
+    #[must_use]
+    pub fn new(now: NowFn, seed: u64) -> Self {
+        Self { now, seed, history_limit: 5_000, token: None }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("seed", &self.seed).field("history_limit", &self.history_limit).finish_non_exhaustive()
+    }
+}
+
+/// The server.
+pub struct ApiServer {
+    pub(crate) config: Config,
+    pub(crate) state: Mutex<State>,
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Storage of a resource, then namespace and name.
+pub(crate) type Place = ((String, String), Key);
+
+/// Everything that requests change.
+pub(crate) struct State {
+    pub(crate) revision: u64,
+    pub(crate) registry: Registry,
+    pub(crate) collections: BTreeMap<(String, String), Collection>,
+    /// Owner's UID → objects that name it.
+    pub(crate) dependents: FxHashMap<String, BTreeSet<Place>>,
+    /// UID → object, for owners.
+    pub(crate) by_uid: FxHashMap<String, Place>,
+    pub(crate) compiled: BTreeMap<(String, String), Arc<CompiledCrd>>,
+    /// Objects in terminating namespaces are counted out until none is left.
+    pub(crate) history_limit: usize,
+    chance: ChaCha8Rng,
+}
+
+impl ApiServer {
+    /// A server with the core kinds, the four standard namespaces and the two system priority classes.
+    #[must_use]
+    pub fn new(config: Config) -> Arc<Self> {
+        let state = State {
+            revision: 1,
+            registry: Registry::core(),
+            collections: BTreeMap::new(),
+            dependents: FxHashMap::default(),
+            by_uid: FxHashMap::default(),
+            compiled: BTreeMap::new(),
+            history_limit: config.history_limit.max(10),
+            chance: ChaCha8Rng::seed_from_u64(config.seed),
+        };
+        let server = Arc::new(Self { config, state: Mutex::new(state) });
+        server.populate();
+        server
+    }
+
+    fn populate(&self) {
+        let post = |path: &str, body: Value| {
+            let request = Request {
+                method: "POST".to_owned(),
+                path: path.to_owned(),
+                query: BTreeMap::new(),
+                accept: String::new(),
+                content_type: "application/json".to_owned(),
+                user_agent: "kube-apiserver".to_owned(),
+                body: serde_json::to_vec(&body).unwrap_or_default().into(),
+            };
+            if let Err(error) = self.handle(&request) {
+                tracing::error!(path, message = error.message, "cannot create a standard object");
+            }
+        };
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            post("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        }
+        for (name, value) in [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)] {
+            post(
+                "/apis/scheduling.k8s.io/v1/priorityclasses",
+                json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
+                       "description": "Used for system critical pods that must run in the cluster."}),
+            );
+        }
+        post(
+            "/api/v1/namespaces/default/services",
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+                   "spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ports": [{"name": "https", "port": 443, "targetPort": 6443}]}}),
+        );
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.config.now)()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request. Watches answer with what the stream needs.
+    ///
+    /// # Errors
+    /// What the client did wrong, or what stands in its way.
+    pub(crate) fn handle(&self, request: &Request) -> ApiResult<Answer> {
+        match target(&request.path) {
+            None => Err(ApiError::no_such_path()),
+            Some(Target::Root(path)) => self.root(request, &path),
+            Some(Target::Group(group)) => self.group_discovery(&group),
+            Some(Target::GroupVersion(group, version)) => self.version_discovery(&group, &version),
+            Some(Target::Resource { group, version, plural, namespace, name, subresource }) => {
+                let mut state = self.lock();
+                let resource = state.registry.find(&group, &version, &plural).ok_or_else(ApiError::no_such_path)?;
+                if namespace.is_some() && !resource.namespaced {
+                    return Err(ApiError::no_such_path());
+                }
+                let scope = Scope { resource, namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() };
+                match subresource {
+                    Some(subresource) => self.subresource(&mut state, request, &scope, &subresource),
+                    None => self.resource(&mut state, request, &scope),
+                }
+            }
+        }
+    }
+
+    fn resource(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        let resource = &scope.resource;
+        let named = !scope.name.is_empty();
+        let verb = match (request.method.as_str(), named) {
+            ("GET" | "HEAD", true) if !request.flag("watch") => "get",
+            ("GET" | "HEAD", _) if request.flag("watch") => "watch",
+            ("GET" | "HEAD", _) => "list",
+            ("POST", false) => "create",
+            ("PUT", true) => "update",
+            ("PATCH", true) => "patch",
+            ("DELETE", true) => "delete",
+            ("DELETE", false) => "deletecollection",
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        if !resource.allows(verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        if resource.namespaced && scope.namespace.is_empty() && !matches!(verb, "list" | "watch" | "deletecollection") {
+            return Err(if named { ApiError::no_such_path() } else { ApiError::bad_request(format!("an empty namespace may not be set during creation of {}", resource.plural)) });
+        }
+        if !request.accepts_json() {
+            return Err(ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json, application/yaml"));
+        }
+        match verb {
+            "get" => self.get(state, request, scope),
+            "list" => self.list(state, request, scope),
+            "watch" => self.watch(state, request, scope),
+            "create" => self.create(state, request, scope),
+            "update" => self.update(state, request, scope, ""),
+            "patch" => self.patch(state, request, scope, ""),
+            "delete" => self.delete(state, request, scope),
+            _ => self.delete_collection(state, request, scope),
+        }
+    }
+}
+
+/// What a request is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Scope {
+    pub(crate) fn key(&self) -> Key {
+        (self.namespace.clone(), self.name.clone())
+    }
+
+    pub(crate) fn not_found(&self) -> ApiError {
+        ApiError::not_found(&self.resource.group, &self.resource.plural, &self.name)
+    }
+
+    pub(crate) fn conflict(&self, problem: &str) -> ApiError {
+        ApiError::conflict(&self.resource.group, &self.resource.plural, &self.name, problem)
+    }
+}
+
+const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+impl State {
+    pub(crate) fn collection(&mut self, storage: &(String, String)) -> &mut Collection {
+        let revision = self.revision;
+        self.collections.entry(storage.clone()).or_insert_with(|| Collection::new(revision))
+    }
+
+    pub(crate) fn stored(&self, storage: &(String, String), key: &Key) -> Option<Arc<Stored>> {
+        self.collections.get(storage)?.objects.get(key).cloned()
+    }
+
+    pub(crate) fn find(&self, scope: &Scope) -> ApiResult<Arc<Stored>> {
+        self.stored(&scope.resource.storage(), &scope.key()).ok_or_else(|| scope.not_found())
+    }
+
+    /// A random UID of version 4.
+    pub(crate) fn new_uid(&mut self) -> String {
+        let bits: u128 = self.chance.random();
+        let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+        let hex = format!("{bits:032x}");
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// Five letters for a generated name, as Kubernetes chooses them.
+    pub(crate) fn name_suffix(&mut self) -> String {
+        (0..5).map(|_| char::from(NAME_LETTERS[self.chance.random_range(0..NAME_LETTERS.len())])).collect()
+    }
+
+    /// Writes a version of an object (or its end) under a new revision and keeps the indexes.
+    pub(crate) fn commit(&mut self, storage: &(String, String), key: &Key, mut value: Value, deleted: bool) -> Arc<Stored> {
+        self.revision += 1;
+        let revision = self.revision;
+        value["metadata"]["resourceVersion"] = json!(revision.to_string());
+        let old = self.stored(storage, key);
+        let new = Stored::new(value, revision);
+        self.index(storage, key, old.as_deref(), (!deleted).then_some(&*new));
+        let limit = self.history_limit;
+        let change = Change { revision, key: key.clone(), old, new: new.clone(), deleted };
+        self.collection(storage).record(change, limit);
+        new
+    }
+
+    fn index(&mut self, storage: &(String, String), key: &Key, old: Option<&Stored>, new: Option<&Stored>) {
+        let place: Place = (storage.clone(), key.clone());
+        let owners = |stored: &Stored| -> BTreeSet<String> {
+            let list = stored.value["metadata"]["ownerReferences"].as_array();
+            list.into_iter().flatten().filter_map(|owner| owner["uid"].as_str()).map(str::to_owned).collect()
+        };
+        let before = old.map(owners).unwrap_or_default();
+        let after = new.map(owners).unwrap_or_default();
+        for uid in before.difference(&after) {
+            if let Some(places) = self.dependents.get_mut(uid) {
+                places.remove(&place);
+                if places.is_empty() {
+                    self.dependents.remove(uid);
+                }
+            }
+        }
+        for uid in after.difference(&before) {
+            self.dependents.entry(uid.clone()).or_default().insert(place.clone());
+        }
+        match (old, new) {
+            (None, Some(new)) => {
+                self.by_uid.insert(new.uid().to_owned(), place);
+            }
+            (Some(old), None) => {
+                self.by_uid.remove(old.uid());
+            }
+            _ => {}
+        }
+    }
+}

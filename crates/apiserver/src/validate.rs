@@ -1,0 +1,300 @@
+//! Validation of metadata and of core kinds: the rules that users meet.
+
+use serde_json::Value;
+
+use crate::crd::Cause;
+
+fn invalid(field: &str, value: &Value, problem: &str) -> Cause {
+    Cause { reason: "FieldValueInvalid", field: field.to_owned(), message: format!("Invalid value: {}: {problem}", shown(value)) }
+}
+
+fn required(field: &str, problem: &str) -> Cause {
+    let message = if problem.is_empty() { "Required value".to_owned() } else { format!("Required value: {problem}") };
+    Cause { reason: "FieldValueRequired", field: field.to_owned(), message }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(_) | Value::Array(_) => serde_json::to_string(value).unwrap_or_default(),
+        other => other.to_string(),
+    }
+}
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+fn is_dns_label(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    edge(text.as_bytes().first())
+        && edge(text.as_bytes().last())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn is_label_text(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    edge(text.as_bytes().first())
+        && edge(text.as_bytes().last())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// What is wrong with the name, labels, annotations, finalizers and owners of any object.
+pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec<Cause>) {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let free_names = group == "rbac.authorization.k8s.io";
+    let label_names = matches!((group, kind), ("", "Namespace" | "Service"));
+    if name.is_empty() {
+        causes.push(required("metadata.name", "name or generateName is required"));
+    } else if free_names {
+        if name.contains(['/', '%']) || name == "." || name == ".." {
+            causes.push(invalid("metadata.name", &metadata["name"], "may not contain '/' or '%'"));
+        }
+    } else if label_names {
+        if name.len() > 63 {
+            causes.push(invalid("metadata.name", &metadata["name"], "must be no more than 63 characters"));
+        } else if !is_dns_label(name) {
+            causes.push(invalid("metadata.name", &metadata["name"], LABEL));
+        }
+    } else if name.len() > 253 {
+        causes.push(invalid("metadata.name", &metadata["name"], "must be no more than 253 characters"));
+    } else if !name.split('.').all(is_dns_label) {
+        causes.push(invalid("metadata.name", &metadata["name"], SUBDOMAIN));
+    }
+    for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
+        qualified_key("metadata.labels", key, causes);
+        let text = value.as_str().unwrap_or_default();
+        if text.len() > 63 {
+            causes.push(invalid("metadata.labels", value, "must be no more than 63 bytes"));
+        } else if !text.is_empty() && !is_label_text(text) {
+            causes.push(invalid("metadata.labels", value, LABEL_VALUE));
+        }
+    }
+    for (key, _) in metadata["annotations"].as_object().into_iter().flatten() {
+        qualified_key("metadata.annotations", &key.to_lowercase(), causes);
+    }
+    for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if owner[field].as_str().unwrap_or_default().is_empty() {
+                causes.push(invalid(&format!("metadata.ownerReferences.{field}"), &Value::from(""), &format!("{field} must not be empty")));
+            }
+        }
+    }
+}
+
+fn qualified_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let shown = Value::from(key);
+    if prefix.is_some_and(|prefix| prefix.is_empty() || !prefix.split('.').all(is_dns_label)) {
+        causes.push(invalid(field, &shown, &format!("prefix part {SUBDOMAIN}")));
+    }
+    if name.is_empty() {
+        causes.push(invalid(field, &shown, "name part must be non-empty"));
+    } else if name.len() > 63 {
+        causes.push(invalid(field, &shown, "name part must be no more than 63 bytes"));
+    }
+    if !name.is_empty() && !is_label_text(name) {
+        causes.push(invalid(field, &shown, NAME_PART));
+    }
+}
+
+/// What is wrong with a core object; `old` is the one that it replaces.
+pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let spec = &new["spec"];
+    match (group, kind) {
+        ("", "Pod") => {
+            pod_spec(spec, "spec", &mut causes);
+            if let Some(old) = old {
+                pod_update(spec, &old["spec"], &mut causes);
+            }
+        }
+        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => workload(group, kind, new, old, &mut causes),
+        ("batch", "Job") => {
+            pod_spec(&spec["template"]["spec"], "spec.template.spec", &mut causes);
+            let policy = &spec["template"]["spec"]["restartPolicy"];
+            if policy == "Always" {
+                causes.push(Cause {
+                    reason: "FieldValueNotSupported",
+                    field: "spec.template.spec.restartPolicy".to_owned(),
+                    message: "Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\"".to_owned(),
+                });
+            }
+            for field in ["parallelism", "completions", "backoffLimit"] {
+                not_negative(spec, "spec", field, &mut causes);
+            }
+        }
+        ("policy", "PodDisruptionBudget") => {
+            if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+                causes.push(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"));
+            }
+        }
+        ("", "Node") => {
+            let mut seen = Vec::new();
+            for taint in spec["taints"].as_array().into_iter().flatten() {
+                let identity = (taint["key"].clone(), taint["effect"].clone());
+                if seen.contains(&identity) {
+                    causes.push(Cause {
+                        reason: "FieldValueDuplicate",
+                        field: format!("metadata.taints[{}]", seen.len()),
+                        message: format!("Duplicate value: {taint}: taints must be unique by key and effect pair"),
+                    });
+                }
+                seen.push(identity);
+            }
+            if let Some(old) = old {
+                let (before, after) = (&old["spec"]["providerID"], &spec["providerID"]);
+                if !before.is_null() && before != "" && before != after {
+                    causes.push(Cause { reason: "FieldValueForbidden", field: "spec.providerID".to_owned(), message: "Forbidden: node updates may not change providerID except from \"\" to valid".to_owned() });
+                }
+            }
+        }
+        _ => {}
+    }
+    causes
+}
+
+fn not_negative(spec: &Value, path: &str, field: &str, causes: &mut Vec<Cause>) {
+    if spec[field].as_i64().is_some_and(|value| value < 0) {
+        causes.push(invalid(&format!("{path}.{field}"), &spec[field], "must be greater than or equal to 0"));
+    }
+}
+
+fn workload(group: &str, kind: &str, new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let spec = &new["spec"];
+    not_negative(spec, "spec", "replicas", causes);
+    if spec["selector"].is_null() {
+        causes.push(required("spec.selector", ""));
+    } else {
+        let selector = crate::selector::LabelSelector::from_object(&spec["selector"]);
+        match selector {
+            Some(selector) if selector.is_empty() => causes.push(invalid("spec.selector", &spec["selector"], &format!("empty selector is invalid for {}", kind.to_lowercase()))),
+            Some(selector) if !selector.matches(&spec["template"]["metadata"]["labels"]) => {
+                let labels = &spec["template"]["metadata"]["labels"];
+                causes.push(invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"));
+            }
+            Some(_) => {}
+            None => causes.push(invalid("spec.selector", &spec["selector"], "not a valid selector")),
+        }
+    }
+    if let Some(old) = old
+        && (group, kind) != ("", "ReplicationController")
+        && old["spec"]["selector"] != spec["selector"]
+    {
+        causes.push(invalid("spec.selector", &spec["selector"], "field is immutable"));
+    }
+    pod_spec(&spec["template"]["spec"], "spec.template.spec", causes);
+    let policy = &spec["template"]["spec"]["restartPolicy"];
+    if policy.is_string() && policy != "Always" {
+        causes.push(Cause {
+            reason: "FieldValueNotSupported",
+            field: "spec.template.spec.restartPolicy".to_owned(),
+            message: format!("Unsupported value: {policy}: supported values: \"Always\""),
+        });
+    }
+}
+
+fn pod_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if spec["containers"].as_array().is_none_or(Vec::is_empty) {
+        causes.push(required(&format!("{path}.containers"), ""));
+    }
+    let mut names = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
+            let here = format!("{path}.{list}[{index}]");
+            let name = container["name"].as_str().unwrap_or_default();
+            if name.is_empty() {
+                causes.push(required(&format!("{here}.name"), ""));
+            } else if !is_dns_label(name) || name.len() > 63 {
+                causes.push(invalid(&format!("{here}.name"), &container["name"], LABEL));
+            } else if names.contains(&name) {
+                causes.push(Cause { reason: "FieldValueDuplicate", field: format!("{here}.name"), message: format!("Duplicate value: {name:?}") });
+            }
+            names.push(name);
+            if container["image"].as_str().unwrap_or_default().is_empty() {
+                causes.push(required(&format!("{here}.image"), ""));
+            }
+            resources(&container["resources"], &format!("{here}.resources"), causes);
+        }
+    }
+}
+
+fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for list in ["requests", "limits"] {
+        for (name, quantity) in resources[list].as_object().into_iter().flatten() {
+            let text = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
+            match milli(&text) {
+                None => causes.push(invalid(&format!("{path}.{list}.{name}"), quantity, "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")),
+                Some(value) if value < 0 => causes.push(invalid(&format!("{path}.{list}[{name}]"), quantity, "must be greater than or equal to 0")),
+                Some(value) => {
+                    let limit = &resources["limits"][name];
+                    let limit_text = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
+                    if list == "requests" && !limit.is_null() && milli(&limit_text).is_some_and(|limit| value > limit) {
+                        causes.push(invalid(&format!("{path}.requests"), quantity, &format!("must be less than or equal to {name} limit of {limit_text}")));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A quantity in thousandths, for comparing; `None` when it is not one.
+pub(crate) fn milli(text: &str) -> Option<i128> {
+    let end = text.bytes().enumerate().take_while(|(index, byte)| byte.is_ascii_digit() || *byte == b'.' || *index == 0 && matches!(byte, b'+' | b'-')).count();
+    let (number, suffix) = text.split_at(end);
+    let number: f64 = number.parse().ok()?;
+    let scale = match suffix {
+        "n" => 1e-9,
+        "u" => 1e-6,
+        "m" => 1e-3,
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "E" => 1e18,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0_f64.powi(3),
+        "Ti" => 1024.0_f64.powi(4),
+        "Pi" => 1024.0_f64.powi(5),
+        "Ei" => 1024.0_f64.powi(6),
+        _ => 10_f64.powi(suffix.strip_prefix(['e', 'E'])?.parse().ok()?),
+    };
+    Some((number * scale * 1000.0).ceil() as i128)
+}
+
+/// Of a running pod little may change.
+fn pod_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    let comparable = |spec: &Value| {
+        let mut spec = spec.clone();
+        if let Some(map) = spec.as_object_mut() {
+            for field in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates", "ephemeralContainers", "nodeName"] {
+                map.remove(field);
+            }
+        }
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                container["image"] = Value::Null;
+                if container["resources"].is_object() {
+                    container["resources"] = Value::Null;
+                }
+            }
+        }
+        spec
+    };
+    let gated = old["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+    let moved = old["nodeName"].is_string() && old["nodeName"] != new["nodeName"];
+    if (!gated && comparable(new) != comparable(old)) || moved {
+        causes.push(Cause {
+            reason: "FieldValueForbidden",
+            field: "spec".to_owned(),
+            message: "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)".to_owned(),
+        });
+    }
+}
