@@ -281,3 +281,105 @@ fn the_audit_notices_what_a_wrong_plan_would_do() {
         "{violations:?}"
     );
 }
+
+/// Fields as no API server would let them through, or as a future version might write them.
+fn hostile(dice: &mut Dice, name: &str) -> Pod {
+    let amount = *dice.pick(&["-1", "0", "1e30", "9223372036854775807", "5Xi", "", "1n", "-9E"]);
+    let key = *dice.pick(&[
+        "",
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+        "unknown/key",
+        "/",
+        "karpenter.sh/x",
+    ]);
+    let operator = *dice.pick(&[
+        "In",
+        "NotIn",
+        "Exists",
+        "DoesNotExist",
+        "Gt",
+        "Lt",
+        "Gte",
+        "Lte",
+        "Near",
+        "",
+    ]);
+    let values = *dice.pick(&[
+        &[][..],
+        &["a"][..],
+        &["9223372036854775807"][..],
+        &["-9223372036854775808"][..],
+        &["a", "b", "1"][..],
+    ]);
+    let skew = *dice.pick(&[i32::MIN, -1, 0, 1, i32::MAX]);
+    let expression = json!({"key": key, "operator": operator, "values": values});
+    let selector = json!({"matchExpressions": [expression], "matchLabels": {"app": "web"}});
+    let term = json!({"topologyKey": key, "labelSelector": selector, "matchLabelKeys": ["app", ""], "namespaceSelector": {}});
+    let node_terms = json!([{"matchExpressions": [expression, expression]}, {}]);
+    let spec = json!({
+        "priority": i32::MIN,
+        "nodeSelector": (dice.below(3) == 0).then(|| json!({key: "a"})),
+        "tolerations": [{"key": key, "operator": operator, "value": "1"}],
+        "topologySpreadConstraints": (dice.below(2) == 0).then(|| json!([{"maxSkew": skew, "minDomains": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}])),
+        "affinity": (dice.below(2) == 0).then(|| json!({
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": node_terms}},
+            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": i32::MIN, "podAffinityTerm": term}]},
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})),
+        "volumes": (dice.below(4) == 0).then(|| json!([{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}])),
+    });
+    let mut pod = labelled(pending_pod(name, amount, amount, &spec), &[("app", "web")]);
+    if dice.below(8) == 0 {
+        pod.spec = None;
+    }
+    if dice.below(8) == 0 {
+        pod.metadata.name = None;
+    }
+    pod
+}
+
+#[test]
+fn bad_input_never_panics_and_never_stops_the_others() {
+    for seed in 0..300 {
+        let mut dice = Dice(seed);
+        let mut state = world(seed);
+        let before = lower(&state);
+        let healthy = provision(&before, &Policy::default(), epoch()).pods;
+        let healthy: BTreeSet<String> = healthy.iter().map(|pod| before.pod(*pod).key()).collect();
+        for index in 0..dice.below(12) {
+            let mut pod = hostile(&mut dice, &format!("hostile-{index}"));
+            if dice.below(3) == 0 {
+                pod = bound(pod, *dice.pick(&["node-0-0", "nowhere", ""]));
+            }
+            state = state.with_pod(pod);
+        }
+        let mut broken = node_pool("broken");
+        broken.spec.template.spec.requirements = vec![spokeshave_api::Requirement::new(
+            "",
+            spokeshave_api::Operator::from("Near"),
+            &["x"],
+        )];
+        broken.spec.weight = Some(i32::MAX);
+        let mut empty = instance_type("empty", 0, 0, &[]);
+        empty.capacity = Resources::from_amounts([("cpu", i64::MIN), ("memory", i64::MAX), ("pods", -1)]);
+        empty.requirements = Default::default();
+        state = state
+            .with_pool(broken, vec![empty.clone()])
+            .with_pool(node_pool("hollow"), vec![empty])
+            .with_pool(node_pool("bare"), vec![]);
+        let snapshot = lower(&state);
+        let outcome = provision(&snapshot, &Policy::default(), epoch());
+        let seen: BTreeSet<String> = outcome.pods.iter().map(|pod| snapshot.pod(*pod).key()).collect();
+        assert!(healthy.is_subset(&seen), "seed {seed}: a pod is missing");
+        let _rendered: Vec<String> = outcome
+            .unschedulable
+            .iter()
+            .map(|unplaced| unplaced.reason.to_string())
+            .collect();
+        drop(outcome.events(&snapshot));
+        drop(spokeshave_plan::disrupt::emptiness(&snapshot, epoch()));
+        for claim in &outcome.placements.claims {
+            drop(spokeshave_plan::to_node_claim(&snapshot, claim));
+        }
+    }
+}

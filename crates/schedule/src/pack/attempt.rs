@@ -11,6 +11,9 @@ use spokeshave_model::taint;
 use spokeshave_model::vector::ResourceVector;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Existing nodes and planned claims that topology does not rule out.
+type Eligible = (FixedBitSet, FixedBitSet);
+
 /// What a claim becomes with a further pod.
 struct Acceptance {
     set: SetId,
@@ -27,7 +30,15 @@ struct Opening {
 impl Pass<'_> {
     /// One attempt; the error says whether it is final for this pass.
     pub(super) fn attempt(&mut self, pod: PodId, class: ClassId, step: usize) -> Result<(), Miss> {
-        if self.try_nodes(pod, class, step) || self.try_claims(pod, class, step) {
+        let variant = &self.classes[class.index()].variants[step];
+        let eligible = if variant.plain {
+            None
+        } else {
+            self.topology
+                .eligible(class, &variant.bindings, variant.strict, &self.algebra)
+        };
+        let eligible = eligible.as_ref();
+        if self.try_nodes(pod, class, step, eligible) || self.try_claims(pod, class, step, eligible) {
             self.placements += 1;
             return Ok(());
         }
@@ -35,7 +46,7 @@ impl Pass<'_> {
             .inspect(|()| self.placements += 1)
     }
 
-    fn try_nodes(&mut self, pod: PodId, class: ClassId, step: usize) -> bool {
+    fn try_nodes(&mut self, pod: PodId, class: ClassId, step: usize, eligible: Option<&Eligible>) -> bool {
         let request_id = self.snapshot.pod(pod).request;
         let requests = &self.snapshot.requests[request_id.index()];
         let variant = &mut self.classes[class.index()].variants[step];
@@ -44,9 +55,14 @@ impl Pass<'_> {
             .nodes_too_small
             .entry(request_id)
             .or_insert_with(|| FixedBitSet::with_capacity(count));
+        let mut candidates = variant.nodes.clone();
+        candidates.difference_with(too_small);
+        if let Some((nodes, _)) = eligible {
+            candidates.intersect_with(nodes);
+        }
         let mut found = None;
         let mut gone = Vec::new();
-        for index in variant.nodes.difference(too_small).collect::<Vec<_>>() {
+        for index in candidates.ones() {
             self.statistics.nodes_tried += 1;
             if !requests.fits(&self.free[index]) || self.free[index].has_negative() {
                 too_small.insert(index);
@@ -109,7 +125,7 @@ impl Pass<'_> {
         true
     }
 
-    fn try_claims(&mut self, pod: PodId, class: ClassId, step: usize) -> bool {
+    fn try_claims(&mut self, pod: PodId, class: ClassId, step: usize, eligible: Option<&Eligible>) -> bool {
         let request_id = self.snapshot.pod(pod).request;
         self.claims_too_full.entry(request_id).or_default();
         for bucket in 0..self.buckets.len() {
@@ -120,6 +136,9 @@ impl Pass<'_> {
             let mut open = self.buckets[bucket].clone();
             open.difference_with(&variant.failed_claims);
             open.difference_with(&self.claims_too_full[&request_id]);
+            if let Some((_, claims)) = eligible {
+                open.intersect_with(claims);
+            }
             for index in open.ones() {
                 self.statistics.claims_tried += 1;
                 if let Some(acceptance) = self.accepts(pod, class, step, index) {
@@ -300,6 +319,8 @@ impl Pass<'_> {
             self.buckets.resize_with(count + 2, FixedBitSet::new);
         }
         self.buckets[count + 1].grow_and_insert(index);
+        self.topology
+            .set_claim(index, self.claims[index].template, set, &self.algebra);
         if !variant.plain {
             let host = Host::Planned {
                 index,

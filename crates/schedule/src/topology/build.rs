@@ -157,16 +157,33 @@ impl Topology {
             )
         });
         let reachable = reachable.collect();
+        let of_node: Vec<Option<u32>> = of_node;
+        let nodes = |domain: Option<u32>| {
+            let there = of_node
+                .iter()
+                .enumerate()
+                .filter(move |(_, other)| **other == domain);
+            bits(of_node.len(), there.map(|(node, _)| node))
+        };
         self.keys.push(Key {
             name: name.to_owned(),
+            nodes: (0..values.len())
+                .map(|domain| nodes(Some(domain as u32)))
+                .collect(),
+            nodes_without: nodes(None),
+            claims: vec![FixedBitSet::new(); values.len()],
             values,
             of_node,
             reachable,
             allowed: FxHashMap::with_hasher(FxBuildHasher),
             possible: FxHashMap::with_hasher(FxBuildHasher),
         });
-        self.key_ids.insert(name.to_owned(), self.keys.len() - 1);
-        self.keys.len() - 1
+        let key = self.keys.len() - 1;
+        self.key_ids.insert(name.to_owned(), key);
+        for (index, (template, set)) in self.claims.clone().into_iter().enumerate() {
+            self.index_claim(key, index, template, set, algebra);
+        }
+        key
     }
 
     fn registered(

@@ -46,21 +46,55 @@ impl Group {
         }
     }
 
+    /// The domains in which a host must be able to be, whatever else it is; `None` when any may do. `choose` over a host gives
+    /// nothing unless the host can be in one of these.
+    pub(super) fn valid_domains(&self, pod_domains: &FixedBitSet, selects: bool) -> Option<FixedBitSet> {
+        let length = self.counts.len();
+        match self.kind {
+            Kind::Spread => {
+                let minimum = self.spread_minimum(pod_domains);
+                let valid = self.registered.ones().filter(|domain| {
+                    let count = self.counts[*domain] + u32::from(selects);
+                    count.saturating_sub(minimum) <= self.max_skew
+                });
+                Some(bits(length, valid))
+            }
+            Kind::Affinity => {
+                let populated = bits(
+                    length,
+                    pod_domains.ones().filter(|domain| self.counts[*domain] > 0),
+                );
+                let may_bootstrap = selects && populated.is_clear();
+                (!may_bootstrap).then_some(populated)
+            }
+            Kind::AntiAffinity | Kind::Inverse => Some(bits(
+                length,
+                pod_domains.ones().filter(|domain| self.counts[*domain] == 0),
+            )),
+        }
+    }
+
+    /// The lowest count over the domains a pod may use (P-101, P-102).
+    fn spread_minimum(&self, pod_domains: &FixedBitSet) -> u32 {
+        let (mut minimum, mut supported) = (u32::MAX, 0);
+        for domain in self.registered.intersection(pod_domains) {
+            supported += 1;
+            minimum = minimum.min(self.counts[domain]);
+        }
+        if self.min_domains.is_some_and(|wanted| supported < wanted) {
+            0
+        } else {
+            minimum
+        }
+    }
+
     fn choose_spread(
         &self,
         pod_domains: &FixedBitSet,
         node_domains: &FixedBitSet,
         selects: bool,
     ) -> FixedBitSet {
-        let eligible = self.registered.intersection(pod_domains);
-        let (mut minimum, mut supported) = (u32::MAX, 0);
-        for domain in eligible {
-            supported += 1;
-            minimum = minimum.min(self.counts[domain]);
-        }
-        if self.min_domains.is_some_and(|wanted| supported < wanted) {
-            minimum = 0;
-        }
+        let minimum = self.spread_minimum(pod_domains);
         let mut best: Option<(u32, usize)> = None;
         for domain in self.registered.intersection(node_domains) {
             let count = self.counts[domain] + u32::from(selects);

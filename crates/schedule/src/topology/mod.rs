@@ -83,6 +83,11 @@ struct Key {
     values: Vec<String>,
     /// Domain of each existing node.
     of_node: Vec<Option<u32>>,
+    /// Existing nodes of each domain, and those without one.
+    nodes: Vec<FixedBitSet>,
+    nodes_without: FixedBitSet,
+    /// Planned claims that can be in each domain.
+    claims: Vec<FixedBitSet>,
     /// Domains that nodes of each template can be in.
     reachable: Vec<FixedBitSet>,
     /// Domains that a requirement set allows.
@@ -126,6 +131,8 @@ pub(crate) struct Bindings {
 #[derive(Debug)]
 pub(crate) struct Topology {
     nodes: usize,
+    /// Template and requirements of each planned claim.
+    claims: Vec<(usize, SetId)>,
     keys: Vec<Key>,
     key_ids: BTreeMap<String, usize>,
     groups: Vec<Group>,
@@ -150,6 +157,7 @@ impl Topology {
     pub(crate) fn new(snapshot: &Snapshot, counted: Vec<(ClassId, NodeId, u32)>) -> Self {
         Topology {
             nodes: snapshot.nodes.len(),
+            claims: Vec::new(),
             keys: Vec::new(),
             key_ids: BTreeMap::new(),
             groups: Vec::new(),
@@ -277,6 +285,70 @@ impl Topology {
         let allowed = Rc::new(bits(key.values.len(), members));
         key.allowed.insert(set, Rc::clone(&allowed));
         allowed
+    }
+
+    /// Tells where a planned claim can be from now on.
+    pub(crate) fn set_claim(&mut self, index: usize, template: usize, set: SetId, algebra: &Algebra<'_>) {
+        match self.claims.get_mut(index) {
+            Some(known) if *known == (template, set) => return,
+            Some(known) => *known = (template, set),
+            None => self.claims.push((template, set)),
+        }
+        for key in 0..self.keys.len() {
+            self.index_claim(key, index, template, set, algebra);
+        }
+    }
+
+    fn index_claim(&mut self, key: usize, index: usize, template: usize, set: SetId, algebra: &Algebra<'_>) {
+        let possible = self.possible(key, template, set, algebra);
+        for (domain, claims) in self.keys[key].claims.iter_mut().enumerate() {
+            if possible.contains(domain) {
+                claims.grow_and_insert(index);
+            } else if claims.contains(index) {
+                claims.set(index, false);
+            }
+        }
+    }
+
+    /// The existing nodes, and the planned claims, that are not ruled out by their domains; `None` when none is. A necessary condition:
+    /// `narrow` decides.
+    pub(crate) fn eligible(
+        &mut self,
+        class: ClassId,
+        bindings: &Bindings,
+        strict: SetId,
+        algebra: &Algebra<'_>,
+    ) -> Option<(FixedBitSet, FixedBitSet)> {
+        let mut eligible: Option<(FixedBitSet, FixedBitSet)> = None;
+        let inverse = self.inverse_selecting[class.index()].clone();
+        for id in inverse.iter().chain(&bindings.groups) {
+            let Some(key) = self.groups[id.0 as usize].key else {
+                continue;
+            };
+            let pod_domains = self.allowed(key, strict, algebra);
+            let group = &self.groups[id.0 as usize];
+            let selects = self.selecting[class.index()].contains(id);
+            let Some(valid) = group.valid_domains(&pod_domains, selects) else {
+                continue;
+            };
+            let key = &self.keys[key];
+            let (mut nodes, mut claims) = (FixedBitSet::with_capacity(self.nodes), FixedBitSet::new());
+            if matches!(group.kind, Kind::AntiAffinity | Kind::Inverse) {
+                nodes.union_with(&key.nodes_without);
+            }
+            for domain in valid.ones() {
+                nodes.union_with(&key.nodes[domain]);
+                claims.union_with(&key.claims[domain]);
+            }
+            match &mut eligible {
+                Some((all_nodes, all_claims)) => {
+                    all_nodes.intersect_with(&nodes);
+                    all_claims.intersect_with(&claims);
+                }
+                None => eligible = Some((nodes, claims)),
+            }
+        }
+        eligible
     }
 
     /// Narrows the host by every group that binds the pod. For a planned NodeClaim the answer is its new requirement set.
