@@ -7,6 +7,7 @@ pub mod disrupt;
 mod node_claim;
 mod policy;
 mod provision;
+pub mod report;
 
 pub use node_claim::{create_action, to_node_claim};
 pub use policy::{Policy, nomination_window};

@@ -349,7 +349,7 @@ fn bad_input_never_panics_and_never_stops_the_others() {
         for index in 0..dice.below(12) {
             let mut pod = hostile(&mut dice, &format!("hostile-{index}"));
             if dice.below(3) == 0 {
-                pod = bound(pod, *dice.pick(&["node-0-0", "nowhere", ""]));
+                pod = bound(pod, dice.pick(&["node-0-0", "nowhere", ""]));
             }
             state = state.with_pod(pod);
         }
