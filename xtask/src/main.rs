@@ -3,6 +3,7 @@
 //! Owns what CI runs beside the compiler and what regenerates committed data. It is never a dependency of the product.
 
 mod openapi_facts;
+mod protobuf_facts;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -12,13 +13,15 @@ usage: cargo xtask <command>
 
 commands:
   tidy                           check the dependency rules of ARCHITECTURE.md, licences and house rules
-  openapi-facts --input FILE…    regenerate the API server's table of core kinds from a real server's OpenAPI";
+  openapi-facts FLAGS            regenerate the API server's table of core kinds from a real server's OpenAPI
+  protobuf-facts FILE…           regenerate the API server's table of protobuf fields from Kubernetes' generated.proto files";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("tidy") => tidy::run(),
         Some("openapi-facts") => openapi_facts::run(&arguments[1..]),
+        Some("protobuf-facts") => protobuf_facts::run(&arguments[1..]),
         Some("help" | "--help" | "-h") => {
             println!("{USAGE}");
             Ok(())

@@ -8,7 +8,26 @@ fn set(map: &mut Map<String, Value>, key: &str, value: Value) {
 
 /// Fills in what a user may leave out.
 pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
-    let spec = &mut object["spec"];
+    match (group, kind) {
+        ("", "Secret") => with(object, |object| set(object, "type", json!("Opaque"))),
+        ("batch", "Job") => job(object),
+        ("storage.k8s.io", "StorageClass") => with(object, |object| {
+            set(object, "reclaimPolicy", json!("Delete"));
+            set(object, "volumeBindingMode", json!("Immediate"));
+        }),
+        ("scheduling.k8s.io", "PriorityClass") => with(object, |object| {
+            set(object, "preemptionPolicy", json!("PreemptLowerPriority"));
+        }),
+        ("", "Namespace") => with(&mut object["spec"], |spec| set(spec, "finalizers", json!(["kubernetes"]))),
+        _ => {
+            if let Some(spec) = object.get_mut("spec") {
+                spec_defaults(group, kind, spec);
+            }
+        }
+    }
+}
+
+fn spec_defaults(group: &str, kind: &str, spec: &mut Value) {
     match (group, kind) {
         ("", "Pod") => pod_spec(spec),
         ("", "Service") => service(spec),
@@ -17,8 +36,6 @@ pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
             set(spec, "volumeMode", json!("Filesystem"));
             set(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
         }),
-        ("", "Namespace") => with(spec, |spec| set(spec, "finalizers", json!(["kubernetes"]))),
-        ("", "Secret") => with(object, |object| set(object, "type", json!("Opaque"))),
         ("apps", "Deployment") => deployment(spec),
         ("apps", "ReplicaSet") => {
             with(spec, |spec| set(spec, "replicas", json!(1)));
@@ -33,19 +50,11 @@ pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
             });
             pod_spec(&mut spec["template"]["spec"]);
         }
-        ("batch", "Job") => job(object),
         ("batch", "CronJob") => with(spec, |spec| {
             set(spec, "concurrencyPolicy", json!("Allow"));
             set(spec, "suspend", json!(false));
             set(spec, "successfulJobsHistoryLimit", json!(3));
             set(spec, "failedJobsHistoryLimit", json!(1));
-        }),
-        ("storage.k8s.io", "StorageClass") => with(object, |object| {
-            set(object, "reclaimPolicy", json!("Delete"));
-            set(object, "volumeBindingMode", json!("Immediate"));
-        }),
-        ("scheduling.k8s.io", "PriorityClass") => with(object, |object| {
-            set(object, "preemptionPolicy", json!("PreemptLowerPriority"));
         }),
         _ => {}
     }

@@ -28,8 +28,8 @@ impl ApiServer {
         match path {
             "/version" => Ok(Answer::ok(version())),
             "/healthz" | "/livez" | "/readyz" => Ok(Answer::Text(200, "ok".to_owned())),
-            "/api" if aggregated => Ok(Answer::ok(aggregated_list(&state.registry, true))),
-            "/apis" if aggregated => Ok(Answer::ok(aggregated_list(&state.registry, false))),
+            "/api" if aggregated => Ok(aggregated_list(&state.registry, true)),
+            "/apis" if aggregated => Ok(aggregated_list(&state.registry, false)),
             "/api" => Ok(Answer::ok(json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))),
             "/apis" => {
                 let groups: Vec<Value> = state.registry.groups().iter().filter(|(group, _)| !group.is_empty()).map(|(group, versions)| group_value(group, versions)).collect();
@@ -114,7 +114,7 @@ fn legacy_resource(resource: &Resource) -> Value {
     entry
 }
 
-fn aggregated_list(registry: &Registry, core: bool) -> Value {
+fn aggregated_list(registry: &Registry, core: bool) -> Answer {
     let items: Vec<Value> = registry
         .groups()
         .into_iter()
@@ -134,7 +134,8 @@ fn aggregated_list(registry: &Registry, core: bool) -> Value {
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
-    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+    let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
+    Answer::Typed("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", list)
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {

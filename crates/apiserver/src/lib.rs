@@ -17,6 +17,7 @@ mod listener;
 mod managed_fields;
 mod openapi;
 mod patch;
+mod protobuf;
 mod reading;
 mod registry;
 mod request;

@@ -450,6 +450,8 @@ pub fn apply(schema: &TypeSchema, live: Option<&Value>, applied: &Value, writer:
                 gone.push(path.to_vec());
             }
         });
+        // Whole elements first: without its key an element could not be found any more.
+        gone.sort_by_key(Vec::len);
         for path in gone {
             remove(root, &mut result, &path);
         }

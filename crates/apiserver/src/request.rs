@@ -87,7 +87,9 @@ impl Request {
                 parse_json(&self.body)?
             }
             "application/yaml" | "application/apply-patch+yaml" => parse_yaml(&self.body)?,
-            "application/vnd.kubernetes.protobuf" | "application/cbor" | "application/apply-patch+cbor" => {
+            "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(&self.body)
+                .map_err(|problem| ApiError::bad_request(format!("couldn't decode the body: {problem}")))?,
+            "application/cbor" | "application/apply-patch+cbor" => {
                 return Err(ApiError::new(415, "UnsupportedMediaType", format!(
                     "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {})",
                     self.content_type

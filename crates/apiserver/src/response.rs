@@ -27,6 +27,8 @@ pub(crate) enum Answer {
     Json(u16, Value, Vec<String>),
     /// JSON that was encoded before.
     Encoded(Bytes),
+    /// A JSON value whose content type says what it is.
+    Typed(&'static str, Value),
     /// Text.
     Text(u16, String),
     /// A stream of changes.
@@ -129,6 +131,7 @@ impl Service {
                 response
             }
             Answer::Encoded(bytes) => full(200, "application/json", bytes),
+            Answer::Typed(content_type, value) => full(200, content_type, serde_json::to_vec(&value).unwrap_or_default().into()),
             Answer::Text(code, text) => full(code, "text/plain; charset=utf-8", text.into()),
             Answer::Watch(request) => {
                 let stream = request.stream(self.server.clone()).map(|bytes| Ok(Frame::data(bytes)));

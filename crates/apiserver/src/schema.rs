@@ -34,11 +34,6 @@ impl TypeSchema {
     pub(crate) fn root(&self) -> Node<'_> {
         Node(&self.root).resolved()
     }
-
-    /// True for a core kind.
-    pub(crate) fn is_core(&self) -> bool {
-        self.core
-    }
 }
 
 pub(crate) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";

@@ -99,12 +99,4 @@ impl Collection {
         }
         Some(objects)
     }
-
-    /// Drops the oldest changes up to a revision.
-    pub(crate) fn compact(&mut self, revision: u64) {
-        while self.history.front().is_some_and(|change| change.revision <= revision) {
-            self.history.pop_front();
-        }
-        self.compacted = self.compacted.max(revision);
-    }
 }
