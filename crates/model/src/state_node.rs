@@ -18,12 +18,17 @@ use std::sync::Arc;
 /// Joins and sorts: initialised first, then by name (P §6.1).
 pub(crate) fn join(state: &ClusterState, pools: &[PoolView]) -> Vec<NodeView> {
     let mut entries: BTreeMap<String, (Option<Arc<Node>>, Option<Arc<NodeClaim>>)> = BTreeMap::new();
-    for claim in &state.node_claims {
+    // By name, so that of two objects with one provider ID the same one wins whatever the order of arrival.
+    let mut claims: Vec<&Arc<NodeClaim>> = state.node_claims.iter().collect();
+    claims.sort_by_key(|claim| claim.name());
+    let mut nodes: Vec<&Arc<Node>> = state.nodes.iter().collect();
+    nodes.sort_by_key(|node| node.metadata.name.as_deref().unwrap_or(""));
+    for claim in claims {
         if let Some(id) = claim.provider_id() {
             entries.entry(id.to_owned()).or_default().1 = Some(Arc::clone(claim));
         }
     }
-    for node in &state.nodes {
+    for node in nodes {
         if let Some(id) = tracked_id(node) {
             entries.entry(id).or_default().0 = Some(Arc::clone(node));
         }
