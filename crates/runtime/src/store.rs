@@ -155,8 +155,10 @@ struct State<K> {
     indexes: Vec<IndexState<K>>,
     /// Objects on the server that do not decode, with the reason.
     rejected: BTreeMap<ObjectKey, String>,
-    /// UIDs that a write of ours found gone, until the watch says so too.
-    gone: BTreeMap<ObjectKey, String>,
+    /// UID and version of what a write of ours found gone, until the watch says so too.
+    gone: BTreeMap<ObjectKey, (String, u64)>,
+    /// Versions that we wrote and the watch has not told yet.
+    unconfirmed: BTreeMap<ObjectKey, u64>,
     /// Highest resourceVersion that the watch has shown. What we wrote with a lower one and do not have was deleted since.
     seen_version: u64,
     changes: u64,
@@ -202,6 +204,7 @@ impl<K: Object> Store<K> {
                     indexes: Vec::new(),
                     rejected: BTreeMap::new(),
                     gone: BTreeMap::new(),
+                    unconfirmed: BTreeMap::new(),
                     seen_version: 0,
                     changes: 0,
                 }),
@@ -357,6 +360,7 @@ impl<K: Object> Store<K> {
             }
         };
         if !known {
+            self.write().unconfirmed.insert(key.clone(), version);
             self.put(&mut dispatch, key, object);
         }
     }
@@ -365,15 +369,16 @@ impl<K: Object> Store<K> {
     /// successor of the same name.
     pub fn note_gone(&self, key: &ObjectKey, uid: &str) {
         let mut dispatch = self.lock_dispatch();
-        let matches = {
-            let state = self.read();
+        let known = self
+            .get(key)
+            .filter(|object| object.meta().uid.as_deref() == Some(uid));
+        if let Some(known) = known {
+            let mut state = self.write();
             state
-                .objects
-                .get(key)
-                .is_some_and(|object| object.meta().uid.as_deref() == Some(uid))
-        };
-        if matches {
-            self.write().gone.insert(key.clone(), uid.to_owned());
+                .gone
+                .insert(key.clone(), (uid.to_owned(), version_of(&*known).unwrap_or(0)));
+            state.unconfirmed.remove(key);
+            drop(state);
             self.take(&mut dispatch, key);
         }
     }
@@ -383,9 +388,9 @@ impl<K: Object> Store<K> {
         let mut dispatch = self.lock_dispatch();
         let key = ObjectKey::of(&object);
         let version = version_of(&object);
+        self.advance(&mut dispatch, &key, version);
         let stale = {
             let mut state = self.write();
-            state.seen_version = state.seen_version.max(version.unwrap_or(0));
             state.rejected.remove(&key);
             let older = state
                 .objects
@@ -401,11 +406,16 @@ impl<K: Object> Store<K> {
     /// A removal from the watch; `object` is its last state.
     pub(crate) fn delete(&self, key: &ObjectKey, uid: Option<&str>, version: Option<u64>) {
         let mut dispatch = self.lock_dispatch();
+        self.advance(&mut dispatch, key, version);
         let applies = {
             let mut state = self.write();
-            state.seen_version = state.seen_version.max(version.unwrap_or(0));
             state.rejected.remove(key);
-            state.gone.remove(key);
+            // The end of a predecessor says nothing about the one that we found gone.
+            if let Some((gone, _)) = state.gone.get(key)
+                && Some(gone.as_str()) == uid
+            {
+                state.gone.remove(key);
+            }
             // A successor that we wrote ourselves may be here already.
             state.objects.get(key).is_some_and(|known| {
                 known.meta().uid.as_deref() == uid || is_not_newer(version_of(&**known), version)
@@ -419,11 +429,8 @@ impl<K: Object> Store<K> {
     /// An object from the watch that does not decode: it leaves the store and joins the rejected ones.
     pub(crate) fn reject(&self, key: &ObjectKey, version: Option<u64>, error: String) {
         let mut dispatch = self.lock_dispatch();
-        {
-            let mut state = self.write();
-            state.seen_version = state.seen_version.max(version.unwrap_or(0));
-            state.rejected.insert(key.clone(), error);
-        }
+        self.advance(&mut dispatch, key, version);
+        self.write().rejected.insert(key.clone(), error);
         self.take(&mut dispatch, key);
     }
 
@@ -444,9 +451,11 @@ impl<K: Object> Store<K> {
                 gone,
                 rejected,
                 objects,
+                unconfirmed,
                 ..
             } = &mut *state;
-            gone.retain(|key, uid| {
+            unconfirmed.retain(|key, version| !listed.contains_key(key) && *version > confirmed);
+            gone.retain(|key, (uid, _)| {
                 listed
                     .get(key)
                     .is_some_and(|o| o.meta().uid.as_deref() == Some(uid.as_str()))
@@ -478,6 +487,27 @@ impl<K: Object> Store<K> {
         }
         drop(dispatch);
         self.inner.ready.send_replace(true);
+    }
+
+    /// The watch has come to `version`, with news of `key`. What we wrote before that and it has not told does not exist any
+    /// more: its end fell between a list and the watch after it.
+    fn advance(&self, dispatch: &mut Dispatch<K>, key: &ObjectKey, version: Option<u64>) {
+        let Some(version) = version else {
+            return;
+        };
+        let ghosts: Vec<ObjectKey> = {
+            let mut state = self.write();
+            state.seen_version = state.seen_version.max(version);
+            if state.unconfirmed.get(key).is_some_and(|own| *own <= version) {
+                state.unconfirmed.remove(key);
+            }
+            let past = state.unconfirmed.iter().filter(|(_, own)| **own < version);
+            past.map(|(key, _)| key.clone()).collect()
+        };
+        for ghost in ghosts {
+            self.write().unconfirmed.remove(&ghost);
+            self.take(dispatch, &ghost);
+        }
     }
 
     fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, mut object: K) {
@@ -556,9 +586,9 @@ impl<K> Dispatch<K> {
 
 impl<K: Resource> State<K> {
     fn is_gone(&self, key: &ObjectKey, object: &K) -> bool {
-        self.gone
-            .get(key)
-            .is_some_and(|uid| object.meta().uid.as_deref() == Some(uid))
+        self.gone.get(key).is_some_and(|(uid, version)| {
+            object.meta().uid.as_deref() == Some(uid) || is_not_newer(version_of(object), Some(*version))
+        })
     }
 }
 
@@ -669,3 +699,6 @@ pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
 fn is_not_newer(candidate: Option<u64>, known: Option<u64>) -> bool {
     matches!((candidate, known), (Some(candidate), Some(known)) if candidate <= known)
 }
+
+#[cfg(test)]
+mod tests;
