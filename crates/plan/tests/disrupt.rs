@@ -536,3 +536,105 @@ fn d_032_price_is_that_of_the_nodes_own_offering() {
     assert_eq!(lower(&elsewhere).nodes[0].price, Price::ZERO);
     assert_eq!(taken(&elsewhere), ["n"], "D-030: still a candidate");
 }
+
+#[test]
+fn d_099_d_100_d_111_d_112_a_command_as_writes() {
+    use spokeshave_model::Action;
+    use spokeshave_plan::disrupt::steps::{delete_actions, mark_actions, terminating_events};
+    let mut state = cluster(unlimited(), &["n"]);
+    edit_node(&mut state, |node| {
+        node.metadata.resource_version = Some("7".to_owned());
+    });
+    let snapshot = lower(&state);
+    let command = emptiness(&snapshot, epoch()).command.expect("a command");
+    let actions = mark_actions(&snapshot, &command, epoch());
+    let [
+        Action::Patch {
+            patch: taint,
+            resource_version,
+            ..
+        },
+        Action::Patch {
+            patch: condition,
+            target,
+            ..
+        },
+    ] = actions.as_slice()
+    else {
+        panic!("two patches: {actions:#?}")
+    };
+    assert_eq!(
+        *taint,
+        json!({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}})
+    );
+    assert_eq!(resource_version.as_deref(), Some("7"));
+    assert_eq!(target.to_string(), "nodeclaim/claim-n");
+    let conditions = condition["status"]["conditions"].as_array().expect("a list");
+    let reason = conditions
+        .iter()
+        .find(|condition| condition["type"] == "DisruptionReason")
+        .expect("the condition");
+    assert_eq!(
+        (
+            reason["status"].as_str(),
+            reason["reason"].as_str(),
+            reason["message"].as_str()
+        ),
+        (Some("True"), Some("Empty"), Some("Empty"))
+    );
+    let deletes = delete_actions(&command);
+    assert!(
+        matches!(deletes.as_slice(), [Action::Delete { target, .. }] if target.name == "claim-n" && target.uid == "uid-claim-n"),
+        "{deletes:?}"
+    );
+    let messages: Vec<String> = terminating_events(&snapshot, &command)
+        .into_iter()
+        .map(|event| event.message)
+        .collect();
+    assert_eq!(
+        messages,
+        ["Disrupting Node: Empty", "Disrupting NodeClaim: Empty"]
+    );
+}
+
+#[test]
+fn d_070_d_071_stray_taints_and_conditions_are_cleaned() {
+    use spokeshave_model::Action;
+    use spokeshave_plan::disrupt::steps::cleanup_actions;
+    let mut state = cluster(unlimited(), &["n"]);
+    assert!(cleanup_actions(&lower(&state), epoch()).is_empty());
+    edit_node(&mut state, |node| {
+        let taints = json!([{"key": "mine", "effect": "NoSchedule"}, {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+        node.spec.get_or_insert_default().taints = serde_json::from_value(taints).ok();
+    });
+    edit_claim(&mut state, |claim| {
+        let conditions = &mut claim.status.get_or_insert_default().conditions;
+        let mut stray = conditions[0].clone();
+        stray.type_ = "DisruptionReason".to_owned();
+        conditions.push(stray);
+    });
+    let actions = cleanup_actions(&lower(&state), epoch());
+    let [
+        Action::Patch { patch: taint, .. },
+        Action::Patch { patch: condition, .. },
+    ] = actions.as_slice()
+    else {
+        panic!("two patches: {actions:#?}")
+    };
+    assert_eq!(
+        *taint,
+        json!({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}})
+    );
+    assert!(!condition.to_string().contains("DisruptionReason"));
+    // A node in a command, or one that is going, is left alone.
+    for mark in [true, false] {
+        let mut busy = state.clone();
+        let set = if mark {
+            &mut busy.marked_for_deletion
+        } else {
+            &mut busy.in_command
+        };
+        set.insert("kwok://n".to_owned());
+        assert!(cleanup_actions(&lower(&busy), epoch()).is_empty());
+    }
+}

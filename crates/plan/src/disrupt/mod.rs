@@ -8,6 +8,7 @@ pub mod candidates;
 pub mod command;
 pub mod cost;
 pub mod emptiness;
+pub mod steps;
 
 pub use budgets::{BudgetMapping, PoolBudget};
 pub use candidates::{Blocker, Candidate, DisruptionClass, candidate, candidates};
