@@ -495,4 +495,45 @@ mod tests {
             "key In [a b c d e and 2 others]"
         );
     }
+
+    #[test]
+    fn p_031_a_value_is_in_the_intersection_exactly_when_it_is_in_both() {
+        use crate::example::Dice;
+        let mut dice = Dice(7);
+        let values = ["a", "b", "-3", "0", "1", "5", "9", "007"];
+        let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"];
+        let mut draw = || {
+            let operator: Operator = dice.pick(&operators).parse().expect("an operator");
+            let numeric = matches!(
+                operator,
+                Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte
+            );
+            let count = if numeric { 1 } else { dice.below(4) };
+            let pool = if numeric { &values[2..7] } else { &values[..] };
+            let drawn: Vec<&str> = (0..count).map(|_| *dice.pick(pool)).collect();
+            requirement(operator, &drawn)
+        };
+        for _ in 0..5000 {
+            let (left, right, third) = (draw(), draw(), draw());
+            let both = left.intersection(&right);
+            for value in values {
+                assert_eq!(
+                    both.has(value),
+                    left.has(value) && right.has(value),
+                    "{value}: {left} ∩ {right} = {both}"
+                );
+            }
+            assert_eq!(both, right.intersection(&left), "order does not matter");
+            assert_eq!(
+                both.intersection(&third),
+                left.intersection(&right.intersection(&third)),
+                "{left}, {right}, {third}"
+            );
+            assert_eq!(
+                left.has_intersection(&right),
+                both.operator() != Operator::DoesNotExist,
+                "{left} ∩ {right} = {both}"
+            );
+        }
+    }
 }
