@@ -3,11 +3,16 @@
 //! Every function here takes a Snapshot (or single objects), the Policy and `now`, and returns values. None knows a provider, an API server
 //! or a clock.
 
+pub mod consolidatable;
 pub mod disrupt;
+pub mod garbage_collection;
+pub mod lifecycle;
 mod node_claim;
+pub mod nodepool;
 mod policy;
 mod provision;
 pub mod report;
+pub mod termination;
 
 pub use node_claim::{create_action, to_node_claim};
 pub use policy::{Policy, nomination_window};

@@ -1,0 +1,157 @@
+//! What a NodePool says of itself: hash, validity, readiness, counts (P §10.1–10.5).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned, NODE_CLASS_READY, Status, VALIDATION_SUCCEEDED};
+use spokeshave_api::validation::{LabelRules, node_pool_failures};
+use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap, hash, labels};
+use spokeshave_model::{Action, ObjectKind, ObjectRef, Subresource};
+
+use crate::lifecycle::claim_ref;
+
+/// What matters of a NodeClass.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct NodeClassView {
+    /// Its generation.
+    pub generation: i64,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Its `Ready` condition: status, reason, message.
+    pub ready: Option<(String, String, String)>,
+}
+
+/// Resources that a NodePool's status always names (P-183).
+const COUNTED: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", "nodes"];
+
+/// A NodePool by name and UID.
+#[must_use]
+pub fn pool_ref(pool: &NodePool) -> ObjectRef {
+    ObjectRef::cluster(ObjectKind::NodePool, pool.name(), pool.uid())
+}
+
+/// P-180, D-224: the writes that keep hash and version on a pool and, after a change of the version, on its claims.
+#[must_use]
+pub fn hash_actions(pool: &NodePool, claims: &[&NodeClaim]) -> Vec<Action> {
+    let wanted = hash::node_pool_hash(pool);
+    let mut actions = Vec::new();
+    if pool.annotation(labels::NODE_POOL_HASH_VERSION) != Some(hash::VERSION) {
+        for claim in claims.iter().filter(|claim| claim.annotation(labels::NODE_POOL_HASH_VERSION) != Some(hash::VERSION)) {
+            let mut after = (*claim).clone();
+            let annotations = after.metadata.annotations.get_or_insert_default();
+            annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hash::VERSION.to_owned());
+            if claim.condition(spokeshave_api::conditions::DRIFTED).is_none() {
+                annotations.insert(labels::NODE_POOL_HASH.to_owned(), wanted.clone());
+            }
+            actions.extend(Action::patch(claim_ref(claim), Subresource::Main, *claim, &after, false));
+        }
+    }
+    let mut after = pool.clone();
+    let annotations = after.metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::NODE_POOL_HASH.to_owned(), wanted);
+    annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hash::VERSION.to_owned());
+    actions.extend(Action::patch(pool_ref(pool), Subresource::Main, pool, &after, false));
+    actions
+}
+
+/// P-018, P-181, P-183: the write that brings a pool's status up to date.
+#[must_use]
+pub fn status_action(pool: &NodePool, class: Option<&NodeClassView>, rules: &LabelRules, nodes: usize, resources: &QuantityMap, now: Timestamp) -> Option<Action> {
+    let mut after = pool.clone();
+    let failures = node_pool_failures(pool, rules);
+    if failures.is_empty() {
+        after.set_true(VALIDATION_SUCCEEDED, now);
+    } else {
+        after.set(VALIDATION_SUCCEEDED, Status::False, "NodePoolValidationFailed", &failures.join("; "), now);
+    }
+    match readiness(class) {
+        None => after.set_true(NODE_CLASS_READY, now),
+        Some((reason, message)) => after.set(NODE_CLASS_READY, Status::False, &reason, &message, now),
+    };
+    let status = after.status.get_or_insert_default();
+    status.nodes = i64::try_from(nodes).unwrap_or(i64::MAX);
+    let mut counted: BTreeMap<_, _> = COUNTED.iter().map(|name| ((*name).to_owned(), Quantity::from_units(0).to_wire())).collect();
+    counted.extend(resources.clone());
+    counted.insert("nodes".to_owned(), Quantity::from_units(status.nodes).to_wire());
+    status.resources = counted;
+    status.node_class_observed_generation = class.map(|class| class.generation);
+    Action::patch(pool_ref(pool), Subresource::Status, pool, &after, false)
+}
+
+/// Why a NodeClass cannot be used; `None` when it can.
+fn readiness(class: Option<&NodeClassView>) -> Option<(String, String)> {
+    let text = |reason: &str, message: &str| Some((reason.to_owned(), message.to_owned()));
+    match class {
+        None => text("NodeClassNotFound", "NodeClass not found on cluster"),
+        Some(class) if class.deleting => text("NodeClassTerminating", "NodeClass is Terminating"),
+        Some(class) => match &class.ready {
+            None => text("NodeClassReadinessUnknown", "Node Class Readiness Unknown"),
+            Some((status, _, _)) if status == "True" => None,
+            Some((status, _, _)) if status == "Unknown" => text("NodeClassReadinessUnknown", "Node Class Readiness Unknown"),
+            Some((_, reason, message)) => Some((if reason.is_empty() { "NodeClassNotReady".to_owned() } else { reason.clone() }, message.clone())),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_api::NodePoolSpec;
+
+    fn pool() -> NodePool {
+        let spec = serde_json::json!({"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}}}});
+        NodePool::new("p", serde_json::from_value::<NodePoolSpec>(spec).unwrap())
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_700_000_000).unwrap()
+    }
+
+    fn condition(action: Option<Action>, type_: &str) -> (String, String) {
+        let Some(Action::Patch { patch, .. }) = action else { panic!("a patch") };
+        let list = patch["status"]["conditions"].as_array().unwrap().clone();
+        let found = list.iter().find(|condition| condition["type"] == type_).unwrap();
+        (found["status"].as_str().unwrap().to_owned(), found["reason"].as_str().unwrap().to_owned())
+    }
+
+    fn ready_class() -> NodeClassView {
+        NodeClassView { generation: 1, deleting: false, ready: Some(("True".into(), "Ready".into(), String::new())) }
+    }
+
+    #[test]
+    fn p_181_readiness_follows_the_node_class() {
+        let of = |class: Option<NodeClassView>| condition(status_action(&pool(), class.as_ref(), &LabelRules::default(), 0, &QuantityMap::new(), now()), NODE_CLASS_READY);
+        assert_eq!(of(None), ("False".into(), "NodeClassNotFound".into()));
+        assert_eq!(of(Some(NodeClassView { deleting: true, ..ready_class() })), ("False".into(), "NodeClassTerminating".into()));
+        assert_eq!(of(Some(NodeClassView { ready: None, ..ready_class() })), ("False".into(), "NodeClassReadinessUnknown".into()));
+        let broken = Some(("False".to_owned(), "NoSubnets".to_owned(), "none".to_owned()));
+        assert_eq!(of(Some(NodeClassView { ready: broken, ..ready_class() })), ("False".into(), "NoSubnets".into()));
+        assert_eq!(of(Some(ready_class())).0, "True");
+    }
+
+    #[test]
+    fn p_018_validation_and_p_183_counts() {
+        let mut bad = pool();
+        bad.spec.template.metadata.labels = [("karpenter.sh/x".to_owned(), "y".to_owned())].into();
+        let action = status_action(&bad, Some(&ready_class()), &LabelRules::default(), 3, &[("cpu".to_owned(), Quantity::from_units(12).to_wire())].into(), now());
+        assert_eq!(condition(action.clone(), VALIDATION_SUCCEEDED), ("False".into(), "NodePoolValidationFailed".into()));
+        let Some(Action::Patch { patch, .. }) = action else { panic!("a patch") };
+        assert_eq!((&patch["status"]["nodes"], &patch["status"]["resources"]["cpu"], &patch["status"]["resources"]["memory"]), (&3.into(), &"12".into(), &"0".into()));
+    }
+
+    #[test]
+    fn d_224_another_version_restamps_claims_and_spares_drifted_ones() {
+        let mut fresh = NodeClaim::new("a", Default::default());
+        fresh.metadata.annotations = Some([(labels::NODE_POOL_HASH.to_owned(), "old".to_owned()), (labels::NODE_POOL_HASH_VERSION.to_owned(), "v3".to_owned())].into());
+        let mut drifted = fresh.clone();
+        drifted.metadata.name = Some("b".to_owned());
+        drifted.set_true(spokeshave_api::conditions::DRIFTED, now());
+        let actions = hash_actions(&pool(), &[&fresh, &drifted]);
+        let patches: Vec<_> = actions.iter().map(|action| match action { Action::Patch { patch, .. } => patch["metadata"]["annotations"].clone(), _ => panic!("patches") }).collect();
+        assert_eq!(patches.len(), 3);
+        assert!(patches[0].get(labels::NODE_POOL_HASH).is_some() && patches[1].get(labels::NODE_POOL_HASH).is_none());
+        let mut stamped = pool();
+        stamped.metadata.annotations = Some(serde_json::from_value(patches[2].clone()).unwrap());
+        assert!(hash_actions(&stamped, &[&fresh]).is_empty(), "with the current version on the pool nothing is touched");
+    }
+}
