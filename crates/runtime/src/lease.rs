@@ -56,7 +56,7 @@ impl LeaseOptions {
     }
 }
 
-/// One term of one leader. No two terms of one Lease are equal.
+/// One term of one leader. No two terms are equal, as long as nobody deletes the Lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch {
     /// `spec.leaseTransitions` of the term: grows with every change of the holder.
@@ -297,16 +297,11 @@ impl LeaderElection {
     async fn renew(&mut self) {
         loop {
             self.clock.sleep(self.options.retry_period).await;
-            let epoch = self.leadership.epoch();
-            let deadline = {
-                let leadership = self.leadership.clone();
-                async move {
-                    match &epoch {
-                        Some(epoch) => leadership.lost(epoch).await,
-                        None => {}
-                    }
-                }
+            let Some(epoch) = self.leadership.epoch() else {
+                return;
             };
+            let leadership = self.leadership.clone();
+            let deadline = leadership.lost(&epoch);
             let retry_period = self.options.retry_period;
             let clock = self.clock.clone();
             let renewed = async {

@@ -64,18 +64,26 @@ impl<Key: Ord + Clone> fmt::Debug for WorkQueue<Key> {
 impl<Key: Ord + Clone> WorkQueue<Key> {
     /// An empty queue. `name` is the label of its metrics.
     #[must_use]
-    pub fn new(name: &str, clock: SharedClock, options: QueueOptions, metrics: &Metrics) -> Self {
-        let core = Core::new(options.rate_limit);
-        let metrics = QueueMetrics::new(name, metrics);
-        Self {
-            inner: Arc::new(Inner {
-                name: name.to_owned(),
-                clock,
-                core: Mutex::new(core),
-                changed: Notify::new(),
-                metrics,
-            }),
-        }
+    pub fn new(name: &str, clock: SharedClock, options: QueueOptions, metrics: &Metrics) -> Self
+    where
+        Key: Send + 'static,
+    {
+        let inner = Arc::new(Inner {
+            name: name.to_owned(),
+            clock,
+            core: Mutex::new(Core::new(options.rate_limit)),
+            changed: Notify::new(),
+            metrics: QueueMetrics::new(name, metrics),
+        });
+        let observed = Arc::downgrade(&inner);
+        metrics.before_render(move || {
+            if let Some(inner) = observed.upgrade() {
+                let now = inner.clock.now();
+                let core = inner.core.lock().unwrap_or_else(PoisonError::into_inner);
+                inner.metrics.observe_unfinished(&core, now);
+            }
+        });
+        Self { inner }
     }
 
     /// Name of the queue.
@@ -185,7 +193,6 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
             .metrics
             .work_duration
             .observe(&self.inner.metrics.labels(), worked.as_secs_f64());
-        self.inner.metrics.observe_unfinished(&core, now);
         if waits_again {
             self.inner.metrics.added(core.waiting.len());
             self.inner.changed.notify_one();
@@ -498,6 +505,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn unfinished_work_is_measured_when_somebody_looks() {
+        let clock = TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared();
+        let metrics = Metrics::new(clock.clone());
+        let queue = WorkQueue::new("test", clock.clone(), QueueOptions::default(), &metrics);
+        for key in ["a", "b"] {
+            queue.add(key);
+            queue.next().await;
+            clock.sleep(Duration::from_secs(2)).await;
+        }
+        let text = metrics.render();
+        for line in [
+            r#"workqueue_unfinished_work_seconds{controller="test",name="test"} 6"#,
+            r#"workqueue_longest_running_processor_seconds{controller="test",name="test"} 4"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_overall_rate_holds_for_all_keys_together() {
         let limit = RateLimit {
             base: Duration::ZERO,
@@ -601,6 +627,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
         #[test]
         fn the_queue_agrees_with_a_naive_one(steps in steps()) {
             let mut core = Core::new(RateLimit { base: Duration::from_secs(1), max: Duration::from_secs(8), bucket: None });

@@ -115,6 +115,14 @@ pub struct StoreOptions<K> {
     pub trim: fn(&mut K),
 }
 
+impl<K> Clone for StoreOptions<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for StoreOptions<K> {}
+
 impl<K: Resource> Default for StoreOptions<K> {
     fn default() -> Self {
         Self {
@@ -455,10 +463,10 @@ impl<K: Object> Store<K> {
                 ..
             } = &mut *state;
             unconfirmed.retain(|key, version| !listed.contains_key(key) && *version > confirmed);
-            gone.retain(|key, (uid, _)| {
-                listed
-                    .get(key)
-                    .is_some_and(|o| o.meta().uid.as_deref() == Some(uid.as_str()))
+            // Kept while news from before the end may still come: from the list, or as a late answer to a write.
+            gone.retain(|key, (uid, version)| {
+                let listed = listed.get(key);
+                *version > confirmed || listed.is_some_and(|o| o.meta().uid.as_deref() == Some(uid.as_str()))
             });
             objects
                 .iter()

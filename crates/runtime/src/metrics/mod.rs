@@ -4,6 +4,7 @@
 //! Karpenter keep working. Everything hangs on a [`Metrics`] handle; there are no globals, so that many clusters can be
 //! simulated in one process. Series live in ordered maps and can be removed, one by one or by a condition.
 
+mod process;
 mod summary;
 mod text;
 
@@ -45,7 +46,11 @@ pub fn exponential_buckets(start: f64, factor: f64, count: usize) -> Vec<f64> {
 pub struct Metrics {
     clock: SharedClock,
     families: Arc<Mutex<BTreeMap<String, Arc<Family>>>>,
+    hooks: Arc<Mutex<Vec<Hook>>>,
 }
+
+/// Brings values up to date right before they are shown.
+type Hook = Box<dyn Fn() + Send + Sync>;
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,6 +92,7 @@ impl Metrics {
         Self {
             clock,
             families: Arc::default(),
+            hooks: Arc::default(),
         }
     }
 
@@ -141,6 +147,9 @@ impl Metrics {
     /// The registry as text, in Prometheus' format 0.0.4; families without series are left out, as Go does.
     #[must_use]
     pub fn render(&self) -> String {
+        for hook in lock(&self.hooks).iter() {
+            hook();
+        }
         let now = self.clock.now();
         let families: Vec<Arc<Family>> = lock(&self.families).values().cloned().collect();
         let mut out = String::new();
@@ -148,6 +157,17 @@ impl Metrics {
             text::write_family(&mut out, &family, now);
         }
         out
+    }
+
+    /// Calls `hook` before every rendering, for values that change by themselves, such as ages. It must not render.
+    pub fn before_render(&self, hook: impl Fn() + Send + Sync + 'static) {
+        lock(&self.hooks).push(Box::new(hook));
+    }
+
+    /// Adds `process_*` (CPU, memory, file descriptors), as Go's client has them. They are read from `/proc`; elsewhere than on
+    /// Linux there are none. For the binary only: they differ from run to run.
+    pub fn register_process(&self) {
+        process::register(self);
     }
 
     /// The family of this name; asking again gives the same one. One name with two shapes is a mistake in our code: it is

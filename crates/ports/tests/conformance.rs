@@ -1,0 +1,286 @@
+//! The conformance suite itself: it passes a cloud that keeps its promises and finds every way of breaking one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::{NodeClaim, NodeClaimSpec, NodePool, NodePoolSpec, labels};
+use spokeshave_model::{InstanceType, Price, example};
+use spokeshave_ports::conformance::{Harness, check_all};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, Entropy, NodeClassKind, RepairPolicy, SharedClock, TokioClock,
+};
+
+/// Ways of breaking a promise, and the check that must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    None,
+    NoName,
+    UnsortedTypes,
+    TypesByChance,
+    TypeWithoutArchitecture,
+    OfferingWithoutZone,
+    AllocatableExceedsCapacity,
+    CreateWithoutLabels,
+    CreateWithoutCapacity,
+    TwoInstances,
+    SharedInstance,
+    ListForgets,
+    ListWithoutAge,
+    NeverGone,
+    GetInventsInstances,
+    DeleteForgivesStrangers,
+    WrongCapacityError,
+    AlwaysDrifted,
+}
+
+#[derive(Debug)]
+struct Cloud {
+    flaw: Flaw,
+    clock: SharedClock,
+    kinds: Vec<NodeClassKind>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Instance and, once it terminates, for how many more questions it lasts.
+    instances: BTreeMap<String, (NodeClaim, Option<u32>)>,
+    calls: u64,
+}
+
+impl Cloud {
+    fn new(flaw: Flaw, clock: SharedClock) -> Self {
+        let kind = NodeClassKind {
+            group: "test.sh".into(),
+            version: "v1".into(),
+            kind: "TestClass".into(),
+            plural: "testclasses".into(),
+        };
+        Self {
+            flaw,
+            clock,
+            kinds: vec![kind],
+            state: Mutex::default(),
+        }
+    }
+
+    fn types(&self) -> Vec<InstanceType> {
+        let mut types = vec![
+            example::instance_type("large", 8, 32, &["a", "b"]),
+            example::instance_type("small", 2, 8, &["a", "b"]),
+        ];
+        let first = &mut types[0];
+        match self.flaw {
+            Flaw::TypeWithoutArchitecture => first.requirements.remove(labels::ARCH),
+            Flaw::OfferingWithoutZone => first.offerings[0].requirements.remove(labels::ZONE),
+            Flaw::AllocatableExceedsCapacity => first.overhead.kube_reserved.set("cpu", -1),
+            Flaw::UnsortedTypes => types.reverse(),
+            Flaw::TypesByChance => {
+                let mut state = self.state.lock().unwrap();
+                state.calls += 1;
+                first.offerings[0].price =
+                    Price(Entropy::new(state.calls).number("price").cast_signed() >> 8 & 0xffff);
+            }
+            _ => {}
+        }
+        types
+    }
+
+    fn launch(&self, claim: &NodeClaim) -> Result<NodeClaim, CloudError> {
+        if claim.name().contains("impossible") {
+            return Err(match self.flaw {
+                Flaw::WrongCapacityError => CloudError::Other("no luck".into()),
+                _ => CloudError::InsufficientCapacity("no offering is left".into()),
+            });
+        }
+        let types = self.types();
+        let chosen = types.iter().find(|it| it.name == "small").expect("is there");
+        let offering = &chosen.offerings[0];
+        let mut state = self.state.lock().unwrap();
+        state.calls += 1;
+        let id = match self.flaw {
+            Flaw::TwoInstances => format!("test://{}-{}", claim.uid(), state.calls),
+            Flaw::SharedInstance => "test://the-one".to_owned(),
+            _ => format!("test://{}", claim.uid()),
+        };
+        let mut created = claim.clone();
+        if self.flaw != Flaw::CreateWithoutLabels {
+            let values = [
+                (labels::INSTANCE_TYPE, chosen.name.as_str()),
+                (labels::ZONE, offering.zone().unwrap_or_default()),
+                (
+                    labels::CAPACITY_TYPE,
+                    offering.capacity_type().map_or("", |it| it.as_str()),
+                ),
+                (labels::ARCH, "amd64"),
+                (labels::OS, "linux"),
+            ];
+            let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            created.metadata.labels.get_or_insert_default().extend(values);
+        }
+        let status = created.status.get_or_insert_default();
+        status.provider_id = Some(id.clone());
+        status.allocatable = chosen.allocatable().to_quantities();
+        if self.flaw != Flaw::CreateWithoutCapacity {
+            status.capacity = chosen.capacity.to_quantities();
+        }
+        created.metadata.creation_timestamp = Some(Time(self.clock.now()));
+        Ok(state.instances.entry(id).or_insert((created, None)).0.clone())
+    }
+
+    fn terminate(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let id = claim.provider_id().unwrap_or_default();
+        let mut state = self.state.lock().unwrap();
+        let Some((_, left)) = state.instances.get_mut(id) else {
+            return match self.flaw {
+                Flaw::DeleteForgivesStrangers if id.ends_with("never-was") => Ok(()),
+                _ => Err(CloudError::NodeClaimNotFound(id.to_owned())),
+            };
+        };
+        match left {
+            _ if self.flaw == Flaw::NeverGone => {}
+            None => *left = Some(3),
+            Some(0) => drop(state.instances.remove(id)),
+            Some(left) => *left -= 1,
+        }
+        Ok(())
+    }
+
+    fn find(&self, id: &str) -> Result<NodeClaim, CloudError> {
+        let state = self.state.lock().unwrap();
+        match state.instances.get(id) {
+            Some((claim, _)) => Ok(claim.clone()),
+            None if self.flaw == Flaw::GetInventsInstances => {
+                Ok(NodeClaim::new("x", NodeClaimSpec::default()))
+            }
+            None => Err(CloudError::NodeClaimNotFound(id.to_owned())),
+        }
+    }
+
+    fn all(&self) -> Vec<NodeClaim> {
+        let state = self.state.lock().unwrap();
+        let mut all: Vec<NodeClaim> = state.instances.values().map(|(claim, _)| claim.clone()).collect();
+        match self.flaw {
+            Flaw::ListForgets => all.clear(),
+            Flaw::ListWithoutAge => all
+                .iter_mut()
+                .for_each(|claim| claim.metadata.creation_timestamp = None),
+            _ => {}
+        }
+        all
+    }
+}
+
+impl CloudProvider for Cloud {
+    fn name(&self) -> &str {
+        if self.flaw == Flaw::NoName { "" } else { "test" }
+    }
+    fn supported_node_classes(&self) -> &[NodeClassKind] {
+        &self.kinds
+    }
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+        async move {
+            self.clock.sleep(Duration::from_secs(2)).await;
+            self.launch(claim)
+        }
+        .boxed()
+    }
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        async move { self.terminate(claim) }.boxed()
+    }
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
+        async move { self.find(provider_id) }.boxed()
+    }
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+        async move { Ok(self.all()) }.boxed()
+    }
+    fn instance_types<'a>(&'a self, _pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+        async move { Ok(self.types().into()) }.boxed()
+    }
+    fn is_drifted<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        async move { Ok((self.flaw == Flaw::AlwaysDrifted).then(|| "Drifted".to_owned())) }.boxed()
+    }
+    fn repair_policies(&self) -> &[RepairPolicy] {
+        &[]
+    }
+}
+
+struct TestHarness {
+    cloud: Cloud,
+    clock: SharedClock,
+}
+
+impl Harness for TestHarness {
+    fn provider(&self) -> &dyn CloudProvider {
+        &self.cloud
+    }
+    fn clock(&self) -> SharedClock {
+        self.clock.clone()
+    }
+    fn node_pool(&self) -> NodePool {
+        NodePool::new("default", NodePoolSpec::default())
+    }
+    fn node_claim(&self, name: &str) -> NodeClaim {
+        let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+        claim.metadata.uid = Some(format!("uid-of-{name}"));
+        claim
+    }
+    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
+        self.node_claim(name)
+    }
+    fn node_claim_without_class(&self, _name: &str) -> Option<NodeClaim> {
+        None
+    }
+}
+
+async fn verdict(flaw: Flaw) -> Vec<&'static str> {
+    let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
+    let harness = TestHarness {
+        cloud: Cloud::new(flaw, clock.clone()),
+        clock,
+    };
+    match check_all(&harness).await {
+        Ok(()) => Vec::new(),
+        Err(failures) => failures.0.iter().map(|failure| failure.check).collect(),
+    }
+}
+
+/// P §14.
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_keeps_its_promises_passes() {
+    assert_eq!(verdict(Flaw::None).await, Vec::<&str>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_broken_promise_is_found() {
+    let cases = [
+        (Flaw::NoName, "identity_is_complete"),
+        (Flaw::UnsortedTypes, "instance_types_are_complete"),
+        (Flaw::TypesByChance, "instance_types_are_stable"),
+        (Flaw::TypeWithoutArchitecture, "instance_types_are_complete"),
+        (Flaw::OfferingWithoutZone, "instance_types_are_complete"),
+        (Flaw::AllocatableExceedsCapacity, "instance_types_are_complete"),
+        (Flaw::CreateWithoutLabels, "create_describes_the_node"),
+        (Flaw::CreateWithoutCapacity, "create_describes_the_node"),
+        (Flaw::TwoInstances, "create_is_idempotent"),
+        (Flaw::TwoInstances, "concurrent_creates_make_one_instance"),
+        (Flaw::SharedInstance, "claims_do_not_share_instances"),
+        (Flaw::ListForgets, "create_get_list_delete"),
+        (Flaw::ListWithoutAge, "create_get_list_delete"),
+        (Flaw::NeverGone, "create_get_list_delete"),
+        (Flaw::GetInventsInstances, "unknown_instances_are_not_found"),
+        (Flaw::DeleteForgivesStrangers, "unknown_instances_are_not_found"),
+        (Flaw::WrongCapacityError, "impossible_claims_lack_capacity"),
+        (Flaw::AlwaysDrifted, "fresh_instances_have_not_drifted"),
+    ];
+    for (flaw, check) in cases {
+        let found = verdict(flaw).await;
+        assert!(
+            found.contains(&check),
+            "{flaw:?}: expected {check} to fail, failed were {found:?}"
+        );
+    }
+}
