@@ -575,4 +575,29 @@ mod tests {
                 .is_none()
         );
     }
+
+    /// Invariant 36: a write that waits for its turn when the term ends is never sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_in_the_queue_dies_with_its_term() {
+        let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
+        let leadership = Leadership::always(clock.clone(), "me");
+        let log = RequestLog::new();
+        let options = ClientOptions {
+            rate: Some((0.1, 1)),
+            log: Some(log.clone()),
+            ..ClientOptions::default()
+        };
+        let client = from_service(stub(), "default", &options, clock.clone());
+        let api: Api<ConfigMap> =
+            Api::default_namespaced(fenced(client, leadership.clone(), leadership.epoch().unwrap()));
+        let _ = api.delete("first", &DeleteParams::default()).await;
+        let waiting = tokio::spawn(async move { api.delete("second", &DeleteParams::default()).await });
+        clock.sleep(Duration::from_secs(1)).await;
+        leadership.end();
+        assert!(
+            matches!(waiting.await.unwrap(), Err(kube::Error::Service(error)) if error.is::<crate::NotLeader>())
+        );
+        clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(log.text().lines().count(), 1, "{}", log.text());
+    }
 }

@@ -12,15 +12,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::task::JoinSet;
 
-use crate::metrics::{Counter, Gauge, Histogram, Metrics};
+use crate::metrics::{Counter, Gauge, Histogram, Metrics, STANDARD_BUCKETS};
 use crate::queue::WorkQueue;
 use crate::shutdown::Shutdown;
 
-/// Buckets of `controller_runtime_reconcile_time_seconds`, as upstream's framework has them.
-const RECONCILE_BUCKETS: [f64; 34] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
-    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0,
-];
+/// Buckets of `controller_runtime_reconcile_time_seconds`: the standard ones up to a minute, as upstream's framework has them.
+const RECONCILE_BUCKETS: &[f64] = STANDARD_BUCKETS.first_chunk::<40>().unwrap();
 
 /// What a reconcile wants next for its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +86,7 @@ impl ControllerMetrics {
                 "controller_runtime_reconcile_time_seconds",
                 "Length of time per reconciliation per controller",
                 by_controller,
-                &[&RECONCILE_BUCKETS[..], &[20.0, 25.0, 30.0, 40.0, 50.0, 60.0]].concat(),
+                RECONCILE_BUCKETS,
             ),
             max_concurrent: metrics.gauge(
                 "controller_runtime_max_concurrent_reconciles",

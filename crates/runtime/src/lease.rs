@@ -190,7 +190,7 @@ impl Leadership {
         }));
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         self.term.send_replace(None);
     }
 }

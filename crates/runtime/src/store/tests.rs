@@ -1,3 +1,5 @@
+//! Tests of the store: its rules one by one, and all together against a naive server.
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
