@@ -55,24 +55,44 @@ impl CompiledCrd {
     pub fn compile(crd: &Value) -> Result<Self, Vec<Cause>> {
         let mut causes = Vec::new();
         let mut versions = Vec::new();
-        let expected = format!("{}.{}", text(&crd["spec"]["names"]["plural"]), text(&crd["spec"]["group"]));
+        let expected = format!(
+            "{}.{}",
+            text(&crd["spec"]["names"]["plural"]),
+            text(&crd["spec"]["group"])
+        );
         if crd["metadata"]["name"] != json!(expected) {
             causes.push(Cause {
                 reason: "FieldValueInvalid",
                 field: "metadata.name".to_owned(),
-                message: format!("Invalid value: {}: must be spec.names.plural+\".\"+spec.group", crd["metadata"]["name"]),
+                message: format!(
+                    "Invalid value: {}: must be spec.names.plural+\".\"+spec.group",
+                    crd["metadata"]["name"]
+                ),
             });
         }
         for key in ["group", "names", "scope", "versions"] {
             if crd["spec"][key].is_null() {
-                causes.push(Cause { reason: "FieldValueRequired", field: format!("spec.{key}"), message: "Required value".to_owned() });
+                causes.push(Cause {
+                    reason: "FieldValueRequired",
+                    field: format!("spec.{key}"),
+                    message: "Required value".to_owned(),
+                });
             }
         }
-        for (index, version) in crd["spec"]["versions"].as_array().into_iter().flatten().enumerate() {
+        for (index, version) in crd["spec"]["versions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
             let raw = version["schema"]["openAPIV3Schema"].clone();
             if raw.is_null() {
-                causes.push(Cause { reason: "FieldValueRequired", field: path, message: "Required value: schemas are required".to_owned() });
+                causes.push(Cause {
+                    reason: "FieldValueRequired",
+                    field: path,
+                    message: "Required value: schemas are required".to_owned(),
+                });
                 continue;
             }
             structural::check_schema(&raw, &path, &mut causes);
@@ -95,13 +115,19 @@ impl CompiledCrd {
                 definition: version.clone(),
             });
         }
-        if causes.is_empty() { Ok(Self { versions }) } else { Err(causes) }
+        if causes.is_empty() {
+            Ok(Self { versions })
+        } else {
+            Err(causes)
+        }
     }
 
     /// A served version by name.
     #[must_use]
     pub fn version(&self, name: &str) -> Option<&CrdVersion> {
-        self.versions.iter().find(|version| version.served && version.name == name)
+        self.versions
+            .iter()
+            .find(|version| version.served && version.name == name)
     }
 
     /// All served versions.
@@ -116,7 +142,11 @@ fn has_rules(schema: &Value) -> bool {
 
 fn rules_outside_spec(schema: &Value) -> bool {
     !schema["x-kubernetes-validations"].is_null()
-        || schema["properties"].as_object().into_iter().flatten().any(|(name, property)| name != "spec" && has_rules(property))
+        || schema["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .any(|(name, property)| name != "spec" && has_rules(property))
 }
 
 fn text(value: &Value) -> &str {
@@ -162,15 +192,24 @@ impl CrdVersion {
         if !self.rules_outside_spec && old.is_some_and(|old| old["spec"] == new["spec"]) {
             return causes;
         }
-        let Err(errors) = Validator::new().validate_compiled(&self.rules, new, old) else { return causes };
+        let Err(errors) = Validator::new().validate_compiled(&self.rules, new, old) else {
+            return causes;
+        };
         for error in errors.into_vec() {
             let field = error.field_path.trim_start_matches('.').to_owned();
             let value = structural::shown_at(new, &field);
             let message = match error.kind {
                 ErrorKind::ValidationFailure => format!("Invalid value: {value}: {}", error.message),
-                _ => format!("Invalid value: {value}: {} (evaluating rule: {})", error.message, error.rule),
+                _ => format!(
+                    "Invalid value: {value}: {} (evaluating rule: {})",
+                    error.message, error.rule
+                ),
             };
-            causes.push(Cause { reason: "FieldValueInvalid", field, message });
+            causes.push(Cause {
+                reason: "FieldValueInvalid",
+                field,
+                message,
+            });
         }
         causes
     }
@@ -185,8 +224,17 @@ impl CrdVersion {
     #[must_use]
     pub fn scale(&self) -> Option<(String, String, Option<String>)> {
         let scale = self.definition["subresources"]["scale"].as_object()?;
-        let path = |key: &str| scale.get(key).and_then(Value::as_str).map(|path| path.trim_start_matches('.').to_owned());
-        Some((path("specReplicasPath")?, path("statusReplicasPath")?, path("labelSelectorPath")))
+        let path = |key: &str| {
+            scale
+                .get(key)
+                .and_then(Value::as_str)
+                .map(|path| path.trim_start_matches('.').to_owned())
+        };
+        Some((
+            path("specReplicasPath")?,
+            path("statusReplicasPath")?,
+            path("labelSelectorPath"),
+        ))
     }
 
     /// Printer columns; the Age column when there are none.
@@ -202,6 +250,10 @@ impl CrdVersion {
     #[must_use]
     pub fn selectable_fields(&self) -> Vec<String> {
         let fields = self.definition["selectableFields"].as_array();
-        fields.into_iter().flatten().map(|field| text(&field["jsonPath"]).trim_start_matches('.').to_owned()).collect()
+        fields
+            .into_iter()
+            .flatten()
+            .map(|field| text(&field["jsonPath"]).trim_start_matches('.').to_owned())
+            .collect()
     }
 }

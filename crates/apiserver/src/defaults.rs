@@ -18,7 +18,9 @@ pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
         ("scheduling.k8s.io", "PriorityClass") => with(object, |object| {
             set(object, "preemptionPolicy", json!("PreemptLowerPriority"));
         }),
-        ("", "Namespace") => with(&mut object["spec"], |spec| set(spec, "finalizers", json!(["kubernetes"]))),
+        ("", "Namespace") => with(&mut object["spec"], |spec| {
+            set(spec, "finalizers", json!(["kubernetes"]))
+        }),
         _ => {
             if let Some(spec) = object.get_mut("spec") {
                 spec_defaults(group, kind, spec);
@@ -45,7 +47,11 @@ fn spec_defaults(group: &str, kind: &str, spec: &mut Value) {
         ("apps", "StatefulSet") => stateful_set(spec),
         ("apps", "DaemonSet") => {
             with(spec, |spec| {
-                set(spec, "updateStrategy", json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}));
+                set(
+                    spec,
+                    "updateStrategy",
+                    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+                );
                 set(spec, "revisionHistoryLimit", json!(10));
             });
             pod_spec(&mut spec["template"]["spec"]);
@@ -94,11 +100,21 @@ fn stateful_set(spec: &mut Value) {
         set(spec, "replicas", json!(1));
         set(spec, "podManagementPolicy", json!("OrderedReady"));
         set(spec, "revisionHistoryLimit", json!(10));
-        set(spec, "updateStrategy", json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
-        set(spec, "persistentVolumeClaimRetentionPolicy", json!({"whenDeleted": "Retain", "whenScaled": "Retain"}));
+        set(
+            spec,
+            "updateStrategy",
+            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+        );
+        set(
+            spec,
+            "persistentVolumeClaimRetentionPolicy",
+            json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
+        );
     });
     for claim in spec["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
-        with(&mut claim["spec"], |spec| set(spec, "volumeMode", json!("Filesystem")));
+        with(&mut claim["spec"], |spec| {
+            set(spec, "volumeMode", json!("Filesystem"))
+        });
     }
     pod_spec(&mut spec["template"]["spec"]);
 }
@@ -119,7 +135,11 @@ fn job(object: &mut Value) {
         set(spec, "manualSelector", json!(false));
         if spec["manualSelector"] == json!(false) {
             spec.remove("manualSelector");
-            set(spec, "selector", json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}));
+            set(
+                spec,
+                "selector",
+                json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
+            );
         }
     });
     if spec["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] == uid {
@@ -180,15 +200,28 @@ pub(crate) fn pod_spec(spec: &mut Value) {
 
 fn container_defaults(container: &mut Value, host_network: bool) {
     let image = container["image"].as_str().unwrap_or_default().to_owned();
-    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag.to_owned());
+    let tag = image
+        .rsplit('/')
+        .next()
+        .and_then(|last| last.split_once(':'))
+        .map(|(_, tag)| tag.to_owned());
     let latest = tag.as_deref().is_none_or(|tag| tag == "latest") && !image.contains('@');
     with(container, |container| {
-        set(container, "imagePullPolicy", json!(if latest { "Always" } else { "IfNotPresent" }));
+        set(
+            container,
+            "imagePullPolicy",
+            json!(if latest { "Always" } else { "IfNotPresent" }),
+        );
         set(container, "terminationMessagePath", json!("/dev/termination-log"));
         set(container, "terminationMessagePolicy", json!("File"));
         set(container, "resources", json!({}));
     });
-    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+    for port in container
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         with(port, |port| {
             set(port, "protocol", json!("TCP"));
             if host_network {
@@ -198,7 +231,10 @@ fn container_defaults(container: &mut Value, host_network: bool) {
         });
     }
     // A limit is a request where none is written.
-    let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
+    let limits = container["resources"]["limits"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     if !limits.is_empty() {
         with(&mut container["resources"]["requests"], |requests| {
             for (name, limit) in limits {
@@ -219,7 +255,11 @@ fn container_defaults(container: &mut Value, host_network: bool) {
 }
 
 /// What admission adds to a new pod: priority, tolerations of sick nodes, the service account, its quality of service.
-pub(crate) fn admit_pod(object: &mut Value, priority_class: impl Fn(&str) -> Option<(i64, String)>, default_class: Option<(String, i64)>) -> Result<(), String> {
+pub(crate) fn admit_pod(
+    object: &mut Value,
+    priority_class: impl Fn(&str) -> Option<(i64, String)>,
+    default_class: Option<(String, i64)>,
+) -> Result<(), String> {
     let qos = quality_of_service(&object["spec"]);
     let spec = &mut object["spec"];
     with(spec, |spec| {
@@ -237,7 +277,8 @@ pub(crate) fn admit_pod(object: &mut Value, priority_class: impl Fn(&str) -> Opt
             spec["priorityClassName"] = json!(class);
         }
     } else {
-        let (value, policy) = priority_class(&name).ok_or_else(|| format!("no PriorityClass with name {name} was found"))?;
+        let (value, policy) =
+            priority_class(&name).ok_or_else(|| format!("no PriorityClass with name {name} was found"))?;
         spec["priority"] = json!(value);
         spec["preemptionPolicy"] = json!(policy);
     }
@@ -249,7 +290,8 @@ pub(crate) fn admit_pod(object: &mut Value, priority_class: impl Fn(&str) -> Opt
             let tolerated = tolerations.iter().any(|toleration| {
                 let named = toleration["key"].as_str().unwrap_or_default();
                 let effect = toleration["effect"].as_str().unwrap_or_default();
-                (named == key || named.is_empty() && toleration["operator"] == "Exists") && (effect == "NoExecute" || effect.is_empty())
+                (named == key || named.is_empty() && toleration["operator"] == "Exists")
+                    && (effect == "NoExecute" || effect.is_empty())
             });
             if !tolerated {
                 tolerations.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
@@ -262,7 +304,10 @@ pub(crate) fn admit_pod(object: &mut Value, priority_class: impl Fn(&str) -> Opt
 
 fn quality_of_service(spec: &Value) -> &'static str {
     let (mut any, mut guaranteed) = (false, true);
-    for container in ["containers", "initContainers"].iter().flat_map(|list| spec[*list].as_array().into_iter().flatten()) {
+    for container in ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| spec[*list].as_array().into_iter().flatten())
+    {
         let resources = &container["resources"];
         for name in ["cpu", "memory"] {
             let (request, limit) = (&resources["requests"][name], &resources["limits"][name]);

@@ -36,31 +36,52 @@ pub(crate) struct DeleteOptions {
 
 impl DeleteOptions {
     fn background() -> Self {
-        Self { grace_period_seconds: None, propagation: Propagation::Background, uid: None, resource_version: None, dry_run: false }
+        Self {
+            grace_period_seconds: None,
+            propagation: Propagation::Background,
+            uid: None,
+            resource_version: None,
+            dry_run: false,
+        }
     }
 
     fn of(request: &Request) -> ApiResult<Self> {
-        let body = if request.body.is_empty() { json!({}) } else { request.object()? };
+        let body = if request.body.is_empty() {
+            json!({})
+        } else {
+            request.object()?
+        };
         Self::from_value(&body, request)
     }
 
     /// Reads options from a body; query parameters fill in what it leaves out.
     pub(crate) fn from_value(body: &Value, request: &Request) -> ApiResult<Self> {
-        let grace = match (body["gracePeriodSeconds"].as_i64(), request.parameter("gracePeriodSeconds")) {
+        let grace = match (
+            body["gracePeriodSeconds"].as_i64(),
+            request.parameter("gracePeriodSeconds"),
+        ) {
             (Some(seconds), _) => Some(seconds),
             (None, "") => None,
-            (None, text) => Some(text.parse().map_err(|_| ApiError::bad_request(format!("gracePeriodSeconds {text:?} is not a number")))?),
+            (None, text) => Some(text.parse().map_err(|_| {
+                ApiError::bad_request(format!("gracePeriodSeconds {text:?} is not a number"))
+            })?),
         };
-        let policy = body["propagationPolicy"].as_str().unwrap_or_else(|| request.parameter("propagationPolicy"));
+        let policy = body["propagationPolicy"]
+            .as_str()
+            .unwrap_or_else(|| request.parameter("propagationPolicy"));
         let propagation = match policy {
             "" if body["orphanDependents"] == true => Propagation::Orphan,
             "" | "Background" => Propagation::Background,
             "Foreground" => Propagation::Foreground,
             "Orphan" => Propagation::Orphan,
             other => {
-                return Err(ApiError::new(422, "Invalid", format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
-                )));
+                return Err(ApiError::new(
+                    422,
+                    "Invalid",
+                    format!(
+                        "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
+                    ),
+                ));
             }
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -76,10 +97,19 @@ impl DeleteOptions {
     /// Checks the preconditions against an object.
     pub(crate) fn check(&self, scope: &Scope, stored: &Stored) -> ApiResult<()> {
         if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != stored.uid()) {
-            return Err(scope.conflict(&format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", stored.uid())));
+            return Err(scope.conflict(&format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                stored.uid()
+            )));
         }
-        let version = stored.value["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        if let Some(wanted) = self.resource_version.as_deref().filter(|wanted| *wanted != version) {
+        let version = stored.value["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default();
+        if let Some(wanted) = self
+            .resource_version
+            .as_deref()
+            .filter(|wanted| *wanted != version)
+        {
             return Err(scope.conflict(&format!("Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}")));
         }
         Ok(())
@@ -94,10 +124,26 @@ impl ApiServer {
     }
 
     /// Deletes an object with options, and answers as the delete verb does.
-    pub(crate) fn delete_checked(&self, state: &mut State, request: &Request, scope: &Scope, stored: &Arc<Stored>, options: &DeleteOptions) -> ApiResult<Answer> {
+    pub(crate) fn delete_checked(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        stored: &Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> ApiResult<Answer> {
         options.check(scope, stored)?;
-        if scope.resource.is("", "namespaces") && matches!(scope.name.as_str(), "default" | "kube-system" | "kube-public") {
-            return Err(ApiError::new(403, "Forbidden", format!("namespaces {:?} is forbidden: this namespace may not be deleted", scope.name)));
+        if scope.resource.is("", "namespaces")
+            && matches!(scope.name.as_str(), "default" | "kube-system" | "kube-public")
+        {
+            return Err(ApiError::new(
+                403,
+                "Forbidden",
+                format!(
+                    "namespaces {:?} is forbidden: this namespace may not be deleted",
+                    scope.name
+                ),
+            ));
         }
         if options.dry_run {
             return Ok(self.show(request, &scope.resource, stored));
@@ -112,7 +158,12 @@ impl ApiServer {
         Ok(self.show(request, &scope.resource, &after))
     }
 
-    pub(crate) fn delete_collection(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+    pub(crate) fn delete_collection(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+    ) -> ApiResult<Answer> {
         let options = DeleteOptions::of(request)?;
         let filter = Filter::of(request, scope)?;
         let storage = scope.resource.storage();
@@ -123,7 +174,10 @@ impl ApiServer {
             .filter(|(key, stored)| filter.matches(key, &stored.value))
             .map(|(key, stored)| (key.clone(), stored.clone()))
             .collect();
-        let items: Vec<Value> = chosen.iter().map(|(_, stored)| reading::view(&scope.resource, &stored.value)).collect();
+        let items: Vec<Value> = chosen
+            .iter()
+            .map(|(_, stored)| reading::view(&scope.resource, &stored.value))
+            .collect();
         if !options.dry_run {
             for (key, stored) in chosen {
                 self.delete_object(state, &scope.resource, &key, &stored, &options);
@@ -136,18 +190,31 @@ impl ApiServer {
     }
 
     /// Deletes an object, or marks it when something holds it. Returns its last version and whether it is gone.
-    fn delete_object(&self, state: &mut State, resource: &Arc<Resource>, key: &Key, stored: &Arc<Stored>, options: &DeleteOptions) -> (Arc<Stored>, bool) {
+    fn delete_object(
+        &self,
+        state: &mut State,
+        resource: &Arc<Resource>,
+        key: &Key,
+        stored: &Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> (Arc<Stored>, bool) {
         let storage = resource.storage();
         let now = self.now();
         let mut value = stored.value.clone();
         let grace = grace_seconds(resource, &value, options);
-        let already = value["metadata"]["deletionTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+        let already = value["metadata"]["deletionTimestamp"]
+            .as_str()
+            .and_then(|text| text.parse::<Timestamp>().ok());
         match options.propagation {
             Propagation::Orphan => self.orphan(state, stored.uid()),
-            Propagation::Foreground if has_dependents(state, stored.uid()) => add_finalizer(&mut value, FOREGROUND),
+            Propagation::Foreground if has_dependents(state, stored.uid()) => {
+                add_finalizer(&mut value, FOREGROUND)
+            }
             _ => {}
         }
-        let due = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+        let due = now
+            .saturating_add(SignedDuration::from_secs(grace))
+            .unwrap_or(now);
         if already.is_none_or(|already| grace_left(&value) > 0 && due < already) {
             value["metadata"]["deletionTimestamp"] = json!(seconds(due));
             if resource.is("", "pods") || grace > 0 {
@@ -161,10 +228,19 @@ impl ApiServer {
         if namespace {
             value["status"]["phase"] = json!("Terminating");
         }
-        let held = value["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
-        let content = namespace && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        let held = value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
+        let content = namespace
+            && value["spec"]["finalizers"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty());
         if held || content || grace_left(&value) > 0 {
-            let after = if value == stored.value { stored.clone() } else { state.commit(&storage, key, value, false) };
+            let after = if value == stored.value {
+                stored.clone()
+            } else {
+                state.commit(&storage, key, value, false)
+            };
             if options.propagation == Propagation::Foreground {
                 self.delete_dependents(state, after.uid());
                 self.release_foreground(state, &storage, key);
@@ -180,14 +256,29 @@ impl ApiServer {
     }
 
     /// Takes an object away for good and follows up: dependents, owners that wait for it, its namespace, its definition.
-    pub(crate) fn remove(&self, state: &mut State, resource: &Arc<Resource>, storage: &(String, String), key: &Key, last: &Stored) -> Arc<Stored> {
+    pub(crate) fn remove(
+        &self,
+        state: &mut State,
+        resource: &Arc<Resource>,
+        storage: &(String, String),
+        key: &Key,
+        last: &Stored,
+    ) -> Arc<Stored> {
         let gone = state.commit(storage, key, last.value.clone(), true);
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
             self.remove_definition(state, &gone.value);
         }
         self.delete_dependents(state, gone.uid());
-        for owner in gone.value["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
-            if let Some((storage, key)) = owner["uid"].as_str().and_then(|uid| state.by_uid.get(uid)).cloned() {
+        for owner in gone.value["metadata"]["ownerReferences"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            if let Some((storage, key)) = owner["uid"]
+                .as_str()
+                .and_then(|uid| state.by_uid.get(uid))
+                .cloned()
+            {
                 self.release_foreground(state, &storage, &key);
             }
         }
@@ -202,14 +293,18 @@ impl ApiServer {
         let places: Vec<Place> = state.dependents.get(uid).into_iter().flatten().cloned().collect();
         let owner_exists = state.by_uid.contains_key(uid);
         for (storage, key) in places {
-            let Some(stored) = state.stored(&storage, &key) else { continue };
+            let Some(stored) = state.stored(&storage, &key) else {
+                continue;
+            };
             let others = stored.value["metadata"]["ownerReferences"]
                 .as_array()
                 .into_iter()
                 .flatten()
                 .filter_map(|owner| owner["uid"].as_str())
                 .any(|other| other != uid && state.by_uid.contains_key(other));
-            let Some(resource) = resource_of(state, &stored.value) else { continue };
+            let Some(resource) = resource_of(state, &stored.value) else {
+                continue;
+            };
             if others {
                 if !owner_exists {
                     let mut value = stored.value.clone();
@@ -229,7 +324,9 @@ impl ApiServer {
     fn orphan(&self, state: &mut State, uid: &str) {
         let places: Vec<Place> = state.dependents.get(uid).into_iter().flatten().cloned().collect();
         for (storage, key) in places {
-            let Some(stored) = state.stored(&storage, &key) else { continue };
+            let Some(stored) = state.stored(&storage, &key) else {
+                continue;
+            };
             let mut value = stored.value.clone();
             if let Some(metadata) = value["metadata"].as_object_mut()
                 && let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut)
@@ -245,39 +342,68 @@ impl ApiServer {
 
     /// An owner that waits for its dependents goes once none blocks it.
     fn release_foreground(&self, state: &mut State, storage: &(String, String), key: &Key) {
-        let Some(stored) = state.stored(storage, key) else { return };
-        let waits = stored.value["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|one| one == FOREGROUND));
+        let Some(stored) = state.stored(storage, key) else {
+            return;
+        };
+        let waits = stored.value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|one| one == FOREGROUND));
         if !waits {
             return;
         }
-        let blocked = state.dependents.get(stored.uid()).into_iter().flatten().any(|(storage, key)| {
-            state.stored(storage, key).is_some_and(|dependent| {
-                dependent.value["metadata"]["ownerReferences"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .any(|owner| owner["uid"] == stored.uid() && owner["blockOwnerDeletion"] == true)
-            })
-        });
+        let blocked = state
+            .dependents
+            .get(stored.uid())
+            .into_iter()
+            .flatten()
+            .any(|(storage, key)| {
+                state.stored(storage, key).is_some_and(|dependent| {
+                    dependent.value["metadata"]["ownerReferences"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .any(|owner| owner["uid"] == stored.uid() && owner["blockOwnerDeletion"] == true)
+                })
+            });
         if blocked {
             return;
         }
-        let Some(resource) = resource_of(state, &stored.value) else { return };
+        let Some(resource) = resource_of(state, &stored.value) else {
+            return;
+        };
         let mut value = stored.value.clone();
         if let Some(finalizers) = value["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|one| one != FOREGROUND);
         }
-        let scope = Scope { resource, namespace: key.0.clone(), name: key.1.clone() };
+        let scope = Scope {
+            resource,
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+        };
         self.commit_update(state, &scope, value);
     }
 
     /// A new object whose owners have all gone goes too.
     pub(crate) fn collect_if_orphaned(&self, state: &mut State, scope: &Scope, stored: &Arc<Stored>) {
-        let Some(owners) = stored.value["metadata"]["ownerReferences"].as_array().filter(|owners| !owners.is_empty()) else { return };
-        let any_exists = owners.iter().filter_map(|owner| owner["uid"].as_str()).any(|uid| state.by_uid.contains_key(uid));
+        let Some(owners) = stored.value["metadata"]["ownerReferences"]
+            .as_array()
+            .filter(|owners| !owners.is_empty())
+        else {
+            return;
+        };
+        let any_exists = owners
+            .iter()
+            .filter_map(|owner| owner["uid"].as_str())
+            .any(|uid| state.by_uid.contains_key(uid));
         // A real collector looks a little later; nobody can tell the difference but by a race.
         if !any_exists {
-            self.delete_object(state, &scope.resource, &scope.key(), &stored.clone(), &DeleteOptions::background());
+            self.delete_object(
+                state,
+                &scope.resource,
+                &scope.key(),
+                &stored.clone(),
+                &DeleteOptions::background(),
+            );
         }
     }
 
@@ -306,12 +432,18 @@ impl ApiServer {
     fn release_namespace(&self, state: &mut State, namespace: &str) {
         let storage = (String::new(), "namespaces".to_owned());
         let key = (String::new(), namespace.to_owned());
-        let Some(stored) = state.stored(&storage, &key) else { return };
+        let Some(stored) = state.stored(&storage, &key) else {
+            return;
+        };
         if stored.value["metadata"]["deletionTimestamp"].is_null() {
             return;
         }
         let occupied = state.collections.values().any(|collection| {
-            collection.objects.range((namespace.to_owned(), String::new())..).next().is_some_and(|(key, _)| key.0 == namespace)
+            collection
+                .objects
+                .range((namespace.to_owned(), String::new())..)
+                .next()
+                .is_some_and(|(key, _)| key.0 == namespace)
         });
         if occupied {
             return;
@@ -320,8 +452,14 @@ impl ApiServer {
         if let Some(spec) = value["spec"].as_object_mut() {
             spec.remove("finalizers");
         }
-        let Some(resource) = state.registry.find("", "v1", "namespaces") else { return };
-        let scope = Scope { resource, namespace: String::new(), name: namespace.to_owned() };
+        let Some(resource) = state.registry.find("", "v1", "namespaces") else {
+            return;
+        };
+        let scope = Scope {
+            resource,
+            namespace: String::new(),
+            name: namespace.to_owned(),
+        };
         self.commit_update(state, &scope, value);
     }
 
@@ -330,8 +468,13 @@ impl ApiServer {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (group, plural) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["plural"]));
         let storage = (group.clone(), plural.clone());
-        let found: Vec<(Key, Arc<Stored>)> =
-            state.collections.get(&storage).into_iter().flat_map(|collection| &collection.objects).map(|(key, stored)| (key.clone(), stored.clone())).collect();
+        let found: Vec<(Key, Arc<Stored>)> = state
+            .collections
+            .get(&storage)
+            .into_iter()
+            .flat_map(|collection| &collection.objects)
+            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .collect();
         for (key, stored) in found {
             if let Some(resource) = resource_of(state, &stored.value) {
                 self.remove(state, &resource, &storage, &key, &stored);
@@ -344,7 +487,10 @@ impl ApiServer {
 }
 
 fn resource_of(state: &State, value: &Value) -> Option<Arc<Resource>> {
-    state.registry.of_kind(value["apiVersion"].as_str().unwrap_or_default(), value["kind"].as_str().unwrap_or_default())
+    state.registry.of_kind(
+        value["apiVersion"].as_str().unwrap_or_default(),
+        value["kind"].as_str().unwrap_or_default(),
+    )
 }
 
 fn has_dependents(state: &State, uid: &str) -> bool {
@@ -370,7 +516,9 @@ fn bump_generation(value: &mut Value) {
 }
 
 fn grace_left(value: &Value) -> i64 {
-    value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)
+    value["metadata"]["deletionGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(0)
 }
 
 /// Only bound pods that still run get time to stop.
@@ -378,11 +526,15 @@ fn grace_seconds(resource: &Resource, value: &Value, options: &DeleteOptions) ->
     if !resource.is("", "pods") {
         return 0;
     }
-    let bound = value["spec"]["nodeName"].as_str().is_some_and(|name| !name.is_empty());
+    let bound = value["spec"]["nodeName"]
+        .as_str()
+        .is_some_and(|name| !name.is_empty());
     let ended = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if !bound || ended {
         return 0;
     }
-    let own = value["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+    let own = value["spec"]["terminationGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(30);
     options.grace_period_seconds.unwrap_or(own).max(0)
 }

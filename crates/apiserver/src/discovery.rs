@@ -30,30 +30,67 @@ impl ApiServer {
             "/healthz" | "/livez" | "/readyz" => Ok(Answer::Text(200, "ok".to_owned())),
             "/api" if aggregated => Ok(aggregated_list(&state.registry, true)),
             "/apis" if aggregated => Ok(aggregated_list(&state.registry, false)),
-            "/api" => Ok(Answer::ok(json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))),
+            "/api" => Ok(Answer::ok(
+                json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
+            )),
             "/apis" => {
-                let groups: Vec<Value> = state.registry.groups().iter().filter(|(group, _)| !group.is_empty()).map(|(group, versions)| group_value(group, versions)).collect();
-                Ok(Answer::ok(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})))
+                let groups: Vec<Value> = state
+                    .registry
+                    .groups()
+                    .iter()
+                    .filter(|(group, _)| !group.is_empty())
+                    .map(|(group, versions)| group_value(group, versions))
+                    .collect();
+                Ok(Answer::ok(
+                    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}),
+                ))
             }
             "" => {
                 let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-                for (group, versions) in state.registry.groups().into_iter().filter(|(group, _)| !group.is_empty()) {
+                for (group, versions) in state
+                    .registry
+                    .groups()
+                    .into_iter()
+                    .filter(|(group, _)| !group.is_empty())
+                {
                     paths.push(format!("/apis/{group}"));
                     paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
                 }
-                paths.extend(["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
+                paths.extend(
+                    [
+                        "/healthz",
+                        "/livez",
+                        "/openapi/v2",
+                        "/openapi/v3",
+                        "/readyz",
+                        "/version",
+                    ]
+                    .map(str::to_owned),
+                );
                 Ok(Answer::ok(json!({"paths": paths})))
             }
             "/openapi/v2" => {
                 if !request.accepts_json() {
-                    return Err(ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json"));
+                    return Err(ApiError::new(
+                        406,
+                        "NotAcceptable",
+                        "only the following media types are accepted: application/json",
+                    ));
                 }
                 Ok(Answer::ok(openapi::v2(&state.registry)))
             }
             "/openapi/v3" => Ok(Answer::ok(openapi::v3_index(&state.registry))),
-            _ => match path.strip_prefix("/openapi/v3/").and_then(|rest| openapi::v3(&state.registry, rest)) {
+            _ => match path
+                .strip_prefix("/openapi/v3/")
+                .and_then(|rest| openapi::v3(&state.registry, rest))
+            {
                 Some(document) => Ok(Answer::ok(document)),
-                None if path.starts_with("/healthz/") || path.starts_with("/livez/") || path.starts_with("/readyz/") => Ok(Answer::Text(200, "ok".to_owned())),
+                None if path.starts_with("/healthz/")
+                    || path.starts_with("/livez/")
+                    || path.starts_with("/readyz/") =>
+                {
+                    Ok(Answer::Text(200, "ok".to_owned()))
+                }
                 None => Ok(Answer::Text(404, "404 page not found\n".to_owned())),
             },
         }
@@ -62,7 +99,10 @@ impl ApiServer {
     pub(crate) fn group_discovery(&self, group: &str) -> ApiResult<Answer> {
         let state = self.lock();
         let groups = state.registry.groups();
-        let versions = groups.get(group).filter(|_| !group.is_empty()).ok_or_else(ApiError::no_such_path)?;
+        let versions = groups
+            .get(group)
+            .filter(|_| !group.is_empty())
+            .ok_or_else(ApiError::no_such_path)?;
         let mut value = group_value(group, versions);
         value["kind"] = json!("APIGroup");
         value["apiVersion"] = json!("v1");
@@ -90,8 +130,14 @@ impl ApiServer {
         if resources.is_empty() {
             return Err(ApiError::no_such_path());
         }
-        let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        Ok(Answer::ok(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})))
+        let group_version = if group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{group}/{version}")
+        };
+        Ok(Answer::ok(
+            json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}),
+        ))
     }
 }
 
@@ -123,7 +169,10 @@ fn aggregated_list(registry: &Registry, core: bool) -> Answer {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let resources: Vec<Value> = registry.of_version(group, version).map(|resource| aggregated_resource(resource)).collect();
+                    let resources: Vec<Value> = registry
+                        .of_version(group, version)
+                        .map(|resource| aggregated_resource(resource))
+                        .collect();
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
@@ -135,11 +184,18 @@ fn aggregated_list(registry: &Registry, core: bool) -> Answer {
         })
         .collect();
     let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
-    Answer::Typed("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", list)
+    Answer::Typed(
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        list,
+    )
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
-    let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
+    let scope = if resource.namespaced {
+        "Namespaced"
+    } else {
+        "Cluster"
+    };
     let mut entry = json!({
         "resource": resource.plural, "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
         "scope": scope, "singularResource": resource.singular, "verbs": resource.verbs,

@@ -26,7 +26,13 @@ impl ApiError {
     /// Any error.
     #[must_use]
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null, retry_after_seconds: 0 }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Value::Null,
+            retry_after_seconds: 0,
+        }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -44,25 +50,42 @@ impl ApiError {
     /// 404 for an object.
     #[must_use]
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(group, plural))).about(group, plural, name)
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} {name:?} not found", qualified(group, plural)),
+        )
+        .about(group, plural, name)
     }
 
     /// 404 for a path.
     #[must_use]
     pub fn no_such_path() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
     }
 
     /// 409 for an object that exists.
     #[must_use]
     pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(group, plural))).about(group, plural, name)
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} {name:?} already exists", qualified(group, plural)),
+        )
+        .about(group, plural, name)
     }
 
     /// 409 for an object that has changed meanwhile, or whose precondition fails.
     #[must_use]
     pub fn conflict(group: &str, plural: &str, name: &str, problem: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {name:?}: {problem}", qualified(group, plural));
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {problem}",
+            qualified(group, plural)
+        );
         Self::new(409, "Conflict", message).about(group, plural, name)
     }
 
@@ -74,8 +97,13 @@ impl ApiError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let shown = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let mut error = Self::new(422, "Invalid", format!("{shown} {name:?} is invalid: {problem}")).about(group, kind, name);
+        let shown = if group.is_empty() {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
+        let mut error = Self::new(422, "Invalid", format!("{shown} {name:?} is invalid: {problem}"))
+            .about(group, kind, name);
         error.details["causes"] = causes
             .iter()
             .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
@@ -92,13 +120,21 @@ impl ApiError {
     /// 405 for a verb that a resource does not have.
     #[must_use]
     pub fn method_not_allowed() -> Self {
-        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
     }
 
     /// 410 for a resource version that is no longer in the history.
     #[must_use]
     pub fn expired(version: u64, oldest: u64) -> Self {
-        Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))
+        Self::new(
+            410,
+            "Expired",
+            format!("too old resource version: {version} ({oldest})"),
+        )
     }
 
     /// The `Status` object.
@@ -119,5 +155,9 @@ impl ApiError {
 
 /// `pods`, `deployments.apps`.
 pub(crate) fn qualified(group: &str, plural: &str) -> String {
-    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+    if group.is_empty() {
+        plural.to_owned()
+    } else {
+        format!("{plural}.{group}")
+    }
 }

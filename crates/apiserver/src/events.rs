@@ -15,12 +15,16 @@ const RENAMED: [(&str, &str); 7] = [
 
 /// `v1` → `events.k8s.io/v1`.
 pub(crate) fn to_new(event: &Value) -> Value {
-    rename(event, "events.k8s.io/v1", |name| RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new))
+    rename(event, "events.k8s.io/v1", |name| {
+        RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
+    })
 }
 
 /// `events.k8s.io/v1` → `v1`.
 pub(crate) fn to_core(event: &Value) -> Value {
-    rename(event, "v1", |name| RENAMED.iter().find(|(_, new)| *new == name).map(|(old, _)| *old))
+    rename(event, "v1", |name| {
+        RENAMED.iter().find(|(_, new)| *new == name).map(|(old, _)| *old)
+    })
 }
 
 fn rename(event: &Value, api_version: &str, new_name: impl Fn(&str) -> Option<&'static str>) -> Value {
@@ -41,7 +45,10 @@ mod tests {
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "involvedObject": {"kind": "Pod"}, "message": "m", "reason": "R",
                            "source": {"component": "c"}, "count": 2, "type": "Normal", "eventTime": null});
         let new = to_new(&event);
-        assert_eq!((new["regarding"]["kind"].as_str(), new["note"].as_str()), (Some("Pod"), Some("m")));
+        assert_eq!(
+            (new["regarding"]["kind"].as_str(), new["note"].as_str()),
+            (Some("Pod"), Some("m"))
+        );
         assert_eq!(to_core(&new), event);
     }
 }

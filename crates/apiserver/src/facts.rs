@@ -27,18 +27,28 @@ pub(crate) fn facts() -> &'static Facts {
         let definitions = table["definitions"].take();
         let mut by_kind = FxHashMap::default();
         for (name, definition) in definitions.as_object().into_iter().flatten() {
-            for kind in definition["x-kubernetes-group-version-kind"].as_array().into_iter().flatten() {
+            for kind in definition["x-kubernetes-group-version-kind"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
                 let text = |key: &str| kind[key].as_str().unwrap_or_default().to_owned();
                 by_kind.insert((text("group"), text("version"), text("kind")), name.clone());
             }
         }
-        Facts { resources, definitions, by_kind }
+        Facts {
+            resources,
+            definitions,
+            by_kind,
+        }
     })
 }
 
 impl Facts {
     /// Name of a kind's definition.
     pub(crate) fn definition_name(&self, group: &str, version: &str, kind: &str) -> Option<&str> {
-        self.by_kind.get(&(group.to_owned(), version.to_owned(), kind.to_owned())).map(String::as_str)
+        self.by_kind
+            .get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
+            .map(String::as_str)
     }
 }

@@ -7,7 +7,10 @@ use std::time::Duration;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -27,7 +30,9 @@ pub enum ListenerError {
         source: std::io::Error,
     },
     /// Addresses beyond this machine are refused unless allowed: there is no authorisation behind the token.
-    #[error("{0} is not a loopback address; this server gives whoever has its token every right, so it listens on loopback only")]
+    #[error(
+        "{0} is not a loopback address; this server gives whoever has its token every right, so it listens on loopback only"
+    )]
     NotLoopback(SocketAddr),
     /// The certificate could not be made.
     #[error("cannot make a certificate: {0}")]
@@ -58,16 +63,32 @@ impl TlsIdentity {
     fn try_generate(address: SocketAddr) -> Result<Self, String> {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        authority.distinguished_name.push(DnType::CommonName, "spokeshave");
+        authority.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        authority
+            .distinguished_name
+            .push(DnType::CommonName, "spokeshave");
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
         let authority = CertifiedIssuer::self_signed(authority, key).map_err(|error| error.to_string())?;
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned(), address.ip().to_string(), "kubernetes.default.svc".to_owned()];
+        let names = [
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "::1".to_owned(),
+            address.ip().to_string(),
+            "kubernetes.default.svc".to_owned(),
+        ];
         let mut server = CertificateParams::new(names).map_err(|error| error.to_string())?;
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        server
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
         let key = KeyPair::generate().map_err(|error| error.to_string())?;
-        let certificate = server.signed_by(&key, &authority).map_err(|error| error.to_string())?;
+        let certificate = server
+            .signed_by(&key, &authority)
+            .map_err(|error| error.to_string())?;
         let chain = vec![CertificateDer::from(certificate.der().to_vec())];
         let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -78,7 +99,10 @@ impl TlsIdentity {
             .with_single_cert(chain, private)
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { ca_pem: authority.pem(), config: Arc::new(config) })
+        Ok(Self {
+            ca_pem: authority.pem(),
+            config: Arc::new(config),
+        })
     }
 }
 
@@ -100,13 +124,22 @@ impl Listener {
         if !address.ip().is_loopback() {
             return Err(ListenerError::NotLoopback(address));
         }
-        let socket = TcpListener::bind(address).await.map_err(|source| ListenerError::Bind { address, source })?;
-        let address = socket.local_addr().map_err(|source| ListenerError::Bind { address, source })?;
+        let socket = TcpListener::bind(address)
+            .await
+            .map_err(|source| ListenerError::Bind { address, source })?;
+        let address = socket
+            .local_addr()
+            .map_err(|source| ListenerError::Bind { address, source })?;
         let identity = TlsIdentity::generate(address)?;
         let acceptor = TlsAcceptor::from(identity.config.clone());
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(accept(socket, acceptor, server.clone(), stopped));
-        Ok(Self { address, identity, stop, task })
+        Ok(Self {
+            address,
+            identity,
+            stop,
+            task,
+        })
     }
 
     /// The address that is listened on.
@@ -124,13 +157,21 @@ impl Listener {
     /// Stops accepting, and gives connections a moment to end.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        if tokio::time::timeout(Duration::from_secs(2), self.task).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(2), self.task)
+            .await
+            .is_err()
+        {
             tracing::debug!("connections were cut");
         }
     }
 }
 
-async fn accept(socket: TcpListener, acceptor: TlsAcceptor, server: Arc<ApiServer>, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    socket: TcpListener,
+    acceptor: TlsAcceptor,
+    server: Arc<ApiServer>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -151,9 +192,13 @@ async fn accept(socket: TcpListener, acceptor: TlsAcceptor, server: Arc<ApiServe
         let mut stopped = stopped.clone();
         connections.spawn(async move {
             drop(stream.set_nodelay(true));
-            let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await else { return };
+            let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await
+            else {
+                return;
+            };
             let builder = Builder::new(TokioExecutor::new());
-            let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+            let connection =
+                builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
             tokio::pin!(connection);
             tokio::select! {
                 biased;
@@ -181,7 +226,9 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().enumerate().fold(0_u32, |bits, (index, byte)| bits | u32::from(*byte) << (16 - 8 * index));
+        let bits = chunk.iter().enumerate().fold(0_u32, |bits, (index, byte)| {
+            bits | u32::from(*byte) << (16 - 8 * index)
+        });
         for index in 0..4 {
             if index <= chunk.len() {
                 text.push(char::from(LETTERS[(bits >> (18 - 6 * index) & 63) as usize]));

@@ -53,7 +53,10 @@ struct Fields {
 
 impl Fields {
     fn leaf() -> Self {
-        Self { own: true, below: BTreeMap::new() }
+        Self {
+            own: true,
+            below: BTreeMap::new(),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -61,8 +64,13 @@ impl Fields {
     }
 
     fn from_json(value: &Value) -> Self {
-        let Value::Object(map) = value else { return Self::default() };
-        let mut fields = Self { own: map.contains_key("."), below: BTreeMap::new() };
+        let Value::Object(map) = value else {
+            return Self::default();
+        };
+        let mut fields = Self {
+            own: map.contains_key("."),
+            below: BTreeMap::new(),
+        };
         for (step, child) in map {
             if step == "." {
                 continue;
@@ -132,7 +140,10 @@ impl Fields {
 fn key_step(item: &Value, keys: &[&str], node: Node<'_>) -> Step {
     let mut identity = Map::new();
     for key in keys {
-        let value = item.get(key).cloned().or_else(|| node.field(key).resolved().0.get("default").cloned());
+        let value = item
+            .get(key)
+            .cloned()
+            .or_else(|| node.field(key).resolved().0.get("default").cloned());
         if let Some(value) = value.or_else(|| (*key == "protocol").then(|| json!("TCP"))) {
             identity.insert((*key).to_owned(), value);
         }
@@ -149,9 +160,11 @@ fn elements<'a>(node: Node<'_>, list: &'a [Value]) -> Option<Vec<(Step, &'a Valu
     match node.list_kind() {
         ListKind::Atomic => None,
         ListKind::Set => Some(list.iter().map(|item| (value_step(item), item)).collect()),
-        ListKind::Map(keys) => {
-            list.iter().all(Value::is_object).then(|| list.iter().map(|item| (key_step(item, &keys, node.items()), item)).collect())
-        }
+        ListKind::Map(keys) => list.iter().all(Value::is_object).then(|| {
+            list.iter()
+                .map(|item| (key_step(item, &keys, node.items()), item))
+                .collect()
+        }),
     }
 }
 
@@ -175,7 +188,9 @@ fn fields_of(node: Node<'_>, value: &Value) -> Fields {
                 return Fields::leaf();
             }
             for (key, child) in map {
-                fields.below.insert(format!("f:{key}"), fields_of(node.field(key), child));
+                fields
+                    .below
+                    .insert(format!("f:{key}"), fields_of(node.field(key), child));
             }
         }
         Value::Array(list) => {
@@ -194,7 +209,13 @@ fn fields_of(node: Node<'_>, value: &Value) -> Fields {
 }
 
 /// Fields that differ between two values: those that `new` has (`changed`) and those that only `old` had (`removed`).
-fn compare(node: Node<'_>, old: Option<&Value>, new: Option<&Value>, changed: &mut Fields, removed: &mut Fields) {
+fn compare(
+    node: Node<'_>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    changed: &mut Fields,
+    removed: &mut Fields,
+) {
     match (old, new) {
         (None, None) => {}
         (None, Some(new)) => {
@@ -210,24 +231,50 @@ fn compare(node: Node<'_>, old: Option<&Value>, new: Option<&Value>, changed: &m
         (Some(old), Some(new)) if old == new => {}
         (Some(Value::Object(old)), Some(new_value @ Value::Object(new))) if is_composite(node, new_value) => {
             for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
-                compare_child(&format!("f:{key}"), node.field(key), old.get(key), new.get(key), changed, removed);
+                compare_child(
+                    &format!("f:{key}"),
+                    node.field(key),
+                    old.get(key),
+                    new.get(key),
+                    changed,
+                    removed,
+                );
             }
         }
-        (Some(Value::Array(old)), Some(Value::Array(new))) => match (elements(node, old), elements(node, new)) {
-            (Some(old), Some(new)) => {
-                let old: BTreeMap<Step, &Value> = old.into_iter().collect();
-                let new: BTreeMap<Step, &Value> = new.into_iter().collect();
-                for step in old.keys().chain(new.keys().filter(|step| !old.contains_key(*step))) {
-                    compare_child(step, node.items(), old.get(step).copied(), new.get(step).copied(), changed, removed);
+        (Some(Value::Array(old)), Some(Value::Array(new))) => {
+            match (elements(node, old), elements(node, new)) {
+                (Some(old), Some(new)) => {
+                    let old: BTreeMap<Step, &Value> = old.into_iter().collect();
+                    let new: BTreeMap<Step, &Value> = new.into_iter().collect();
+                    for step in old
+                        .keys()
+                        .chain(new.keys().filter(|step| !old.contains_key(*step)))
+                    {
+                        compare_child(
+                            step,
+                            node.items(),
+                            old.get(step).copied(),
+                            new.get(step).copied(),
+                            changed,
+                            removed,
+                        );
+                    }
                 }
+                _ => changed.own = true,
             }
-            _ => changed.own = true,
-        },
+        }
         _ => *changed = fields_of(node, new.unwrap_or(&Value::Null)),
     }
 }
 
-fn compare_child(step: &str, node: Node<'_>, old: Option<&Value>, new: Option<&Value>, changed: &mut Fields, removed: &mut Fields) {
+fn compare_child(
+    step: &str,
+    node: Node<'_>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    changed: &mut Fields,
+    removed: &mut Fields,
+) {
     let (mut child_changed, mut child_removed) = (Fields::default(), Fields::default());
     compare(node, old, new, &mut child_changed, &mut child_removed);
     if !child_changed.is_empty() {
@@ -246,8 +293,17 @@ fn strip_system_fields(fields: &mut Fields) {
     if let Some(metadata) = fields.below.get_mut("f:metadata") {
         metadata.own = false;
         for name in [
-            "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
-            "deletionGracePeriodSeconds", "selfLink", "managedFields",
+            "name",
+            "generateName",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "generation",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
         ] {
             metadata.below.remove(&format!("f:{name}"));
         }
@@ -305,8 +361,13 @@ fn entries(object: &Value) -> Vec<Entry> {
 fn store(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
     entries.sort_by(|a, b| {
-        (&a.operation, &a.time, &a.manager, &a.api_version, &a.subresource)
-            .cmp(&(&b.operation, &b.time, &b.manager, &b.api_version, &b.subresource))
+        (&a.operation, &a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
+            &b.operation,
+            &b.time,
+            &b.manager,
+            &b.api_version,
+            &b.subresource,
+        ))
     });
     let list: Vec<Value> = entries
         .into_iter()
@@ -340,7 +401,10 @@ fn time_text(now: Timestamp) -> String {
 /// Records an update: what changed belongs to the writer now. Entries sent by the client count only as a reset (`[]` or `[{}]`).
 pub fn update(schema: &TypeSchema, old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     let reset = new["metadata"]["managedFields"].as_array().is_some_and(|list| {
-        list.is_empty() || list.iter().all(|entry| entry.as_object().is_some_and(Map::is_empty))
+        list.is_empty()
+            || list
+                .iter()
+                .all(|entry| entry.as_object().is_some_and(Map::is_empty))
     });
     let mut known = match old {
         Some(old) if !reset => entries(old),
@@ -385,7 +449,13 @@ pub fn update(schema: &TypeSchema, old: Option<&Value>, new: &mut Value, writer:
 }
 
 /// Compares two objects leaving their managed fields out, without copying them.
-fn compare_without_managed(schema: &TypeSchema, old: Option<&Value>, new: &Value, changed: &mut Fields, removed: &mut Fields) {
+fn compare_without_managed(
+    schema: &TypeSchema,
+    old: Option<&Value>,
+    new: &Value,
+    changed: &mut Fields,
+    removed: &mut Fields,
+) {
     let root = schema.root();
     let empty = Map::new();
     let old = old.and_then(Value::as_object).unwrap_or(&empty);
@@ -396,15 +466,32 @@ fn compare_without_managed(schema: &TypeSchema, old: Option<&Value>, new: &Value
             let (mut child_changed, mut child_removed) = (Fields::default(), Fields::default());
             let old = old.get(key).and_then(Value::as_object).unwrap_or(&empty);
             let new = new.get(key).and_then(Value::as_object).unwrap_or(&empty);
-            for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name))) {
+            for name in old
+                .keys()
+                .chain(new.keys().filter(|name| !old.contains_key(*name)))
+            {
                 if name != "managedFields" {
-                    compare_child(&format!("f:{name}"), node.field(name), old.get(name), new.get(name), &mut child_changed, &mut child_removed);
+                    compare_child(
+                        &format!("f:{name}"),
+                        node.field(name),
+                        old.get(name),
+                        new.get(name),
+                        &mut child_changed,
+                        &mut child_removed,
+                    );
                 }
             }
             changed.below.insert("f:metadata".to_owned(), child_changed);
             removed.below.insert("f:metadata".to_owned(), child_removed);
         } else {
-            compare_child(&format!("f:{key}"), node, old.get(key), new.get(key), changed, removed);
+            compare_child(
+                &format!("f:{key}"),
+                node,
+                old.get(key),
+                new.get(key),
+                changed,
+                removed,
+            );
         }
     }
 }
@@ -413,9 +500,20 @@ fn compare_without_managed(schema: &TypeSchema, old: Option<&Value>, new: &Value
 ///
 /// # Errors
 /// Conflicts without `force`, or a malformed configuration.
-pub fn apply(schema: &TypeSchema, live: Option<&Value>, applied: &Value, writer: &Writer<'_>, force: bool) -> Result<Value, ApplyError> {
-    if applied["metadata"]["managedFields"].as_array().is_some_and(|list| !list.is_empty()) {
-        return Err(ApplyError::Invalid("metadata.managedFields must be nil".to_owned()));
+pub fn apply(
+    schema: &TypeSchema,
+    live: Option<&Value>,
+    applied: &Value,
+    writer: &Writer<'_>,
+    force: bool,
+) -> Result<Value, ApplyError> {
+    if applied["metadata"]["managedFields"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty())
+    {
+        return Err(ApplyError::Invalid(
+            "metadata.managedFields must be nil".to_owned(),
+        ));
     }
     let root = schema.root();
     check_elements(root, applied, "")?;
@@ -430,8 +528,14 @@ pub fn apply(schema: &TypeSchema, live: Option<&Value>, applied: &Value, writer:
     for entry in known.iter().filter(|entry| !entry.is_of(writer, "Apply")) {
         let mut path = Vec::new();
         wanted.each_member(&mut path, &mut |path, is_leaf| {
-            if is_leaf && entry.fields.contains(path) && lookup(root, base, path) != lookup(root, applied, path) {
-                conflicts.push(Conflict { manager: describe(entry), field: shown(path) });
+            if is_leaf
+                && entry.fields.contains(path)
+                && lookup(root, base, path) != lookup(root, applied, path)
+            {
+                conflicts.push(Conflict {
+                    manager: describe(entry),
+                    field: shown(path),
+                });
                 insert(&mut taken, path);
             }
         });
@@ -441,11 +545,16 @@ pub fn apply(schema: &TypeSchema, live: Option<&Value>, applied: &Value, writer:
     }
 
     let mut result = merge(root, Some(base), applied);
-    let previous = known.iter().find(|entry| entry.is_of(writer, "Apply")).map(|entry| entry.fields.clone());
+    let previous = known
+        .iter()
+        .find(|entry| entry.is_of(writer, "Apply"))
+        .map(|entry| entry.fields.clone());
     if let Some(previous) = previous {
         let mut gone = Vec::new();
         previous.each_member(&mut Vec::new(), &mut |path, _| {
-            let others = known.iter().any(|entry| !entry.is_of(writer, "Apply") && owns_within(&entry.fields, path));
+            let others = known
+                .iter()
+                .any(|entry| !entry.is_of(writer, "Apply") && owns_within(&entry.fields, path));
             if !owns_within(&wanted, path) && !others {
                 gone.push(path.to_vec());
             }
@@ -485,17 +594,23 @@ pub fn apply(schema: &TypeSchema, live: Option<&Value>, applied: &Value, writer:
 /// Keyed lists must have their keys, and no element twice.
 fn check_elements(node: Node<'_>, value: &Value, path: &str) -> Result<(), ApplyError> {
     match value {
-        Value::Object(map) => map.iter().try_for_each(|(key, child)| check_elements(node.field(key), child, &format!("{path}.{key}"))),
+        Value::Object(map) => map
+            .iter()
+            .try_for_each(|(key, child)| check_elements(node.field(key), child, &format!("{path}.{key}"))),
         Value::Array(list) => {
             if let Some(elements) = elements(node, list) {
                 let mut seen = std::collections::BTreeSet::new();
                 for (step, _) in elements {
                     if !seen.insert(step.clone()) {
-                        return Err(ApplyError::Invalid(format!("{path}: duplicate entries for key [{}]", shown(&[step]))));
+                        return Err(ApplyError::Invalid(format!(
+                            "{path}: duplicate entries for key [{}]",
+                            shown(&[step])
+                        )));
                     }
                 }
             }
-            list.iter().try_for_each(|item| check_elements(node.items(), item, path))
+            list.iter()
+                .try_for_each(|item| check_elements(node.items(), item, path))
         }
         _ => Ok(()),
     }
@@ -504,7 +619,10 @@ fn check_elements(node: Node<'_>, value: &Value, path: &str) -> Result<(), Apply
 fn owns_within(fields: &Fields, path: &[Step]) -> bool {
     match path.split_first() {
         None => !fields.is_empty(),
-        Some((step, rest)) => fields.below.get(step).is_some_and(|child| owns_within(child, rest)),
+        Some((step, rest)) => fields
+            .below
+            .get(step)
+            .is_some_and(|child| owns_within(child, rest)),
     }
 }
 
@@ -549,7 +667,12 @@ fn shown(path: &[Step]) -> String {
             text.push_str(name);
         } else if let Some(key) = step.strip_prefix("k:") {
             let key: Value = serde_json::from_str(key).unwrap_or_default();
-            let parts: Vec<String> = key.as_object().into_iter().flatten().map(|(name, value)| format!("{name}={value}")).collect();
+            let parts: Vec<String> = key
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
             text.push_str(&format!("[{}]", parts.join(",")));
         } else {
             text.push_str(&format!("[={}]", step.trim_start_matches("v:")));
@@ -559,11 +682,15 @@ fn shown(path: &[Step]) -> String {
 }
 
 fn position(node: Node<'_>, list: &[Value], step: &str) -> Option<usize> {
-    elements(node, list)?.iter().position(|(candidate, _)| candidate == step)
+    elements(node, list)?
+        .iter()
+        .position(|(candidate, _)| candidate == step)
 }
 
 fn lookup<'v>(node: Node<'_>, value: &'v Value, path: &[Step]) -> Option<&'v Value> {
-    let Some((step, rest)) = path.split_first() else { return Some(value) };
+    let Some((step, rest)) = path.split_first() else {
+        return Some(value);
+    };
     match (value, step.strip_prefix("f:")) {
         (Value::Object(map), Some(name)) => lookup(node.field(name), map.get(name)?, rest),
         (Value::Array(list), None) => lookup(node.items(), &list[position(node, list, step)?], rest),
@@ -572,7 +699,9 @@ fn lookup<'v>(node: Node<'_>, value: &'v Value, path: &[Step]) -> Option<&'v Val
 }
 
 fn remove(node: Node<'_>, value: &mut Value, path: &[Step]) {
-    let Some((step, rest)) = path.split_first() else { return };
+    let Some((step, rest)) = path.split_first() else {
+        return;
+    };
     match (value, step.strip_prefix("f:")) {
         (Value::Object(map), Some(name)) => {
             if rest.is_empty() {
@@ -633,7 +762,10 @@ fn merge_lists(node: Node<'_>, old: &[(Step, &Value)], new: &[(Step, &Value)]) -
         }
         result.push(merge(node.items(), before.get(step).copied(), item));
     }
-    result.extend(rest.filter(|(step, _)| !named.contains_key(step)).map(|(_, item)| (*item).clone()));
+    result.extend(
+        rest.filter(|(step, _)| !named.contains_key(step))
+            .map(|(_, item)| (*item).clone()),
+    );
     result
 }
 
@@ -646,7 +778,12 @@ mod tests {
     }
 
     fn writer(manager: &str) -> Writer<'_> {
-        Writer { manager, api_version: "apps/v1", subresource: "", now: Timestamp::from_second(1_700_000_000).unwrap() }
+        Writer {
+            manager,
+            api_version: "apps/v1",
+            subresource: "",
+            now: Timestamp::from_second(1_700_000_000).unwrap(),
+        }
     }
 
     fn config(replicas: Option<i32>, image: &str) -> Value {
@@ -662,16 +799,29 @@ mod tests {
     }
 
     fn owners(object: &Value) -> Vec<(String, String)> {
-        entries(object).into_iter().map(|entry| (entry.manager, entry.operation)).collect()
+        entries(object)
+            .into_iter()
+            .map(|entry| (entry.manager, entry.operation))
+            .collect()
     }
 
     #[test]
     fn applying_twice_changes_nothing() {
         let first = apply(&schema(), None, &config(Some(1), "a"), &writer("x"), false).unwrap();
-        let later = Writer { now: Timestamp::from_second(1_800_000_000).unwrap(), ..writer("x") };
-        assert_eq!(apply(&schema(), Some(&first), &config(Some(1), "a"), &later, false).unwrap(), first);
-        assert_eq!(first["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"], json!({"f:labels": {"f:app": {}}}));
-        let containers = &first["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"]["f:containers"];
+        let later = Writer {
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            ..writer("x")
+        };
+        assert_eq!(
+            apply(&schema(), Some(&first), &config(Some(1), "a"), &later, false).unwrap(),
+            first
+        );
+        assert_eq!(
+            first["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"],
+            json!({"f:labels": {"f:app": {}}})
+        );
+        let containers = &first["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"]
+            ["f:containers"];
         assert_eq!(
             containers[r#"k:{"name":"c"}"#],
             json!({".": {}, "f:name": {}, "f:image": {}, "f:ports": {r#"k:{"containerPort":80,"protocol":"TCP"}"#: {".": {}, "f:containerPort": {}}}})
@@ -681,13 +831,26 @@ mod tests {
     #[test]
     fn another_value_of_another_owner_conflicts_unless_forced() {
         let live = apply(&schema(), None, &config(Some(1), "a"), &writer("x"), false).unwrap();
-        let Err(ApplyError::Conflicts(conflicts)) = apply(&schema(), Some(&live), &config(Some(2), "a"), &writer("y"), false) else {
+        let Err(ApplyError::Conflicts(conflicts)) =
+            apply(&schema(), Some(&live), &config(Some(2), "a"), &writer("y"), false)
+        else {
             panic!("replicas differ");
         };
-        assert_eq!(conflicts, [Conflict { manager: "\"x\"".to_owned(), field: ".spec.replicas".to_owned() }]);
+        assert_eq!(
+            conflicts,
+            [Conflict {
+                manager: "\"x\"".to_owned(),
+                field: ".spec.replicas".to_owned()
+            }]
+        );
         let forced = apply(&schema(), Some(&live), &config(Some(2), "a"), &writer("y"), true).unwrap();
         assert_eq!(forced["spec"]["replicas"], 2);
-        assert!(!entries(&forced)[0].fields.contains(&["f:spec".to_owned(), "f:replicas".to_owned()]), "x has lost the field");
+        assert!(
+            !entries(&forced)[0]
+                .fields
+                .contains(&["f:spec".to_owned(), "f:replicas".to_owned()]),
+            "x has lost the field"
+        );
         let shared = apply(&schema(), Some(&live), &config(Some(1), "a"), &writer("y"), false).unwrap();
         assert_eq!(owners(&shared).len(), 2, "equal values are owned together");
     }
@@ -703,7 +866,10 @@ mod tests {
         let mut dropped = config(Some(3), "a");
         dropped["spec"]["template"]["spec"]["containers"] = json!([{"name": "other", "image": "b"}]);
         let replaced = apply(&schema(), Some(&live), &dropped, &writer("x"), false).unwrap();
-        assert_eq!(replaced["spec"]["template"]["spec"]["containers"], json!([{"name": "other", "image": "b"}]));
+        assert_eq!(
+            replaced["spec"]["template"]["spec"]["containers"],
+            json!([{"name": "other", "image": "b"}])
+        );
     }
 
     #[test]
@@ -712,10 +878,25 @@ mod tests {
         let mut scaled = live.clone();
         scaled["spec"]["replicas"] = json!(5);
         update(&schema(), Some(&live), &mut scaled, &writer("kubectl-edit"));
-        assert_eq!(owners(&scaled), [("x".to_owned(), "Apply".to_owned()), ("kubectl-edit".to_owned(), "Update".to_owned())]);
+        assert_eq!(
+            owners(&scaled),
+            [
+                ("x".to_owned(), "Apply".to_owned()),
+                ("kubectl-edit".to_owned(), "Update".to_owned())
+            ]
+        );
         let edit = &scaled["metadata"]["managedFields"][1]["fieldsV1"];
         assert_eq!(edit, &json!({"f:spec": {"f:replicas": {}}}));
-        assert!(matches!(apply(&schema(), Some(&scaled), &config(Some(1), "a"), &writer("x"), false), Err(ApplyError::Conflicts(_))));
+        assert!(matches!(
+            apply(
+                &schema(),
+                Some(&scaled),
+                &config(Some(1), "a"),
+                &writer("x"),
+                false
+            ),
+            Err(ApplyError::Conflicts(_))
+        ));
         let mut same = scaled.clone();
         update(&schema(), Some(&scaled), &mut same, &writer("nobody"));
         assert_eq!(same, scaled, "an update that changes nothing owns nothing");
@@ -725,7 +906,10 @@ mod tests {
     fn created_maps_are_owned_with_their_dot() {
         let mut object = config(Some(1), "a");
         update(&schema(), None, &mut object, &writer("kubectl-create"));
-        assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:labels"], json!({".": {}, "f:app": {}}));
+        assert_eq!(
+            object["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:labels"],
+            json!({".": {}, "f:app": {}})
+        );
     }
 
     #[test]
@@ -741,6 +925,9 @@ mod tests {
     fn duplicate_keys_are_refused() {
         let mut twice = config(None, "a");
         twice["spec"]["template"]["spec"]["containers"] = json!([{"name": "c"}, {"name": "c"}]);
-        assert!(matches!(apply(&schema(), None, &twice, &writer("x"), false), Err(ApplyError::Invalid(_))));
+        assert!(matches!(
+            apply(&schema(), None, &twice, &writer("x"), false),
+            Err(ApplyError::Invalid(_))
+        ));
     }
 }

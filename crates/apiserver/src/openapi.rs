@@ -12,8 +12,15 @@ pub(crate) fn v3_index(registry: &Registry) -> Value {
     let mut paths = Map::new();
     for (group, versions) in registry.groups() {
         for version in versions {
-            let path = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
-            paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}")}));
+            let path = if group.is_empty() {
+                format!("api/{version}")
+            } else {
+                format!("apis/{group}/{version}")
+            };
+            paths.insert(
+                path.clone(),
+                json!({"serverRelativeURL": format!("/openapi/v3/{path}")}),
+            );
         }
     }
     json!({"paths": paths})
@@ -46,7 +53,11 @@ pub(crate) fn v3(registry: &Registry, path: &str) -> Option<Value> {
 pub(crate) fn v2(registry: &Registry) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for resource in registry.all() {
-        let prefix = if resource.group.is_empty() { format!("/api/{}", resource.version) } else { format!("/apis/{}/{}", resource.group, resource.version) };
+        let prefix = if resource.group.is_empty() {
+            format!("/api/{}", resource.version)
+        } else {
+            format!("/apis/{}/{}", resource.group, resource.version)
+        };
         let name = add_schema(resource, &mut definitions, "#/definitions/");
         add_paths(resource, &prefix, &name, &mut paths);
     }
@@ -62,13 +73,19 @@ fn add_schema(resource: &Resource, schemas: &mut Map<String, Value>, prefix: &st
         schema["x-kubernetes-group-version-kind"] = gvk;
         let meta = add_definition(crate::schema::OBJECT_META, schemas, prefix);
         schema["properties"]["metadata"] = json!({"allOf": [{"$ref": format!("{prefix}{meta}")}], "description": "Standard object metadata."});
-        for (field, description) in [("apiVersion", "Group and version of this schema."), ("kind", "Kind of the object.")] {
+        for (field, description) in [
+            ("apiVersion", "Group and version of this schema."),
+            ("kind", "Kind of the object."),
+        ] {
             schema["properties"][field] = json!({"type": "string", "description": description});
         }
         schemas.insert(name.clone(), schema);
         return name;
     }
-    let name = facts().definition_name(&resource.group, &resource.version, &resource.kind).unwrap_or_default().to_owned();
+    let name = facts()
+        .definition_name(&resource.group, &resource.version, &resource.kind)
+        .unwrap_or_default()
+        .to_owned();
     add_definition(&name, schemas, prefix)
 }
 
@@ -118,29 +135,50 @@ fn point(schema: &mut Value, prefix: &str, open: &mut Vec<String>) {
 fn add_paths(resource: &Resource, prefix: &str, _schema: &str, paths: &mut Map<String, Value>) {
     let gvk = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
     let operation = |action: &str, parameters: &[&str]| {
-        let parameters: Vec<Value> = parameters.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}})).collect();
+        let parameters: Vec<Value> = parameters
+            .iter()
+            .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}}))
+            .collect();
         json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "parameters": parameters, "responses": {"200": {"description": "OK"}}})
     };
     let write = ["dryRun", "fieldManager", "fieldValidation"];
-    let base = if resource.namespaced { format!("{prefix}/namespaces/{{namespace}}/{}", resource.plural) } else { format!("{prefix}/{}", resource.plural) };
+    let base = if resource.namespaced {
+        format!("{prefix}/namespaces/{{namespace}}/{}", resource.plural)
+    } else {
+        format!("{prefix}/{}", resource.plural)
+    };
     let mut list = Map::new();
     let mut item = Map::new();
     for verb in &resource.verbs {
         match verb.as_str() {
-            "list" => drop(list.insert("get".to_owned(), operation("list", &["labelSelector", "fieldSelector", "limit", "continue"]))),
+            "list" => drop(list.insert(
+                "get".to_owned(),
+                operation("list", &["labelSelector", "fieldSelector", "limit", "continue"]),
+            )),
             "create" => drop(list.insert("post".to_owned(), operation("post", &write))),
-            "deletecollection" => drop(list.insert("delete".to_owned(), operation("deletecollection", &["dryRun"]))),
+            "deletecollection" => {
+                drop(list.insert("delete".to_owned(), operation("deletecollection", &["dryRun"])))
+            }
             "get" => drop(item.insert("get".to_owned(), operation("get", &[]))),
             "update" => drop(item.insert("put".to_owned(), operation("put", &write))),
-            "patch" => drop(item.insert("patch".to_owned(), operation("patch", &["dryRun", "fieldManager", "fieldValidation", "force"]))),
-            "delete" => drop(item.insert("delete".to_owned(), operation("delete", &["dryRun", "gracePeriodSeconds", "propagationPolicy"]))),
+            "patch" => drop(item.insert(
+                "patch".to_owned(),
+                operation("patch", &["dryRun", "fieldManager", "fieldValidation", "force"]),
+            )),
+            "delete" => drop(item.insert(
+                "delete".to_owned(),
+                operation("delete", &["dryRun", "gracePeriodSeconds", "propagationPolicy"]),
+            )),
             _ => {}
         }
     }
     if !list.is_empty() {
         paths.insert(base.clone(), Value::Object(list.clone()));
         if resource.namespaced && list.contains_key("get") {
-            paths.insert(format!("{prefix}/{}", resource.plural), json!({"get": list["get"]}));
+            paths.insert(
+                format!("{prefix}/{}", resource.plural),
+                json!({"get": list["get"]}),
+            );
         }
     }
     if !item.is_empty() {

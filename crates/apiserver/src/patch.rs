@@ -22,17 +22,20 @@ pub enum PatchError {
 /// # Errors
 /// The patch is malformed, or an operation does not fit the document.
 pub fn json_patch(document: &Value, patch: &Value) -> Result<Value, PatchError> {
-    let operations: json_patch::Patch =
-        serde_json::from_value(patch.clone()).map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
+    let operations: json_patch::Patch = serde_json::from_value(patch.clone())
+        .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
     let mut result = document.clone();
-    json_patch::patch(&mut result, &operations).map_err(|error| PatchError::DoesNotApply(error.to_string()))?;
+    json_patch::patch(&mut result, &operations)
+        .map_err(|error| PatchError::DoesNotApply(error.to_string()))?;
     Ok(result)
 }
 
 /// Applies a merge patch.
 #[must_use]
 pub fn merge_patch(document: &Value, patch: &Value) -> Value {
-    let Value::Object(changes) = patch else { return patch.clone() };
+    let Value::Object(changes) = patch else {
+        return patch.clone();
+    };
     let mut result = match document {
         Value::Object(map) => map.clone(),
         _ => Map::new(),
@@ -55,7 +58,9 @@ pub fn merge_patch(document: &Value, patch: &Value) -> Value {
 /// The patch is not an object, an element of a merged list has no key, or a directive is unknown.
 pub fn strategic_merge(schema: &TypeSchema, document: &Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Object(changes) = patch else {
-        return Err(PatchError::Malformed("a strategic merge patch must be an object".to_owned()));
+        return Err(PatchError::Malformed(
+            "a strategic merge patch must be an object".to_owned(),
+        ));
     };
     let base = document.as_object().cloned().unwrap_or_default();
     merge_map(schema.root(), base, changes).map(Value::Object)
@@ -64,12 +69,23 @@ pub fn strategic_merge(schema: &TypeSchema, document: &Value, patch: &Value) -> 
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const SET_ORDER: &str = "$setElementOrder/";
 
-fn merge_map(node: Node<'_>, mut base: Map<String, Value>, changes: &Map<String, Value>) -> Result<Map<String, Value>, PatchError> {
-    match changes.get("$patch").map(|directive| directive.as_str().unwrap_or_default()) {
+fn merge_map(
+    node: Node<'_>,
+    mut base: Map<String, Value>,
+    changes: &Map<String, Value>,
+) -> Result<Map<String, Value>, PatchError> {
+    match changes
+        .get("$patch")
+        .map(|directive| directive.as_str().unwrap_or_default())
+    {
         Some("replace") => return Ok(without_directives(changes)),
         Some("delete") => return Ok(Map::new()),
         Some("merge") | None => {}
-        Some(other) => return Err(PatchError::Malformed(format!("unknown patch type {other:?} found"))),
+        Some(other) => {
+            return Err(PatchError::Malformed(format!(
+                "unknown patch type {other:?} found"
+            )));
+        }
     }
     if let Some(keep) = changes.get("$retainKeys").and_then(Value::as_array) {
         base.retain(|key, _| keep.iter().any(|kept| kept == key));
@@ -103,7 +119,11 @@ fn merge_map(node: Node<'_>, mut base: Map<String, Value>, changes: &Map<String,
         if let (Some(field), Some(order)) = (key.strip_prefix(SET_ORDER), order.as_array())
             && let Some(Value::Array(list)) = base.get_mut(field)
         {
-            reorder(list, order, node.field(field).strategic_list().unwrap_or_default());
+            reorder(
+                list,
+                order,
+                node.field(field).strategic_list().unwrap_or_default(),
+            );
         }
     }
     Ok(base)
@@ -111,11 +131,16 @@ fn merge_map(node: Node<'_>, mut base: Map<String, Value>, changes: &Map<String,
 
 /// A map as it is inserted where nothing was.
 fn without_directives(map: &Map<String, Value>) -> Map<String, Value> {
-    map.iter().filter(|(key, _)| !key.starts_with('$')).map(|(key, value)| (key.clone(), value.clone())).collect()
+    map.iter()
+        .filter(|(key, _)| !key.starts_with('$'))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
 fn merge_list(node: Node<'_>, mut base: Vec<Value>, changes: &[Value]) -> Result<Vec<Value>, PatchError> {
-    let Some(key) = node.strategic_list() else { return Ok(changes.to_vec()) };
+    let Some(key) = node.strategic_list() else {
+        return Ok(changes.to_vec());
+    };
     if key.is_empty() {
         for change in changes {
             if !base.contains(change) {
@@ -124,15 +149,27 @@ fn merge_list(node: Node<'_>, mut base: Vec<Value>, changes: &[Value]) -> Result
         }
         return Ok(base);
     }
-    if changes.iter().any(|change| change["$patch"] == "replace" && change.as_object().is_some_and(|map| map.len() == 1)) {
-        return Ok(changes.iter().filter(|change| change["$patch"] != "replace").cloned().collect());
+    if changes
+        .iter()
+        .any(|change| change["$patch"] == "replace" && change.as_object().is_some_and(|map| map.len() == 1))
+    {
+        return Ok(changes
+            .iter()
+            .filter(|change| change["$patch"] != "replace")
+            .cloned()
+            .collect());
     }
     for change in changes {
         let Value::Object(change) = change else {
-            return Err(PatchError::Malformed(format!("an element merged by {key:?} must be an object")));
+            return Err(PatchError::Malformed(format!(
+                "an element merged by {key:?} must be an object"
+            )));
         };
         let Some(identity) = change.get(key) else {
-            return Err(PatchError::Malformed(format!("map: {} does not contain declared merge key: {key}", Value::Object(change.clone()))));
+            return Err(PatchError::Malformed(format!(
+                "map: {} does not contain declared merge key: {key}",
+                Value::Object(change.clone())
+            )));
         };
         let position = base.iter().position(|item| &item[key] == identity);
         match (change.get("$patch").and_then(Value::as_str), position) {
@@ -150,8 +187,22 @@ fn merge_list(node: Node<'_>, mut base: Vec<Value>, changes: &[Value]) -> Result
 
 /// Elements named in `order` stand in that order; others keep their place relative to their neighbours before them.
 fn reorder(list: &mut Vec<Value>, order: &[Value], key: &str) {
-    let identity = |item: &Value| if key.is_empty() { item.clone() } else { item[key].clone() };
-    let rank = |item: &Value| order.iter().position(|named| if key.is_empty() { named == item } else { named[key] == identity(item) });
+    let identity = |item: &Value| {
+        if key.is_empty() {
+            item.clone()
+        } else {
+            item[key].clone()
+        }
+    };
+    let rank = |item: &Value| {
+        order.iter().position(|named| {
+            if key.is_empty() {
+                named == item
+            } else {
+                named[key] == identity(item)
+            }
+        })
+    };
     let mut ranked: Vec<(usize, Value)> = Vec::new();
     let mut last = 0;
     for item in list.drain(..) {
@@ -181,12 +232,20 @@ mod tests {
             (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
             (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
             (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
             (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
             (json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"])),
             (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
             (json!([1, 2]), json!({"a": "b", "c": null}), json!({"a": "b"})),
-            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
         ] {
             assert_eq!(merge_patch(&document, &patch), result, "{document} + {patch}");
         }
@@ -199,8 +258,15 @@ mod tests {
         let patch = json!({"spec": {"containers": [{"name": "b", "image": "3"}, {"name": "c", "image": "4"}], "tolerations": [{"key": "y"}]},
                            "metadata": {"finalizers": ["f/b"]}});
         let result = strategic_merge(&pod(), &document, &patch).unwrap();
-        assert_eq!(result["spec"]["containers"], json!([{"name": "a", "image": "1"}, {"name": "b", "image": "3"}, {"name": "c", "image": "4"}]));
-        assert_eq!(result["spec"]["tolerations"], json!([{"key": "y"}]), "an atomic list is replaced");
+        assert_eq!(
+            result["spec"]["containers"],
+            json!([{"name": "a", "image": "1"}, {"name": "b", "image": "3"}, {"name": "c", "image": "4"}])
+        );
+        assert_eq!(
+            result["spec"]["tolerations"],
+            json!([{"key": "y"}]),
+            "an atomic list is replaced"
+        );
         assert_eq!(result["metadata"]["finalizers"], json!(["f/a", "f/b"]));
     }
 
@@ -209,36 +275,83 @@ mod tests {
         let document = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v", "emptyDir": {}}], "nodeSelector": {"a": "b"}},
                               "metadata": {"finalizers": ["f/a", "f/b"], "labels": {"x": "y"}}});
         let apply = |patch| strategic_merge(&pod(), &document, &patch).unwrap();
-        assert_eq!(apply(json!({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}))["spec"]["containers"], json!([{"name": "b"}]));
-        assert_eq!(apply(json!({"spec": {"containers": [{"$patch": "replace"}, {"name": "z"}]}}))["spec"]["containers"], json!([{"name": "z"}]));
-        assert_eq!(apply(json!({"metadata": {"labels": {"$patch": "replace", "n": "m"}}}))["metadata"]["labels"], json!({"n": "m"}));
-        assert_eq!(apply(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["f/a"]}}))["metadata"]["finalizers"], json!(["f/b"]));
+        assert_eq!(
+            apply(json!({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}))["spec"]["containers"],
+            json!([{"name": "b"}])
+        );
+        assert_eq!(
+            apply(json!({"spec": {"containers": [{"$patch": "replace"}, {"name": "z"}]}}))["spec"]["containers"],
+            json!([{"name": "z"}])
+        );
+        assert_eq!(
+            apply(json!({"metadata": {"labels": {"$patch": "replace", "n": "m"}}}))["metadata"]["labels"],
+            json!({"n": "m"})
+        );
+        assert_eq!(
+            apply(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["f/a"]}}))["metadata"]["finalizers"],
+            json!(["f/b"])
+        );
         assert_eq!(
             apply(json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}))["spec"]["containers"],
             json!([{"name": "b"}, {"name": "a"}])
         );
         assert_eq!(
-            apply(json!({"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}]}}))["spec"]["volumes"],
+            apply(
+                json!({"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}]}})
+            )["spec"]["volumes"],
             json!([{"name": "v", "hostPath": {"path": "/"}}])
         );
-        assert!(strategic_merge(&pod(), &document, &json!({"spec": {"containers": [{"image": "x"}]}})).is_err());
+        assert!(
+            strategic_merge(
+                &pod(),
+                &document,
+                &json!({"spec": {"containers": [{"image": "x"}]}})
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn json_patch_errors_have_their_class() {
         let document = json!({"a": 1});
-        assert_eq!(json_patch(&document, &json!([{"op": "replace", "path": "/a", "value": 2}])).unwrap(), json!({"a": 2}));
-        assert!(matches!(json_patch(&document, &json!([{"op": "test", "path": "/a", "value": 2}])), Err(PatchError::DoesNotApply(_))));
-        assert!(matches!(json_patch(&document, &json!({"op": "add"})), Err(PatchError::Malformed(_))));
+        assert_eq!(
+            json_patch(&document, &json!([{"op": "replace", "path": "/a", "value": 2}])).unwrap(),
+            json!({"a": 2})
+        );
+        assert!(matches!(
+            json_patch(&document, &json!([{"op": "test", "path": "/a", "value": 2}])),
+            Err(PatchError::DoesNotApply(_))
+        ));
+        assert!(matches!(
+            json_patch(&document, &json!({"op": "add"})),
+            Err(PatchError::Malformed(_))
+        ));
     }
 
     fn any_json() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), any::<i32>().prop_map(Value::from), "[a-z$/]{0,6}".prop_map(Value::from)];
-        let key = prop::sample::select(vec!["spec", "containers", "name", "$patch", "$retainKeys", "metadata", "finalizers", "$setElementOrder/containers", "$deleteFromPrimitiveList/finalizers", "a"]);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            "[a-z$/]{0,6}".prop_map(Value::from)
+        ];
+        let key = prop::sample::select(vec![
+            "spec",
+            "containers",
+            "name",
+            "$patch",
+            "$retainKeys",
+            "metadata",
+            "finalizers",
+            "$setElementOrder/containers",
+            "$deleteFromPrimitiveList/finalizers",
+            "a",
+        ]);
         leaf.prop_recursive(4, 24, 4, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map(key.clone().prop_map(str::to_owned), inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+                prop::collection::btree_map(key.clone().prop_map(str::to_owned), inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         })
     }

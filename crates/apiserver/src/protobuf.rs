@@ -31,7 +31,13 @@ fn messages() -> &'static Messages {
                 let name = parts.next()?;
                 let fields = parts.filter_map(|field| {
                     let mut words = field.splitn(3, ' ');
-                    Some((words.next()?.parse().ok()?, Field { name: words.next()?, kind: words.next()? }))
+                    Some((
+                        words.next()?.parse().ok()?,
+                        Field {
+                            name: words.next()?,
+                            kind: words.next()?,
+                        },
+                    ))
                 });
                 Some((name, fields.collect()))
             })
@@ -44,7 +50,9 @@ fn messages() -> &'static Messages {
 /// # Errors
 /// What cannot be read.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Value, String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("the body does not begin as Kubernetes' protobuf does")?;
+    let rest = bytes
+        .strip_prefix(MAGIC)
+        .ok_or("the body does not begin as Kubernetes' protobuf does")?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut reader = Reader(rest);
     while let Some((number, wire)) = reader.next()? {
@@ -66,7 +74,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Value, String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let definition = facts()
         .definition_name(group, version, &kind)
-        .or_else(|| facts().definition_name("", "v1", &kind).filter(|_| kind == "DeleteOptions"))
+        .or_else(|| {
+            facts()
+                .definition_name("", "v1", &kind)
+                .filter(|_| kind == "DeleteOptions")
+        })
         .and_then(|name| name.strip_prefix("io.k8s."))
         .or((kind == "DeleteOptions").then_some("apimachinery.pkg.apis.meta.v1.DeleteOptions"))
         .ok_or_else(|| format!("no kind {kind:?} is registered for version {api_version:?}"))?;
@@ -85,22 +97,30 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
         "apimachinery.pkg.apis.meta.v1.Time" => return time(bytes, false),
         "apimachinery.pkg.apis.meta.v1.MicroTime" => return time(bytes, true),
         "apimachinery.pkg.util.intstr.IntOrString" => return int_or_string(bytes),
-        "apimachinery.pkg.apis.meta.v1.FieldsV1" | "apimachinery.pkg.runtime.RawExtension" => return raw_json(bytes),
+        "apimachinery.pkg.apis.meta.v1.FieldsV1" | "apimachinery.pkg.runtime.RawExtension" => {
+            return raw_json(bytes);
+        }
         _ => {}
     }
-    let fields = messages().get(name).ok_or_else(|| format!("message {name} is not known"))?;
+    let fields = messages()
+        .get(name)
+        .ok_or_else(|| format!("message {name} is not known"))?;
     let definition = &facts().definitions[format!("io.k8s.{name}")];
     let mut object = Map::new();
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.next()? {
-        let Some(field) = fields.get(&number) else { continue };
+        let Some(field) = fields.get(&number) else {
+            continue;
+        };
         if let Some(kind) = field.kind.strip_prefix("[]") {
             let list = object.entry(field.name).or_insert_with(|| json!([]));
             if let Value::Array(list) = list {
                 packed(kind, wire, depth, list)?;
             }
         } else if let Some(kind) = field.kind.strip_prefix("map:") {
-            let Wire::Bytes(entry) = wire else { return Err(format!("{name}.{} is malformed", field.name)) };
+            let Wire::Bytes(entry) = wire else {
+                return Err(format!("{name}.{} is malformed", field.name));
+            };
             let (key, value) = map_entry(kind, entry, depth)?;
             let map = object.entry(field.name).or_insert_with(|| json!({}));
             map[key] = value;
@@ -120,12 +140,28 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     object.retain(|key, value| match value {
         Value::String(text) => !text.is_empty() || matches!(key.as_str(), "value"),
         Value::Null => false,
-        Value::Object(map) => !map.is_empty() || !matches!(key.as_str(), "metadata" | "status" | "resources" | "strategy" | "updateStrategy" | "state" | "lastState"),
+        Value::Object(map) => {
+            !map.is_empty()
+                || !matches!(
+                    key.as_str(),
+                    "metadata"
+                        | "status"
+                        | "resources"
+                        | "strategy"
+                        | "updateStrategy"
+                        | "state"
+                        | "lastState"
+                )
+        }
         Value::Array(list) => !list.is_empty(),
         _ => true,
     });
     drop_zero_numbers(&mut object, definition);
-    if matches!(name.rsplit('.').next(), Some("Container" | "EphemeralContainerCommon")) && !object.contains_key("resources") {
+    if matches!(
+        name.rsplit('.').next(),
+        Some("Container" | "EphemeralContainerCommon")
+    ) && !object.contains_key("resources")
+    {
         object.insert("resources".to_owned(), json!({}));
     }
     Ok(Value::Object(object))
@@ -135,12 +171,36 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
 /// ones stay. The wire does not tell them apart, so only fields whose zero means nothing are dropped.
 fn drop_zero_numbers(object: &mut Map<String, Value>, definition: &Value) {
     const BY_VALUE: [&str; 24] = [
-        "hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty", "hostPort", "containerPort", "readOnly", "generation", "weight", "port", "paused", "minReadySeconds",
-        "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "observedGeneration", "unschedulable", "nodePort", "publishNotReadyAddresses", "count",
+        "hostNetwork",
+        "hostPID",
+        "hostIPC",
+        "stdin",
+        "stdinOnce",
+        "tty",
+        "hostPort",
+        "containerPort",
+        "readOnly",
+        "generation",
+        "weight",
+        "port",
+        "paused",
+        "minReadySeconds",
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+        "observedGeneration",
+        "unschedulable",
+        "nodePort",
+        "publishNotReadyAddresses",
+        "count",
     ];
     object.retain(|key, value| {
         let zero = value == &json!(0) || value == &json!(false);
-        let required = definition["required"].as_array().is_some_and(|list| list.iter().any(|one| one == key));
+        let required = definition["required"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|one| one == key));
         !zero || required || !BY_VALUE.contains(&key.as_str())
     });
 }
@@ -171,7 +231,11 @@ fn map_entry(kind: &str, entry: &[u8], depth: usize) -> Result<(String, Value), 
             _ => {}
         }
     }
-    let empty = if kind == "string" || kind == "bytes" { json!("") } else { Value::Null };
+    let empty = if kind == "string" || kind == "bytes" {
+        json!("")
+    } else {
+        Value::Null
+    };
     Ok((key, value.unwrap_or(empty)))
 }
 
@@ -187,11 +251,17 @@ fn scalar(kind: &str, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
 }
 
 fn integer(kind: &str, number: u64) -> Value {
-    if kind == "bool" { json!(number != 0) } else { json!(number.cast_signed()) }
+    if kind == "bool" {
+        json!(number != 0)
+    } else {
+        json!(number.cast_signed())
+    }
 }
 
 fn text(bytes: &[u8]) -> Result<String, String> {
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| "a string is not UTF-8".to_owned())
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| "a string is not UTF-8".to_owned())
 }
 
 fn first_text(bytes: &[u8]) -> Result<Value, String> {
@@ -232,9 +302,17 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, String> {
     if bytes.is_empty() || seconds <= -62_135_596_800 {
         return Ok(Value::Null);
     }
-    let nanos = if micro { i32::try_from(nanos).unwrap_or(0) } else { 0 };
+    let nanos = if micro {
+        i32::try_from(nanos).unwrap_or(0)
+    } else {
+        0
+    };
     let time = jiff::Timestamp::new(seconds, nanos).map_err(|error| error.to_string())?;
-    Ok(json!(if micro { format!("{time:.6}") } else { time.to_string() }))
+    Ok(json!(if micro {
+        format!("{time:.6}")
+    } else {
+        time.to_string()
+    }))
 }
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
@@ -263,7 +341,10 @@ impl<'a> Reader<'a> {
     fn varint(&mut self) -> Result<u64, String> {
         let mut value = 0_u64;
         for shift in (0..70).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or("the body ends in the middle of a number")?;
+            let (byte, rest) = self
+                .0
+                .split_first()
+                .ok_or("the body ends in the middle of a number")?;
             self.0 = rest;
             value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
             if byte & 0x80 == 0 {
@@ -274,7 +355,10 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or("the body ends in the middle of a field")?;
+        let (bytes, rest) = self
+            .0
+            .split_at_checked(length)
+            .ok_or("the body ends in the middle of a field")?;
         self.0 = rest;
         Ok(bytes)
     }
@@ -287,7 +371,9 @@ impl<'a> Reader<'a> {
         let number = u32::try_from(tag >> 3).map_err(|_| "a field number is too large")?;
         let wire = match tag & 7 {
             0 => Wire::Varint(self.varint()?),
-            1 => Wire::Fixed64(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| "eight bytes were taken")?)),
+            1 => Wire::Fixed64(u64::from_le_bytes(
+                self.take(8)?.try_into().map_err(|_| "eight bytes were taken")?,
+            )),
             2 => {
                 let length = usize::try_from(self.varint()?).map_err(|_| "a length is too large")?;
                 Wire::Bytes(self.take(length)?)
@@ -313,7 +399,15 @@ mod tests {
 
     #[test]
     fn a_pod_is_read() {
-        let container = [field(1, b"c"), field(2, b"nginx"), field(8, &field(2, &[field(1, b"cpu"), field(2, &field(1, b"1"))].concat()))].concat();
+        let container = [
+            field(1, b"c"),
+            field(2, b"nginx"),
+            field(
+                8,
+                &field(2, &[field(1, b"cpu"), field(2, &field(1, b"1"))].concat()),
+            ),
+        ]
+        .concat();
         let spec = [field(2, &container), vec![4 << 3, 30]].concat();
         let pod = [field(1, &field(1, b"p")), field(2, &spec)].concat();
         let types = [field(1, b"v1"), field(2, b"Pod")].concat();

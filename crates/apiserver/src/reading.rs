@@ -26,16 +26,28 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn of(request: &Request, scope: &Scope) -> ApiResult<Self> {
         let resource = &scope.resource;
-        let custom: Vec<String> = resource.custom().map(|version| version.selectable_fields()).unwrap_or_default();
+        let custom: Vec<String> = resource
+            .custom()
+            .map(|version| version.selectable_fields())
+            .unwrap_or_default();
         let supported = |path: &str| {
-            matches!(path, "metadata.name" | "metadata.namespace") || core_fields(resource).contains(&path) || custom.iter().any(|field| field == path)
+            matches!(path, "metadata.name" | "metadata.namespace")
+                || core_fields(resource).contains(&path)
+                || custom.iter().any(|field| field == path)
         };
-        let fields = FieldSelector::parse(request.parameter("fieldSelector"), supported).map_err(|mut error| {
-            if error.message.starts_with("field label not supported") {
-                error.message = format!("Unable to find {:?} that match label selector {:?}, field selector {:?}: {}", resource.plural, request.parameter("labelSelector"), request.parameter("fieldSelector"), error.message);
-            }
-            error
-        })?;
+        let fields =
+            FieldSelector::parse(request.parameter("fieldSelector"), supported).map_err(|mut error| {
+                if error.message.starts_with("field label not supported") {
+                    error.message = format!(
+                        "Unable to find {:?} that match label selector {:?}, field selector {:?}: {}",
+                        resource.plural,
+                        request.parameter("labelSelector"),
+                        request.parameter("fieldSelector"),
+                        error.message
+                    );
+                }
+                error
+            })?;
         Ok(Self {
             namespace: scope.namespace.clone(),
             name: scope.name.clone(),
@@ -56,13 +68,37 @@ impl Filter {
 fn core_fields(resource: &Resource) -> &'static [&'static str] {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &[
-            "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
         ],
         ("", "events") => &[
-            "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
-            "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
         ],
-        ("events.k8s.io", "events") => &["regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason", "reportingController", "type"],
+        ("events.k8s.io", "events") => &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "reason",
+            "reportingController",
+            "type",
+        ],
         ("", "nodes") => &["spec.unschedulable"],
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
@@ -85,7 +121,10 @@ pub(crate) fn view(resource: &Resource, value: &Value) -> Value {
 
 /// True when objects are kept exactly as they are shown.
 pub(crate) fn is_stored_as_shown(resource: &Resource, value: &Value) -> bool {
-    resource.group != "events.k8s.io" && value["apiVersion"].as_str().is_some_and(|version| version == resource.api_version())
+    resource.group != "events.k8s.io"
+        && value["apiVersion"]
+            .as_str()
+            .is_some_and(|version| version == resource.api_version())
 }
 
 /// Only what every object has.
@@ -97,13 +136,22 @@ pub(crate) fn parse_revision(text: &str) -> ApiResult<u64> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| ApiError::bad_request(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax")))
+    text.parse().map_err(|_| {
+        ApiError::bad_request(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })
 }
 
 /// The answer to a request for a revision that does not exist yet.
 pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
-    let mut error = ApiError::new(504, "Timeout", format!("Too large resource version: {asked}, current: {current}"));
-    error.details = json!({"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});
+    let mut error = ApiError::new(
+        504,
+        "Timeout",
+        format!("Too large resource version: {asked}, current: {current}"),
+    );
+    error.details =
+        json!({"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});
     error.retry_after_seconds = 1;
     error
 }
@@ -122,12 +170,22 @@ impl ApiServer {
     pub(crate) fn show(&self, request: &Request, resource: &Resource, stored: &Stored) -> Answer {
         if request.wants_table() {
             let meta = json!({"resourceVersion": stored.revision.to_string()});
-            return Answer::ok(table::render(resource, &[&stored.value], &meta, table::include(request), self.now()));
+            return Answer::ok(table::render(
+                resource,
+                &[&stored.value],
+                &meta,
+                table::include(request),
+                self.now(),
+            ));
         }
         if request.wants_partial_metadata() {
             return Answer::ok(partial(&stored.value));
         }
-        if is_stored_as_shown(resource, &stored.value) { Answer::Encoded(stored.json()) } else { Answer::ok(view(resource, &stored.value)) }
+        if is_stored_as_shown(resource, &stored.value) {
+            Answer::Encoded(stored.json())
+        } else {
+            Answer::ok(view(resource, &stored.value))
+        }
     }
 
     pub(crate) fn list(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
@@ -142,13 +200,18 @@ impl ApiServer {
             &collection.objects
         } else {
             let oldest = collection.compacted;
-            past = collection.at(revision).ok_or_else(|| page.expired(revision, oldest))?;
+            past = collection
+                .at(revision)
+                .ok_or_else(|| page.expired(revision, oldest))?;
             &past
         };
         let mut chosen: Vec<(&Key, &Arc<Stored>)> = Vec::new();
         let mut more = None;
         let mut remaining = 0_u64;
-        let start = page.start.as_ref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let start = page
+            .start
+            .as_ref()
+            .map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         for (key, stored) in objects.range((start, std::ops::Bound::Unbounded)) {
             if !filter.matches(key, &stored.value) {
                 continue;
@@ -170,18 +233,37 @@ impl ApiServer {
         Ok(self.show_list(request, &scope.resource, &chosen, &meta))
     }
 
-    fn show_list(&self, request: &Request, resource: &Resource, chosen: &[(&Key, &Arc<Stored>)], meta: &Value) -> Answer {
+    fn show_list(
+        &self,
+        request: &Request,
+        resource: &Resource,
+        chosen: &[(&Key, &Arc<Stored>)],
+        meta: &Value,
+    ) -> Answer {
         if request.wants_table() {
             let values: Vec<&Value> = chosen.iter().map(|(_, stored)| &stored.value).collect();
-            return Answer::ok(table::render(resource, &values, meta, table::include(request), self.now()));
+            return Answer::ok(table::render(
+                resource,
+                &values,
+                meta,
+                table::include(request),
+                self.now(),
+            ));
         }
         if request.wants_partial_metadata() {
             let items: Vec<Value> = chosen.iter().map(|(_, stored)| partial(&stored.value)).collect();
-            return Answer::ok(json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items}));
+            return Answer::ok(
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items}),
+            );
         }
         let mut body = Vec::with_capacity(chosen.len() * 1024 + 256);
         body.extend_from_slice(
-            format!("{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[", resource.kind, resource.api_version()).as_bytes(),
+            format!(
+                "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
+                resource.kind,
+                resource.api_version()
+            )
+            .as_bytes(),
         );
         for (index, (_, stored)) in chosen.iter().enumerate() {
             if index > 0 {
@@ -210,12 +292,21 @@ impl Page {
     fn of(state: &State, request: &Request) -> ApiResult<Self> {
         let limit = match request.parameter("limit") {
             "" => 0,
-            text => text.parse().map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))?,
+            text => text.parse().map_err(|_| {
+                ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            })?,
         };
         let token = request.parameter("continue");
         if !token.is_empty() {
-            let (revision, start) = read_token(token).ok_or_else(|| ApiError::bad_request("continue key is not valid: encoded continue token is malformed"))?;
-            return Ok(Self { revision, start: Some(start), limit, continued: true });
+            let (revision, start) = read_token(token).ok_or_else(|| {
+                ApiError::bad_request("continue key is not valid: encoded continue token is malformed")
+            })?;
+            return Ok(Self {
+                revision,
+                start: Some(start),
+                limit,
+                continued: true,
+            });
         }
         let asked = parse_revision(request.parameter("resourceVersion"))?;
         if asked > state.revision {
@@ -223,14 +314,25 @@ impl Page {
         }
         let exact = request.parameter("resourceVersionMatch") == "Exact";
         if exact && asked == 0 {
-            return Err(ApiError::bad_request("resourceVersionMatch is forbidden for resourceVersion \"0\""));
+            return Err(ApiError::bad_request(
+                "resourceVersionMatch is forbidden for resourceVersion \"0\"",
+            ));
         }
-        Ok(Self { revision: if exact { asked } else { state.revision }, start: None, limit, continued: false })
+        Ok(Self {
+            revision: if exact { asked } else { state.revision },
+            start: None,
+            limit,
+            continued: false,
+        })
     }
 
     fn expired(&self, revision: u64, oldest: u64) -> ApiError {
         if self.continued {
-            ApiError::new(410, "Expired", "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.")
+            ApiError::new(
+                410,
+                "Expired",
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+            )
         } else {
             ApiError::expired(revision, oldest)
         }
@@ -248,5 +350,8 @@ fn read_token(token: &str) -> Option<(u64, Key)> {
         .map(|index| u8::from_str_radix(token.get(index..index + 2)?, 16).ok())
         .collect();
     let value: Value = serde_json::from_slice(&bytes?).ok()?;
-    Some((value[0].as_u64()?, (value[1].as_str()?.to_owned(), value[2].as_str()?.to_owned())))
+    Some((
+        value[0].as_u64()?,
+        (value[1].as_str()?.to_owned(), value[2].as_str()?.to_owned()),
+    ))
 }

@@ -29,7 +29,11 @@ pub(crate) struct Resource {
 
 impl Resource {
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     pub(crate) fn custom(&self) -> Option<&CrdVersion> {
@@ -47,7 +51,11 @@ impl Resource {
 
     /// Where its objects are kept: both Event APIs share one place.
     pub(crate) fn storage(&self) -> (String, String) {
-        if self.group == "events.k8s.io" { (String::new(), self.plural.clone()) } else { (self.group.clone(), self.plural.clone()) }
+        if self.group == "events.k8s.io" {
+            (String::new(), self.plural.clone())
+        } else {
+            (self.group.clone(), self.plural.clone())
+        }
     }
 
     pub(crate) fn allows(&self, verb: &str) -> bool {
@@ -62,7 +70,13 @@ pub(crate) struct Registry {
 }
 
 fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 impl Registry {
@@ -71,7 +85,9 @@ impl Registry {
         for fact in &facts().resources {
             let text = |key: &str| fact[key].as_str().unwrap_or_default().to_owned();
             let (group, version, kind) = (text("group"), text("version"), text("kind"));
-            let Some(schema) = TypeSchema::builtin(&group, &version, &kind) else { continue };
+            let Some(schema) = TypeSchema::builtin(&group, &version, &kind) else {
+                continue;
+            };
             if (group.as_str(), version.as_str()) == ("autoscaling", "v1") || kind == "ComponentStatus" {
                 continue;
             }
@@ -94,12 +110,18 @@ impl Registry {
     }
 
     fn insert(&mut self, resource: Resource) {
-        let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+        let key = (
+            resource.group.clone(),
+            resource.version.clone(),
+            resource.plural.clone(),
+        );
         self.resources.insert(key, Arc::new(resource));
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned())).cloned()
+        self.resources
+            .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+            .cloned()
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
@@ -118,14 +140,22 @@ impl Registry {
         groups
     }
 
-    pub(crate) fn of_version<'a>(&'a self, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
-        self.resources.values().filter(move |resource| resource.group == group && resource.version == version)
+    pub(crate) fn of_version<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.resources
+            .values()
+            .filter(move |resource| resource.group == group && resource.version == version)
     }
 
     /// The resource of a kind named by an owner reference or an object.
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.of_version(group, version).find(|resource| resource.kind == kind).cloned()
+        self.of_version(group, version)
+            .find(|resource| resource.kind == kind)
+            .cloned()
     }
 
     /// Serves the versions of a definition instead of those of its predecessor.
@@ -137,13 +167,17 @@ impl Registry {
         for version in compiled.served() {
             let mut subresources = Vec::new();
             if version.has_status() {
-                subresources.push(json!({"name": "status", "kind": names["kind"], "verbs": ["get", "patch", "update"]}));
+                subresources.push(
+                    json!({"name": "status", "kind": names["kind"], "verbs": ["get", "patch", "update"]}),
+                );
             }
             if version.scale().is_some() {
                 subresources.push(json!({"name": "scale", "kind": "Scale", "group": "autoscaling", "version": "v1", "verbs": ["get", "patch", "update"]}));
             }
             let kind = text(&names["kind"]);
-            let singular = names["singular"].as_str().map_or_else(|| kind.to_lowercase(), str::to_owned);
+            let singular = names["singular"]
+                .as_str()
+                .map_or_else(|| kind.to_lowercase(), str::to_owned);
             self.insert(Resource {
                 group: group.clone(),
                 version: version.name.clone(),
@@ -153,7 +187,18 @@ impl Registry {
                 namespaced: crd["spec"]["scope"] == "Namespaced",
                 short_names: texts(&names["shortNames"]),
                 categories: texts(&names["categories"]),
-                verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"].map(str::to_owned).to_vec(),
+                verbs: [
+                    "delete",
+                    "deletecollection",
+                    "get",
+                    "list",
+                    "patch",
+                    "create",
+                    "update",
+                    "watch",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
                 subresources,
                 schema: Arc::new(version.schema().clone()),
                 custom: Some((compiled.clone(), version.name.clone())),
@@ -162,6 +207,7 @@ impl Registry {
     }
 
     pub(crate) fn uninstall(&mut self, group: &str, plural: &str) {
-        self.resources.retain(|_, resource| !(resource.is(group, plural) && resource.custom.is_some()));
+        self.resources
+            .retain(|_, resource| !(resource.is(group, plural) && resource.custom.is_some()));
     }
 }

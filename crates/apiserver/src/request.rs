@@ -44,7 +44,9 @@ impl Request {
             Some(other) => Err(ApiError::new(
                 422,
                 "Invalid",
-                format!("PatchOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: {other:?}: supported values: \"All\""),
+                format!(
+                    "PatchOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: {other:?}: supported values: \"All\""
+                ),
             )),
         }
     }
@@ -61,44 +63,66 @@ impl Request {
 
     /// True when the client wants a table.
     pub(crate) fn wants_table(&self) -> bool {
-        self.accept.split(',').next().is_some_and(|first| first.contains("as=Table"))
+        self.accept
+            .split(',')
+            .next()
+            .is_some_and(|first| first.contains("as=Table"))
     }
 
     /// True when the client wants only metadata.
     pub(crate) fn wants_partial_metadata(&self) -> bool {
-        self.accept.split(',').next().is_some_and(|first| first.contains("as=PartialObjectMetadata"))
+        self.accept
+            .split(',')
+            .next()
+            .is_some_and(|first| first.contains("as=PartialObjectMetadata"))
     }
 
     /// True when JSON is acceptable.
     pub(crate) fn accepts_json(&self) -> bool {
-        self.accept.is_empty() || self.accept.split(',').any(|part| {
-            let part = part.trim();
-            part.starts_with("application/json") || part.starts_with("*/*") || part.starts_with("application/*") || part.starts_with("application/yaml")
-        })
+        self.accept.is_empty()
+            || self.accept.split(',').any(|part| {
+                let part = part.trim();
+                part.starts_with("application/json")
+                    || part.starts_with("*/*")
+                    || part.starts_with("application/*")
+                    || part.starts_with("application/yaml")
+            })
     }
 
     /// The body as a value; YAML is read too.
     pub(crate) fn object(&self) -> ApiResult<Value> {
         if self.body.is_empty() {
-            return Err(ApiError::bad_request("the request body is empty; expected an object"));
+            return Err(ApiError::bad_request(
+                "the request body is empty; expected an object",
+            ));
         }
         let value: Value = match self.content_type.as_str() {
-            "" | "application/json" | "application/json-patch+json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
-                parse_json(&self.body)?
-            }
+            ""
+            | "application/json"
+            | "application/json-patch+json"
+            | "application/merge-patch+json"
+            | "application/strategic-merge-patch+json" => parse_json(&self.body)?,
             "application/yaml" | "application/apply-patch+yaml" => parse_yaml(&self.body)?,
             "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(&self.body)
                 .map_err(|problem| ApiError::bad_request(format!("couldn't decode the body: {problem}")))?,
             "application/cbor" | "application/apply-patch+cbor" => {
-                return Err(ApiError::new(415, "UnsupportedMediaType", format!(
-                    "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {})",
-                    self.content_type
-                )));
+                return Err(ApiError::new(
+                    415,
+                    "UnsupportedMediaType",
+                    format!(
+                        "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {})",
+                        self.content_type
+                    ),
+                ));
             }
             other => {
-                return Err(ApiError::new(415, "UnsupportedMediaType", format!(
-                    "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {other})"
-                )));
+                return Err(ApiError::new(
+                    415,
+                    "UnsupportedMediaType",
+                    format!(
+                        "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {other})"
+                    ),
+                ));
             }
         };
         Ok(value)
@@ -106,7 +130,8 @@ impl Request {
 }
 
 fn parse_json(body: &[u8]) -> ApiResult<Value> {
-    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("couldn't decode the body: invalid JSON at {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad_request(format!("couldn't decode the body: invalid JSON at {error}")))
 }
 
 fn parse_yaml(body: &[u8]) -> ApiResult<Value> {
@@ -114,8 +139,10 @@ fn parse_yaml(body: &[u8]) -> ApiResult<Value> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);
     }
-    let text = std::str::from_utf8(body).map_err(|_| ApiError::bad_request("error decoding YAML: the body is not UTF-8"))?;
-    serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+    let text = std::str::from_utf8(body)
+        .map_err(|_| ApiError::bad_request("error decoding YAML: the body is not UTF-8"))?;
+    serde_saphyr::from_str(text)
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
 }
 
 /// Reads `a=b&c=d`, percent-decoded.
@@ -123,7 +150,9 @@ pub(crate) fn parse_query(query: &str) -> BTreeMap<String, String> {
     let mut parameters = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        parameters.entry(percent_decode(name)).or_insert_with(|| percent_decode(value));
+        parameters
+            .entry(percent_decode(name))
+            .or_insert_with(|| percent_decode(value));
     }
     parameters
 }
@@ -133,7 +162,10 @@ pub(crate) fn percent_decode(text: &str) -> String {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut index = 0;
     while index < bytes.len() {
-        let hex = bytes.get(index + 1..index + 3).and_then(|digits| std::str::from_utf8(digits).ok()).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let hex = bytes
+            .get(index + 1..index + 3)
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match (bytes[index], hex) {
             (b'%', Some(byte)) => {
                 decoded.push(byte);
@@ -162,17 +194,30 @@ pub(crate) enum Target {
     /// `/api/v1`, `/apis/GROUP/VERSION`
     GroupVersion(String, String),
     /// A resource, with what of it is meant.
-    Resource { group: String, version: String, plural: String, namespace: Option<String>, name: Option<String>, subresource: Option<String> },
+    Resource {
+        group: String,
+        version: String,
+        plural: String,
+        namespace: Option<String>,
+        name: Option<String>,
+        subresource: Option<String>,
+    },
 }
 
 pub(crate) fn target(path: &str) -> Option<Target> {
-    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(percent_decode).collect();
+    let parts: Vec<String> = path
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .map(percent_decode)
+        .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (group, version, rest) = match &parts[..] {
         ["api"] | ["apis"] | [] => return Some(Target::Root(path.trim_end_matches('/').to_owned())),
         ["api", version] => return Some(Target::GroupVersion(String::new(), (*version).to_owned())),
         ["apis", group] => return Some(Target::Group((*group).to_owned())),
-        ["apis", group, version] => return Some(Target::GroupVersion((*group).to_owned(), (*version).to_owned())),
+        ["apis", group, version] => {
+            return Some(Target::GroupVersion((*group).to_owned(), (*version).to_owned()));
+        }
         ["api", version, rest @ ..] => ("", *version, rest),
         ["apis", group, version, rest @ ..] => (*group, *version, rest),
         _ => return Some(Target::Root(path.trim_end_matches('/').to_owned())),
@@ -189,7 +234,14 @@ pub(crate) fn target(path: &str) -> Option<Target> {
         [plural, name, subresource] => (*plural, Some((*name).to_owned()), Some((*subresource).to_owned())),
         _ => return None,
     };
-    Some(Target::Resource { group: group.to_owned(), version: version.to_owned(), plural: plural.to_owned(), namespace, name, subresource })
+    Some(Target::Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        plural: plural.to_owned(),
+        namespace,
+        name,
+        subresource,
+    })
 }
 
 #[cfg(test)]
@@ -198,23 +250,42 @@ mod tests {
 
     #[test]
     fn paths() {
-        let resource = |plural: &str, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>| {
-            Some(Target::Resource {
-                group: String::new(),
-                version: "v1".to_owned(),
-                plural: plural.to_owned(),
-                namespace: namespace.map(str::to_owned),
-                name: name.map(str::to_owned),
-                subresource: subresource.map(str::to_owned),
-            })
-        };
+        let resource =
+            |plural: &str, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>| {
+                Some(Target::Resource {
+                    group: String::new(),
+                    version: "v1".to_owned(),
+                    plural: plural.to_owned(),
+                    namespace: namespace.map(str::to_owned),
+                    name: name.map(str::to_owned),
+                    subresource: subresource.map(str::to_owned),
+                })
+            };
         assert_eq!(target("/api/v1/pods"), resource("pods", None, None, None));
-        assert_eq!(target("/api/v1/namespaces/a/pods/b/status"), resource("pods", Some("a"), Some("b"), Some("status")));
-        assert_eq!(target("/api/v1/namespaces/a"), resource("namespaces", None, Some("a"), None));
-        assert_eq!(target("/api/v1/namespaces/a/status"), resource("namespaces", None, Some("a"), Some("status")));
-        assert_eq!(target("/api/v1/namespaces"), resource("namespaces", None, None, None));
-        assert_eq!(target("/api/v1/nodes/a%2Fb"), resource("nodes", None, Some("a/b"), None));
-        assert_eq!(target("/apis/apps/v1"), Some(Target::GroupVersion("apps".to_owned(), "v1".to_owned())));
+        assert_eq!(
+            target("/api/v1/namespaces/a/pods/b/status"),
+            resource("pods", Some("a"), Some("b"), Some("status"))
+        );
+        assert_eq!(
+            target("/api/v1/namespaces/a"),
+            resource("namespaces", None, Some("a"), None)
+        );
+        assert_eq!(
+            target("/api/v1/namespaces/a/status"),
+            resource("namespaces", None, Some("a"), Some("status"))
+        );
+        assert_eq!(
+            target("/api/v1/namespaces"),
+            resource("namespaces", None, None, None)
+        );
+        assert_eq!(
+            target("/api/v1/nodes/a%2Fb"),
+            resource("nodes", None, Some("a/b"), None)
+        );
+        assert_eq!(
+            target("/apis/apps/v1"),
+            Some(Target::GroupVersion("apps".to_owned(), "v1".to_owned()))
+        );
         assert_eq!(target("/api/v1/a/b/c/d"), None);
     }
 
@@ -222,6 +293,13 @@ mod tests {
     fn queries() {
         let query = parse_query("labelSelector=a%20in%20(b%2Cc)&watch=1&watch=2&x=a+b&bad=%zz");
         assert_eq!(query["labelSelector"], "a in (b,c)");
-        assert_eq!((query["watch"].as_str(), query["x"].as_str(), query["bad"].as_str()), ("1", "a b", "%zz"));
+        assert_eq!(
+            (
+                query["watch"].as_str(),
+                query["x"].as_str(),
+                query["bad"].as_str()
+            ),
+            ("1", "a b", "%zz")
+        );
     }
 }

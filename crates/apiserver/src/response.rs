@@ -52,12 +52,18 @@ impl ApiServer {
     /// The server for clients in this process: no token is asked for.
     #[must_use]
     pub fn service(self: &Arc<Self>) -> Service {
-        Service { server: self.clone(), token: None }
+        Service {
+            server: self.clone(),
+            token: None,
+        }
     }
 
     /// The server for clients on the network.
     pub(crate) fn guarded_service(self: &Arc<Self>) -> Service {
-        Service { server: self.clone(), token: self.config.token.as_deref().map(Arc::from) }
+        Service {
+            server: self.clone(),
+            token: self.config.token.as_deref().map(Arc::from),
+        }
     }
 }
 
@@ -88,7 +94,10 @@ impl Service {
     {
         let (parts, body) = request.into_parts();
         if let Some(token) = &self.token {
-            let sent = parts.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+            let sent = parts
+                .headers
+                .get(http::header::AUTHORIZATION)
+                .and_then(|value| value.to_str().ok());
             if sent.and_then(|sent| sent.strip_prefix("Bearer ")) != Some(token) {
                 return error_response(&ApiError::new(401, "Unauthorized", "Unauthorized"));
             }
@@ -99,10 +108,25 @@ impl Service {
                 let message = format!("Request entity too large: limit is {MAX_BODY_BYTES}");
                 return error_response(&ApiError::new(413, "RequestEntityTooLarge", message));
             }
-            Err(error) => return error_response(&ApiError::bad_request(format!("the body of the request could not be read: {error}"))),
+            Err(error) => {
+                return error_response(&ApiError::bad_request(format!(
+                    "the body of the request could not be read: {error}"
+                )));
+            }
         };
-        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let content_type = header(http::header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned();
+        let header = |name| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        let content_type = header(http::header::CONTENT_TYPE)
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
         let request = Request {
             method: parts.method.as_str().to_owned(),
             path: parts.uri.path().to_owned(),
@@ -121,9 +145,17 @@ impl Service {
     fn respond(&self, answer: Answer) -> http::Response<ResponseBody> {
         match answer {
             Answer::Json(code, value, warnings) => {
-                let mut response = full(code, "application/json", serde_json::to_vec(&value).unwrap_or_default().into());
+                let mut response = full(
+                    code,
+                    "application/json",
+                    serde_json::to_vec(&value).unwrap_or_default().into(),
+                );
                 for warning in warnings {
-                    let text: String = warning.chars().filter(|character| !character.is_control()).map(|c| if c == '"' { '\'' } else { c }).collect();
+                    let text: String = warning
+                        .chars()
+                        .filter(|character| !character.is_control())
+                        .map(|c| if c == '"' { '\'' } else { c })
+                        .collect();
                     if let Ok(value) = http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
                         response.headers_mut().append(http::header::WARNING, value);
                     }
@@ -131,12 +163,21 @@ impl Service {
                 response
             }
             Answer::Encoded(bytes) => full(200, "application/json", bytes),
-            Answer::Typed(content_type, value) => full(200, content_type, serde_json::to_vec(&value).unwrap_or_default().into()),
+            Answer::Typed(content_type, value) => full(
+                200,
+                content_type,
+                serde_json::to_vec(&value).unwrap_or_default().into(),
+            ),
             Answer::Text(code, text) => full(code, "text/plain; charset=utf-8", text.into()),
             Answer::Watch(request) => {
-                let stream = request.stream(self.server.clone()).map(|bytes| Ok(Frame::data(bytes)));
+                let stream = request
+                    .stream(self.server.clone())
+                    .map(|bytes| Ok(Frame::data(bytes)));
                 let mut response = http::Response::new(StreamBody::new(stream).boxed_unsync());
-                response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+                response.headers_mut().insert(
+                    http::header::CONTENT_TYPE,
+                    http::HeaderValue::from_static("application/json"),
+                );
                 response
             }
         }
@@ -145,15 +186,25 @@ impl Service {
 
 fn full(code: u16, content_type: &'static str, bytes: Bytes) -> http::Response<ResponseBody> {
     let mut response = http::Response::new(Full::new(bytes).boxed_unsync());
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(content_type),
+    );
     response
 }
 
 fn error_response(error: &ApiError) -> http::Response<ResponseBody> {
-    let mut response = full(error.code, "application/json", serde_json::to_vec(&error.status()).unwrap_or_default().into());
+    let mut response = full(
+        error.code,
+        "application/json",
+        serde_json::to_vec(&error.status()).unwrap_or_default().into(),
+    );
     if error.retry_after_seconds > 0 {
-        response.headers_mut().insert(http::header::RETRY_AFTER, error.retry_after_seconds.into());
+        response
+            .headers_mut()
+            .insert(http::header::RETRY_AFTER, error.retry_after_seconds.into());
     }
     response
 }

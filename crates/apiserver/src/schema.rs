@@ -17,7 +17,10 @@ impl TypeSchema {
     #[must_use]
     pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Self> {
         let name = facts().definition_name(group, version, kind)?;
-        Some(Self { root: serde_json::json!({"$ref": name}), core: true })
+        Some(Self {
+            root: serde_json::json!({"$ref": name}),
+            core: true,
+        })
     }
 
     /// The schema of a custom kind, from its `openAPIV3Schema`.
@@ -72,7 +75,11 @@ impl<'a> Node<'a> {
     /// The schema of a field or of a map's value; unknown where nothing is declared.
     pub(crate) fn field(self, name: &str) -> Node<'a> {
         let this = self.resolved();
-        match this.0.get("properties").and_then(|properties| properties.get(name)) {
+        match this
+            .0
+            .get("properties")
+            .and_then(|properties| properties.get(name))
+        {
             Some(property) => Node(property),
             None => match this.0.get("additionalProperties") {
                 Some(values) if values.is_object() => Node(values),
@@ -89,16 +96,28 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn kind(self) -> &'a str {
-        self.resolved().0.get("type").and_then(Value::as_str).unwrap_or_default()
+        self.resolved()
+            .0
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     pub(crate) fn flag(self, name: &str) -> bool {
         let here = self.0.get(name).and_then(Value::as_bool).unwrap_or(false);
-        here || self.resolved().0.get(name).and_then(Value::as_bool).unwrap_or(false)
+        here || self
+            .resolved()
+            .0
+            .get(name)
+            .and_then(Value::as_bool)
+            .unwrap_or(false)
     }
 
     fn text(self, name: &str) -> Option<&'a str> {
-        self.0.get(name).or_else(|| self.resolved().0.get(name)).and_then(Value::as_str)
+        self.0
+            .get(name)
+            .or_else(|| self.resolved().0.get(name))
+            .and_then(Value::as_str)
     }
 
     /// List semantics of server-side apply.
@@ -121,7 +140,10 @@ impl<'a> Node<'a> {
     /// Merge key of a strategic merge patch; empty for a list of primitives that is merged.
     pub(crate) fn strategic_list(self) -> Option<&'a str> {
         let strategy = self.text("x-kubernetes-patch-strategy")?;
-        strategy.split(',').any(|part| part == "merge").then(|| self.text("x-kubernetes-patch-merge-key").unwrap_or_default())
+        strategy
+            .split(',')
+            .any(|part| part == "merge")
+            .then(|| self.text("x-kubernetes-patch-merge-key").unwrap_or_default())
     }
 
     /// True when unknown fields are kept.
@@ -168,12 +190,31 @@ fn prune_value(node: Node<'_>, value: &mut Value, path: &str, core: bool, droppe
     }
 }
 
-fn prune_object(node: Node<'_>, map: &mut Map<String, Value>, path: &str, top: bool, core: bool, dropped: &mut Vec<String>) {
-    let opaque = if core { node.is_opaque() } else { node.preserves_unknown() || node.is_unknown() };
-    let any_value = node.resolved().0.get("additionalProperties").is_some_and(|values| values == &Value::Bool(true));
+fn prune_object(
+    node: Node<'_>,
+    map: &mut Map<String, Value>,
+    path: &str,
+    top: bool,
+    core: bool,
+    dropped: &mut Vec<String>,
+) {
+    let opaque = if core {
+        node.is_opaque()
+    } else {
+        node.preserves_unknown() || node.is_unknown()
+    };
+    let any_value = node
+        .resolved()
+        .0
+        .get("additionalProperties")
+        .is_some_and(|values| values == &Value::Bool(true));
     map.retain(|key, value| {
         let field = node.field(key);
-        let child = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let child = if path.is_empty() {
+            key.clone()
+        } else {
+            format!("{path}.{key}")
+        };
         if field.is_unknown() {
             let standard = top && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
             if !opaque && !standard && !any_value {
@@ -204,20 +245,36 @@ fn check_types(node: Node<'_>, value: &Value, path: &str, errors: &mut Vec<Strin
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" if format == "int-or-string" => value.is_string() || value.is_number(),
-        "string" => value.is_string() || node.0.get("properties").is_none() && is_quantity(node) && value.is_number(),
+        "string" => {
+            value.is_string() || node.0.get("properties").is_none() && is_quantity(node) && value.is_number()
+        }
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         _ => true,
     };
     if !fits {
-        errors.push(format!("json: cannot unmarshal {} into Go struct field {} of type {}", json_kind(value), path, go_type(node.kind())));
+        errors.push(format!(
+            "json: cannot unmarshal {} into Go struct field {} of type {}",
+            json_kind(value),
+            path,
+            go_type(node.kind())
+        ));
         return;
     }
     match value {
         Value::Object(map) => {
             for (key, child) in map {
-                check_types(node.field(key), child, &if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, errors);
+                check_types(
+                    node.field(key),
+                    child,
+                    &if path.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{path}.{key}")
+                    },
+                    errors,
+                );
             }
         }
         Value::Array(list) => {
@@ -231,7 +288,10 @@ fn check_types(node: Node<'_>, value: &Value, path: &str, errors: &mut Vec<Strin
 
 /// Quantities are declared as strings and may be written as numbers.
 fn is_quantity(node: Node<'_>) -> bool {
-    node.0.get("description").and_then(Value::as_str).is_some_and(|text| text.starts_with("Quantity is"))
+    node.0
+        .get("description")
+        .and_then(Value::as_str)
+        .is_some_and(|text| text.starts_with("Quantity is"))
 }
 
 fn json_kind(value: &Value) -> &'static str {
@@ -267,8 +327,14 @@ mod tests {
         assert_eq!(containers.strategic_list(), Some("name"));
         assert_eq!(containers.list_kind(), ListKind::Map(vec!["name"]));
         let ports = containers.items().field("ports");
-        assert_eq!(ports.list_kind(), ListKind::Map(vec!["containerPort", "protocol"]));
-        assert_eq!(pod.root().field("metadata").field("finalizers").strategic_list(), Some(""));
+        assert_eq!(
+            ports.list_kind(),
+            ListKind::Map(vec!["containerPort", "protocol"])
+        );
+        assert_eq!(
+            pod.root().field("metadata").field("finalizers").strategic_list(),
+            Some("")
+        );
         assert!(pod.root().field("spec").field("nodeSelector").is_atomic_map());
     }
 
@@ -279,17 +345,29 @@ mod tests {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "y"}, "nonsense": 1},
             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/x": 2}}, "imagee": "x"}], "nodeSelector": {"a": "b"}},
         });
-        assert_eq!(prune(&pod, &mut object), ["metadata.nonsense", "spec.containers[0].imagee"]);
-        assert_eq!(object["spec"]["containers"][0]["resources"]["requests"]["example.com/x"], 2);
+        assert_eq!(
+            prune(&pod, &mut object),
+            ["metadata.nonsense", "spec.containers[0].imagee"]
+        );
+        assert_eq!(
+            object["spec"]["containers"][0]["resources"]["requests"]["example.com/x"],
+            2
+        );
     }
 
     #[test]
     fn type_errors_name_the_field() {
         let pod = TypeSchema::builtin("", "v1", "Pod").expect("pods are known");
-        let errors = type_errors(&pod, &json!({"spec": {"containers": {"name": "c"}, "hostNetwork": "yes"}}));
+        let errors = type_errors(
+            &pod,
+            &json!({"spec": {"containers": {"name": "c"}, "hostNetwork": "yes"}}),
+        );
         assert_eq!(errors.len(), 2, "{errors:?}");
         assert!(errors[0].contains("spec.containers"), "{errors:?}");
-        let fine = type_errors(&pod, &json!({"spec": {"containers": [{"resources": {"limits": {"cpu": 1}}, "livenessProbe": {"httpGet": {"port": 80}}}]}}));
+        let fine = type_errors(
+            &pod,
+            &json!({"spec": {"containers": [{"resources": {"limits": {"cpu": 1}}, "livenessProbe": {"httpGet": {"port": 80}}}]}}),
+        );
         assert_eq!(fine, Vec::<String>::new());
     }
 }

@@ -46,7 +46,13 @@ impl LabelSelector {
         }
         for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
             let key = expression["key"].as_str()?.to_owned();
-            let values = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+            let values = expression["values"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect();
             requirements.push(match expression["operator"].as_str()? {
                 "In" => Requirement::In(key, values),
                 "NotIn" => Requirement::NotIn(key, values),
@@ -69,12 +75,20 @@ impl LabelSelector {
     pub fn matches(&self, labels: &Value) -> bool {
         let label = |key: &str| labels.get(key).and_then(Value::as_str);
         self.0.iter().all(|requirement| match requirement {
-            Requirement::In(key, values) => label(key).is_some_and(|value| values.iter().any(|wanted| wanted == value)),
-            Requirement::NotIn(key, values) => label(key).is_none_or(|value| values.iter().all(|unwanted| unwanted != value)),
+            Requirement::In(key, values) => {
+                label(key).is_some_and(|value| values.iter().any(|wanted| wanted == value))
+            }
+            Requirement::NotIn(key, values) => {
+                label(key).is_none_or(|value| values.iter().all(|unwanted| unwanted != value))
+            }
             Requirement::Exists(key) => label(key).is_some(),
             Requirement::DoesNotExist(key) => label(key).is_none(),
-            Requirement::Greater(key, bound) => label(key).and_then(|value| value.parse::<i64>().ok()).is_some_and(|value| value > *bound),
-            Requirement::Less(key, bound) => label(key).and_then(|value| value.parse::<i64>().ok()).is_some_and(|value| value < *bound),
+            Requirement::Greater(key, bound) => label(key)
+                .and_then(|value| value.parse::<i64>().ok())
+                .is_some_and(|value| value > *bound),
+            Requirement::Less(key, bound) => label(key)
+                .and_then(|value| value.parse::<i64>().ok())
+                .is_some_and(|value| value < *bound),
         })
     }
 }
@@ -107,13 +121,21 @@ fn requirement(text: &str) -> Option<Requirement> {
                 return None;
             }
             let values = vec![value.to_owned()];
-            return Some(if negated { Requirement::NotIn(key, values) } else { Requirement::In(key, values) });
+            return Some(if negated {
+                Requirement::NotIn(key, values)
+            } else {
+                Requirement::In(key, values)
+            });
         }
     }
     for (operator, greater) in [('>', true), ('<', false)] {
         if let Some((key, value)) = text.split_once(operator) {
             let (key, value) = (key_of(key)?, value.trim().parse().ok()?);
-            return Some(if greater { Requirement::Greater(key, value) } else { Requirement::Less(key, value) });
+            return Some(if greater {
+                Requirement::Greater(key, value)
+            } else {
+                Requirement::Less(key, value)
+            });
         }
     }
     if let Some(open) = text.find('(') {
@@ -138,12 +160,18 @@ fn requirement(text: &str) -> Option<Requirement> {
 
 fn key_of(text: &str) -> Option<String> {
     let text = text.trim();
-    let fine = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'));
+    let fine = !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'));
     fine.then(|| text.to_owned())
 }
 
 fn is_value(text: &str) -> bool {
-    text.len() <= 63 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    text.len() <= 63
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// A field selector: equalities on dotted paths.
@@ -163,11 +191,15 @@ impl FieldSelector {
             } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
                 (path, true, value)
             } else {
-                return Err(ApiError::bad_request(format!("invalid field selector: {part:?}; can't understand {part:?}")));
+                return Err(ApiError::bad_request(format!(
+                    "invalid field selector: {part:?}; can't understand {part:?}"
+                )));
             };
             let path = path.trim();
             if !supported(path) {
-                return Err(ApiError::bad_request(format!("field label not supported: {path}")));
+                return Err(ApiError::bad_request(format!(
+                    "field label not supported: {path}"
+                )));
             }
             terms.push((path.to_owned(), equal, value.trim().to_owned()));
         }
@@ -208,13 +240,40 @@ mod tests {
     fn label_selectors() {
         let labels = json!({"app": "web", "tier": "front", "size": "5"});
         for (text, expected) in [
-            ("", true), ("app=web", true), ("app==web", true), ("app!=web", false), ("other!=x", true), ("app in (api, web)", true),
-            ("app notin (api,web)", false), ("missing notin (a)", true), ("tier", true), ("!tier", false), ("!missing", true), ("app=web,tier=back", false),
-            ("size>4", true), ("size<5", false), ("app in (web),tier,!x", true), ("app=", false),
+            ("", true),
+            ("app=web", true),
+            ("app==web", true),
+            ("app!=web", false),
+            ("other!=x", true),
+            ("app in (api, web)", true),
+            ("app notin (api,web)", false),
+            ("missing notin (a)", true),
+            ("tier", true),
+            ("!tier", false),
+            ("!missing", true),
+            ("app=web,tier=back", false),
+            ("size>4", true),
+            ("size<5", false),
+            ("app in (web),tier,!x", true),
+            ("app=", false),
         ] {
-            assert_eq!(LabelSelector::parse(text).unwrap().matches(&labels), expected, "{text:?}");
+            assert_eq!(
+                LabelSelector::parse(text).unwrap().matches(&labels),
+                expected,
+                "{text:?}"
+            );
         }
-        for bad in ["a b", "a in x", "a in (b", "=b", "a=b=c d", "!", "a near (b)", "a>x", "a in (b c)"] {
+        for bad in [
+            "a b",
+            "a in x",
+            "a in (b",
+            "=b",
+            "a=b=c d",
+            "!",
+            "a near (b)",
+            "a>x",
+            "a in (b c)",
+        ] {
             assert!(LabelSelector::parse(bad).is_err(), "{bad:?}");
         }
     }
@@ -223,7 +282,10 @@ mod tests {
     fn object_selectors() {
         let selector = LabelSelector::from_object(&json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]})).unwrap();
         assert!(selector.matches(&json!({"a": "b"})) && !selector.matches(&json!({"a": "b", "c": "d"})));
-        assert!(LabelSelector::from_object(&json!({"matchExpressions": [{"key": "c", "operator": "Near"}]})).is_none());
+        assert!(
+            LabelSelector::from_object(&json!({"matchExpressions": [{"key": "c", "operator": "Near"}]}))
+                .is_none()
+        );
         assert!(LabelSelector::from_object(&json!({})).unwrap().is_empty());
     }
 
@@ -231,7 +293,11 @@ mod tests {
     fn field_selectors() {
         let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n"}});
         let matches = |text: &str| FieldSelector::parse(text, |_| true).unwrap().matches(&pod);
-        assert!(matches("metadata.name=a,spec.nodeName!=x") && matches("status.phase=") && !matches("spec.nodeName="));
+        assert!(
+            matches("metadata.name=a,spec.nodeName!=x")
+                && matches("status.phase=")
+                && !matches("spec.nodeName=")
+        );
         assert!(matches("spec.unschedulable=false"));
         let error = FieldSelector::parse("spec.image=x", |path| path == "metadata.name").unwrap_err();
         assert_eq!(error.message, "field label not supported: spec.image");

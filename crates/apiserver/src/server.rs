@@ -38,13 +38,21 @@ impl Config {
     /// A server with a clock and a seed, and defaults for the rest.
     #[must_use]
     pub fn new(now: NowFn, seed: u64) -> Self {
-        Self { now, seed, history_limit: 5_000, token: None }
+        Self {
+            now,
+            seed,
+            history_limit: 5_000,
+            token: None,
+        }
     }
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config").field("seed", &self.seed).field("history_limit", &self.history_limit).finish_non_exhaustive()
+        f.debug_struct("Config")
+            .field("seed", &self.seed)
+            .field("history_limit", &self.history_limit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -56,7 +64,9 @@ pub struct ApiServer {
 
 impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServer").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("ApiServer")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +102,10 @@ impl ApiServer {
             history_limit: config.history_limit.max(10),
             chance: ChaCha8Rng::seed_from_u64(config.seed),
         };
-        let server = Arc::new(Self { config, state: Mutex::new(state) });
+        let server = Arc::new(Self {
+            config,
+            state: Mutex::new(state),
+        });
         server.populate();
         server
     }
@@ -113,9 +126,15 @@ impl ApiServer {
             }
         };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            post("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+            post(
+                "/api/v1/namespaces",
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+            );
         }
-        for (name, value) in [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)] {
+        for (name, value) in [
+            ("system-node-critical", 2_000_001_000),
+            ("system-cluster-critical", 2_000_000_000),
+        ] {
             post(
                 "/apis/scheduling.k8s.io/v1/priorityclasses",
                 json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
@@ -147,13 +166,27 @@ impl ApiServer {
             Some(Target::Root(path)) => self.root(request, &path),
             Some(Target::Group(group)) => self.group_discovery(&group),
             Some(Target::GroupVersion(group, version)) => self.version_discovery(&group, &version),
-            Some(Target::Resource { group, version, plural, namespace, name, subresource }) => {
+            Some(Target::Resource {
+                group,
+                version,
+                plural,
+                namespace,
+                name,
+                subresource,
+            }) => {
                 let mut state = self.lock();
-                let resource = state.registry.find(&group, &version, &plural).ok_or_else(ApiError::no_such_path)?;
+                let resource = state
+                    .registry
+                    .find(&group, &version, &plural)
+                    .ok_or_else(ApiError::no_such_path)?;
                 if namespace.is_some() && !resource.namespaced {
                     return Err(ApiError::no_such_path());
                 }
-                let scope = Scope { resource, namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() };
+                let scope = Scope {
+                    resource,
+                    namespace: namespace.unwrap_or_default(),
+                    name: name.unwrap_or_default(),
+                };
                 match subresource {
                     Some(subresource) => self.subresource(&mut state, request, &scope, &subresource),
                     None => self.resource(&mut state, request, &scope),
@@ -179,13 +212,32 @@ impl ApiServer {
         if !resource.allows(verb) {
             return Err(ApiError::method_not_allowed());
         }
-        if resource.namespaced && scope.namespace.is_empty() && !matches!(verb, "list" | "watch" | "deletecollection") {
-            return Err(if named { ApiError::no_such_path() } else { ApiError::bad_request(format!("an empty namespace may not be set during creation of {}", resource.plural)) });
+        if resource.namespaced
+            && scope.namespace.is_empty()
+            && !matches!(verb, "list" | "watch" | "deletecollection")
+        {
+            return Err(if named {
+                ApiError::no_such_path()
+            } else {
+                ApiError::bad_request(format!(
+                    "an empty namespace may not be set during creation of {}",
+                    resource.plural
+                ))
+            });
         }
         if !request.accepts_json() {
-            return Err(ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json, application/yaml"));
+            return Err(ApiError::new(
+                406,
+                "NotAcceptable",
+                "only the following media types are accepted: application/json, application/yaml",
+            ));
         }
-        if verb == "create" && matches!(resource.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io") {
+        if verb == "create"
+            && matches!(
+                resource.group.as_str(),
+                "authentication.k8s.io" | "authorization.k8s.io"
+            )
+        {
             return review(request, resource);
         }
         match verb {
@@ -247,7 +299,9 @@ const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 impl State {
     pub(crate) fn collection(&mut self, storage: &(String, String)) -> &mut Collection {
         let revision = self.revision;
-        self.collections.entry(storage.clone()).or_insert_with(|| Collection::new(revision))
+        self.collections
+            .entry(storage.clone())
+            .or_insert_with(|| Collection::new(revision))
     }
 
     pub(crate) fn stored(&self, storage: &(String, String), key: &Key) -> Option<Arc<Stored>> {
@@ -255,7 +309,8 @@ impl State {
     }
 
     pub(crate) fn find(&self, scope: &Scope) -> ApiResult<Arc<Stored>> {
-        self.stored(&scope.resource.storage(), &scope.key()).ok_or_else(|| scope.not_found())
+        self.stored(&scope.resource.storage(), &scope.key())
+            .ok_or_else(|| scope.not_found())
     }
 
     /// A random UID of version 4.
@@ -263,16 +318,31 @@ impl State {
         let bits: u128 = self.chance.random();
         let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
         let hex = format!("{bits:032x}");
-        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        format!(
+            "{}-{}-{}-{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..]
+        )
     }
 
     /// Five letters for a generated name, as Kubernetes chooses them.
     pub(crate) fn name_suffix(&mut self) -> String {
-        (0..5).map(|_| char::from(NAME_LETTERS[self.chance.random_range(0..NAME_LETTERS.len())])).collect()
+        (0..5)
+            .map(|_| char::from(NAME_LETTERS[self.chance.random_range(0..NAME_LETTERS.len())]))
+            .collect()
     }
 
     /// Writes a version of an object (or its end) under a new revision and keeps the indexes.
-    pub(crate) fn commit(&mut self, storage: &(String, String), key: &Key, mut value: Value, deleted: bool) -> Arc<Stored> {
+    pub(crate) fn commit(
+        &mut self,
+        storage: &(String, String),
+        key: &Key,
+        mut value: Value,
+        deleted: bool,
+    ) -> Arc<Stored> {
         self.revision += 1;
         let revision = self.revision;
         value["metadata"]["resourceVersion"] = json!(revision.to_string());
@@ -280,7 +350,13 @@ impl State {
         let new = Stored::new(value, revision);
         self.index(storage, key, old.as_deref(), (!deleted).then_some(&*new));
         let limit = self.history_limit;
-        let change = Change { revision, key: key.clone(), old, new: new.clone(), deleted };
+        let change = Change {
+            revision,
+            key: key.clone(),
+            old,
+            new: new.clone(),
+            deleted,
+        };
         self.collection(storage).record(change, limit);
         new
     }
@@ -289,7 +365,11 @@ impl State {
         let place: Place = (storage.clone(), key.clone());
         let owners = |stored: &Stored| -> BTreeSet<String> {
             let list = stored.value["metadata"]["ownerReferences"].as_array();
-            list.into_iter().flatten().filter_map(|owner| owner["uid"].as_str()).map(str::to_owned).collect()
+            list.into_iter()
+                .flatten()
+                .filter_map(|owner| owner["uid"].as_str())
+                .map(str::to_owned)
+                .collect()
         };
         let before = old.map(owners).unwrap_or_default();
         let after = new.map(owners).unwrap_or_default();
@@ -302,7 +382,10 @@ impl State {
             }
         }
         for uid in after.difference(&before) {
-            self.dependents.entry(uid.clone()).or_default().insert(place.clone());
+            self.dependents
+                .entry(uid.clone())
+                .or_default()
+                .insert(place.clone());
         }
         match (old, new) {
             (None, Some(new)) => {

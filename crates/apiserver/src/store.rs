@@ -22,11 +22,21 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn new(value: Value, revision: u64) -> Arc<Self> {
-        Arc::new(Self { value, revision, json: OnceLock::new() })
+        Arc::new(Self {
+            value,
+            revision,
+            json: OnceLock::new(),
+        })
     }
 
     pub(crate) fn json(&self) -> Bytes {
-        self.json.get_or_init(|| serde_json::to_vec(&self.value).map(Bytes::from).unwrap_or_default()).clone()
+        self.json
+            .get_or_init(|| {
+                serde_json::to_vec(&self.value)
+                    .map(Bytes::from)
+                    .unwrap_or_default()
+            })
+            .clone()
     }
 
     pub(crate) fn uid(&self) -> &str {
@@ -57,7 +67,12 @@ pub(crate) struct Collection {
 
 impl Collection {
     pub(crate) fn new(revision: u64) -> Self {
-        Self { objects: BTreeMap::new(), history: VecDeque::new(), compacted: revision, changed: watch::channel(revision).0 }
+        Self {
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            compacted: revision,
+            changed: watch::channel(revision).0,
+        }
     }
 
     pub(crate) fn record(&mut self, change: Change, limit: usize) {
@@ -91,7 +106,12 @@ impl Collection {
             return None;
         }
         let mut objects = self.objects.clone();
-        for change in self.history.iter().rev().take_while(|change| change.revision > revision) {
+        for change in self
+            .history
+            .iter()
+            .rev()
+            .take_while(|change| change.revision > revision)
+        {
             match &change.old {
                 Some(old) => objects.insert(change.key.clone(), old.clone()),
                 None => objects.remove(&change.key),

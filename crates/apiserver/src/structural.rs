@@ -29,22 +29,41 @@ pub(crate) fn check_schema(schema: &Value, path: &str, causes: &mut Vec<Cause>) 
         causes.push(invalid(path, schema, "must be an object"));
         return;
     };
-    let open = ["x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"]
-        .iter()
-        .any(|flag| map.get(*flag).is_some_and(|value| value == &Value::Bool(true)));
+    let open = [
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-preserve-unknown-fields",
+    ]
+    .iter()
+    .any(|flag| map.get(*flag).is_some_and(|value| value == &Value::Bool(true)));
     match map.get("type").and_then(Value::as_str) {
-        None if !open => causes.push(required(&format!("{path}.type"), "must not be empty for specified object fields")),
+        None if !open => causes.push(required(
+            &format!("{path}.type"),
+            "must not be empty for specified object fields",
+        )),
         Some(kind) if !["object", "array", "string", "integer", "number", "boolean"].contains(&kind) => {
-            causes.push(unsupported(&format!("{path}.type"), kind, &["array", "boolean", "integer", "number", "object", "string"]));
+            causes.push(unsupported(
+                &format!("{path}.type"),
+                kind,
+                &["array", "boolean", "integer", "number", "object", "string"],
+            ));
         }
         _ => {}
     }
     if let Some(text) = map.get("pattern").and_then(Value::as_str)
         && pattern(text).is_none()
     {
-        causes.push(invalid(&format!("{path}.pattern"), &Value::from(text), "must be a valid regular expression, but isn't"));
+        causes.push(invalid(
+            &format!("{path}.pattern"),
+            &Value::from(text),
+            "must be a valid regular expression, but isn't",
+        ));
     }
-    for (name, property) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (name, property) in map
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         check_schema(property, &format!("{path}.properties[{name}]"), causes);
     }
     for key in ["items", "additionalProperties"] {
@@ -63,11 +82,21 @@ pub(crate) fn drop_nulls_with_default(schema: &Value, object: &mut Value) {
         Value::Object(map) => {
             map.retain(|key, value| {
                 let property = &schema["properties"][key];
-                !(value.is_null() && !property.is_null() && !property["nullable"].as_bool().unwrap_or(false) && !property["default"].is_null())
+                !(value.is_null()
+                    && !property.is_null()
+                    && !property["nullable"].as_bool().unwrap_or(false)
+                    && !property["default"].is_null())
             });
             for (key, value) in map.iter_mut() {
                 let property = &schema["properties"][key];
-                drop_nulls_with_default(if property.is_null() { &schema["additionalProperties"] } else { property }, value);
+                drop_nulls_with_default(
+                    if property.is_null() {
+                        &schema["additionalProperties"]
+                    } else {
+                        property
+                    },
+                    value,
+                );
             }
         }
         Value::Array(list) => {
@@ -115,12 +144,16 @@ fn check_type(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>
         causes.push(type_invalid(path, value, "integer,string", kind_of(value)));
         return false;
     }
-    let Some(kind) = schema["type"].as_str() else { return true };
+    let Some(kind) = schema["type"].as_str() else {
+        return true;
+    };
     let fits = match kind {
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" => value.is_string(),
-        "integer" => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        "integer" => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         _ => true,
@@ -140,7 +173,10 @@ fn check_value(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause
         causes.push(Cause {
             reason: "FieldValueNotSupported",
             field: path.to_owned(),
-            message: format!("Unsupported value: {value}: supported values: {}", allowed.join(", ")),
+            message: format!(
+                "Unsupported value: {value}: supported values: {}",
+                allowed.join(", ")
+            ),
         });
     }
     if let Some(text) = value.as_str() {
@@ -153,29 +189,63 @@ fn check_value(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause
             });
         }
         if schema["minLength"].as_u64().is_some_and(|least| length < least) {
-            causes.push(invalid(path, value, &format!("{name} in body should be at least {} chars long", schema["minLength"])));
+            causes.push(invalid(
+                path,
+                value,
+                &format!(
+                    "{name} in body should be at least {} chars long",
+                    schema["minLength"]
+                ),
+            ));
         }
         if let Some(source) = schema["pattern"].as_str()
             && pattern(source).is_some_and(|pattern| !pattern.is_match(text))
         {
-            causes.push(invalid(path, value, &format!("{name} in body should match '{source}'")));
+            causes.push(invalid(
+                path,
+                value,
+                &format!("{name} in body should match '{source}'"),
+            ));
         }
         if schema["format"] == "date-time" && text.parse::<jiff::Timestamp>().is_err() {
-            causes.push(invalid(path, value, &format!("{name} in body must be of type date-time: {value}")));
+            causes.push(invalid(
+                path,
+                value,
+                &format!("{name} in body must be of type date-time: {value}"),
+            ));
         }
     }
     if let Some(number) = value.as_f64() {
         if schema["minimum"].as_f64().is_some_and(|least| number < least) {
-            causes.push(invalid(path, value, &format!("{name} in body should be greater than or equal to {}", schema["minimum"])));
+            causes.push(invalid(
+                path,
+                value,
+                &format!(
+                    "{name} in body should be greater than or equal to {}",
+                    schema["minimum"]
+                ),
+            ));
         }
         if schema["maximum"].as_f64().is_some_and(|most| number > most) {
-            causes.push(invalid(path, value, &format!("{name} in body should be less than or equal to {}", schema["maximum"])));
+            causes.push(invalid(
+                path,
+                value,
+                &format!(
+                    "{name} in body should be less than or equal to {}",
+                    schema["maximum"]
+                ),
+            ));
         }
     }
 }
 
 fn check_object(schema: &Value, map: &serde_json::Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
-    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for name in schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         if !map.contains_key(name) {
             causes.push(required(&join(path, name), ""));
         }
@@ -186,14 +256,23 @@ fn check_object(schema: &Value, map: &serde_json::Map<String, Value>, path: &str
             continue;
         }
         let property = &schema["properties"][key];
-        let property = if property.is_null() { &schema["additionalProperties"] } else { property };
+        let property = if property.is_null() {
+            &schema["additionalProperties"]
+        } else {
+            property
+        };
         check(property, child, &join(path, key), causes);
     }
 }
 
 fn check_list(schema: &Value, list: &[Value], path: &str, causes: &mut Vec<Cause>) {
     count(schema, "Items", list.len(), path, causes);
-    let keys: Vec<&str> = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let keys: Vec<&str> = schema["x-kubernetes-list-map-keys"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let kind = schema["x-kubernetes-list-type"].as_str().unwrap_or_default();
     for (index, item) in list.iter().enumerate() {
         let here = format!("{path}[{index}]");
@@ -204,11 +283,19 @@ fn check_list(schema: &Value, list: &[Value], path: &str, causes: &mut Vec<Cause
         };
         if list[..index].iter().any(same) {
             let shown = if kind == "map" {
-                Value::Object(keys.iter().map(|key| ((*key).to_owned(), item[*key].clone())).collect())
+                Value::Object(
+                    keys.iter()
+                        .map(|key| ((*key).to_owned(), item[*key].clone()))
+                        .collect(),
+                )
             } else {
                 item.clone()
             };
-            causes.push(Cause { reason: "FieldValueDuplicate", field: here.clone(), message: format!("Duplicate value: {shown}") });
+            causes.push(Cause {
+                reason: "FieldValueDuplicate",
+                field: here.clone(),
+                message: format!("Duplicate value: {shown}"),
+            });
         }
         check(&schema["items"], item, &here, causes);
     }
@@ -216,15 +303,31 @@ fn check_list(schema: &Value, list: &[Value], path: &str, causes: &mut Vec<Cause
 
 fn count(schema: &Value, what: &str, number: usize, path: &str, causes: &mut Vec<Cause>) {
     let number = number as u64;
-    if schema[format!("max{what}")].as_u64().is_some_and(|most| number > most) {
+    if schema[format!("max{what}")]
+        .as_u64()
+        .is_some_and(|most| number > most)
+    {
         causes.push(Cause {
             reason: "FieldValueTooMany",
             field: path.to_owned(),
-            message: format!("Too many: {number}: must have at most {} items", schema[format!("max{what}")]),
+            message: format!(
+                "Too many: {number}: must have at most {} items",
+                schema[format!("max{what}")]
+            ),
         });
     }
-    if schema[format!("min{what}")].as_u64().is_some_and(|least| number < least) {
-        causes.push(invalid(path, &Value::from(number), &format!("{path} in body should have at least {} items", schema[format!("min{what}")])));
+    if schema[format!("min{what}")]
+        .as_u64()
+        .is_some_and(|least| number < least)
+    {
+        causes.push(invalid(
+            path,
+            &Value::from(number),
+            &format!(
+                "{path} in body should have at least {} items",
+                schema[format!("min{what}")]
+            ),
+        ));
     }
 }
 
@@ -241,20 +344,36 @@ fn check_combinations(schema: &Value, value: &Value, path: &str, causes: &mut Ve
         && schema["x-kubernetes-int-or-string"] != true
         && !parts.iter().any(passes)
     {
-        causes.push(invalid(path, value, &format!("{path} in body must be valid against at least one schema (anyOf)")));
+        causes.push(invalid(
+            path,
+            value,
+            &format!("{path} in body must be valid against at least one schema (anyOf)"),
+        ));
     }
     if let Some(parts) = schema["oneOf"].as_array()
         && parts.iter().filter(|part| passes(part)).count() != 1
     {
-        causes.push(invalid(path, value, &format!("{path} in body must be valid against one and only one schema (oneOf)")));
+        causes.push(invalid(
+            path,
+            value,
+            &format!("{path} in body must be valid against one and only one schema (oneOf)"),
+        ));
     }
     if schema["not"].is_object() && passes(&schema["not"]) {
-        causes.push(invalid(path, value, &format!("{path} in body must not validate the schema (not)")));
+        causes.push(invalid(
+            path,
+            value,
+            &format!("{path} in body must not validate the schema (not)"),
+        ));
     }
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -270,12 +389,24 @@ fn kind_of(value: &Value) -> &'static str {
 }
 
 fn invalid(path: &str, value: &Value, problem: &str) -> Cause {
-    Cause { reason: "FieldValueInvalid", field: path.to_owned(), message: format!("Invalid value: {}: {problem}", shown(value)) }
+    Cause {
+        reason: "FieldValueInvalid",
+        field: path.to_owned(),
+        message: format!("Invalid value: {}: {problem}", shown(value)),
+    }
 }
 
 fn required(path: &str, problem: &str) -> Cause {
-    let message = if problem.is_empty() { "Required value".to_owned() } else { format!("Required value: {problem}") };
-    Cause { reason: "FieldValueRequired", field: path.to_owned(), message }
+    let message = if problem.is_empty() {
+        "Required value".to_owned()
+    } else {
+        format!("Required value: {problem}")
+    };
+    Cause {
+        reason: "FieldValueRequired",
+        field: path.to_owned(),
+        message,
+    }
 }
 
 fn unsupported(path: &str, value: &str, allowed: &[&str]) -> Cause {
@@ -283,7 +414,10 @@ fn unsupported(path: &str, value: &str, allowed: &[&str]) -> Cause {
     Cause {
         reason: "FieldValueNotSupported",
         field: path.to_owned(),
-        message: format!("Unsupported value: {value:?}: supported values: {}", allowed.join(", ")),
+        message: format!(
+            "Unsupported value: {value:?}: supported values: {}",
+            allowed.join(", ")
+        ),
     }
 }
 
@@ -291,7 +425,11 @@ fn type_invalid(path: &str, value: &Value, kind: &str, found: &str) -> Cause {
     Cause {
         reason: "FieldValueTypeInvalid",
         field: path.to_owned(),
-        message: format!("Invalid value: {}: {path} in body must be of type {kind}: {}", quoted(found), quoted(if value.is_null() { "null" } else { found })),
+        message: format!(
+            "Invalid value: {}: {path} in body must be of type {kind}: {}",
+            quoted(found),
+            quoted(if value.is_null() { "null" } else { found })
+        ),
     }
 }
 
@@ -311,9 +449,17 @@ fn shown(value: &Value) -> String {
 /// The value at a dotted path with `[index]` parts, as errors show it.
 pub(crate) fn shown_at(object: &Value, path: &str) -> String {
     let mut here = object;
-    for part in path.split(['.', '[']).map(|part| part.trim_end_matches(']')).filter(|part| !part.is_empty()) {
+    for part in path
+        .split(['.', '['])
+        .map(|part| part.trim_end_matches(']'))
+        .filter(|part| !part.is_empty())
+    {
         here = match here {
-            Value::Array(list) => part.parse::<usize>().ok().and_then(|index| list.get(index)).unwrap_or(&Value::Null),
+            Value::Array(list) => part
+                .parse::<usize>()
+                .ok()
+                .and_then(|index| list.get(index))
+                .unwrap_or(&Value::Null),
             other => &other[part],
         };
     }
@@ -342,27 +488,69 @@ mod tests {
             "template": {"type": "object"},
         }}}});
         for (spec, expected) in [
-            (json!({"template": {}, "weight": 0}), "spec.weight: Invalid value: 0: spec.weight in body should be greater than or equal to 1"),
-            (json!({"template": {}, "weight": 101}), "spec.weight: Invalid value: 101: spec.weight in body should be less than or equal to 100"),
-            (json!({"template": {}, "weight": "x"}), "spec.weight: Invalid value: \"string\": spec.weight in body must be of type integer: \"string\""),
+            (
+                json!({"template": {}, "weight": 0}),
+                "spec.weight: Invalid value: 0: spec.weight in body should be greater than or equal to 1",
+            ),
+            (
+                json!({"template": {}, "weight": 101}),
+                "spec.weight: Invalid value: 101: spec.weight in body should be less than or equal to 100",
+            ),
+            (
+                json!({"template": {}, "weight": "x"}),
+                "spec.weight: Invalid value: \"string\": spec.weight in body must be of type integer: \"string\"",
+            ),
             (json!({}), "spec.template: Required value"),
-            (json!({"template": {}, "nodes": "-1"}), "spec.nodes: Invalid value: \"-1\": spec.nodes in body should match '^((100|[0-9]{1,2})%|[0-9]+)$'"),
-            (json!({"template": {}, "policy": "C"}), "spec.policy: Unsupported value: \"C\": supported values: \"A\", \"B\""),
-            (json!({"template": {}, "list": ["a", "a"]}), "spec.list[1]: Duplicate value: \"a\""),
-            (json!({"template": {}, "list": ["abcd"]}), "spec.list[0]: Too long: may not be more than 3 bytes"),
-            (json!({"template": {}, "list": ["a", "b", "c"]}), "spec.list: Too many: 3: must have at most 2 items"),
-            (json!({"template": {}, "size": true}), "spec.size: Invalid value: \"boolean\": spec.size in body must be of type integer,string: \"boolean\""),
+            (
+                json!({"template": {}, "nodes": "-1"}),
+                "spec.nodes: Invalid value: \"-1\": spec.nodes in body should match '^((100|[0-9]{1,2})%|[0-9]+)$'",
+            ),
+            (
+                json!({"template": {}, "policy": "C"}),
+                "spec.policy: Unsupported value: \"C\": supported values: \"A\", \"B\"",
+            ),
+            (
+                json!({"template": {}, "list": ["a", "a"]}),
+                "spec.list[1]: Duplicate value: \"a\"",
+            ),
+            (
+                json!({"template": {}, "list": ["abcd"]}),
+                "spec.list[0]: Too long: may not be more than 3 bytes",
+            ),
+            (
+                json!({"template": {}, "list": ["a", "b", "c"]}),
+                "spec.list: Too many: 3: must have at most 2 items",
+            ),
+            (
+                json!({"template": {}, "size": true}),
+                "spec.size: Invalid value: \"boolean\": spec.size in body must be of type integer,string: \"boolean\"",
+            ),
         ] {
             assert_eq!(causes(&schema, &json!({"spec": spec})), [expected], "{spec}");
         }
-        assert_eq!(causes(&schema, &json!({"spec": {"template": {}, "size": 3}})), Vec::<String>::new());
+        assert_eq!(
+            causes(&schema, &json!({"spec": {"template": {}, "size": 3}})),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
     fn bad_schemas_are_refused() {
         let mut causes = Vec::new();
-        check_schema(&json!({"type": "object", "properties": {"a": {"type": "strin"}, "b": {"type": "string", "pattern": "("}, "c": {"type": "array"}, "d": {}}}), "s", &mut causes);
+        check_schema(
+            &json!({"type": "object", "properties": {"a": {"type": "strin"}, "b": {"type": "string", "pattern": "("}, "c": {"type": "array"}, "d": {}}}),
+            "s",
+            &mut causes,
+        );
         let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
-        assert_eq!(fields, ["s.properties[a].type", "s.properties[b].pattern", "s.properties[c].items", "s.properties[d].type"]);
+        assert_eq!(
+            fields,
+            [
+                "s.properties[a].type",
+                "s.properties[b].pattern",
+                "s.properties[c].items",
+                "s.properties[d].type"
+            ]
+        );
     }
 }

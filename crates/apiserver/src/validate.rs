@@ -5,12 +5,24 @@ use serde_json::Value;
 use crate::crd::Cause;
 
 fn invalid(field: &str, value: &Value, problem: &str) -> Cause {
-    Cause { reason: "FieldValueInvalid", field: field.to_owned(), message: format!("Invalid value: {}: {problem}", shown(value)) }
+    Cause {
+        reason: "FieldValueInvalid",
+        field: field.to_owned(),
+        message: format!("Invalid value: {}: {problem}", shown(value)),
+    }
 }
 
 fn required(field: &str, problem: &str) -> Cause {
-    let message = if problem.is_empty() { "Required value".to_owned() } else { format!("Required value: {problem}") };
-    Cause { reason: "FieldValueRequired", field: field.to_owned(), message }
+    let message = if problem.is_empty() {
+        "Required value".to_owned()
+    } else {
+        format!("Required value: {problem}")
+    };
+    Cause {
+        reason: "FieldValueRequired",
+        field: field.to_owned(),
+        message,
+    }
 }
 
 fn shown(value: &Value) -> String {
@@ -26,17 +38,22 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 fn is_dns_label(text: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let edge =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     edge(text.as_bytes().first())
         && edge(text.as_bytes().last())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 fn is_label_text(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     edge(text.as_bytes().first())
         && edge(text.as_bytes().last())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// What is wrong with the name, labels, annotations, finalizers and owners of any object.
@@ -49,16 +66,28 @@ pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec
         causes.push(required("metadata.name", "name or generateName is required"));
     } else if free_names {
         if name.contains(['/', '%']) || name == "." || name == ".." {
-            causes.push(invalid("metadata.name", &metadata["name"], "may not contain '/' or '%'"));
+            causes.push(invalid(
+                "metadata.name",
+                &metadata["name"],
+                "may not contain '/' or '%'",
+            ));
         }
     } else if label_names {
         if name.len() > 63 {
-            causes.push(invalid("metadata.name", &metadata["name"], "must be no more than 63 characters"));
+            causes.push(invalid(
+                "metadata.name",
+                &metadata["name"],
+                "must be no more than 63 characters",
+            ));
         } else if !is_dns_label(name) {
             causes.push(invalid("metadata.name", &metadata["name"], LABEL));
         }
     } else if name.len() > 253 {
-        causes.push(invalid("metadata.name", &metadata["name"], "must be no more than 253 characters"));
+        causes.push(invalid(
+            "metadata.name",
+            &metadata["name"],
+            "must be no more than 253 characters",
+        ));
     } else if !name.split('.').all(is_dns_label) {
         causes.push(invalid("metadata.name", &metadata["name"], SUBDOMAIN));
     }
@@ -77,7 +106,11 @@ pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                causes.push(invalid(&format!("metadata.ownerReferences.{field}"), &Value::from(""), &format!("{field} must not be empty")));
+                causes.push(invalid(
+                    &format!("metadata.ownerReferences.{field}"),
+                    &Value::from(""),
+                    &format!("{field} must not be empty"),
+                ));
             }
         }
     }
@@ -113,7 +146,9 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
                 pod_update(spec, &old["spec"], &mut causes);
             }
         }
-        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => workload(group, kind, new, old, &mut causes),
+        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
+            workload(group, kind, new, old, &mut causes)
+        }
         ("batch", "Job") => {
             pod_spec(&spec["template"]["spec"], "spec.template.spec", &mut causes);
             let policy = &spec["template"]["spec"]["restartPolicy"];
@@ -121,7 +156,8 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
                 causes.push(Cause {
                     reason: "FieldValueNotSupported",
                     field: "spec.template.spec.restartPolicy".to_owned(),
-                    message: "Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\"".to_owned(),
+                    message: "Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\""
+                        .to_owned(),
                 });
             }
             for field in ["parallelism", "completions", "backoffLimit"] {
@@ -130,7 +166,11 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
         }
         ("policy", "PodDisruptionBudget") => {
             if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-                causes.push(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"));
+                causes.push(invalid(
+                    "spec",
+                    spec,
+                    "minAvailable and maxUnavailable cannot be both set",
+                ));
             }
         }
         ("", "Node") => {
@@ -141,7 +181,9 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
                     causes.push(Cause {
                         reason: "FieldValueDuplicate",
                         field: format!("metadata.taints[{}]", seen.len()),
-                        message: format!("Duplicate value: {taint}: taints must be unique by key and effect pair"),
+                        message: format!(
+                            "Duplicate value: {taint}: taints must be unique by key and effect pair"
+                        ),
                     });
                 }
                 seen.push(identity);
@@ -149,7 +191,13 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
             if let Some(old) = old {
                 let (before, after) = (&old["spec"]["providerID"], &spec["providerID"]);
                 if !before.is_null() && before != "" && before != after {
-                    causes.push(Cause { reason: "FieldValueForbidden", field: "spec.providerID".to_owned(), message: "Forbidden: node updates may not change providerID except from \"\" to valid".to_owned() });
+                    causes.push(Cause {
+                        reason: "FieldValueForbidden",
+                        field: "spec.providerID".to_owned(),
+                        message:
+                            "Forbidden: node updates may not change providerID except from \"\" to valid"
+                                .to_owned(),
+                    });
                 }
             }
         }
@@ -160,7 +208,11 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
 
 fn not_negative(spec: &Value, path: &str, field: &str, causes: &mut Vec<Cause>) {
     if spec[field].as_i64().is_some_and(|value| value < 0) {
-        causes.push(invalid(&format!("{path}.{field}"), &spec[field], "must be greater than or equal to 0"));
+        causes.push(invalid(
+            &format!("{path}.{field}"),
+            &spec[field],
+            "must be greater than or equal to 0",
+        ));
     }
 }
 
@@ -172,13 +224,25 @@ fn workload(group: &str, kind: &str, new: &Value, old: Option<&Value>, causes: &
     } else {
         let selector = crate::selector::LabelSelector::from_object(&spec["selector"]);
         match selector {
-            Some(selector) if selector.is_empty() => causes.push(invalid("spec.selector", &spec["selector"], &format!("empty selector is invalid for {}", kind.to_lowercase()))),
+            Some(selector) if selector.is_empty() => causes.push(invalid(
+                "spec.selector",
+                &spec["selector"],
+                &format!("empty selector is invalid for {}", kind.to_lowercase()),
+            )),
             Some(selector) if !selector.matches(&spec["template"]["metadata"]["labels"]) => {
                 let labels = &spec["template"]["metadata"]["labels"];
-                causes.push(invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"));
+                causes.push(invalid(
+                    "spec.template.metadata.labels",
+                    labels,
+                    "`selector` does not match template `labels`",
+                ));
             }
             Some(_) => {}
-            None => causes.push(invalid("spec.selector", &spec["selector"], "not a valid selector")),
+            None => causes.push(invalid(
+                "spec.selector",
+                &spec["selector"],
+                "not a valid selector",
+            )),
         }
     }
     if let Some(old) = old
@@ -212,7 +276,11 @@ fn pod_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             } else if !is_dns_label(name) || name.len() > 63 {
                 causes.push(invalid(&format!("{here}.name"), &container["name"], LABEL));
             } else if names.contains(&name) {
-                causes.push(Cause { reason: "FieldValueDuplicate", field: format!("{here}.name"), message: format!("Duplicate value: {name:?}") });
+                causes.push(Cause {
+                    reason: "FieldValueDuplicate",
+                    field: format!("{here}.name"),
+                    message: format!("Duplicate value: {name:?}"),
+                });
             }
             names.push(name);
             if container["image"].as_str().unwrap_or_default().is_empty() {
@@ -226,7 +294,9 @@ fn pod_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
 fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
     for list in ["requests", "limits"] {
         for (name, quantity) in resources[list].as_object().into_iter().flatten() {
-            let text = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
+            let text = quantity
+                .as_str()
+                .map_or_else(|| quantity.to_string(), str::to_owned);
             match milli(&text) {
                 None => causes.push(invalid(&format!("{path}.{list}.{name}"), quantity, "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")),
                 Some(value) if value < 0 => causes.push(invalid(&format!("{path}.{list}[{name}]"), quantity, "must be greater than or equal to 0")),
@@ -244,7 +314,13 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// A quantity in thousandths, for comparing; `None` when it is not one.
 pub(crate) fn milli(text: &str) -> Option<i128> {
-    let end = text.bytes().enumerate().take_while(|(index, byte)| byte.is_ascii_digit() || *byte == b'.' || *index == 0 && matches!(byte, b'+' | b'-')).count();
+    let end = text
+        .bytes()
+        .enumerate()
+        .take_while(|(index, byte)| {
+            byte.is_ascii_digit() || *byte == b'.' || *index == 0 && matches!(byte, b'+' | b'-')
+        })
+        .count();
     let (number, suffix) = text.split_at(end);
     let number: f64 = number.parse().ok()?;
     let scale = match suffix {
@@ -274,12 +350,24 @@ fn pod_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
     let comparable = |spec: &Value| {
         let mut spec = spec.clone();
         if let Some(map) = spec.as_object_mut() {
-            for field in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates", "ephemeralContainers", "nodeName"] {
+            for field in [
+                "activeDeadlineSeconds",
+                "tolerations",
+                "terminationGracePeriodSeconds",
+                "schedulingGates",
+                "ephemeralContainers",
+                "nodeName",
+            ] {
                 map.remove(field);
             }
         }
         for list in ["containers", "initContainers"] {
-            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            for container in spec
+                .get_mut(list)
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
                 container["image"] = Value::Null;
                 if container["resources"].is_object() {
                     container["resources"] = Value::Null;
@@ -288,7 +376,9 @@ fn pod_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
         }
         spec
     };
-    let gated = old["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+    let gated = old["schedulingGates"]
+        .as_array()
+        .is_some_and(|gates| !gates.is_empty());
     let moved = old["nodeName"].is_string() && old["nodeName"] != new["nodeName"];
     if (!gated && comparable(new) != comparable(old)) || moved {
         causes.push(Cause {

@@ -52,7 +52,11 @@ impl ApiServer {
         let asked = parse_revision(text)?;
         let initial_events = request.flag("sendInitialEvents");
         if initial_events && request.parameter("resourceVersionMatch") != "NotOlderThan" {
-            return Err(ApiError::new(422, "Invalid", "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+            return Err(ApiError::new(
+                422,
+                "Invalid",
+                "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
         }
         let form = if request.wants_table() {
             Form::Table(table::include(request))
@@ -82,9 +86,22 @@ impl ApiServer {
             }
         }
         let seconds: u64 = request.parameter("timeoutSeconds").parse().unwrap_or(0);
-        let timeout = if seconds == 0 { DEFAULT_TIMEOUT } else { Duration::from_secs(seconds) };
+        let timeout = if seconds == 0 {
+            DEFAULT_TIMEOUT
+        } else {
+            Duration::from_secs(seconds)
+        };
         let changed = collection.changed.subscribe();
-        Ok(Answer::Watch(Box::new(WatchRequest { resource, filter, revision, initial, bookmarks, form, timeout, changed })))
+        Ok(Answer::Watch(Box::new(WatchRequest {
+            resource,
+            filter,
+            revision,
+            initial,
+            bookmarks,
+            form,
+            timeout,
+            changed,
+        })))
     }
 }
 
@@ -99,7 +116,12 @@ impl WatchRequest {
     /// The stream of encoded events.
     pub(crate) fn stream(self, server: Arc<ApiServer>) -> impl Stream<Item = Bytes> + Send + 'static {
         let deadline = Instant::now() + self.timeout;
-        let watch = Watch { server, request: self, deadline, ended: false };
+        let watch = Watch {
+            server,
+            request: self,
+            deadline,
+            ended: false,
+        };
         futures::stream::unfold(watch, |mut watch| async move {
             let bytes = watch.next().await?;
             Some((bytes, watch))
@@ -132,7 +154,11 @@ impl Watch {
                 Ok(None) => {}
             }
             let bookmark_at = Instant::now() + BOOKMARK_PERIOD;
-            let wake = if self.request.bookmarks { bookmark_at.min(self.deadline) } else { self.deadline };
+            let wake = if self.request.bookmarks {
+                bookmark_at.min(self.deadline)
+            } else {
+                self.deadline
+            };
             tokio::select! {
                 biased;
                 changed = self.request.changed.changed() => {
@@ -157,7 +183,9 @@ impl Watch {
 
     fn batch_is_empty(&self) -> bool {
         let mut state = self.server.lock();
-        let changes = state.collection(&self.request.resource.storage()).changes_after(self.request.revision, 1);
+        let changes = state
+            .collection(&self.request.resource.storage())
+            .changes_after(self.request.revision, 1);
         changes.is_some_and(|changes| changes.is_empty())
     }
 
@@ -168,13 +196,18 @@ impl Watch {
             let (changes, oldest) = {
                 let mut state = self.server.lock();
                 let collection = state.collection(&storage);
-                (collection.changes_after(self.request.revision, BATCH), collection.compacted)
+                (
+                    collection.changes_after(self.request.revision, BATCH),
+                    collection.compacted,
+                )
             };
             let Some(changes) = changes else {
                 let status = ApiError::expired(self.request.revision, oldest).status();
                 return Err(line(&json!({"type": "ERROR", "object": status})));
             };
-            let Some(last) = changes.last() else { return Ok(None) };
+            let Some(last) = changes.last() else {
+                return Ok(None);
+            };
             let last = last.revision;
             let mut chunk = Vec::new();
             for change in &changes {
@@ -190,7 +223,10 @@ impl Watch {
     /// An object that begins or ceases to match a selector is added or deleted for this watch.
     fn event(&self, change: &Change, chunk: &mut Vec<u8>) {
         let filter = &self.request.filter;
-        let before = change.old.as_ref().is_some_and(|old| filter.matches(&change.key, &old.value));
+        let before = change
+            .old
+            .as_ref()
+            .is_some_and(|old| filter.matches(&change.key, &old.value));
         let after = !change.deleted && filter.matches(&change.key, &change.new.value);
         let kind = match (before, after) {
             (false, true) => "ADDED",
@@ -207,7 +243,13 @@ impl Watch {
             chunk.extend_from_slice(b"}\n");
             return;
         }
-        chunk.extend_from_slice(&encode(resource, kind, &change.new.value, self.request.form, self.server.now()));
+        chunk.extend_from_slice(&encode(
+            resource,
+            kind,
+            &change.new.value,
+            self.request.form,
+            self.server.now(),
+        ));
     }
 }
 
@@ -228,7 +270,9 @@ fn bookmark(resource: &Resource, revision: u64, end_of_initial_events: bool) -> 
     if end_of_initial_events {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
-    line(&json!({"type": "BOOKMARK", "object": {"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata}}))
+    line(
+        &json!({"type": "BOOKMARK", "object": {"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata}}),
+    )
 }
 
 fn line(value: &Value) -> Bytes {

@@ -30,7 +30,9 @@ fn field_validation(request: &Request) -> ApiResult<FieldValidation> {
         other => Err(ApiError::new(
             422,
             "Invalid",
-            format!("CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""),
+            format!(
+                "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            ),
         )),
     }
 }
@@ -41,11 +43,17 @@ fn has_generation(resource: &Resource) -> bool {
         || !matches!(
             (resource.group.as_str(), resource.kind.as_str()),
             ("", kind) if !matches!(kind, "Pod" | "ReplicationController")
-        ) && !matches!(resource.group.as_str(), "coordination.k8s.io" | "events.k8s.io" | "rbac.authorization.k8s.io")
+        ) && !matches!(
+            resource.group.as_str(),
+            "coordination.k8s.io" | "events.k8s.io" | "rbac.authorization.k8s.io"
+        )
 }
 
 fn has_status(resource: &Resource) -> bool {
-    resource.custom().map_or_else(|| resource.has_subresource("status"), |version| version.has_status())
+    resource.custom().map_or_else(
+        || resource.has_subresource("status"),
+        |version| version.has_status(),
+    )
 }
 
 fn metadata_map(object: &mut Value) -> &mut serde_json::Map<String, Value> {
@@ -66,10 +74,27 @@ impl ApiServer {
         Ok(self.shown(request, &scope.resource, &stored, 201, warnings))
     }
 
-    fn shown(&self, request: &Request, resource: &Resource, stored: &Stored, code: u16, warnings: Vec<String>) -> Answer {
+    fn shown(
+        &self,
+        request: &Request,
+        resource: &Resource,
+        stored: &Stored,
+        code: u16,
+        warnings: Vec<String>,
+    ) -> Answer {
         if request.wants_table() {
             let meta = json!({"resourceVersion": stored.revision.to_string()});
-            return Answer::Json(code, table::render(resource, &[&stored.value], &meta, table::include(request), self.now()), warnings);
+            return Answer::Json(
+                code,
+                table::render(
+                    resource,
+                    &[&stored.value],
+                    &meta,
+                    table::include(request),
+                    self.now(),
+                ),
+                warnings,
+            );
         }
         if request.wants_partial_metadata() {
             return Answer::Json(code, reading::partial(&stored.value), warnings);
@@ -87,14 +112,26 @@ impl ApiServer {
         Ok(object)
     }
 
-    fn create_object(&self, state: &mut State, request: &Request, scope: &Scope, mut object: Value, warnings: &mut Vec<String>) -> ApiResult<Arc<Stored>> {
+    fn create_object(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        mut object: Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Arc<Stored>> {
         let dry_run = request.is_dry_run()?;
         let resource = &scope.resource;
         if resource.namespaced {
             namespace_accepts(state, scope, &mut object)?;
         }
-        if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        if object["metadata"]["resourceVersion"]
+            .as_str()
+            .is_some_and(|version| !version.is_empty())
+        {
+            return Err(ApiError::bad_request(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         self.check_fields(request, resource, &mut object, warnings)?;
         let uid = state.new_uid();
@@ -102,28 +139,59 @@ impl ApiServer {
         let now = self.now();
         let generation = has_generation(resource);
         let metadata = metadata_map(&mut object);
-        let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if metadata.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() && !prefix.is_empty() {
+        let prefix = metadata
+            .get("generateName")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        if metadata
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .is_empty()
+            && !prefix.is_empty()
+        {
             let cut: String = prefix.chars().take(58).collect();
             metadata.insert("name".to_owned(), json!(format!("{cut}{suffix}")));
         }
         metadata.insert("uid".to_owned(), json!(uid));
         metadata.insert("creationTimestamp".to_owned(), json!(seconds(now)));
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        for field in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "generation",
+        ] {
             metadata.remove(field);
         }
         if generation {
             metadata.insert("generation".to_owned(), json!(1));
         }
-        let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let scope = &Scope { name, ..scope.clone() };
+        let name = metadata
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let scope = &Scope {
+            name,
+            ..scope.clone()
+        };
         self.prepare_create(state, resource, &mut object)?;
         self.check_values(resource, &object, None, &scope.name)?;
         if state.stored(&resource.storage(), &scope.key()).is_some() {
-            return Err(ApiError::already_exists(&resource.group, &resource.plural, &scope.name));
+            return Err(ApiError::already_exists(
+                &resource.group,
+                &resource.plural,
+                &scope.name,
+            ));
         }
         let compiled = compile_definition(resource, &object)?;
-        let writer = Writer { manager: request.manager(), api_version: &resource.api_version(), subresource: "", now };
+        let writer = Writer {
+            manager: request.manager(),
+            api_version: &resource.api_version(),
+            subresource: "",
+            now,
+        };
         managed_fields::update(&resource.schema, None, &mut object, &writer);
         if dry_run {
             return Ok(Stored::new(object, state.revision));
@@ -137,18 +205,30 @@ impl ApiServer {
     }
 
     /// Unknown fields go, with a warning or an error; values of core kinds must have the right type.
-    fn check_fields(&self, request: &Request, resource: &Resource, object: &mut Value, warnings: &mut Vec<String>) -> ApiResult<()> {
+    fn check_fields(
+        &self,
+        request: &Request,
+        resource: &Resource,
+        object: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
         let mode = field_validation(request)?;
         if resource.custom().is_none()
             && let Some(problem) = schema::type_errors(&resource.schema, object).into_iter().next()
         {
-            return Err(ApiError::bad_request(format!("{} in version {:?} cannot be handled as a {}: {problem}", resource.kind, resource.version, resource.kind)));
+            return Err(ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {problem}",
+                resource.kind, resource.version, resource.kind
+            )));
         }
         let dropped = match resource.custom() {
             Some(version) => version.prune(object),
             None => schema::prune(&resource.schema, object),
         };
-        let sentences: Vec<String> = dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        let sentences: Vec<String> = dropped
+            .iter()
+            .map(|path| format!("unknown field \"{path}\""))
+            .collect();
         match mode {
             FieldValidation::Strict if !sentences.is_empty() => Err(ApiError::bad_request(format!(
                 "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
@@ -176,7 +256,10 @@ impl ApiServer {
             version.default(object);
             return Ok(());
         }
-        let keeps_status = matches!((resource.group.as_str(), resource.kind.as_str()), ("", "Node" | "Event"));
+        let keeps_status = matches!(
+            (resource.group.as_str(), resource.kind.as_str()),
+            ("", "Node" | "Event")
+        );
         if has_status(resource) && !keeps_status {
             object["status"] = json!({});
         }
@@ -191,7 +274,9 @@ impl ApiServer {
                 }
                 object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
             }
-            ("", "PersistentVolumeClaim" | "PersistentVolume") => object["status"] = json!({"phase": "Pending"}),
+            ("", "PersistentVolumeClaim" | "PersistentVolume") => {
+                object["status"] = json!({"phase": "Pending"})
+            }
             ("apiextensions.k8s.io", "CustomResourceDefinition") => object["status"] = json!({}),
             _ => {}
         }
@@ -199,10 +284,15 @@ impl ApiServer {
     }
 
     fn admit_pod(&self, state: &mut State, object: &mut Value) -> ApiResult<()> {
-        let classes = state.collections.get(&("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned()));
+        let classes = state
+            .collections
+            .get(&("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned()));
         let find = |name: &str| {
             let class = classes?.objects.get(&(String::new(), name.to_owned()))?;
-            let policy = class.value["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority").to_owned();
+            let policy = class.value["preemptionPolicy"]
+                .as_str()
+                .unwrap_or("PreemptLowerPriority")
+                .to_owned();
             Some((class.value["value"].as_i64().unwrap_or(0), policy))
         };
         let default = classes
@@ -216,7 +306,13 @@ impl ApiServer {
         })
     }
 
-    fn check_values(&self, resource: &Resource, new: &Value, old: Option<&Value>, name: &str) -> ApiResult<()> {
+    fn check_values(
+        &self,
+        resource: &Resource,
+        new: &Value,
+        old: Option<&Value>,
+        name: &str,
+    ) -> ApiResult<()> {
         let mut causes = Vec::new();
         validate::metadata(&resource.kind, &resource.group, new, &mut causes);
         if let Some(old) = old {
@@ -226,7 +322,11 @@ impl ApiServer {
             Some(version) => causes.extend(version.validate(new, old)),
             None => causes.extend(validate::check(&resource.group, &resource.kind, new, old)),
         }
-        if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(&resource.group, &resource.kind, name, &causes)) }
+        if causes.is_empty() {
+            Ok(())
+        } else {
+            Err(ApiError::invalid(&resource.group, &resource.kind, name, &causes))
+        }
     }
 
     /// Follow-ups of a creation: what a real cluster's controllers would add at once.
@@ -244,17 +344,41 @@ impl ApiServer {
         self.collect_if_orphaned(state, scope, stored);
     }
 
-    pub(crate) fn update(&self, state: &mut State, request: &Request, scope: &Scope, subresource: &str) -> ApiResult<Answer> {
+    pub(crate) fn update(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        subresource: &str,
+    ) -> ApiResult<Answer> {
         let object = self.decode(request, scope)?;
         let old = state.find(scope)?;
         let mut warnings = Vec::new();
-        let stored = self.replace(state, request, scope, subresource, &old, object, None, &mut warnings)?;
+        let stored = self.replace(
+            state,
+            request,
+            scope,
+            subresource,
+            &old,
+            object,
+            None,
+            &mut warnings,
+        )?;
         Ok(self.shown(request, &scope.resource, &stored, 200, warnings))
     }
 
-    pub(crate) fn patch(&self, state: &mut State, request: &Request, scope: &Scope, subresource: &str) -> ApiResult<Answer> {
+    pub(crate) fn patch(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        subresource: &str,
+    ) -> ApiResult<Answer> {
         let mut warnings = Vec::new();
-        if matches!(request.content_type.as_str(), "application/apply-patch+yaml" | "application/apply-patch+cbor") {
+        if matches!(
+            request.content_type.as_str(),
+            "application/apply-patch+yaml" | "application/apply-patch+cbor"
+        ) {
             let (stored, code) = self.apply(state, request, scope, subresource, &mut warnings)?;
             return Ok(self.shown(request, &scope.resource, &stored, code, warnings));
         }
@@ -264,25 +388,55 @@ impl ApiServer {
         let patched = match request.content_type.as_str() {
             "application/json-patch+json" => patch::json_patch(&shown, &body),
             "application/merge-patch+json" => Ok(patch::merge_patch(&shown, &body)),
-            "application/strategic-merge-patch+json" if scope.resource.custom().is_none() => patch::strategic_merge(&scope.resource.schema, &shown, &body),
+            "application/strategic-merge-patch+json" if scope.resource.custom().is_none() => {
+                patch::strategic_merge(&scope.resource.schema, &shown, &body)
+            }
             other => {
-                return Err(ApiError::new(415, "UnsupportedMediaType", format!(
-                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml (got {other})"
-                )));
+                return Err(ApiError::new(
+                    415,
+                    "UnsupportedMediaType",
+                    format!(
+                        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml (got {other})"
+                    ),
+                ));
             }
         };
         let mut object = patched.map_err(|error| match error {
             patch::PatchError::Malformed(message) => ApiError::bad_request(message),
-            patch::PatchError::DoesNotApply(message) => ApiError::new(422, "Invalid", format!("the server rejected our request due to an error in our request: {message}")),
+            patch::PatchError::DoesNotApply(message) => ApiError::new(
+                422,
+                "Invalid",
+                format!("the server rejected our request due to an error in our request: {message}"),
+            ),
         })?;
         check_identity(&mut object, scope)?;
-        let stored = self.replace(state, request, scope, subresource, &old, object, None, &mut warnings)?;
+        let stored = self.replace(
+            state,
+            request,
+            scope,
+            subresource,
+            &old,
+            object,
+            None,
+            &mut warnings,
+        )?;
         Ok(self.shown(request, &scope.resource, &stored, 200, warnings))
     }
 
-    fn apply(&self, state: &mut State, request: &Request, scope: &Scope, subresource: &str, warnings: &mut Vec<String>) -> ApiResult<(Arc<Stored>, u16)> {
+    fn apply(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        subresource: &str,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<(Arc<Stored>, u16)> {
         if request.parameter("fieldManager").is_empty() {
-            return Err(ApiError::new(422, "Invalid", "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"));
+            return Err(ApiError::new(
+                422,
+                "Invalid",
+                "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+            ));
         }
         let mut applied = self.decode(request, scope)?;
         if applied["apiVersion"].is_null() {
@@ -293,18 +447,40 @@ impl ApiServer {
         if old.is_none() && !subresource.is_empty() {
             return Err(scope.not_found());
         }
-        let writer = Writer { manager: request.parameter("fieldManager"), api_version: &scope.resource.api_version(), subresource, now: self.now() };
+        let writer = Writer {
+            manager: request.parameter("fieldManager"),
+            api_version: &scope.resource.api_version(),
+            subresource,
+            now: self.now(),
+        };
         let live = old.as_ref().map(|old| reading::view(&scope.resource, &old.value));
         if let (Some(sent), Some(live)) = (applied["metadata"]["uid"].as_str(), &live)
             && live["metadata"]["uid"] != sent
         {
             return Err(scope.conflict("uid mismatch"));
         }
-        let merged = managed_fields::apply(&scope.resource.schema, live.as_ref(), &applied, &writer, request.flag("force")).map_err(apply_error)?;
+        let merged = managed_fields::apply(
+            &scope.resource.schema,
+            live.as_ref(),
+            &applied,
+            &writer,
+            request.flag("force"),
+        )
+        .map_err(apply_error)?;
         match old {
             Some(old) => {
                 let managed = merged["metadata"]["managedFields"].clone();
-                self.replace(state, request, scope, subresource, &old, merged, Some(managed), warnings).map(|stored| (stored, 200))
+                self.replace(
+                    state,
+                    request,
+                    scope,
+                    subresource,
+                    &old,
+                    merged,
+                    Some(managed),
+                    warnings,
+                )
+                .map(|stored| (stored, 200))
             }
             None => {
                 let managed = merged["metadata"]["managedFields"].clone();
@@ -314,7 +490,15 @@ impl ApiServer {
         }
     }
 
-    fn create_applied(&self, state: &mut State, request: &Request, scope: &Scope, mut object: Value, managed: Value, warnings: &mut Vec<String>) -> ApiResult<Arc<Stored>> {
+    fn create_applied(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        mut object: Value,
+        managed: Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Arc<Stored>> {
         metadata_map(&mut object).remove("managedFields");
         let mut dry = request.clone();
         dry.query.insert("dryRun".to_owned(), "All".to_owned());
@@ -360,7 +544,12 @@ impl ApiServer {
                 metadata_map(&mut object).insert("managedFields".to_owned(), managed);
             }
             None => {
-                let writer = Writer { manager: request.manager(), api_version: &resource.api_version(), subresource, now };
+                let writer = Writer {
+                    manager: request.manager(),
+                    api_version: &resource.api_version(),
+                    subresource,
+                    now,
+                };
                 managed_fields::update(&resource.schema, Some(old_value), &mut object, &writer);
             }
         }
@@ -371,7 +560,11 @@ impl ApiServer {
         if &object == old_value {
             return Ok(old.clone());
         }
-        let compiled = if subresource.is_empty() { compile_definition(resource, &object)? } else { None };
+        let compiled = if subresource.is_empty() {
+            compile_definition(resource, &object)?
+        } else {
+            None
+        };
         if dry_run {
             return Ok(Stored::new(object, state.revision));
         }
@@ -405,17 +598,30 @@ impl ApiServer {
                 }
                 *object = new;
             }
-            "" if status_matters && !matches!((resource.group.as_str(), resource.kind.as_str()), ("", "Event")) => match old.get("status") {
-                Some(status) => object["status"] = status.clone(),
-                None => {
-                    object.as_object_mut().map(|map| map.remove("status"));
+            "" if status_matters
+                && !matches!((resource.group.as_str(), resource.kind.as_str()), ("", "Event")) =>
+            {
+                match old.get("status") {
+                    Some(status) => object["status"] = status.clone(),
+                    None => {
+                        object.as_object_mut().map(|map| map.remove("status"));
+                    }
                 }
-            },
+            }
             _ => {}
         }
         let old_metadata = old["metadata"].clone();
         let metadata = metadata_map(object);
-        for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "generateName", "namespace"] {
+        for field in [
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "selfLink",
+            "generateName",
+            "namespace",
+        ] {
             match &old_metadata[field] {
                 Value::Null => metadata.remove(field),
                 value => metadata.insert(field.to_owned(), value.clone()),
@@ -439,7 +645,10 @@ impl ApiServer {
         let deleting = !metadata["deletionTimestamp"].is_null();
         let no_finalizers = metadata["finalizers"].as_array().is_none_or(Vec::is_empty);
         let in_grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
-        let namespace_content = scope.resource.is("", "namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        let namespace_content = scope.resource.is("", "namespaces")
+            && object["spec"]["finalizers"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty());
         if deleting && no_finalizers && !in_grace && !namespace_content {
             let stored = Stored::new(object, state.revision);
             return self.remove(state, &scope.resource, &storage, &scope.key(), &stored);
@@ -450,7 +659,9 @@ impl ApiServer {
 
 /// `2026-01-01T00:00:00Z`.
 pub(crate) fn seconds(now: jiff::Timestamp) -> String {
-    jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+    jiff::Timestamp::from_second(now.as_second())
+        .unwrap_or(now)
+        .to_string()
 }
 
 fn apply_error(error: ApplyError) -> ApiError {
@@ -458,17 +669,30 @@ fn apply_error(error: ApplyError) -> ApiError {
         ApplyError::Invalid(message) => ApiError::bad_request(message),
         ApplyError::Conflicts(conflicts) => {
             let count = conflicts.len();
-            let sentences: Vec<String> = conflicts.iter().map(|conflict| format!("conflict with {}: {}", conflict.manager, conflict.field)).collect();
+            let sentences: Vec<String> = conflicts
+                .iter()
+                .map(|conflict| format!("conflict with {}: {}", conflict.manager, conflict.field))
+                .collect();
             let message = if count == 1 {
                 format!("Apply failed with 1 conflict: {}", sentences[0])
             } else {
-                let mut by_manager: std::collections::BTreeMap<&str, Vec<&str>> = std::collections::BTreeMap::new();
+                let mut by_manager: std::collections::BTreeMap<&str, Vec<&str>> =
+                    std::collections::BTreeMap::new();
                 for conflict in &conflicts {
-                    by_manager.entry(&conflict.manager).or_default().push(&conflict.field);
+                    by_manager
+                        .entry(&conflict.manager)
+                        .or_default()
+                        .push(&conflict.field);
                 }
                 let parts: Vec<String> = by_manager
                     .iter()
-                    .map(|(manager, fields)| if fields.len() == 1 { format!("conflict with {manager}: {}", fields[0]) } else { format!("conflicts with {manager}:\n- {}", fields.join("\n- ")) })
+                    .map(|(manager, fields)| {
+                        if fields.len() == 1 {
+                            format!("conflict with {manager}: {}", fields[0])
+                        } else {
+                            format!("conflicts with {manager}:\n- {}", fields.join("\n- "))
+                        }
+                    })
                     .collect();
                 format!("Apply failed with {count} conflicts: {}", parts.join("\n"))
             };
@@ -485,7 +709,9 @@ fn apply_error(error: ApplyError) -> ApiError {
 fn check_identity(object: &mut Value, scope: &Scope) -> ApiResult<()> {
     let resource = &scope.resource;
     if !object.is_object() {
-        return Err(ApiError::bad_request("couldn't get version/kind; json parse error: the body must be an object"));
+        return Err(ApiError::bad_request(
+            "couldn't get version/kind; json parse error: the body must be an object",
+        ));
     }
     if object["kind"].is_null() {
         object["kind"] = json!(resource.kind);
@@ -504,18 +730,30 @@ fn check_identity(object: &mut Value, scope: &Scope) -> ApiResult<()> {
         )));
     }
     let metadata = metadata_map(object);
-    let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if !scope.name.is_empty() {
         if name.is_empty() {
             metadata.insert("name".to_owned(), json!(scope.name));
         } else if name != scope.name {
-            return Err(ApiError::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({})", scope.name)));
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                scope.name
+            )));
         }
     }
     if resource.namespaced {
-        let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+        let namespace = metadata
+            .get("namespace")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if !namespace.is_empty() && namespace != scope.namespace {
-            return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         metadata.insert("namespace".to_owned(), json!(scope.namespace));
     } else {
@@ -535,7 +773,10 @@ fn namespace_accepts(state: &State, scope: &Scope, object: &mut Value) -> ApiRes
         let mut error = ApiError::new(
             403,
             "Forbidden",
-            format!("{what} {name:?} is forbidden: unable to create new content in namespace {} because it is being terminated", scope.namespace),
+            format!(
+                "{what} {name:?} is forbidden: unable to create new content in namespace {} because it is being terminated",
+                scope.namespace
+            ),
         );
         error.details = json!({"name": name, "kind": scope.resource.plural, "causes": [{
             "reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", scope.namespace), "field": "metadata.namespace"}]});
@@ -547,11 +788,16 @@ fn namespace_accepts(state: &State, scope: &Scope, object: &mut Value) -> ApiRes
 fn check_preconditions(scope: &Scope, old: &Stored, object: &Value) -> ApiResult<()> {
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     if !version.is_empty() && old.value["metadata"]["resourceVersion"] != version {
-        return Err(scope.conflict("the object has been modified; please apply your changes to the latest version and try again"));
+        return Err(scope.conflict(
+            "the object has been modified; please apply your changes to the latest version and try again",
+        ));
     }
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     if !uid.is_empty() && uid != old.uid() {
-        return Err(scope.conflict(&format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid())));
+        return Err(scope.conflict(&format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            old.uid()
+        )));
     }
     Ok(())
 }
@@ -566,9 +812,16 @@ fn immutable_metadata(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
     }
     // Nothing may be added to the finalizers of an object on its way out.
     if !old["metadata"]["deletionTimestamp"].is_null() {
-        let before = old["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-        let added: Vec<&Value> =
-            new["metadata"]["finalizers"].as_array().into_iter().flatten().filter(|finalizer| !before.contains(finalizer)).collect();
+        let before = old["metadata"]["finalizers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let added: Vec<&Value> = new["metadata"]["finalizers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|finalizer| !before.contains(finalizer))
+            .collect();
         if !added.is_empty() {
             causes.push(Cause {
                 reason: "FieldValueForbidden",
@@ -580,9 +833,13 @@ fn immutable_metadata(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn differs_beyond_metadata(old: &Value, new: &Value, status_apart: bool) -> bool {
-    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return true };
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        return true;
+    };
     let counts = |key: &str| key != "metadata" && !(status_apart && key == "status");
-    old.iter().any(|(key, value)| counts(key) && new.get(key) != Some(value)) || new.keys().any(|key| counts(key) && !old.contains_key(key))
+    old.iter()
+        .any(|(key, value)| counts(key) && new.get(key) != Some(value))
+        || new.keys().any(|key| counts(key) && !old.contains_key(key))
 }
 
 /// Compiles a CustomResourceDefinition before it is stored.
@@ -591,17 +848,30 @@ fn compile_definition(resource: &Resource, object: &Value) -> ApiResult<Option<C
         return Ok(None);
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    CompiledCrd::compile(object).map(Some).map_err(|causes| ApiError::invalid(&resource.group, &resource.kind, name, &causes))
+    CompiledCrd::compile(object)
+        .map(Some)
+        .map_err(|causes| ApiError::invalid(&resource.group, &resource.kind, name, &causes))
 }
 
 fn install_definition(state: &mut State, object: &mut Value, compiled: CompiledCrd, now: jiff::Timestamp) {
     let spec = &object["spec"];
-    let storage_versions: Vec<Value> =
-        spec["versions"].as_array().into_iter().flatten().filter(|version| version["storage"] == true).map(|version| version["name"].clone()).collect();
+    let storage_versions: Vec<Value> = spec["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
     let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "lastTransitionTime": seconds(now), "reason": reason, "message": message});
     let names = spec["names"].clone();
-    let (group, plural) = (spec["group"].as_str().unwrap_or_default().to_owned(), names["plural"].as_str().unwrap_or_default().to_owned());
-    if object["status"]["conditions"].as_array().is_none_or(Vec::is_empty) {
+    let (group, plural) = (
+        spec["group"].as_str().unwrap_or_default().to_owned(),
+        names["plural"].as_str().unwrap_or_default().to_owned(),
+    );
+    if object["status"]["conditions"]
+        .as_array()
+        .is_none_or(Vec::is_empty)
+    {
         object["status"] = json!({
             "conditions": [condition("NamesAccepted", "NoConflicts", "no conflicts found"), condition("Established", "InitialNamesAccepted", "the initial names have been accepted")],
             "acceptedNames": names, "storedVersions": storage_versions,
