@@ -1,1 +1,25 @@
-//! Watch events fold into state, pure functions decide, execute writes.
+//! The controllers: watch events fold into stores, pure functions decide, `execute` writes.
+//!
+//! Owns when decisions are made and that they are carried out; what is decided lives in `spokeshave-plan`. Nothing here keeps a fact that a
+//! restart would miss: what is in memory only (nominations, the command in preparation) is rebuilt or not needed.
+
+mod claims;
+mod decision;
+mod disruption;
+mod eviction;
+mod execute;
+mod garbage;
+mod metrics;
+mod node_classes;
+mod node_pools;
+mod node_termination;
+mod operator;
+mod options;
+mod provisioner;
+mod shared;
+mod stores;
+
+pub use decision::{Decision, DecisionKind, DecisionLog};
+pub use operator::{Operator, OperatorError};
+pub use options::{LeaderElectionOptions, Options};
+pub use stores::Stores;

@@ -1,0 +1,263 @@
+//! The only writer to Kubernetes: carries out Actions, under the term of leadership in which they were decided.
+//!
+//! Owns the translation of an Action into a request, the classes of its failures, and the way of results back into the stores. It decides
+//! nothing: a conflict is an error that makes the caller look again.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::Value;
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
+use spokeshave_runtime::{EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
+
+use crate::stores::Stores;
+
+/// Rate of `Nominated` events: five a second, ten at once (P §17).
+const NOMINATED_RATE: (f64, u32) = (5.0, 10);
+
+/// Why an Action was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExecuteError {
+    /// The object has changed since the decision; decide again.
+    #[error("{target} has changed meanwhile")]
+    Conflict {
+        /// Which.
+        target: String,
+    },
+    /// The object is gone.
+    #[error("{target} is gone")]
+    NotFound {
+        /// Which.
+        target: String,
+    },
+    /// An eviction was refused for now.
+    #[error("eviction of {target} is refused for now: {message}")]
+    Refused {
+        /// Which pod.
+        target: String,
+        /// What the server says.
+        message: String,
+        /// More than one budget covers the pod.
+        several_budgets: bool,
+        /// HTTP status.
+        code: u16,
+    },
+    /// Anything else; tried again with back-off.
+    #[error("{verb} {target}: {source}")]
+    Failed {
+        /// What was tried.
+        verb: &'static str,
+        /// On which object.
+        target: String,
+        /// What the server says.
+        source: kube::Error,
+    },
+}
+
+impl ExecuteError {
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, ExecuteError::NotFound { .. })
+    }
+
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, ExecuteError::Conflict { .. })
+    }
+}
+
+/// The writer.
+#[derive(Clone)]
+pub(crate) struct Execute {
+    client: Client,
+    stores: Stores,
+    events: EventRecorder,
+}
+
+impl std::fmt::Debug for Execute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Execute").finish_non_exhaustive()
+    }
+}
+
+/// Text of the API server for a pod under several budgets (D-331).
+const SEVERAL_BUDGETS: &str = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+
+impl Execute {
+    pub(crate) fn new(client: Client, stores: Stores, events: EventRecorder) -> Self {
+        Self { client, stores, events }
+    }
+
+    /// Carries out one Action.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(crate) async fn run(&self, action: &Action) -> Result<(), ExecuteError> {
+        match action {
+            Action::CreateNodeClaim { claim, .. } => self.create_claim(claim).await.map(drop),
+            Action::Delete { target, grace_period_seconds } => self.delete(target, *grace_period_seconds).await,
+            Action::Patch { target, subresource, patch, resource_version } => self.patch(target, *subresource, patch, resource_version.as_deref()).await,
+            Action::EvictPod { target, grace_period_seconds } => self.evict(target, *grace_period_seconds).await,
+            Action::Event(event) => {
+                self.tell(event);
+                Ok(())
+            }
+        }
+    }
+
+    /// Carries out Actions in order and stops at the first failure.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(crate) async fn run_all(&self, actions: &[Action]) -> Result<(), ExecuteError> {
+        for action in actions {
+            self.run(action).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates a NodeClaim and returns it with its name.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(crate) async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, ExecuteError> {
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let created = api.create(&PostParams::default(), claim).await.map_err(|source| {
+            let target = claim.metadata.generate_name.clone().unwrap_or_else(|| claim.name().to_owned());
+            ExecuteError::Failed { verb: "create nodeclaim", target, source }
+        })?;
+        self.stores.node_claims.note_written(created.clone());
+        Ok(created)
+    }
+
+    /// Queues an event.
+    pub(crate) fn tell(&self, event: &spokeshave_model::Event) {
+        let (api_version, kind) = match event.object.kind {
+            ObjectKind::Node => ("v1", "Node"),
+            ObjectKind::Pod => ("v1", "Pod"),
+            ObjectKind::NodeClaim => ("karpenter.sh/v1", "NodeClaim"),
+            ObjectKind::NodePool => ("karpenter.sh/v1", "NodePool"),
+        };
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let object = k8s_openapi::api::core::v1::ObjectReference {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.to_owned()),
+            name: some(&event.object.name),
+            namespace: some(&event.object.namespace),
+            uid: some(&event.object.uid),
+            ..Default::default()
+        };
+        let severity = match event.event_type {
+            EventType::Normal => EventKind::Normal,
+            EventType::Warning => EventKind::Warning,
+        };
+        let mut notice = EventNotice::new(object, severity, &event.reason, event.message.clone());
+        notice.dedupe_values.clone_from(&event.dedupe_values);
+        notice.dedupe_period = Some(std::time::Duration::from_secs(u64::from(event.dedupe_window_seconds)));
+        notice.rate = event.rate_limited.then_some(NOMINATED_RATE);
+        self.events.publish(notice);
+    }
+
+    async fn delete(&self, target: &ObjectRef, grace_period_seconds: Option<i64>) -> Result<(), ExecuteError> {
+        let parameters = DeleteParams {
+            grace_period_seconds: grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+            preconditions: (!target.uid.is_empty()).then(|| Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match target.kind {
+            ObjectKind::Node => delete_in(Api::<Node>::all(self.client.clone()), &self.stores.nodes, target, &parameters).await,
+            ObjectKind::NodeClaim => delete_in(Api::<NodeClaim>::all(self.client.clone()), &self.stores.node_claims, target, &parameters).await,
+            ObjectKind::NodePool => delete_in(Api::<NodePool>::all(self.client.clone()), &self.stores.node_pools, target, &parameters).await,
+            ObjectKind::Pod => delete_in(Api::<Pod>::namespaced(self.client.clone(), &target.namespace), &self.stores.pods, target, &parameters).await,
+        }
+    }
+
+    async fn patch(&self, target: &ObjectRef, subresource: Subresource, patch: &Value, resource_version: Option<&str>) -> Result<(), ExecuteError> {
+        let mut body = patch.clone();
+        // The UID guards against a successor of the same name; the version against a change of what the patch replaces whole.
+        if !target.uid.is_empty() {
+            body["metadata"]["uid"] = Value::from(target.uid.clone());
+        }
+        if let Some(version) = resource_version {
+            body["metadata"]["resourceVersion"] = Value::from(version);
+        }
+        match target.kind {
+            ObjectKind::Node => patch_in(Api::<Node>::all(self.client.clone()), &self.stores.nodes, target, subresource, &body).await,
+            ObjectKind::NodeClaim => patch_in(Api::<NodeClaim>::all(self.client.clone()), &self.stores.node_claims, target, subresource, &body).await,
+            ObjectKind::NodePool => patch_in(Api::<NodePool>::all(self.client.clone()), &self.stores.node_pools, target, subresource, &body).await,
+            ObjectKind::Pod => patch_in(Api::<Pod>::namespaced(self.client.clone(), &target.namespace), &self.stores.pods, target, subresource, &body).await,
+        }
+    }
+
+    async fn evict(&self, target: &ObjectRef, grace_period_seconds: Option<i64>) -> Result<(), ExecuteError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &target.namespace);
+        let parameters = EvictParams {
+            delete_options: Some(DeleteParams {
+                grace_period_seconds: grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+                preconditions: (!target.uid.is_empty()).then(|| Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+                ..DeleteParams::default()
+            }),
+            ..EvictParams::default()
+        };
+        match api.evict(&target.name, &parameters).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(ExecuteError::NotFound { target: target.to_string() }),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(ExecuteError::Conflict { target: target.to_string() }),
+            Err(kube::Error::Api(status)) => Err(ExecuteError::Refused {
+                target: target.to_string(),
+                several_budgets: status.message == SEVERAL_BUDGETS,
+                message: status.message.clone(),
+                code: status.code,
+            }),
+            Err(source) => Err(ExecuteError::Failed { verb: "evict", target: target.to_string(), source }),
+        }
+    }
+}
+
+fn classify(verb: &'static str, target: &ObjectRef, source: kube::Error) -> ExecuteError {
+    let target = target.to_string();
+    match &source {
+        kube::Error::Api(status) if status.code == 404 => ExecuteError::NotFound { target },
+        kube::Error::Api(status) if status.code == 409 => ExecuteError::Conflict { target },
+        _ => ExecuteError::Failed { verb, target, source },
+    }
+}
+
+async fn delete_in<K: Object>(api: Api<K>, store: &Store<K>, target: &ObjectRef, parameters: &DeleteParams) -> Result<(), ExecuteError> {
+    match api.delete(&target.name, parameters).await {
+        Ok(answer) => {
+            if let Some(object) = answer.left() {
+                store.note_written(object);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            let error = classify("delete", target, error);
+            if error.is_not_found() {
+                store.note_gone(&ObjectKey::namespaced(&target.namespace, &target.name), &target.uid);
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn patch_in<K: Object>(api: Api<K>, store: &Store<K>, target: &ObjectRef, subresource: Subresource, body: &Value) -> Result<(), ExecuteError> {
+    let parameters = PatchParams::default();
+    let patch = Patch::Merge(body);
+    let patched = match subresource {
+        Subresource::Main => api.patch(&target.name, &parameters, &patch).await,
+        Subresource::Status => api.patch_status(&target.name, &parameters, &patch).await,
+    };
+    match patched {
+        Ok(object) => {
+            store.note_written(object);
+            Ok(())
+        }
+        Err(error) => {
+            let error = classify("patch", target, error);
+            if error.is_not_found() {
+                store.note_gone(&ObjectKey::namespaced(&target.namespace, &target.name), &target.uid);
+            }
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! NodeClasses of whatever kind the cloud declares: only their generation and readiness matter here.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::StreamExt as _;
+use kube::api::DynamicObject;
+use kube::discovery::ApiResource;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use spokeshave_api::NodeClassRef;
+use spokeshave_plan::nodepool::NodeClassView;
+use spokeshave_ports::{NodeClassKind, SharedClock};
+use spokeshave_runtime::Shutdown;
+use tokio::sync::watch;
+
+type Key = (String, String, String);
+
+/// All NodeClasses of the cloud's kinds. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeClasses {
+    views: Arc<Mutex<BTreeMap<Key, NodeClassView>>>,
+    changed: Arc<watch::Sender<u64>>,
+}
+
+impl NodeClasses {
+    pub(crate) fn new() -> Self {
+        Self { views: Arc::default(), changed: Arc::new(watch::channel(0).0) }
+    }
+
+    pub(crate) fn find(&self, reference: &NodeClassRef) -> Option<NodeClassView> {
+        let key = (reference.group.clone(), reference.kind.clone(), reference.name.clone());
+        self.views.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    /// Hears of every change.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Watches one kind until shutdown.
+    pub(crate) async fn watch(self, client: Client, kind: NodeClassKind, clock: SharedClock, shutdown: Shutdown) {
+        let resource = ApiResource {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            plural: kind.plural.clone(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(client, &resource);
+        let mut stream = watcher(api, watcher::Config::default()).boxed();
+        let mut fresh: BTreeMap<Key, NodeClassView> = BTreeMap::new();
+        while let Some(Some(event)) = shutdown.cut(stream.next()).await {
+            match event {
+                Ok(watcher::Event::Init) => fresh.clear(),
+                Ok(watcher::Event::InitApply(object)) => {
+                    let (key, view) = read(&kind, &object);
+                    fresh.insert(key, view);
+                }
+                Ok(watcher::Event::InitDone) => self.change(|views| {
+                    views.retain(|(group, name, _), _| !(*group == kind.group && *name == kind.kind));
+                    views.append(&mut fresh);
+                }),
+                Ok(watcher::Event::Apply(object)) => {
+                    let (key, view) = read(&kind, &object);
+                    self.change(|views| drop(views.insert(key, view)));
+                }
+                Ok(watcher::Event::Delete(object)) => {
+                    let (key, _) = read(&kind, &object);
+                    self.change(|views| drop(views.remove(&key)));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, kind = kind.kind, "watching node classes");
+                    clock.sleep(std::time::Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Key, NodeClassView>)) {
+        change(&mut self.views.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+fn read(kind: &NodeClassKind, object: &DynamicObject) -> (Key, NodeClassView) {
+    let conditions = object.data["status"]["conditions"].as_array();
+    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready").map(|condition| {
+        let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+        (text("status"), text("reason"), text("message"))
+    });
+    let view = NodeClassView {
+        generation: object.metadata.generation.unwrap_or(0),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        ready,
+    };
+    ((kind.group.clone(), kind.kind.clone(), object.name_any()), view)
+}

@@ -1,0 +1,107 @@
+//! NodePools: hash, validation, readiness, counts (P §10).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap};
+use spokeshave_plan::nodepool::{hash_actions, status_action};
+use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
+
+use crate::shared::Shared;
+
+/// Changes of nodes are counted together for this long.
+const COUNT_DELAY: Duration = Duration::from_secs(1);
+
+/// The controller of NodePools.
+#[derive(Debug)]
+pub(crate) struct NodePools {
+    shared: Arc<Shared>,
+    pub(crate) queue: WorkQueue<String>,
+}
+
+impl NodePools {
+    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
+        let this = Arc::new(Self { shared, queue });
+        let stores = &this.shared.stores;
+        let queue = this.queue.clone();
+        stores.node_pools.on_change(move |change| {
+            if let Some(pool) = change.object() {
+                queue.add(pool.name().to_owned());
+            }
+        });
+        let queue = this.queue.clone();
+        stores.node_claims.on_change(move |change| {
+            if let Some(pool) = change.object().and_then(|claim| claim.node_pool()) {
+                queue.add_after(pool.to_owned(), COUNT_DELAY);
+            }
+        });
+        this
+    }
+
+    /// Looks at all pools when a NodeClass changes.
+    pub(crate) async fn follow_node_classes(self: Arc<Self>, shutdown: Shutdown) {
+        let mut changes = self.shared.node_classes.changes();
+        while let Some(Ok(())) = shutdown.cut(changes.changed()).await {
+            self.shared.stores.node_pools.for_each(|_, pool| self.queue.add(pool.name().to_owned()));
+        }
+    }
+
+    /// One look at a pool.
+    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let Some(pool) = shared.stores.node_pools.get_named(&name) else {
+            shared.families.pool_limit.remove_where("nodepool", &name);
+            shared.families.pool_usage.remove_where("nodepool", &name);
+            return Ok(Requeue::Done);
+        };
+        let class = &pool.spec.template.spec.node_class_ref;
+        if !shared.provider.supported_node_classes().iter().any(|kind| kind.group == class.group && kind.kind == class.kind) {
+            return Ok(Requeue::Done);
+        }
+        let claims = shared.stores.claims_by_pool.get(&name);
+        let references: Vec<&NodeClaim> = claims.iter().map(|claim| &**claim).collect();
+        let (nodes, resources) = count(&references);
+        let mut actions = hash_actions(&pool, &references);
+        let view = shared.node_classes.find(class);
+        actions.extend(status_action(&pool, view.as_ref(), &shared.options.label_rules, nodes, &resources, shared.now()));
+        self.observe(&pool, nodes, &resources);
+        match shared.execute.run_all(&actions).await {
+            Ok(()) => Ok(Requeue::Done),
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Requeue::Done),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a gauge")]
+    fn observe(&self, pool: &NodePool, nodes: usize, resources: &QuantityMap) {
+        let families = &self.shared.families;
+        let value = |name: &str, quantity: Quantity| if name == "cpu" { quantity.to_milli() as f64 / 1000.0 } else { quantity.to_units() as f64 };
+        for (name, limit) in pool.spec.limits.iter().flatten() {
+            if let Ok(quantity) = Quantity::from_wire(limit) {
+                families.pool_limit.set(&[name, pool.name()], value(name, quantity));
+            }
+        }
+        for (name, used) in resources {
+            if let Ok(quantity) = Quantity::from_wire(used) {
+                families.pool_usage.set(&[name, pool.name()], value(name, quantity));
+            }
+        }
+        families.pool_usage.set(&["nodes", pool.name()], nodes as f64);
+    }
+}
+
+/// P §8.4: launched claims that are not on their way out, and the sum of their capacities.
+fn count(claims: &[&NodeClaim]) -> (usize, QuantityMap) {
+    let mut sums: std::collections::BTreeMap<String, Quantity> = std::collections::BTreeMap::new();
+    let mut nodes = 0;
+    for claim in claims.iter().filter(|claim| !claim.is_deleting() && claim.provider_id().is_some()) {
+        nodes += 1;
+        for (name, quantity) in claim.status.iter().flat_map(|status| &status.capacity) {
+            if let Ok(quantity) = Quantity::from_wire(quantity) {
+                let sum = sums.entry(name.clone()).or_default();
+                *sum = sum.plus(quantity);
+            }
+        }
+    }
+    (nodes, sums.into_iter().map(|(name, sum)| (name, sum.to_wire())).collect())
+}

@@ -1,0 +1,185 @@
+//! Nodes that are being deleted: taint, drain, volumes, instance, finalizer (D §8.3).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use spokeshave_api::constants::INSTANCE_TERMINATION_POLL;
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::pod::node_name;
+use spokeshave_plan::termination::{self, NodeEnd, NodeNext};
+use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+
+use crate::decision::DecisionKind;
+use crate::eviction::{EvictionKey, Evictions};
+use crate::shared::Shared;
+
+/// The controller of Nodes on their way out.
+#[derive(Debug)]
+pub(crate) struct NodeTermination {
+    shared: Arc<Shared>,
+    pub(crate) queue: WorkQueue<String>,
+    evictions: Arc<Evictions>,
+}
+
+impl NodeTermination {
+    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>, evictions: Arc<Evictions>) -> Arc<Self> {
+        let this = Arc::new(Self { shared, queue, evictions });
+        let stores = &this.shared.stores;
+        let queue = this.queue.clone();
+        stores.nodes.on_change(move |change| {
+            if let Some(node) = change.new.as_deref().filter(|node| node.metadata.deletion_timestamp.is_some()) {
+                queue.add(node.metadata.name.clone().unwrap_or_default());
+            }
+        });
+        let (queue, nodes) = (this.queue.clone(), stores.nodes.clone());
+        let going = move |name: &str| nodes.get_named(name).is_some_and(|node| node.metadata.deletion_timestamp.is_some());
+        let (pod_queue, pod_going) = (queue.clone(), going.clone());
+        stores.pods.on_change(move |change| {
+            let pods: [Option<&Pod>; 2] = [change.old.as_deref(), change.new.as_deref()];
+            if let Some(name) = pods.into_iter().flatten().find_map(node_name).filter(|name| pod_going(name)) {
+                pod_queue.add(name.to_owned());
+            }
+        });
+        stores.volume_attachments.on_change(move |change| {
+            if let Some(attachment) = change.object().filter(|attachment| going(&attachment.spec.node_name)) {
+                queue.add(attachment.spec.node_name.clone());
+            }
+        });
+        this
+    }
+
+    /// The Node's claim: the only one with its provider ID (D-307).
+    fn claim_of(&self, node: &Node) -> Option<Arc<NodeClaim>> {
+        let id = node.spec.as_ref()?.provider_id.as_deref()?;
+        match &self.shared.stores.claims_by_provider_id.get(id)[..] {
+            [claim] => Some(claim.clone()),
+            _ => None,
+        }
+    }
+
+    /// D-299: only Nodes of this cloud's NodeClasses are handled.
+    fn is_managed(&self, node: &Node) -> bool {
+        let kinds = self.shared.provider.supported_node_classes();
+        node.metadata.labels.as_ref().is_some_and(|labels| kinds.iter().any(|kind| labels.contains_key(&kind.label())))
+    }
+
+    /// One look at a Node.
+    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let Some(node) = shared.stores.nodes.get_named(&name) else { return Ok(Requeue::Done) };
+        let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
+        let held = finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER);
+        if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node) {
+            return Ok(Requeue::Done);
+        }
+        let claim = self.claim_of(&node);
+        let pods = shared.stores.pods_by_node.get(&name);
+        let attachments = shared.stores.attachments_by_node.get(&name);
+        let now = shared.now();
+        let kept_volumes = self.kept_volumes(&pods, now);
+        let end = NodeEnd { node: &node, claim: claim.as_deref(), pods: &pods, attachments: &attachments, kept_volumes: &kept_volumes };
+        if let Some(claim) = &claim
+            && claim.is_deleting()
+            && termination::asks_for_instance(&end)
+            && self.is_gone(claim).await?
+        {
+            return self.release(&node, "its instance was gone already").await;
+        }
+        let step = termination::node_step(&end, now)?;
+        for event in &step.events {
+            shared.execute.tell(event);
+        }
+        match shared.execute.run_all(&step.actions).await {
+            Ok(()) => {}
+            Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Requeue::After(Duration::from_millis(100))),
+            Err(error) => return Err(error.into()),
+        }
+        if step.drained {
+            shared.families.nodes_drained.inc(&[claim.as_ref().and_then(|claim| claim.node_pool()).unwrap_or_default()]);
+        }
+        if !step.evict.is_empty() && pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            let price = shared.cluster_price().await;
+            shared.tell(DecisionKind::Drain, &name, format!("evicting {} pods", step.evict.len()), "the node is to go", None, price);
+        }
+        for target in step.evict {
+            self.evictions.add(EvictionKey::new(&target, &name));
+        }
+        match step.next {
+            NodeNext::Wait(duration) => Ok(Requeue::After(duration)),
+            NodeNext::Release => self.release(&node, "it is drained").await,
+            NodeNext::TerminateInstance => self.terminate(&node, claim.as_deref()).await,
+        }
+    }
+
+    fn kept_volumes(&self, pods: &[Arc<Pod>], now: jiff::Timestamp) -> BTreeSet<String> {
+        let claims = &self.shared.stores.persistent_volume_claims;
+        termination::claims_of_kept_pods(pods, now)
+            .iter()
+            .filter_map(|key| {
+                let (namespace, name) = key.split_once('/')?;
+                claims.get(&spokeshave_runtime::ObjectKey::namespaced(namespace, name))?.spec.as_ref()?.volume_name.clone()
+            })
+            .collect()
+    }
+
+    async fn is_gone(&self, claim: &NodeClaim) -> Result<bool, ReconcileError> {
+        let Some(id) = claim.provider_id() else { return Ok(false) };
+        match self.shared.provider.get(id).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(Box::new(error)),
+        }
+    }
+
+    async fn terminate(&self, node: &Node, claim: Option<&NodeClaim>) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        // The claim may have been written by this very look: read it again.
+        let Some(claim) = claim.and_then(|claim| shared.stores.node_claims.get_named(claim.name())) else {
+            return self.release(node, "it has no nodeclaim").await;
+        };
+        match shared.provider.delete(&claim).await {
+            Ok(()) => {
+                if let Some(action) = termination::instance_terminating(&claim, shared.now()) {
+                    match shared.execute.run(&action).await {
+                        Ok(()) => {}
+                        Err(error) if error.is_conflict() || error.is_not_found() => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    tracing::info!(Node = name, NodeClaim = claim.name(), "terminating instance");
+                }
+                Ok(Requeue::After(INSTANCE_TERMINATION_POLL))
+            }
+            Err(error) if error.is_not_found() => self.release(node, "its instance is gone").await,
+            Err(error) => Err(Box::new(error)),
+        }
+    }
+
+    async fn release(&self, node: &Node, why: &str) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let Some(current) = shared.stores.nodes.get_named(node.metadata.name.as_deref().unwrap_or_default()) else { return Ok(Requeue::Done) };
+        let Some(action) = termination::release_node(&current) else { return Ok(Requeue::Done) };
+        match shared.execute.run(&action).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => return Ok(Requeue::Done),
+            Err(error) if error.is_conflict() => return Ok(Requeue::After(Duration::from_millis(100))),
+            Err(error) => return Err(error.into()),
+        }
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default();
+        let (pool, zone) = (label(labels::NODE_POOL), label(labels::ZONE));
+        let now = shared.now();
+        shared.families.nodes_terminated.inc(&[&pool, &zone]);
+        if let Some(deleted) = &node.metadata.deletion_timestamp {
+            shared.families.nodes_termination_duration.observe(&[&pool], now.duration_since(deleted.0).as_secs_f64());
+        }
+        if let Some(created) = &node.metadata.creation_timestamp {
+            shared.families.nodes_lifetime.observe(&[&pool], now.duration_since(created.0).as_secs_f64());
+        }
+        tracing::info!(Node = name, reason = why, "deleted node");
+        shared.memory().nominations.remove(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default());
+        Ok(Requeue::Done)
+    }
+}

@@ -1,0 +1,230 @@
+//! Nodes for pods that do not fit (P §5): collect pods for a moment, freeze a Snapshot, plan, check the plan, create NodeClaims.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use spokeshave_api::labels;
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::taint::same_taint;
+use spokeshave_model::{Price, pod};
+use spokeshave_plan::{ProvisionOutcome, limit_exceeded, provision, report, to_node_claim};
+use spokeshave_runtime::Shutdown;
+use tokio::sync::Notify;
+
+use crate::decision::DecisionKind;
+use crate::shared::Shared;
+
+/// Pods that stay pending are planned for again after so long (P-052).
+const RETRIGGER: Duration = Duration::from_secs(10);
+
+/// Collects what asks for a pass (P §5.1): an ID that was seen already does not extend the window.
+#[derive(Debug, Default)]
+pub(crate) struct Batcher {
+    seen: Mutex<BTreeSet<String>>,
+    fresh: Notify,
+}
+
+impl Batcher {
+    /// Asks for a pass on behalf of a pod or a node.
+    pub(crate) fn trigger(&self, id: &str) {
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned()) {
+            self.fresh.notify_one();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn clear(&self) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// The provisioner.
+#[derive(Debug)]
+pub(crate) struct Provisioner {
+    shared: Arc<Shared>,
+    pub(crate) batcher: Batcher,
+}
+
+impl Provisioner {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+        let this = Arc::new(Self { shared, batcher: Batcher::default() });
+        let on_pod = this.clone();
+        this.shared.stores.pods.on_change(move |change| on_pod.look_at_pod(change.new.as_deref()));
+        let on_node = this.clone();
+        this.shared.stores.nodes.on_change(move |change| on_node.look_at_node(change.new.as_deref()));
+        this
+    }
+
+    fn look_at_pod(&self, pod: Option<&Pod>) {
+        if let Some(pod) = pod
+            && pod::is_provisionable(pod)
+        {
+            self.batcher.trigger(pod.metadata.uid.as_deref().unwrap_or_default());
+        }
+    }
+
+    fn look_at_node(&self, node: Option<&Node>) {
+        let disrupted = labels::disrupted_taint();
+        if let Some(node) = node
+            && node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten().any(|taint| same_taint(taint, &disrupted))
+        {
+            self.batcher.trigger(node.metadata.uid.as_deref().unwrap_or_default());
+        }
+    }
+
+    /// Triggers again for everything that still waits.
+    fn retrigger(&self) {
+        self.shared.stores.pods.for_each(|_, pod| self.look_at_pod(Some(pod)));
+        self.shared.stores.nodes.for_each(|_, node| self.look_at_node(Some(node)));
+    }
+
+    /// Works until shutdown.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
+        self.retrigger();
+        while shutdown.cut(self.wait()).await.is_some() {
+            if self.shared.unlaunched().1 {
+                // Claims of a predecessor: their pods are known again once they have an instance.
+                self.batcher.clear();
+                let _ = shutdown.cut(self.shared.clock.sleep(Duration::from_secs(1))).await;
+                self.retrigger();
+                continue;
+            }
+            self.batcher.clear();
+            self.pass().await;
+        }
+    }
+
+    /// Completes when the window after the first trigger closes (App. E.1).
+    async fn wait(&self) {
+        let clock = &self.shared.clock;
+        while self.batcher.is_empty() {
+            tokio::select! {
+                biased;
+                () = self.batcher.fresh.notified() => {}
+                () = clock.sleep(RETRIGGER) => self.retrigger(),
+            }
+        }
+        let mut end = clock.sleep(self.shared.options.batch_max_duration);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.batcher.fresh.notified() => {}
+                () = &mut end => return,
+                () = clock.sleep(self.shared.options.batch_idle_duration) => return,
+            }
+        }
+    }
+
+    async fn pass(&self) {
+        let shared = &self.shared;
+        let started = shared.now();
+        let snapshot = shared.freeze().await;
+        let now = shared.now();
+        let outcome = provision(&snapshot, &shared.policy, now);
+        shared.families.scheduling_duration.observe(&["provisioner"], shared.clock.since(started).as_secs_f64());
+        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+        {
+            shared.families.ignored_pods.set(&[], outcome.ignored.len() as f64);
+            shared.families.unschedulable_pods.set(&["provisioner"], outcome.unschedulable.len() as f64);
+            shared.families.state_node_count.set(&[], snapshot.nodes.len() as f64);
+            shared.families.state_synced.set(&[], f64::from(u8::from(snapshot.synced)));
+        }
+        if outcome.pods.is_empty() {
+            return;
+        }
+        let violations = spokeshave_audit::check_placements(&snapshot, &outcome.pods, &outcome.placements);
+        if !violations.is_empty() {
+            for violation in violations.iter().take(5) {
+                tracing::error!(%violation, "the plan breaks a rule and is not carried out");
+            }
+            shared.families.audit_violations.add(&[], 1.0);
+            return;
+        }
+        self.report(&snapshot, &outcome);
+        for event in outcome.events(&snapshot) {
+            shared.execute.tell(&event);
+        }
+        for (node, _) in outcome.nominated_nodes() {
+            shared.nominate(&snapshot.node(node).provider_id);
+        }
+        let price: Price = snapshot.nodes.iter().filter(|node| node.is_managed()).map(|node| node.price).sum();
+        self.create(&snapshot, &outcome, price).await;
+    }
+
+    fn report(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+        let names: Vec<String> = outcome.pods.iter().map(|id| snapshot.pod(*id).key()).collect();
+        if outcome.report.pending_pods > 0 {
+            tracing::info!(pods = report::first_few(&names, 5), "found provisionable pod(s)");
+        }
+        if !outcome.placements.claims.is_empty() {
+            tracing::info!(nodeclaims = outcome.placements.claims.len(), pods = names.len(), "computed new nodeclaim(s) to fit pod(s)");
+        }
+        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for unplaced in &outcome.unschedulable {
+            reasons.entry(unplaced.reason.to_string()).or_default().push(snapshot.pod(unplaced.pod).key());
+        }
+        for (reason, pods) in reasons {
+            let pods = report::first_few(&pods, 3);
+            tracing::error!(pods, error = reason, "could not schedule pod");
+            self.shared.tell(DecisionKind::Unschedulable, &pods, "cannot be placed", reason, None, Price::ZERO);
+        }
+    }
+
+    async fn create(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome, mut price: Price) {
+        for planned in &outcome.placements.claims {
+            let pool = snapshot.pool(planned.pool);
+            if let Some(exceeded) = limit_exceeded(pool) {
+                tracing::error!(nodepool = pool.name, error = %exceeded, "nodeclaim not created");
+                continue;
+            }
+            let claim = to_node_claim(snapshot, planned);
+            match self.shared.execute.create_claim(&claim).await {
+                Ok(created) => {
+                    let launch = planned.launches.first().map_or(Price::ZERO, |launch| launch.price);
+                    price = price.saturating_add(launch);
+                    self.created(snapshot, planned, &created, launch, price);
+                }
+                Err(error) => tracing::error!(nodepool = pool.name, %error, "creating nodeclaim; its pods are planned for again"),
+            }
+        }
+    }
+
+    fn created(&self, snapshot: &Snapshot, planned: &PlannedClaim, created: &spokeshave_api::NodeClaim, launch: Price, cluster: Price) {
+        let shared = &self.shared;
+        let pool = &snapshot.pool(planned.pool).name;
+        let uids = planned.pods.iter().map(|id| snapshot.pod(*id).uid().to_owned()).collect();
+        shared.memory().assigned.insert(created.name().to_owned(), uids);
+        let relaxed = if planned.min_values_relaxed { "true" } else { "false" };
+        shared.families.claims_created.inc(&["provisioned", pool, relaxed]);
+        let types = report::first_few(&report::instance_type_names(snapshot, planned), 5);
+        tracing::info!(NodePool = pool, NodeClaim = created.name(), requests = planned.requests.to_json_text(), "instance-types" = types, "created nodeclaim");
+        let line = report::planned_claim_line(snapshot, planned);
+        let (what, why) = line.rsplit_once(" for ").unwrap_or((&line, ""));
+        shared.tell(DecisionKind::Launch, created.name(), what, why, Some(launch), cluster);
+        for id in &planned.pods {
+            let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
+            shared.execute.tell(&event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_050_a_repeated_id_does_not_trigger_again() {
+        let batcher = Batcher::default();
+        batcher.trigger("a");
+        batcher.trigger("a");
+        assert_eq!(batcher.seen.lock().unwrap().len(), 1);
+        batcher.clear();
+        assert!(batcher.is_empty());
+    }
+}

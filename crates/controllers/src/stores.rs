@@ -1,0 +1,133 @@
+//! The objects that decisions read, kept up to date by watches.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_ports::{Entropy, SharedClock};
+use spokeshave_runtime::{Index, Metrics, Object, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
+
+/// All stores.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "each is named after what it holds")]
+pub struct Stores {
+    pub pods: Store<Pod>,
+    pub nodes: Store<Node>,
+    pub node_claims: Store<NodeClaim>,
+    pub node_pools: Store<NodePool>,
+    pub daemon_sets: Store<DaemonSet>,
+    pub pod_disruption_budgets: Store<PodDisruptionBudget>,
+    pub namespaces: Store<Namespace>,
+    pub persistent_volumes: Store<PersistentVolume>,
+    pub persistent_volume_claims: Store<PersistentVolumeClaim>,
+    pub storage_classes: Store<StorageClass>,
+    pub csi_nodes: Store<CSINode>,
+    pub volume_attachments: Store<VolumeAttachment>,
+    /// Pods by the name of their node.
+    pub pods_by_node: Index<Pod>,
+    /// Nodes by provider ID.
+    pub nodes_by_provider_id: Index<Node>,
+    /// NodeClaims by provider ID.
+    pub claims_by_provider_id: Index<NodeClaim>,
+    /// NodeClaims by NodePool.
+    pub claims_by_pool: Index<NodeClaim>,
+    /// Attachments by the name of their node.
+    pub attachments_by_node: Index<VolumeAttachment>,
+}
+
+impl Stores {
+    pub(crate) fn new() -> Self {
+        let pods: Store<Pod> = Store::default();
+        let nodes: Store<Node> = Store::default();
+        let node_claims: Store<NodeClaim> = Store::default();
+        let volume_attachments: Store<VolumeAttachment> = Store::default();
+        let text = |value: Option<&str>| value.filter(|text| !text.is_empty()).map(str::to_owned).into_iter().collect::<Vec<_>>();
+        Self {
+            pods_by_node: pods.index(move |pod| text(spokeshave_model::pod::node_name(pod))),
+            nodes_by_provider_id: nodes.index(move |node| text(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()))),
+            claims_by_provider_id: node_claims.index(move |claim| text(claim.provider_id())),
+            claims_by_pool: node_claims.index(move |claim| text(claim.node_pool())),
+            attachments_by_node: volume_attachments.index(move |attachment| text(Some(&attachment.spec.node_name))),
+            pods,
+            nodes,
+            node_claims,
+            volume_attachments,
+            node_pools: Store::default(),
+            daemon_sets: Store::default(),
+            pod_disruption_budgets: Store::default(),
+            namespaces: Store::default(),
+            persistent_volumes: Store::default(),
+            persistent_volume_claims: Store::default(),
+            storage_classes: Store::default(),
+            csi_nodes: Store::default(),
+        }
+    }
+
+    /// Starts all watches.
+    pub(crate) fn watch(&self, client: &kube::Client, clock: &SharedClock, entropy: &Entropy, metrics: &Metrics, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+        let entropy = entropy.child("watches");
+        let mut starter = Starter { client, clock, entropy: &entropy, metrics, tasks, shutdown };
+        starter.start(&self.node_pools);
+        starter.start(&self.node_claims);
+        starter.start(&self.nodes);
+        starter.start(&self.pods);
+        starter.start(&self.daemon_sets);
+        starter.start(&self.pod_disruption_budgets);
+        starter.start(&self.namespaces);
+        starter.start(&self.persistent_volumes);
+        starter.start(&self.persistent_volume_claims);
+        starter.start(&self.storage_classes);
+        starter.start(&self.csi_nodes);
+        starter.start(&self.volume_attachments);
+    }
+
+    /// Completes when every store has been filled once.
+    pub(crate) async fn ready(&self) {
+        self.node_pools.ready().await;
+        self.node_claims.ready().await;
+        self.nodes.ready().await;
+        self.pods.ready().await;
+        self.daemon_sets.ready().await;
+        self.pod_disruption_budgets.ready().await;
+        self.namespaces.ready().await;
+        self.persistent_volumes.ready().await;
+        self.persistent_volume_claims.ready().await;
+        self.storage_classes.ready().await;
+        self.csi_nodes.ready().await;
+        self.volume_attachments.ready().await;
+    }
+
+    /// A number that differs when anything that disruption reads has changed.
+    pub(crate) fn version(&self) -> u64 {
+        [
+            self.pods.changes(),
+            self.nodes.changes(),
+            self.node_claims.changes(),
+            self.node_pools.changes(),
+            self.pod_disruption_budgets.changes(),
+            self.daemon_sets.changes(),
+        ]
+        .iter()
+        .fold(0, |sum: u64, changes| sum.wrapping_add(*changes))
+    }
+}
+
+struct Starter<'a> {
+    client: &'a kube::Client,
+    clock: &'a SharedClock,
+    entropy: &'a Entropy,
+    metrics: &'a Metrics,
+    tasks: &'a mut TaskGroup,
+    shutdown: &'a Shutdown,
+}
+
+impl Starter<'_> {
+    fn start<K: Object>(&mut self, store: &Store<K>) {
+        let kind = K::kind(&()).into_owned();
+        let entropy = self.entropy.child(&kind);
+        let reflector = Reflector::new(self.client.clone(), store, &WatchOptions::default(), self.clock.clone(), &entropy, self.metrics);
+        let shutdown = self.shutdown.clone();
+        self.tasks.spawn(format!("watch {kind}"), async move { reflector.run(shutdown).await });
+    }
+}
