@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""Sends one list of requests to two API servers and compares the answers.
+
+    run.py [--only GLOB] [--show] OURS-KUBECONFIG REAL-KUBECONFIG
+
+Requests are data: requests.jsonl, one JSON object a line (its header explains the fields). Status codes and normalised bodies
+are compared place by place. A difference is allowed when differences.md names the request and the place, with a reason; a row
+there that no longer matches anything is an error too. Needs nothing but Python 3.9 or later.
+"""
+
+import argparse
+import base64
+import fnmatch
+import http.client
+import json
+import os
+import re
+import ssl
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+USER_AGENT = "conformance/1"
+CONTENT_TYPES = {
+    "json": "application/json",
+    "yaml": "application/yaml",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "jsonpatch": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
+    "none": None,
+}
+ACCEPT = {
+    "json": "application/json",
+    "table": "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "partial": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    "partiallist": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    "aggregated": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+}
+
+
+class Server:
+    """One API server, reached as its kubeconfig says."""
+
+    def __init__(self, kubeconfig):
+        text = open(kubeconfig, encoding="utf-8").read()
+
+        def field(name):
+            found = re.search(rf"^\s*{name}:\s*\"?([^\s\"]+)", text, re.M)
+            return found and found.group(1)
+
+        url = urllib.parse.urlparse(field("server"))
+        self.host, self.port, self.token = url.hostname, url.port, field("token")
+        authority = base64.b64decode(field("certificate-authority-data")).decode()
+        self.anonymous = ssl.create_default_context(cadata=authority)
+        context = ssl.create_default_context(cadata=authority)
+        certificate, key = field("client-certificate-data"), field("client-key-data")
+        if certificate:
+            with tempfile.TemporaryDirectory() as folder:
+                paths = []
+                for name, data in (("cert", certificate), ("key", key)):
+                    paths.append(os.path.join(folder, name))
+                    descriptor = os.open(paths[-1], os.O_WRONLY | os.O_CREAT, 0o600)
+                    os.write(descriptor, base64.b64decode(data))
+                    os.close(descriptor)
+                context.load_cert_chain(*paths)
+        self.context = context
+
+    def send(self, method, path, body=None, content_type=None, accept="application/json", headers=None, anonymous=False):
+        context = self.anonymous if anonymous else self.context
+        connection = http.client.HTTPSConnection(self.host, self.port, context=context, timeout=20)
+        sent = {"User-Agent": USER_AGENT, "Accept": accept}
+        if self.token and not anonymous:
+            sent["Authorization"] = f"Bearer {self.token}"
+        if content_type:
+            sent["Content-Type"] = content_type
+        sent.update(headers or {})
+        try:
+            connection.request(method, path, body=body, headers=sent)
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+        finally:
+            connection.close()
+
+
+def substitute(value, variables):
+    """Replaces ${name} everywhere in a request."""
+    if isinstance(value, str):
+        return re.sub(r"\$\{(\w+)\}", lambda found: variables.get(found.group(1), found.group(0)), value)
+    if isinstance(value, list):
+        return [substitute(item, variables) for item in value]
+    if isinstance(value, dict):
+        return {key: substitute(item, variables) for key, item in value.items()}
+    return value
+
+
+def pick(value, pointer):
+    for part in pointer.strip("/").split("/"):
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return None
+    return value
+
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+
+
+def normalise(value, key=None, generated=()):
+    """Takes out what no two servers can share: identities, versions, times, tokens."""
+    if isinstance(value, dict):
+        result = {name: normalise(item, name, generated) for name, item in value.items()}
+        if isinstance(result.get("managedFields"), list):
+            result["managedFields"].sort(key=lambda entry: json.dumps(entry, sort_keys=True))
+        return result
+    if isinstance(value, list):
+        return [normalise(item, None, generated) for item in value]
+    if key in ("resourceVersion", "continue", "uid") and value:
+        return f"<{key}>"
+    if isinstance(value, str):
+        for name in generated:
+            value = value.replace(name, "<generated>")
+        value = TIME.sub("<time>", value)
+        value = UID.sub("<uid>", value)
+        value = re.sub(r"\bAge\b.*", "Age", value) if key == "age" else value
+        # Ages in tables.
+        if re.fullmatch(r"(\d+[smhd]){1,2}|<invalid>|<unknown>", value) and key is None:
+            return "<age>"
+    return value
+
+
+def differences(ours, real, place):
+    """Yields (place, ours, real) for every leaf that differs."""
+    if isinstance(ours, dict) and isinstance(real, dict):
+        for key in sorted(set(ours) | set(real)):
+            inner = f"{place}.{key}"
+            if key not in ours:
+                yield inner, "(absent)", real[key]
+            elif key not in real:
+                yield inner, ours[key], "(absent)"
+            else:
+                yield from differences(ours[key], real[key], inner)
+    elif isinstance(ours, list) and isinstance(real, list):
+        if len(ours) != len(real):
+            yield f"{place}.length", len(ours), len(real)
+        for index, (left, right) in enumerate(zip(ours, real)):
+            yield from differences(left, right, f"{place}[{index}]")
+    elif ours != real or isinstance(ours, bool) != isinstance(real, bool):
+        yield place, ours, real
+
+
+def identity(entry):
+    if isinstance(entry, dict):
+        for key in ("name", "resource", "subresource", "groupVersion", "version"):
+            if isinstance(entry.get(key), str):
+                return entry[key]
+        return (entry.get("metadata") or {}).get("name")
+    return entry if isinstance(entry, str) else None
+
+
+def only_ours(ours, real):
+    """The real value without list entries that ours does not have: for discovery, where a real server serves more."""
+    if isinstance(ours, dict) and isinstance(real, dict):
+        return {key: only_ours(ours[key], item) if key in ours else item for key, item in real.items()}
+    if isinstance(ours, list) and isinstance(real, list):
+        theirs = {identity(entry): entry for entry in real}
+        if all(identity(entry) is not None for entry in ours):
+            return [only_ours(entry, theirs[identity(entry)]) for entry in ours if identity(entry) in theirs]
+    return real
+
+
+class Run:
+    """One server's way through the list."""
+
+    def __init__(self, server):
+        self.server, self.variables, self.generated = server, {}, []
+
+    def request(self, step):
+        step = substitute(step, self.variables)
+        body = step.get("raw")
+        if body is None and "b" in step:
+            body = json.dumps(step["b"])
+        if "fill" in step:
+            body = body.replace("@FILL@", "x" * step["fill"])
+        if isinstance(body, str):
+            body = body.encode()
+        kind = step.get("ct", "json" if body is not None else "none")
+        content_type = CONTENT_TYPES.get(kind, kind)
+        accept = ACCEPT.get(step.get("accept", "json"), step.get("accept"))
+        path = urllib.parse.quote(step["p"], safe="/?&=%,:!()+~*@$;")
+        return self.server.send(step["m"], path, body, content_type, accept, step.get("h"), step.get("anonymous"))
+
+    def perform(self, step):
+        """The answer, as comparable JSON."""
+        deadline = time.monotonic() + 15
+        until = step.get("until")
+        while True:
+            if step.get("during"):
+                status, headers, raw = self.watch(step)
+            else:
+                status, headers, raw = self.request(step)
+            if until is None or status == until or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        text = raw.decode("utf-8", "replace")
+        answer = {"status": status}
+        warning = headers.get("Warning")
+        if warning:
+            answer["warning"] = warning
+        if step.get("watch"):
+            try:
+                events = [json.loads(line) for line in text.splitlines() if line.strip()]
+                answer["body"] = [event for event in events if self.is_telling(event)]
+            except (ValueError, AttributeError):
+                answer["body"] = text
+        else:
+            try:
+                answer["body"] = json.loads(text)
+            except ValueError:
+                answer["body"] = text
+        for name, pointer in step.get("save", {}).items():
+            value = pick(answer["body"], pointer)
+            self.variables[name] = "" if value is None else str(value)
+            if pointer == "/metadata/name" and value:
+                self.generated.append(str(value))
+        if "pick" in step:
+            answer["body"] = pick(answer["body"], step["pick"])
+        if step.get("body") is False:
+            del answer["body"]
+        return normalise(answer, None, self.generated)
+
+    @staticmethod
+    def is_telling(event):
+        """Bookmarks come when a server likes, except the one that ends the initial events."""
+        annotations = pick(event, "/object/metadata/annotations") or {}
+        return event.get("type") != "BOOKMARK" or "k8s.io/initial-events-end" in annotations
+
+    def watch(self, step):
+        """Sends the requests of `during` while the watch is open."""
+        answer = []
+        reader = threading.Thread(target=lambda: answer.append(self.request(step)))
+        reader.start()
+        time.sleep(0.7)
+        for inner in step["during"]:
+            self.request(inner)
+        reader.join()
+        return answer[0]
+
+
+def load_steps():
+    steps = []
+    with open(os.path.join(HERE, "requests.jsonl"), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip() and not line.startswith("#"):
+                try:
+                    steps.append(json.loads(line))
+                except ValueError as error:
+                    sys.exit(f"requests.jsonl:{number}: {error}")
+    names = [step["id"] for step in steps]
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        sys.exit(f"requests.jsonl: ids used twice: {', '.join(sorted(doubled))}")
+    return steps
+
+
+def load_allowed():
+    rows = []
+    with open(os.path.join(HERE, "differences.md"), encoding="utf-8") as file:
+        for line in file:
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if line.startswith("| `") and len(cells) == 3:
+                if not cells[2]:
+                    sys.exit(f"differences.md: no reason given for {cells[0]} {cells[1]}")
+                rows.append((cells[0].strip("`"), cells[1].strip("`"), cells[2]))
+    return rows
+
+
+def matches(glob, text):
+    """fnmatch, but brackets are literal: places contain them."""
+    return fnmatch.fnmatchcase(text, glob.replace("[", "[[]"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("ours")
+    parser.add_argument("real")
+    parser.add_argument("--only", default="*", help="compare only requests whose id matches (all are sent)")
+    parser.add_argument("--show", action="store_true", help="print both answers of every compared request")
+    arguments = parser.parse_args()
+    steps, allowed = load_steps(), load_allowed()
+    ours, real = Run(Server(arguments.ours)), Run(Server(arguments.real))
+    started, used, failed, listed, equal = time.monotonic(), set(), 0, 0, 0
+    for step in steps:
+        left, right = ours.perform(step), real.perform(step)
+        if not fnmatch.fnmatchcase(step["id"], arguments.only):
+            continue
+        if arguments.show:
+            print(f"--- {step['id']}\nours: {json.dumps(left, indent=1)}\nreal: {json.dumps(right, indent=1)}")
+        if step.get("compare") == "ours":
+            right = only_ours(left, right)
+        found = list(differences(left, right, ""))
+        unlisted = []
+        for place, mine, theirs in found:
+            row = next((row for row in allowed if matches(row[0], step["id"]) and matches(row[1], place.lstrip("."))), None)
+            if row:
+                used.add(row)
+            else:
+                unlisted.append((place.lstrip("."), mine, theirs))
+        equal, listed = equal + (not found), listed + bool(found and not unlisted)
+        if unlisted:
+            failed += 1
+            print(f"FAIL {step['id']}: {step['m']} {step['p']}")
+            for place, mine, theirs in unlisted[:12]:
+                print(f"     {place}\n       ours: {json.dumps(mine)[:400]}\n       real: {json.dumps(theirs)[:900]}")
+            if len(unlisted) > 12:
+                print(f"     … and {len(unlisted) - 12} more places")
+    stale = [row for row in allowed if row not in used] if arguments.only == "*" else []
+    for row in stale:
+        print(f"STALE differences.md: {row[0]} {row[1]} matches no difference any more; remove the row")
+    seconds = time.monotonic() - started
+    print(f"{len(steps)} requests in {seconds:.0f} s: {equal} equal, {listed} with listed differences, {failed} with unlisted ones")
+    return 1 if failed or stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
