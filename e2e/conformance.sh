@@ -39,4 +39,4 @@ for _ in $(seq 600); do
     done
     sleep 0.1
 done
-python3 e2e/conformance/run.py "$@" "$work/ours" "$work/real.kubeconfig"
+python3 -B e2e/conformance/run.py "$@" "$work/ours" "$work/real.kubeconfig"

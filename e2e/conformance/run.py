@@ -9,20 +9,19 @@ there that no longer matches anything is an error too. Needs nothing but Python 
 """
 
 import argparse
-import base64
 import fnmatch
-import http.client
 import json
 import os
 import re
-import ssl
 import sys
-import tempfile
 import threading
 import time
 import urllib.parse
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from apiserver import Server  # noqa: E402
+
 USER_AGENT = "conformance/1"
 CONTENT_TYPES = {
     "json": "application/json",
@@ -40,50 +39,6 @@ ACCEPT = {
     "partiallist": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
     "aggregated": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 }
-
-
-class Server:
-    """One API server, reached as its kubeconfig says."""
-
-    def __init__(self, kubeconfig):
-        text = open(kubeconfig, encoding="utf-8").read()
-
-        def field(name):
-            found = re.search(rf"^\s*{name}:\s*\"?([^\s\"]+)", text, re.M)
-            return found and found.group(1)
-
-        url = urllib.parse.urlparse(field("server"))
-        self.host, self.port, self.token = url.hostname, url.port, field("token")
-        authority = base64.b64decode(field("certificate-authority-data")).decode()
-        self.anonymous = ssl.create_default_context(cadata=authority)
-        context = ssl.create_default_context(cadata=authority)
-        certificate, key = field("client-certificate-data"), field("client-key-data")
-        if certificate:
-            with tempfile.TemporaryDirectory() as folder:
-                paths = []
-                for name, data in (("cert", certificate), ("key", key)):
-                    paths.append(os.path.join(folder, name))
-                    descriptor = os.open(paths[-1], os.O_WRONLY | os.O_CREAT, 0o600)
-                    os.write(descriptor, base64.b64decode(data))
-                    os.close(descriptor)
-                context.load_cert_chain(*paths)
-        self.context = context
-
-    def send(self, method, path, body=None, content_type=None, accept="application/json", headers=None, anonymous=False):
-        context = self.anonymous if anonymous else self.context
-        connection = http.client.HTTPSConnection(self.host, self.port, context=context, timeout=20)
-        sent = {"User-Agent": USER_AGENT, "Accept": accept}
-        if self.token and not anonymous:
-            sent["Authorization"] = f"Bearer {self.token}"
-        if content_type:
-            sent["Content-Type"] = content_type
-        sent.update(headers or {})
-        try:
-            connection.request(method, path, body=body, headers=sent)
-            response = connection.getresponse()
-            return response.status, response.headers, response.read()
-        finally:
-            connection.close()
 
 
 def substitute(value, variables):
@@ -292,7 +247,7 @@ def main():
     parser.add_argument("--show", action="store_true", help="print both answers of every compared request")
     arguments = parser.parse_args()
     steps, allowed = load_steps(), load_allowed()
-    ours, real = Run(Server(arguments.ours)), Run(Server(arguments.real))
+    ours, real = (Run(Server(kubeconfig, USER_AGENT)) for kubeconfig in (arguments.ours, arguments.real))
     started, used, failed, listed, equal = time.monotonic(), set(), 0, 0, 0
     for step in steps:
         left, right = ours.perform(step), real.perform(step)

@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""A cluster grows and shrinks, and the operator is killed in between.
+
+    scenario.py --kubeconfig FILE --spokeshave PROGRAM [--inside] [--log FILE]
+
+Runs `spokeshave crds` into the cluster and `spokeshave operator --simulate-kubelets` beside it; with --inside the cluster brings its own
+controllers (`spokeshave up --bare`) and nothing is started or killed. Prints what it checked; the first thing that is not so ends it.
+Needs nothing but Python 3.9 or later.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from apiserver import Server  # noqa: E402
+
+REPLICAS = 30
+AVAILABLE = 27
+POOL = "e2e"
+POOLS, CLAIMS = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.sh/v1/nodeclaims"
+CLASSES, INSTANCES = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "/apis/kwok.spokeshave.dev/v1alpha1/kwokinstances"
+DEPLOYMENTS, BUDGETS = "/apis/apps/v1/namespaces/default/deployments", "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
+OUR_TAINTS = ("karpenter.sh/unregistered", "karpenter.sh/disrupted")
+SICK_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+class Wrong(Exception):
+    """What should be so and is not."""
+
+
+class Cluster:
+    """Requests that must succeed."""
+
+    def __init__(self, kubeconfig):
+        self.server = Server(kubeconfig, "e2e")
+
+    def call(self, method, path, body=None, content_type="application/json", accepted=(200, 201, 202)):
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        status, _, raw = self.server.send(method, path, data, content_type if data else None)
+        if status not in accepted:
+            raise Wrong(f"{method} {path}: {status} {raw.decode('utf-8', 'replace')[:500]}")
+        return json.loads(raw) if raw else {}
+
+    def items(self, path):
+        return self.call("GET", path)["items"]
+
+    def apply(self, path, name, body):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.call("PATCH", f"{path}/{name}?fieldManager=e2e&force=true", data, "application/apply-patch+yaml")
+
+    def scale(self, replicas):
+        self.call("PATCH", f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": replicas}}, "application/merge-patch+json")
+
+    def nodes(self):
+        return [node for node in self.items(NODES) if (node["metadata"].get("labels") or {}).get("karpenter.sh/nodepool") == POOL]
+
+    def pods(self):
+        return [pod for pod in self.items(PODS) if (pod["metadata"].get("labels") or {}).get("app") == "web"]
+
+
+def condition(thing, kind):
+    for entry in (thing.get("status") or {}).get("conditions") or []:
+        if entry["type"] == kind:
+            return entry["status"]
+    return None
+
+
+def running(pod):
+    return (pod.get("status") or {}).get("phase") == "Running" and condition(pod, "Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+def taints(node):
+    return [taint["key"] for taint in (node.get("spec") or {}).get("taints") or []]
+
+
+class Story:
+    """Prints each step with the time that it took."""
+
+    def __init__(self):
+        self.start = self.last = time.monotonic()
+
+    def say(self, text):
+        now = time.monotonic()
+        print(f"ok  {now - self.start:6.1f} s  (+{now - self.last:5.1f})  {text}", flush=True)
+        self.last = now
+
+    @staticmethod
+    def wait(what, seconds, look):
+        """Looks until `look` gives nothing to complain about."""
+        deadline = time.monotonic() + seconds
+        while True:
+            complaint = look()
+            if not complaint:
+                return
+            if time.monotonic() > deadline:
+                raise Wrong(f"not within {seconds} s: {what}; {complaint}")
+            time.sleep(0.2)
+
+
+class Operator:
+    """The operator's process."""
+
+    def __init__(self, program, kubeconfig, log):
+        self.program, self.kubeconfig, self.log, self.process = program, kubeconfig, log, None
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [self.program, "operator", "--kubeconfig", self.kubeconfig, "--cloud-provider", "kwok", "--simulate-kubelets",
+                 "--metrics-port", "0", "--health-probe-port", "0"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def kill(self):
+        self.alive()
+        self.process.kill()
+        self.process.wait()
+
+    def alive(self):
+        if self.process.poll() is not None:
+            raise Wrong(f"the operator ended by itself with status {self.process.returncode}; its log is {self.log}")
+
+    def stop(self):
+        self.alive()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            raise Wrong("the operator does not end 30 s after SIGTERM") from None
+        if status != 0:
+            raise Wrong(f"the operator ended with status {status} after SIGTERM")
+
+
+def install(cluster, program):
+    text = subprocess.run([program, "crds"], check=True, capture_output=True, text=True).stdout
+    path, names = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", []
+    for document in re.split(r"(?m)^---\s*$", text):
+        found = re.search(r"(?m)^metadata:\n(?:  .*\n)*?  name: ['\"]?([^\s'\"]+)", document)
+        if found:
+            names.append(found.group(1))
+            cluster.apply(path, names[-1], document.encode())
+    for name in names:
+        Story.wait(f"definition {name} is established", 20,
+                   lambda: condition(cluster.call("GET", f"{path}/{name}"), "Established") != "True" and "it is not")
+    return names
+
+
+def prepare(cluster):
+    cluster.apply(CLASSES, "e2e", {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "e2e"},
+                                   "spec": {"nodeRegistrationDelay": "2s"}})
+    requirement = lambda key, *values: {"key": key, "operator": "In", "values": list(values)}
+    cluster.apply(POOLS, POOL, {
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL},
+        "spec": {
+            "template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "e2e"},
+                "requirements": [
+                    requirement("kubernetes.io/os", "linux"),
+                    requirement("karpenter.sh/capacity-type", "on-demand"),
+                    {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
+                ]}},
+            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
+        }})
+    cluster.apply(DEPLOYMENTS, "web", {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"terminationGracePeriodSeconds": 1, "nodeSelector": {"karpenter.sh/nodepool": POOL},
+                     "containers": [{"name": "c", "image": "registry.example/pause", "resources": {"requests": {"cpu": "900m", "memory": "512Mi"}}}]}}}})
+    cluster.apply(BUDGETS, "web", {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+                                   "spec": {"minAvailable": AVAILABLE, "selector": {"matchLabels": {"app": "web"}}}})
+
+
+def grown(cluster):
+    """What is missing until 30 pods run on nodes that are whole; empty when nothing is."""
+    pods, nodes, claims = cluster.pods(), cluster.nodes(), cluster.items(CLAIMS)
+    ready = [pod for pod in pods if running(pod)]
+    if len(ready) != REPLICAS or len(pods) != REPLICAS:
+        phases = sorted((pod.get("status") or {}).get("phase", "?") for pod in pods)
+        return f"{len(ready)} of {len(pods)} pods run: {', '.join(sorted(set(phases)))}; {len(nodes)} nodes, {len(claims)} claims"
+    unfinished = [claim["metadata"]["name"] for claim in claims if condition(claim, "Initialized") != "True"]
+    if unfinished:
+        return f"NodeClaims that are not initialised: {unfinished}"
+    sick = [node["metadata"]["name"] for node in nodes if condition(node, "Ready") != "True"]
+    if sick:
+        return f"Nodes that are not ready: {sick}"
+    tainted = {node["metadata"]["name"]: taints(node) for node in nodes if set(taints(node)) & set(OUR_TAINTS + SICK_TAINTS)}
+    if tainted:
+        return f"stray taints: {tainted}"
+    instances = cluster.items(INSTANCES)
+    if not len(nodes) == len(claims) == len(instances):
+        return f"{len(nodes)} nodes, {len(claims)} NodeClaims and {len(instances)} instances"
+    on = {node["spec"]["providerID"] for node in nodes}
+    if on != {claim["status"]["providerID"] for claim in claims}:
+        return "Nodes and NodeClaims name different provider IDs"
+    return ""
+
+
+def shrunk(cluster):
+    left = {"pods": len(cluster.pods()), "nodes": len(cluster.nodes()), "NodeClaims": len(cluster.items(CLAIMS)), "instances": len(cluster.items(INSTANCES))}
+    left = {kind: count for kind, count in left.items() if count}
+    return f"left: {left}" if left else ""
+
+
+def drain_one(cluster, story):
+    """Deletes the NodeClaim of the fullest node and watches the budget while it drains."""
+    by_node = {}
+    for pod in cluster.pods():
+        by_node[pod["spec"]["nodeName"]] = by_node.get(pod["spec"]["nodeName"], 0) + 1
+    node = max(sorted(by_node), key=lambda name: by_node[name])
+    victim = next(claim["metadata"]["name"] for claim in cluster.items(CLAIMS) if claim["status"].get("nodeName") == node)
+    cluster.call("DELETE", f"{CLAIMS}/{victim}")
+    lowest = REPLICAS
+
+    def drained():
+        nonlocal lowest
+        lowest = min(lowest, sum(running(pod) for pod in cluster.pods()))
+        if lowest < AVAILABLE:
+            raise Wrong(f"only {lowest} pods were available, and the PodDisruptionBudget asks for {AVAILABLE}")
+        if victim in [claim["metadata"]["name"] for claim in cluster.items(CLAIMS)]:
+            return f"NodeClaim {victim} still exists"
+        return grown(cluster)
+
+    story.wait("a node is drained and replaced", 240, drained)
+    if node in [node["metadata"]["name"] for node in cluster.nodes()]:
+        raise Wrong(f"NodeClaim {victim} is gone and its Node {node} is not")
+    story.say(f"{node} with {by_node[node]} pods drained through the Eviction API and replaced; never fewer than {lowest} of {REPLICAS} available (budget {AVAILABLE})")
+
+
+def tell(arguments):
+    cluster, story = Cluster(arguments.kubeconfig), Story()
+    operator = None if arguments.inside else Operator(arguments.spokeshave, arguments.kubeconfig, arguments.log)
+    try:
+        if operator:
+            names = install(cluster, arguments.spokeshave)
+            story.say(f"{len(names)} definitions of `spokeshave crds` are established")
+            operator.start()
+        prepare(cluster)
+        story.wait("the NodePool is ready", 60, lambda: condition(cluster.call("GET", f"{POOLS}/{POOL}"), "Ready") != "True" and "it is not")
+        story.say("KWOKNodeClass, NodePool, Deployment and PodDisruptionBudget; the NodePool is ready")
+
+        cluster.scale(REPLICAS)
+        if operator:
+            story.wait("a NodeClaim appears", 60, lambda: not cluster.items(CLAIMS) and "there is none")
+            operator.kill()
+            count = len(cluster.items(CLAIMS))
+            story.say(f"kill -9 of the operator while it scales up ({count} NodeClaims, {len(cluster.nodes())} nodes so far)")
+            operator.start()
+        story.wait(f"{REPLICAS} pods run", 240, lambda: grown(cluster))
+        nodes = cluster.nodes()
+        kinds = sorted(node["metadata"]["labels"]["node.kubernetes.io/instance-type"] for node in nodes)
+        story.say(f"{REPLICAS} pods run on {len(nodes)} initialised nodes without stray taints, one instance each: {', '.join(kinds)}")
+
+        drain_one(cluster, story)
+
+        cluster.call("DELETE", f"{BUDGETS}/web")
+        cluster.scale(0)
+        if operator:
+            story.wait("a NodeClaim is being deleted", 120,
+                       lambda: not any("deletionTimestamp" in claim["metadata"] for claim in cluster.items(CLAIMS)) and cluster.items(CLAIMS) and "none is")
+            operator.kill()
+            story.say(f"kill -9 of the operator while it scales down ({len(cluster.items(CLAIMS))} NodeClaims left)")
+            operator.start()
+        story.wait("everything is gone", 240, lambda: shrunk(cluster))
+        story.say("no pod, Node, NodeClaim or KWOKInstance is left")
+        if operator:
+            operator.alive()
+            operator.stop()
+            story.say("SIGTERM ends the operator with status 0")
+    finally:
+        if operator and operator.process and operator.process.poll() is None:
+            operator.process.kill()
+    print(f"passed in {time.monotonic() - story.start:.0f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--spokeshave", required=True, help="the program")
+    parser.add_argument("--inside", action="store_true", help="the cluster brings its own controllers")
+    parser.add_argument("--log", default="operator.log", help="where the operator's output goes")
+    arguments = parser.parse_args()
+    try:
+        tell(arguments)
+    except Wrong as wrong:
+        print(f"FAIL {wrong}")
+        if not arguments.inside and os.path.exists(arguments.log):
+            print(f"--- the end of the operator's log\n{subprocess.run(['tail', '-n', '40', arguments.log], capture_output=True, text=True).stdout}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
