@@ -1,2 +1,64 @@
-//! The spokeshave binary.
-fn main() {}
+//! The spokeshave binary: reads arguments and the environment, and runs a command.
+
+mod cli;
+mod demo;
+mod kubeconfig_file;
+mod logging;
+mod manifests;
+mod narrator;
+mod operate;
+mod settings;
+mod signals;
+mod up;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::cli::{Cli, Command};
+
+/// Many small objects come and go here; this allocator gives memory back and is fast at it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Up(args) => runtime()?.block_on(up::run(args)),
+        Command::Operator(args) => {
+            let environment = std::env::vars().collect();
+            runtime()?.block_on(operate::run(args, &environment))
+        }
+        Command::Crds => print(&spokeshave_api::crds::crds_yaml()),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "spokeshave", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Data goes to standard output; a reader that stops reading is not an error.
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

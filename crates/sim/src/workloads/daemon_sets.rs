@@ -1,0 +1,107 @@
+//! DaemonSets: one pod on every node that their template accepts.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
+use serde_json::{Value, json};
+use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
+
+use super::{create_pod, delete_pod, pod_of, write_status};
+use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, node_of, owner, uid};
+use crate::rules;
+use crate::world::World;
+
+pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+    let Some(set) = world.daemon_sets.get(&key) else { return Ok(Requeue::Done) };
+    if is_deleting(&set.metadata) {
+        return Ok(Requeue::Done);
+    }
+    let pods = world.pods_by_owner.get(uid(&set.metadata));
+    let nodes = world.nodes.snapshot();
+    let mut template = pod_of(&set.spec.template, namespace(&set.metadata), owner("apps/v1", "DaemonSet", &set.metadata));
+    template.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
+    tolerate(&mut template);
+    let (mut desired, mut current, mut ready) = (0, 0, 0);
+    for node in &nodes {
+        let node_name = name(&node.metadata);
+        let here: Vec<&Arc<Pod>> = pods.iter().filter(|pod| target(pod).as_deref() == Some(node_name) && !is_deleting(&pod.metadata)).collect();
+        let fits = eligible(&template, node);
+        if fits {
+            desired += 1;
+        }
+        if !fits {
+            for pod in here {
+                delete_pod(&world, pod).await?;
+            }
+            continue;
+        }
+        match here.first() {
+            None if !is_deleting(&node.metadata) => create_pod(&world, &pinned(&template, node_name)).await?,
+            None => {}
+            Some(pod) if has_ended(pod) => delete_pod(&world, pod).await?,
+            Some(pod) => {
+                current += 1;
+                ready += i32::from(is_ready(pod));
+            }
+        }
+    }
+    let status = json!({
+        "desiredNumberScheduled": desired, "currentNumberScheduled": current, "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": current,
+        "numberMisscheduled": 0, "numberUnavailable": if desired > ready { json!(desired - ready) } else { Value::Null }, "observedGeneration": set.metadata.generation,
+    });
+    let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
+    write_status(&world, &world.daemon_sets, &*set, &before, status).await
+}
+
+/// The node that a daemon's pod is on or made for.
+fn target(pod: &Pod) -> Option<String> {
+    let bound = node_of(pod);
+    if !bound.is_empty() {
+        return Some(bound.to_owned());
+    }
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    terms.iter().flat_map(|term| term.match_fields.iter().flatten()).find(|field| field.key == "metadata.name")?.values.as_ref()?.first().cloned()
+}
+
+/// Daemons stay on nodes that are sick.
+fn tolerate(pod: &mut Pod) {
+    let Some(spec) = &mut pod.spec else { return };
+    let tolerations = spec.tolerations.get_or_insert_default();
+    let exists = |key: &str, effect: &str| Toleration {
+        key: Some(key.to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some(effect.to_owned()),
+        ..Toleration::default()
+    };
+    for (key, effect) in [("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"), ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule")] {
+        let wanted = exists(&format!("node.kubernetes.io/{key}"), effect);
+        if !tolerations.contains(&wanted) {
+            tolerations.push(wanted);
+        }
+    }
+}
+
+fn eligible(template: &Pod, node: &Node) -> bool {
+    let Some(spec) = &template.spec else { return false };
+    rules::accepts_node(spec, node) && rules::untolerated(spec, node, &["NoSchedule", "NoExecute"]).is_none()
+}
+
+fn pinned(template: &Pod, node_name: &str) -> Pod {
+    let mut pod = template.clone();
+    let Some(spec) = &mut pod.spec else { return pod };
+    let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
+    let required = affinity.required_during_scheduling_ignored_during_execution.get_or_insert_default();
+    let field = k8s_openapi::api::core::v1::NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node_name.to_owned()]),
+    };
+    if required.node_selector_terms.is_empty() {
+        required.node_selector_terms.push(k8s_openapi::api::core::v1::NodeSelectorTerm::default());
+    }
+    for term in &mut required.node_selector_terms {
+        term.match_fields = Some(vec![field.clone()]);
+    }
+    pod
+}

@@ -1,0 +1,187 @@
+//! Workload controllers: what turns Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs into pods.
+
+mod daemon_sets;
+mod deployments;
+mod jobs;
+mod replica_sets;
+mod stateful_sets;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::Value;
+use spokeshave_runtime::{ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue, run_controller};
+
+use crate::objects::{controller_of, has_ended, is_deleting, name, namespace};
+use crate::world::{World, is_race};
+
+const WORKERS: usize = 8;
+
+/// The queues, one a kind.
+pub(crate) struct Workloads {
+    deployments: WorkQueue<ObjectKey>,
+    replica_sets: WorkQueue<ObjectKey>,
+    stateful_sets: WorkQueue<ObjectKey>,
+    daemon_sets: WorkQueue<ObjectKey>,
+    jobs: WorkQueue<ObjectKey>,
+}
+
+impl Workloads {
+    pub(crate) fn new(world: &Arc<World>) -> Self {
+        let this = Self {
+            deployments: world.queue("deployment"),
+            replica_sets: world.queue("replicaset"),
+            stateful_sets: world.queue("statefulset"),
+            daemon_sets: world.queue("daemonset"),
+            jobs: world.queue("job"),
+        };
+        follow(&world.deployments, &this.deployments);
+        follow(&world.replica_sets, &this.replica_sets);
+        follow(&world.stateful_sets, &this.stateful_sets);
+        follow(&world.daemon_sets, &this.daemon_sets);
+        follow(&world.jobs, &this.jobs);
+        let deployments = this.deployments.clone();
+        world.replica_sets.on_change(move |change| {
+            if let Some(set) = change.object()
+                && let Some(owner) = controller_of(&set.metadata).filter(|owner| owner.kind == "Deployment")
+            {
+                deployments.add(ObjectKey::namespaced(namespace(&set.metadata), &owner.name));
+            }
+        });
+        let queues = [("ReplicaSet", &this.replica_sets), ("StatefulSet", &this.stateful_sets), ("DaemonSet", &this.daemon_sets), ("Job", &this.jobs)];
+        let queues: Vec<(&'static str, WorkQueue<ObjectKey>)> = queues.into_iter().map(|(kind, queue)| (kind, queue.clone())).collect();
+        world.pods.on_change(move |change| {
+            let Some(pod) = change.object() else { return };
+            let Some(owner) = controller_of(&pod.metadata) else { return };
+            if let Some((_, queue)) = queues.iter().find(|(kind, _)| *kind == owner.kind) {
+                queue.add(ObjectKey::namespaced(namespace(&pod.metadata), &owner.name));
+            }
+        });
+        let (daemon_sets, store) = (this.daemon_sets.clone(), world.daemon_sets.clone());
+        world.nodes.on_change(move |_| store.keys().into_iter().for_each(|key| daemon_sets.add(key)));
+        this
+    }
+
+    pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+        let metrics = ControllerMetrics::new(&world.metrics);
+        macro_rules! start {
+            ($name:literal, $queue:expr, $sync:path) => {
+                let shared = world.clone();
+                let work = move |key| $sync(shared.clone(), key);
+                tasks.spawn($name, run_controller($name, $queue, WORKERS, work, shutdown.clone(), metrics.clone()));
+            };
+        }
+        start!("deployment", self.deployments, deployments::sync);
+        start!("replicaset", self.replica_sets, replica_sets::sync);
+        start!("statefulset", self.stateful_sets, stateful_sets::sync);
+        start!("daemonset", self.daemon_sets, daemon_sets::sync);
+        start!("job", self.jobs, jobs::sync);
+    }
+}
+
+fn follow<K: Object>(store: &Store<K>, queue: &WorkQueue<ObjectKey>) {
+    let queue = queue.clone();
+    store.on_change(move |change| {
+        if let Some(object) = change.new.as_deref() {
+            queue.add(ObjectKey::of(object));
+        }
+    });
+}
+
+/// Pods of an owner that count: neither ended nor on their way out.
+fn active(pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    pods.iter().filter(|pod| !has_ended(pod) && !is_deleting(&pod.metadata)).cloned().collect()
+}
+
+/// A pod from a template.
+fn pod_of(template: &PodTemplateSpec, pod_namespace: &str, owner: OwnerReference) -> Pod {
+    let metadata = template.metadata.clone().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            namespace: Some(pod_namespace.to_owned()),
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            finalizers: metadata.finalizers,
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+async fn create_pod(world: &World, pod: &Pod) -> Result<(), ReconcileError> {
+    let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
+    match api.create(&PostParams::default(), pod).await {
+        Ok(created) => {
+            world.pods.note_written(created);
+            Ok(())
+        }
+        Err(error) if is_race(&error) => Ok(()),
+        Err(error) => Err(Box::new(error)),
+    }
+}
+
+async fn delete_pod(world: &World, pod: &Pod) -> Result<(), ReconcileError> {
+    let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
+    let parameters = DeleteParams { preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }), ..DeleteParams::default() };
+    match api.delete(name(&pod.metadata), &parameters).await {
+        Ok(answer) => {
+            match answer.left() {
+                Some(going) if is_deleting(&going.metadata) && going.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0 => world.pods.note_written(going),
+                _ => world.pods.note_gone(&ObjectKey::of(pod), pod.metadata.uid.as_deref().unwrap_or_default()),
+            }
+            Ok(())
+        }
+        Err(error) if is_race(&error) => Ok(()),
+        Err(error) => Err(Box::new(error)),
+    }
+}
+
+/// Writes a status when it differs from the known one.
+async fn write_status<K>(world: &World, store: &Store<K>, object: &K, before: &Value, after: Value) -> Result<Requeue, ReconcileError>
+where
+    K: Object + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    let mut merged = before.clone();
+    if let (Value::Object(merged), Value::Object(after)) = (&mut merged, &after) {
+        for (key, value) in after {
+            if value.is_null() {
+                merged.remove(key);
+            } else {
+                merged.insert(key.clone(), value.clone());
+            }
+        }
+    } else {
+        merged = after.clone();
+    }
+    if merged == *before {
+        return Ok(Requeue::Done);
+    }
+    let metadata = object.meta();
+    let api: Api<K> = Api::namespaced(world.client.clone(), namespace(metadata));
+    let patch = serde_json::json!({"metadata": {"uid": metadata.uid}, "status": after});
+    match api.patch_status(name(metadata), &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(written) => store.note_written(written),
+        Err(error) if is_race(&error) => {}
+        Err(error) => return Err(Box::new(error)),
+    }
+    Ok(Requeue::Done)
+}
+
+/// A short hash of a template, for names and labels.
+fn template_hash(template: &PodTemplateSpec) -> String {
+    let text = serde_json::to_string(template).unwrap_or_default();
+    let hash = text.bytes().fold(2_166_136_261_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+    let letters = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut rest = hash;
+    let mut out = String::new();
+    for _ in 0..8 {
+        out.push(char::from(letters[(rest % 27) as usize]));
+        rest = rest / 27 ^ rest << 3;
+    }
+    out
+}

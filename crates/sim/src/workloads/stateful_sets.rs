@@ -1,0 +1,78 @@
+//! StatefulSets: pods with ordinals, in order or all at once.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
+
+use super::{create_pod, delete_pod, pod_of, template_hash, write_status};
+use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, owner, uid};
+use crate::world::World;
+
+const REVISION: &str = "controller-revision-hash";
+
+pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+    let Some(set) = world.stateful_sets.get(&key) else { return Ok(Requeue::Done) };
+    if is_deleting(&set.metadata) {
+        return Ok(Requeue::Done);
+    }
+    let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
+    let parallel = set.spec.pod_management_policy.as_deref() == Some("Parallel");
+    let revision = format!("{}-{}", name(&set.metadata), template_hash(&set.spec.template));
+    let pods = world.pods_by_owner.get(uid(&set.metadata));
+    let find = |ordinal: usize| pods.iter().find(|pod| name(&pod.metadata) == format!("{}-{ordinal}", name(&set.metadata)));
+    let mut held = false;
+    for ordinal in 0..wanted {
+        match find(ordinal) {
+            None => {
+                let mut pod = pod_of(&set.spec.template, namespace(&set.metadata), owner("apps/v1", "StatefulSet", &set.metadata));
+                let pod_name = format!("{}-{ordinal}", name(&set.metadata));
+                let labels = pod.metadata.labels.get_or_insert_default();
+                labels.insert(REVISION.to_owned(), revision.clone());
+                labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), pod_name.clone());
+                labels.insert("apps.kubernetes.io/pod-index".to_owned(), ordinal.to_string());
+                pod.metadata.name = Some(pod_name);
+                create_pod(&world, &pod).await?;
+                held = true;
+            }
+            Some(pod) if has_ended(pod) => {
+                delete_pod(&world, pod).await?;
+                held = true;
+            }
+            Some(pod) => held |= !is_ready(pod) || is_deleting(&pod.metadata),
+        }
+        if held && !parallel {
+            break;
+        }
+    }
+    let ordinal_of = |pod: &k8s_openapi::api::core::v1::Pod| name(&pod.metadata).rsplit_once('-').and_then(|(_, text)| text.parse::<usize>().ok());
+    let mut surplus: Vec<_> = pods.iter().filter(|pod| ordinal_of(pod).is_none_or(|ordinal| ordinal >= wanted)).collect();
+    surplus.sort_by_key(|pod| std::cmp::Reverse(ordinal_of(pod)));
+    for pod in surplus {
+        if !is_deleting(&pod.metadata) && (parallel || !held) {
+            delete_pod(&world, pod).await?;
+        }
+        if !parallel {
+            held = true;
+            break;
+        }
+    }
+    let outdated = pods.iter().filter(|pod| pod.metadata.labels.as_ref().is_none_or(|labels| labels.get(REVISION) != Some(&revision)));
+    let mut outdated: Vec<_> = outdated.filter(|pod| ordinal_of(pod).is_some_and(|ordinal| ordinal < wanted)).collect();
+    outdated.sort_by_key(|pod| std::cmp::Reverse(ordinal_of(pod)));
+    if !held
+        && let Some(pod) = outdated.first()
+        && !is_deleting(&pod.metadata)
+    {
+        delete_pod(&world, pod).await?;
+    }
+    let pods = world.pods_by_owner.get(uid(&set.metadata));
+    let ready = pods.iter().filter(|pod| is_ready(pod) && !is_deleting(&pod.metadata)).count();
+    let updated = pods.iter().filter(|pod| pod.metadata.labels.as_ref().is_some_and(|labels| labels.get(REVISION) == Some(&revision))).count();
+    let status = json!({
+        "replicas": pods.len(), "readyReplicas": ready, "availableReplicas": ready, "currentReplicas": updated, "updatedReplicas": updated,
+        "currentRevision": revision, "updateRevision": revision, "observedGeneration": set.metadata.generation, "collisionCount": 0,
+    });
+    let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
+    write_status(&world, &world.stateful_sets, &*set, &before, status).await
+}

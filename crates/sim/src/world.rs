@@ -1,0 +1,138 @@
+//! The objects that the parts look at, and how they write.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Client;
+use spokeshave_ports::{Entropy, SharedClock};
+use spokeshave_runtime::{Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue};
+
+use crate::objects::{controller_of, node_of};
+use crate::Options;
+
+/// What the parts share.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) clock: SharedClock,
+    pub(crate) options: Options,
+    pub(crate) metrics: Metrics,
+    pub(crate) pods: Store<Pod>,
+    pub(crate) nodes: Store<Node>,
+    pub(crate) namespaces: Store<Namespace>,
+    pub(crate) deployments: Store<Deployment>,
+    pub(crate) replica_sets: Store<ReplicaSet>,
+    pub(crate) stateful_sets: Store<StatefulSet>,
+    pub(crate) daemon_sets: Store<DaemonSet>,
+    pub(crate) jobs: Store<Job>,
+    pub(crate) budgets: Store<PodDisruptionBudget>,
+    pub(crate) claims: Store<PersistentVolumeClaim>,
+    pub(crate) volumes: Store<PersistentVolume>,
+    /// Pods by the UID of the owner that controls them.
+    pub(crate) pods_by_owner: Index<Pod>,
+    /// Pods by the name of their node.
+    pub(crate) pods_by_node: Index<Pod>,
+    /// ReplicaSets by the UID of the Deployment that controls them.
+    pub(crate) replica_sets_by_owner: Index<ReplicaSet>,
+}
+
+impl World {
+    pub(crate) fn new(client: Client, clock: SharedClock, options: Options, metrics: Metrics) -> Arc<Self> {
+        let pods: Store<Pod> = Store::default();
+        let replica_sets: Store<ReplicaSet> = Store::default();
+        let text = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
+        Arc::new(Self {
+            pods_by_owner: pods.index(move |pod| controller_of(&pod.metadata).map(|owner| owner.uid.clone()).into_iter().collect()),
+            pods_by_node: pods.index(move |pod| text(node_of(pod))),
+            replica_sets_by_owner: replica_sets.index(move |set| controller_of(&set.metadata).map(|owner| owner.uid.clone()).into_iter().collect()),
+            pods,
+            replica_sets,
+            nodes: Store::default(),
+            namespaces: Store::default(),
+            deployments: Store::default(),
+            stateful_sets: Store::default(),
+            daemon_sets: Store::default(),
+            jobs: Store::default(),
+            budgets: Store::default(),
+            claims: Store::default(),
+            volumes: Store::default(),
+            client,
+            clock,
+            options,
+            metrics,
+        })
+    }
+
+    pub(crate) fn queue<Key: Ord + Clone + Send + 'static>(&self, name: &str) -> WorkQueue<Key> {
+        WorkQueue::new(name, self.clock.clone(), QueueOptions::default(), &self.metrics)
+    }
+
+    fn needs_workloads(&self) -> bool {
+        self.options.workloads || self.options.disruption_budgets
+    }
+
+    pub(crate) fn watch(&self, entropy: &Entropy, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+        let mut start = Starter { world: self, entropy, tasks, shutdown };
+        start.watch(&self.nodes);
+        start.watch(&self.pods);
+        if self.options.scheduler {
+            start.watch(&self.namespaces);
+            start.watch(&self.claims);
+            start.watch(&self.volumes);
+        }
+        if self.needs_workloads() {
+            start.watch(&self.deployments);
+            start.watch(&self.replica_sets);
+            start.watch(&self.stateful_sets);
+            start.watch(&self.daemon_sets);
+            start.watch(&self.jobs);
+        }
+        if self.options.disruption_budgets {
+            start.watch(&self.budgets);
+        }
+    }
+
+    pub(crate) async fn ready(&self) {
+        self.nodes.ready().await;
+        self.pods.ready().await;
+        if self.options.scheduler {
+            self.namespaces.ready().await;
+            self.claims.ready().await;
+            self.volumes.ready().await;
+        }
+        if self.needs_workloads() {
+            self.deployments.ready().await;
+            self.replica_sets.ready().await;
+            self.stateful_sets.ready().await;
+            self.daemon_sets.ready().await;
+            self.jobs.ready().await;
+        }
+        if self.options.disruption_budgets {
+            self.budgets.ready().await;
+        }
+    }
+}
+
+struct Starter<'a> {
+    world: &'a World,
+    entropy: &'a Entropy,
+    tasks: &'a mut TaskGroup,
+    shutdown: &'a Shutdown,
+}
+
+impl Starter<'_> {
+    fn watch<K: Object>(&mut self, store: &Store<K>) {
+        let kind = K::kind(&()).into_owned();
+        let entropy = self.entropy.child(&kind);
+        let reflector = Reflector::new(self.world.client.clone(), store, &WatchOptions::default(), self.world.clock.clone(), &entropy, &self.world.metrics);
+        let shutdown = self.shutdown.clone();
+        self.tasks.spawn(format!("watch {kind}"), async move { reflector.run(shutdown).await });
+    }
+}
+
+/// Errors that mean "somebody else was faster": the next change brings a fresh look.
+pub(crate) fn is_race(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+}

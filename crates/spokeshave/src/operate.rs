@@ -1,0 +1,128 @@
+//! `spokeshave operator`: the controllers against a cluster that is there.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use spokeshave_controllers::{LeaderElectionOptions, Operator, Options};
+use spokeshave_plan::{MinValuesPolicy, PreferencePolicy};
+use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
+use spokeshave_runtime::client::{ClientOptions, from_config};
+use spokeshave_runtime::{HttpServer, Shutdown, TaskGroup, bind};
+
+use crate::cli::OperatorArgs;
+use crate::settings::{self, Environment, Settings};
+use crate::{logging, signals, up};
+
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+/// Runs the controllers until they are told to stop.
+///
+/// # Errors
+/// A malformed setting, a cluster that cannot be reached, a port in use, or a lost leadership.
+pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result<()> {
+    let settings = Settings::resolve(&args.settings, environment)?;
+    logging::install(settings.log_level, settings.log_format, &settings.log_output)?;
+    let catalog = match &settings.instance_types_file_path {
+        Some(path) => Catalog::from_file(path)?,
+        None => Catalog::default(),
+    };
+    let clock: SharedClock = TokioClock::wall(1.0).shared();
+    let entropy = Entropy::new(seed());
+    let config = configuration(args.kubeconfig.as_deref()).await?;
+    let server = config.cluster_url.clone();
+    let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
+    let client = connect(&config, rate, &clock)?;
+    let version = client.apiserver_version().await.with_context(|| format!("the cluster at {server} does not answer"))?;
+    tracing::info!(server = %server, version = version.git_version, "connected");
+
+    let metrics_listener = listen(settings.metrics_port, "metrics (METRICS_PORT)").await?;
+    let health_listener = listen(settings.health_probe_port, "health probes (HEALTH_PROBE_PORT)").await?;
+    let shutdown = Shutdown::new();
+    let mut tasks = TaskGroup::new();
+    let provider = Arc::new(KwokProvider::new(client.clone(), clock.clone(), &entropy.child("kwok"), KwokOptions { catalog, ..KwokOptions::default() }));
+    let (cloud, stop) = (provider.clone(), shutdown.clone());
+    tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
+    if args.simulate_kubelets {
+        let kubelets = connect(&config, None, &clock)?;
+        let options = spokeshave_sim::Options::kubelets_only();
+        tasks.spawn("kubelets", spokeshave_sim::run(kubelets, clock.clone(), entropy.child("kubelets"), options, shutdown.clone()));
+    }
+    let options = Options { label_rules: up::label_rules(&provider), ..controller_options(&settings) };
+    let operator = Operator::new(client, provider, clock.clone(), entropy.child("operator"), options);
+    let metrics = HttpServer { metrics: Some(operator.metrics().clone()), profiling: settings.enable_profiling, ..HttpServer::default() };
+    tasks.spawn("metrics", metrics.serve(metrics_listener, shutdown.clone()));
+    let health = HttpServer { readiness: Some(operator.readiness().clone()), ..HttpServer::default() };
+    tasks.spawn("health", health.serve(health_listener, shutdown.clone()));
+
+    let stop = shutdown.clone();
+    let mut running = tokio::spawn(operator.run(stop));
+    let outcome = tokio::select! {
+        biased;
+        () = signals::wait(None) => {
+            shutdown.request();
+            running.await
+        }
+        ended = &mut running => ended,
+    };
+    shutdown.request();
+    drop(tasks.drain(&clock, STOP_LIMIT).await);
+    outcome.context("the operator panicked")?.context("the operator has ended")
+}
+
+async fn listen(port: u16, purpose: &str) -> Result<tokio::net::TcpListener> {
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    Ok(bind(address, purpose).await?)
+}
+
+fn connect(config: &kube::Config, rate: Option<(f64, u32)>, clock: &SharedClock) -> Result<Client> {
+    let options = ClientOptions { rate, ..ClientOptions::default() };
+    from_config(config.clone(), &options, clock.clone()).context("cannot make a client of the cluster")
+}
+
+async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
+    let Some(path) = path else {
+        return kube::Config::infer().await.context("no kubeconfig and no service account; name a file with --kubeconfig");
+    };
+    let shown = path.display().to_string();
+    let file = Kubeconfig::read_from(PathBuf::from(path)).with_context(|| format!("cannot read the kubeconfig {shown}"))?;
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(|| format!("the kubeconfig {shown} cannot be used"))
+}
+
+/// Names and jitter of a production run differ from run to run.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+fn controller_options(settings: &Settings) -> Options {
+    let leader_election = (!settings.disable_leader_election).then(|| {
+        let in_cluster = std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "spokeshave".to_owned());
+        LeaderElectionOptions {
+            namespace: settings.leader_election_namespace.clone().or(in_cluster).unwrap_or_else(|| "kube-system".to_owned()),
+            name: settings.leader_election_name.clone(),
+            identity: format!("{host}_{:016x}", seed()),
+        }
+    });
+    Options {
+        batch_max_duration: settings.batch_max_duration,
+        batch_idle_duration: settings.batch_idle_duration,
+        preference_policy: match settings.preference_policy {
+            settings::PreferencePolicy::Respect => PreferencePolicy::Respect,
+            settings::PreferencePolicy::Ignore => PreferencePolicy::Ignore,
+        },
+        min_values_policy: match settings.min_values_policy {
+            settings::MinValuesPolicy::Strict => MinValuesPolicy::Strict,
+            settings::MinValuesPolicy::BestEffort => MinValuesPolicy::BestEffort,
+        },
+        leader_election,
+        ..Options::default()
+    }
+}

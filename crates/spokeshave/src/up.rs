@@ -1,0 +1,155 @@
+//! `spokeshave up`: a whole cluster in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client};
+use kube::api::PostParams;
+use spokeshave_api::validation::LabelRules;
+use spokeshave_apiserver::{ApiServer, Config, Listener, kubeconfig};
+use spokeshave_controllers::{DecisionLog, Operator, Options};
+use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
+use spokeshave_runtime::client::{ClientOptions, from_service};
+use spokeshave_runtime::{Shutdown, TaskGroup};
+
+use crate::cli::{UpArgs, UpLogLevel};
+use crate::kubeconfig_file::KubeconfigFile;
+use crate::narrator::Narrator;
+use crate::settings::{LogFormat, LogLevel, LogOutput};
+use crate::{demo, logging, manifests, signals};
+
+const DEFAULTS: &str = include_str!("../assets/default.yaml");
+/// How long parts may take to stop, in cluster time.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs the cluster until it is interrupted or its time is over.
+///
+/// # Errors
+/// What keeps it from coming up.
+pub(crate) async fn run(args: UpArgs) -> Result<()> {
+    let level = match args.log_level {
+        UpLogLevel::Debug => LogLevel::Debug,
+        UpLogLevel::Info => LogLevel::Info,
+        UpLogLevel::Error => LogLevel::Error,
+    };
+    logging::install(level, LogFormat::Text, &LogOutput::Stderr)?;
+    KubeconfigFile::check(&args.kubeconfig)?;
+    let own = manifests::read_all(&args.filenames)?;
+    let catalog = match &args.catalog {
+        Some(path) => Catalog::from_file(path)?,
+        None => Catalog::default(),
+    };
+    let clock: SharedClock = TokioClock::wall(args.speed).shared();
+    let entropy = Entropy::new(args.seed);
+    let cluster = Cluster::start(&args, &clock, &entropy).await?;
+    let client = cluster.client.clone();
+    install_definitions(&client).await?;
+    if !args.bare {
+        manifests::apply_all(&client, &clock, manifests::parse("default.yaml", DEFAULTS)?).await?;
+    }
+    manifests::apply_all(&client, &clock, own).await?;
+
+    let shutdown = Shutdown::new();
+    let narrator = Narrator::default();
+    let mut tasks = TaskGroup::new();
+    let parts = spokeshave_sim::Options::all();
+    tasks.spawn("simulation", spokeshave_sim::run(client.clone(), clock.clone(), entropy.child("sim"), parts, shutdown.clone()));
+    start_operator(&client, &clock, &entropy, catalog, &narrator, &mut tasks, &shutdown);
+
+    let file = KubeconfigFile::write(&args.kubeconfig, &kubeconfig(cluster.listener.address(), cluster.listener.ca_pem(), &cluster.token))?;
+    greet(&args, &cluster);
+    if args.demo {
+        let (client, clock, stop) = (client.clone(), clock.clone(), shutdown.clone());
+        tasks.spawn("demo", async move {
+            if let Some(Err(error)) = stop.cut(demo::tell(&client, &clock, &narrator)).await {
+                eprintln!("the demo cannot go on: {error:#}");
+            }
+        });
+    }
+    signals::wait(args.exit_after).await;
+    drop(file);
+    shutdown.request();
+    let late = tasks.drain(&clock, STOP_LIMIT).await;
+    if !late.is_empty() {
+        tracing::debug!(tasks = late.join(", "), "cut off");
+    }
+    cluster.listener.stop().await;
+    Ok(())
+}
+
+/// The API server and how to reach it.
+struct Cluster {
+    client: Client,
+    listener: Listener,
+    token: String,
+}
+
+impl Cluster {
+    async fn start(args: &UpArgs, clock: &SharedClock, entropy: &Entropy) -> Result<Self> {
+        let time = clock.clone();
+        let mut config = Config::new(Arc::new(move || time.now()), entropy.child("apiserver").number("seed"));
+        let token = token();
+        config.token = Some(token.clone());
+        let server = ApiServer::new(config);
+        let listener = Listener::start(&server, args.listen).await.context("the API server cannot start")?;
+        let options = ClientOptions { rate: None, ..ClientOptions::default() };
+        let client = from_service(server.service(), "default", &options, clock.clone());
+        Ok(Self { client, listener, token })
+    }
+}
+
+/// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.
+fn token() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let part = || std::collections::hash_map::RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", part(), part())
+}
+
+async fn install_definitions(client: &Client) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in spokeshave_api::crds::crds() {
+        let name = definition.metadata.name.clone().unwrap_or_default();
+        api.create(&PostParams::default(), &definition).await.with_context(|| format!("cannot install the definition {name}"))?;
+    }
+    Ok(())
+}
+
+fn start_operator(client: &Client, clock: &SharedClock, entropy: &Entropy, catalog: Catalog, narrator: &Narrator, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+    let options = KwokOptions { catalog, termination_delay: Duration::from_secs(1), ..KwokOptions::default() };
+    let provider = Arc::new(KwokProvider::new(client.clone(), clock.clone(), &entropy.child("kwok"), options));
+    let (cloud, stop) = (provider.clone(), shutdown.clone());
+    tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
+    let rules = label_rules(&provider);
+    let options = Options { label_rules: rules, ..Options::default() };
+    let speaker = narrator.clone();
+    let operator = Operator::new(client.clone(), provider, clock.clone(), entropy.child("operator"), options)
+        .with_decisions(DecisionLog::new(move |decision| speaker.decision(decision)));
+    let stop = shutdown.clone();
+    tasks.spawn("operator", async move {
+        if let Err(error) = operator.run(stop).await {
+            eprintln!("the operator has ended: {error}");
+        }
+    });
+}
+
+/// What the kwok cloud adds to the rules about labels (P §1.7).
+pub(crate) fn label_rules(provider: &KwokProvider) -> LabelRules {
+    LabelRules {
+        restricted_domains: vec!["karpenter.kwok.sh".to_owned()],
+        well_known: provider.well_known_labels().iter().cloned().collect(),
+    }
+}
+
+fn greet(args: &UpArgs, cluster: &Cluster) {
+    eprintln!("Cluster ready at https://{}", cluster.listener.address());
+    eprintln!("  export KUBECONFIG={}", shown(&args.kubeconfig));
+    eprintln!("  kubectl get nodes,pods,nodepools,nodeclaims -A");
+    eprintln!("Ctrl-C ends it.\n");
+}
+
+fn shown(path: &std::path::Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
