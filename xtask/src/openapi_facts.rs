@@ -1,7 +1,8 @@
 //! Regenerates `crates/apiserver/facts/kubernetes.json` from a real server: which resources there are, and for each field of the core kinds
 //! its type, list type, merge key and the first sentence of its description.
 //!
-//! Inputs: `--openapi FILE` (the body of /openapi/v2), `--discovery FILE` (a JSON array of APIResourceList, one per group version).
+//! Inputs: `--openapi FILE` (the body of /openapi/v2), `--discovery FILE` (a JSON array of APIResourceList, one per group version),
+//! `--go-types FILE` (the output of `xtask/go-types`, which says how the Go types write each field).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,24 +14,37 @@ const OUTPUT: &str = "crates/apiserver/facts/kubernetes.json";
 
 /// Runs the command with its arguments.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let (mut openapi, mut discovery) = (None, None);
+    let (mut openapi, mut discovery, mut go_types) = (None, None, None);
     let mut rest = arguments.iter();
     while let Some(flag) = rest.next() {
         let value = rest.next().with_context(|| format!("{flag} needs a file"))?;
         match flag.as_str() {
             "--openapi" => openapi = Some(read(value)?),
             "--discovery" => discovery = Some(read(value)?),
+            "--go-types" => {
+                go_types = Some(fs::read_to_string(value).with_context(|| format!("cannot read {value}"))?)
+            }
             other => bail!("unknown flag {other}"),
         }
     }
     let openapi = openapi.context("--openapi FILE is needed")?;
     let discovery = discovery.context("--discovery FILE is needed")?;
+    let go_types = go_types.context("--go-types FILE is needed")?;
     let resources = resources(&discovery);
-    let definitions = definitions(&openapi, &resources);
+    let mut definitions = definitions(&openapi, &resources);
+    add_go_types(&mut definitions, &go_types);
     let facts = json!({"resources": resources, "definitions": definitions});
     // One line per entry keeps differences readable without the cost of full indentation.
     let mut text = String::from("{\"resources\":[\n");
-    text.push_str(&facts["resources"].as_array().into_iter().flatten().map(Value::to_string).collect::<Vec<_>>().join(",\n"));
+    text.push_str(
+        &facts["resources"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(Value::to_string)
+            .collect::<Vec<_>>()
+            .join(",\n"),
+    );
     text.push_str("\n],\"definitions\":{\n");
     let lines: Vec<String> = facts["definitions"]
         .as_object()
@@ -48,6 +62,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 fn read(path: &str) -> Result<Value> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     serde_json::from_str(&text).with_context(|| format!("{path} is not JSON"))
+}
+
+/// Notes with each field how Go writes it: its type, when it is left out, and its kind.
+fn add_go_types(definitions: &mut BTreeMap<String, Value>, go_types: &str) {
+    for line in go_types.lines() {
+        let mut parts = line.split('|');
+        let Some(definition) = parts.next().and_then(|name| definitions.get_mut(name)) else {
+            continue;
+        };
+        for field in parts {
+            if let Some((name, go)) = field.split_once(' ')
+                && let Some(property) = definition["properties"].get_mut(name)
+            {
+                property["x-go"] = json!(go);
+            }
+        }
+    }
 }
 
 /// One entry a resource, with its subresources folded in.
@@ -91,8 +122,13 @@ fn definitions(openapi: &Value, resources: &[Value]) -> BTreeMap<String, Value> 
         let (group, version) = (text(&resource["group"]), text(&resource["version"]));
         wanted.insert((group.clone(), version.clone(), text(&resource["kind"])));
         for sub in resource["subresources"].as_array().into_iter().flatten() {
-            let pick = |value: &Value, other: &str| value.as_str().map_or_else(|| other.to_owned(), str::to_owned);
-            wanted.insert((pick(&sub["group"], &group), pick(&sub["version"], &version), text(&sub["kind"])));
+            let pick =
+                |value: &Value, other: &str| value.as_str().map_or_else(|| other.to_owned(), str::to_owned);
+            wanted.insert((
+                pick(&sub["group"], &group),
+                pick(&sub["version"], &version),
+                text(&sub["kind"]),
+            ));
         }
     }
     let mut open: Vec<String> = all
@@ -100,9 +136,11 @@ fn definitions(openapi: &Value, resources: &[Value]) -> BTreeMap<String, Value> 
         .into_iter()
         .flatten()
         .filter(|(_, definition)| {
-            definition["x-kubernetes-group-version-kind"].as_array().into_iter().flatten().any(|gvk| {
-                wanted.contains(&(text(&gvk["group"]), text(&gvk["version"]), text(&gvk["kind"])))
-            })
+            definition["x-kubernetes-group-version-kind"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|gvk| wanted.contains(&(text(&gvk["group"]), text(&gvk["version"]), text(&gvk["kind"]))))
         })
         .map(|(name, _)| name.clone())
         .collect();
@@ -127,7 +165,10 @@ fn slim(schema: &Value, references: &mut BTreeSet<String>) -> Value {
             out.insert(key.to_owned(), value.clone());
         }
     }
-    if let Some(target) = schema["$ref"].as_str().and_then(|target| target.strip_prefix("#/definitions/")) {
+    if let Some(target) = schema["$ref"]
+        .as_str()
+        .and_then(|target| target.strip_prefix("#/definitions/"))
+    {
         out.insert("$ref".to_owned(), json!(target));
         references.insert(target.to_owned());
     }
@@ -147,12 +188,17 @@ fn slim(schema: &Value, references: &mut BTreeSet<String>) -> Value {
     if let Some(items) = schema.get("items") {
         out.insert("items".to_owned(), slim(items, references));
     }
-    if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
+    if let Some(values) = schema
+        .get("additionalProperties")
+        .filter(|values| values.is_object())
+    {
         out.insert("additionalProperties".to_owned(), slim(values, references));
     }
     if let Some(properties) = schema["properties"].as_object() {
-        let slimmed: Map<String, Value> =
-            properties.iter().map(|(name, property)| (name.clone(), slim(property, references))).collect();
+        let slimmed: Map<String, Value> = properties
+            .iter()
+            .map(|(name, property)| (name.clone(), slim(property, references)))
+            .collect();
         out.insert("properties".to_owned(), Value::Object(slimmed));
     }
     Value::Object(out)
@@ -160,5 +206,8 @@ fn slim(schema: &Value, references: &mut BTreeSet<String>) -> Value {
 
 fn first_sentence(text: &str) -> &str {
     let line = text.lines().next().unwrap_or_default();
-    line.match_indices(". ").map(|(at, _)| at).find(|at| !line[..*at].ends_with("e.g") && !line[..*at].ends_with("i.e")).map_or(line, |at| &line[..=at])
+    line.match_indices(". ")
+        .map(|(at, _)| at)
+        .find(|at| !line[..*at].ends_with("e.g") && !line[..*at].ends_with("i.e"))
+        .map_or(line, |at| &line[..=at])
 }

@@ -14,8 +14,20 @@ const SCALARS: [&str; 7] = ["string", "bytes", "int32", "int64", "bool", "double
 
 /// Groups whose objects clients send.
 const ROOTS: [&str; 15] = [
-    "api.core.v1.", "api.apps.v1.", "api.batch.v1.", "api.policy.v1.", "api.coordination.v1.", "api.storage.v1.", "api.scheduling.v1.", "api.rbac.v1.",
-    "api.networking.v1.", "api.events.v1.", "api.discovery.v1.", "api.autoscaling.", "api.authorization.v1.", "api.authentication.v1.",
+    "api.core.v1.",
+    "api.apps.v1.",
+    "api.batch.v1.",
+    "api.policy.v1.",
+    "api.coordination.v1.",
+    "api.storage.v1.",
+    "api.scheduling.v1.",
+    "api.rbac.v1.",
+    "api.networking.v1.",
+    "api.events.v1.",
+    "api.discovery.v1.",
+    "api.autoscaling.",
+    "api.authorization.v1.",
+    "api.authentication.v1.",
     "apimachinery.pkg.apis.meta.v1.",
 ];
 
@@ -28,17 +40,31 @@ pub(crate) fn run(files: &[String]) -> Result<()> {
     for file in files {
         parse(Path::new(file), &mut messages).with_context(|| file.clone())?;
     }
-    let mut open: Vec<String> = messages.keys().filter(|name| ROOTS.iter().any(|root| name.starts_with(root))).cloned().collect();
+    let mut open: Vec<String> = messages
+        .keys()
+        .filter(|name| ROOTS.iter().any(|root| name.starts_with(root)))
+        .cloned()
+        .collect();
     let mut wanted = BTreeSet::new();
     while let Some(name) = open.pop() {
         if wanted.insert(name.clone()) {
-            open.extend(messages.get(&name).into_iter().flatten().map(|(_, _, kind)| bare(kind).to_owned()).filter(|kind| messages.contains_key(kind)));
+            open.extend(
+                messages
+                    .get(&name)
+                    .into_iter()
+                    .flatten()
+                    .map(|(_, _, kind)| bare(kind).to_owned())
+                    .filter(|kind| messages.contains_key(kind)),
+            );
         }
     }
     let lines: Vec<String> = wanted
         .iter()
         .map(|name| {
-            let fields: Vec<String> = messages[name].iter().map(|(number, field, kind)| format!("{number} {field} {kind}")).collect();
+            let fields: Vec<String> = messages[name]
+                .iter()
+                .map(|(number, field, kind)| format!("{number} {field} {kind}"))
+                .collect();
             format!("{name}|{}", fields.join("|"))
         })
         .collect();
@@ -94,6 +120,8 @@ fn full(package: &str, name: &str) -> String {
     if SCALARS.contains(&name) {
         return name.to_owned();
     }
-    let name = name.strip_prefix('.').map_or_else(|| format!("{package}.{name}"), str::to_owned);
+    let name = name
+        .strip_prefix('.')
+        .map_or_else(|| format!("{package}.{name}"), str::to_owned);
     name.trim_start_matches("k8s.io.").to_owned()
 }

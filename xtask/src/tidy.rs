@@ -16,7 +16,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("spokeshave-api", &[]),
     ("spokeshave-model", &["spokeshave-api"]),
     ("spokeshave-schedule", &["spokeshave-api", "spokeshave-model"]),
-    ("spokeshave-plan", &["spokeshave-api", "spokeshave-model", "spokeshave-schedule"]),
+    (
+        "spokeshave-plan",
+        &["spokeshave-api", "spokeshave-model", "spokeshave-schedule"],
+    ),
     ("spokeshave-audit", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-runtime", &["spokeshave-ports"]),
@@ -106,7 +109,10 @@ pub fn run() -> Result<()> {
     check_pure_lints(&root, &mut findings)?;
     let files = check_files(&root, &mut findings)?;
     if findings.is_empty() {
-        println!("tidy: {} crates, {files} files, nothing to say", ALLOWED.len() + 2);
+        println!(
+            "tidy: {} crates, {files} files, nothing to say",
+            ALLOWED.len() + 2
+        );
         return Ok(());
     }
     for finding in &findings {
@@ -117,7 +123,10 @@ pub fn run() -> Result<()> {
 
 fn workspace_root() -> Result<PathBuf> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().map(Path::to_path_buf).context("the xtask crate has no parent directory")
+    manifest
+        .parent()
+        .map(Path::to_path_buf)
+        .context("the xtask crate has no parent directory")
 }
 
 fn cargo_metadata(root: &Path) -> Result<Value> {
@@ -127,7 +136,10 @@ fn cargo_metadata(root: &Path) -> Result<Value> {
         .output()
         .context("cannot run cargo metadata")?;
     if !output.status.success() {
-        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "cargo metadata failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
 }
@@ -142,8 +154,9 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// Direct edges of every member against its row, and the whole reach of pure crates.
 fn check_dependencies(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
-    let names: BTreeMap<&str, &str> =
-        array(metadata, "packages").map(|package| (text(package, "id"), text(package, "name"))).collect();
+    let names: BTreeMap<&str, &str> = array(metadata, "packages")
+        .map(|package| (text(package, "id"), text(package, "name")))
+        .collect();
     let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for node in array(&metadata["resolve"], "nodes") {
         let targets = array(node, "deps")
@@ -158,13 +171,17 @@ fn check_dependencies(metadata: &Value, findings: &mut Vec<String>) -> Result<()
             continue;
         }
         let Some((_, allowed)) = ALLOWED.iter().find(|(row, _)| *row == name) else {
-            findings.push(format!("{name}: has no row in xtask/src/tidy.rs and ARCHITECTURE.md; add one to both"));
+            findings.push(format!(
+                "{name}: has no row in xtask/src/tidy.rs and ARCHITECTURE.md; add one to both"
+            ));
             continue;
         };
         for target in &edges[member] {
             let target = names[target];
             if target.starts_with("spokeshave") && !allowed.contains(&target) {
-                findings.push(format!("{name}: must not depend on {target} (its row allows {allowed:?})"));
+                findings.push(format!(
+                    "{name}: must not depend on {target} (its row allows {allowed:?})"
+                ));
             }
         }
         if PURE.contains(&name) {
@@ -199,7 +216,10 @@ fn check_licences(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
         let accepted = licence
             .split(" OR ")
             .map(|part| part.trim_matches(|c: char| c == '(' || c == ')' || c.is_whitespace()))
-            .any(|part| part.split(" AND ").all(|one| LICENCES.contains(&one.trim_matches(['(', ')', ' ']))));
+            .any(|part| {
+                part.split(" AND ")
+                    .all(|one| LICENCES.contains(&one.trim_matches(['(', ')', ' '])))
+            });
         if !accepted {
             findings.push(format!(
                 "{} {}: licence {licence:?} is not on the list in xtask/src/tidy.rs",
@@ -215,18 +235,27 @@ fn check_licences(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
 fn check_pure_lints(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     let mut first: Option<String> = None;
     for name in PURE {
-        let path = root.join("crates").join(name.trim_start_matches("spokeshave-")).join("clippy.toml");
+        let path = root
+            .join("crates")
+            .join(name.trim_start_matches("spokeshave-"))
+            .join("clippy.toml");
         let content = match fs::read_to_string(&path) {
             Ok(content) => content,
             Err(error) => {
-                findings.push(format!("{}: {error}; every pure crate needs the bans", path.display()));
+                findings.push(format!(
+                    "{}: {error}; every pure crate needs the bans",
+                    path.display()
+                ));
                 continue;
             }
         };
         match &first {
             None => first = Some(content),
             Some(expected) if *expected != content => {
-                findings.push(format!("{}: differs from the clippy.toml of the other pure crates", path.display()));
+                findings.push(format!(
+                    "{}: differs from the clippy.toml of the other pure crates",
+                    path.display()
+                ));
             }
             Some(_) => {}
         }
@@ -245,11 +274,15 @@ fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
         let content = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let shown = path.strip_prefix(root).unwrap_or(path).display().to_string();
         if !content.starts_with("//!") {
-            findings.push(format!("{shown}: the first line must be a `//!` header saying what the file owns"));
+            findings.push(format!(
+                "{shown}: the first line must be a `//!` header saying what the file owns"
+            ));
         }
         let lines = content.lines().count();
         if lines > LONGEST_FILE_LINES {
-            findings.push(format!("{shown}: {lines} lines; a file beyond {LONGEST_FILE_LINES} has outgrown its subject"));
+            findings.push(format!(
+                "{shown}: {lines} lines; a file beyond {LONGEST_FILE_LINES} has outgrown its subject"
+            ));
         }
         for (number, line) in content.lines().enumerate() {
             for mark in FORBIDDEN_MARKS {
@@ -266,17 +299,25 @@ fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
 const FORBIDDEN_MARKS: &[(&str, &str)] = &[
     ("#[ignore", "a test runs or is deleted"),
     ("todo!(", "finish it or say in docs/roadmap.md that it is missing"),
-    ("unimplemented!(", "finish it or say in docs/roadmap.md that it is missing"),
+    (
+        "unimplemented!(",
+        "finish it or say in docs/roadmap.md that it is missing",
+    ),
     ("thread::sleep", "wait on the Clock"),
     ("FIXME", "mend it or write it into docs/roadmap.md"),
 ];
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != "target" && name != "data") {
+            if path
+                .file_name()
+                .is_some_and(|name| name != "target" && name != "data")
+            {
                 collect(&path, files)?;
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {

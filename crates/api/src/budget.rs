@@ -63,7 +63,9 @@ impl Budget {
     /// True when the budget speaks of this reason (D-188).
     #[must_use]
     pub fn covers(&self, reason: &DisruptionReason) -> bool {
-        self.reasons.as_ref().is_none_or(|reasons| reasons.contains(reason))
+        self.reasons
+            .as_ref()
+            .is_none_or(|reasons| reasons.contains(reason))
     }
 }
 
@@ -71,17 +73,30 @@ impl NodePool {
     /// The budgets in force; one of 10 % when none are written (D-183).
     #[must_use]
     pub fn budgets(&self) -> Vec<Budget> {
-        self.spec.disruption.budgets.clone().unwrap_or_else(|| vec![Budget::always("10%")])
+        self.spec
+            .disruption
+            .budgets
+            .clone()
+            .unwrap_or_else(|| vec![Budget::always("10%")])
     }
 
     /// How many of the pool's `nodes` nodes may be disrupting at once for `reason` (D-195), before those that already are.
     ///
     /// # Errors
     /// The first budget that cannot be evaluated; the caller allows nothing then, for any reason (D-197).
-    pub fn allowed_disruptions(&self, reason: &DisruptionReason, nodes: usize, now: Timestamp) -> Result<i64, BudgetError> {
+    pub fn allowed_disruptions(
+        &self,
+        reason: &DisruptionReason,
+        nodes: usize,
+        now: Timestamp,
+    ) -> Result<i64, BudgetError> {
         let mut allowed = UNLIMITED;
         for budget in self.budgets() {
-            let limit = if budget.is_active(now)? { budget.allowed(nodes)? } else { UNLIMITED };
+            let limit = if budget.is_active(now)? {
+                budget.allowed(nodes)?
+            } else {
+                UNLIMITED
+            };
             if budget.covers(reason) {
                 allowed = allowed.min(limit);
             }
@@ -108,16 +123,36 @@ mod tests {
     #[test]
     fn d_193_windows() {
         for (schedule, duration, active, inactive) in [
-            ("@daily", "10m", vec!["2026-01-01T00:00:00Z", "2026-01-01T00:09:59Z"], vec!["2026-01-01T00:10:00Z"]),
+            (
+                "@daily",
+                "10m",
+                vec!["2026-01-01T00:00:00Z", "2026-01-01T00:09:59Z"],
+                vec!["2026-01-01T00:10:00Z"],
+            ),
             (
                 "0 9 * * mon-fri",
                 "8h",
                 vec!["2026-01-05T09:00:00Z", "2026-01-09T16:59:00Z"],
                 vec!["2026-01-05T17:00:00Z", "2026-01-10T12:00:00Z"],
             ),
-            ("0 0 * * 6", "48h", vec!["2026-01-03T00:00:00Z", "2026-01-04T23:59:00Z"], vec!["2026-01-05T00:00:00Z"]),
-            ("0 22 * * 5", "60h", vec!["2026-01-02T22:00:00Z", "2026-01-05T09:59:00Z"], vec!["2026-01-05T10:00:00Z"]),
-            ("@hourly", "90m", vec!["2026-01-01T00:00:00Z", "2026-01-01T13:37:00Z"], vec![]),
+            (
+                "0 0 * * 6",
+                "48h",
+                vec!["2026-01-03T00:00:00Z", "2026-01-04T23:59:00Z"],
+                vec!["2026-01-05T00:00:00Z"],
+            ),
+            (
+                "0 22 * * 5",
+                "60h",
+                vec!["2026-01-02T22:00:00Z", "2026-01-05T09:59:00Z"],
+                vec!["2026-01-05T10:00:00Z"],
+            ),
+            (
+                "@hourly",
+                "90m",
+                vec!["2026-01-01T00:00:00Z", "2026-01-01T13:37:00Z"],
+                vec![],
+            ),
         ] {
             let budget = Budget {
                 schedule: Some(schedule.to_owned()),
@@ -125,21 +160,40 @@ mod tests {
                 ..Budget::always("0")
             };
             for time in active {
-                assert_eq!(budget.is_active(at(time)), Ok(true), "{schedule} {duration} at {time}");
+                assert_eq!(
+                    budget.is_active(at(time)),
+                    Ok(true),
+                    "{schedule} {duration} at {time}"
+                );
             }
             for time in inactive {
-                assert_eq!(budget.is_active(at(time)), Ok(false), "{schedule} {duration} at {time}");
+                assert_eq!(
+                    budget.is_active(at(time)),
+                    Ok(false),
+                    "{schedule} {duration} at {time}"
+                );
             }
         }
     }
 
     #[test]
     fn d_196_percentages_round_up() {
-        for (nodes, of, allowed) in [("10%", 1, 1), ("20%", 19, 4), ("5%", 10, 1), ("10%", 0, 0), ("0%", 50, 0), ("100%", 7, 7), ("5", 1, 5)] {
+        for (nodes, of, allowed) in [
+            ("10%", 1, 1),
+            ("20%", 19, 4),
+            ("5%", 10, 1),
+            ("10%", 0, 0),
+            ("0%", 50, 0),
+            ("100%", 7, 7),
+            ("5", 1, 5),
+        ] {
             assert_eq!(Budget::always(nodes).allowed(of), Ok(allowed), "{nodes} of {of}");
         }
         for bad in ["-1", "101%", "1000%", "-10%", "10.5%", "", "%", "ten"] {
-            assert!(Budget::always(bad).allowed(10).is_err(), "{bad:?} must be refused");
+            assert!(
+                Budget::always(bad).allowed(10).is_err(),
+                "{bad:?} must be refused"
+            );
         }
     }
 
@@ -153,14 +207,31 @@ mod tests {
             {"nodes": "0", "schedule": "@daily", "duration": "10m", "reasons": ["Underutilized"]},
         ]));
         assert_eq!(b.allowed_disruptions(&DisruptionReason::Empty, 19, now), Ok(4));
-        assert_eq!(b.allowed_disruptions(&DisruptionReason::Underutilized, 19, now), Ok(5));
-        assert_eq!(b.allowed_disruptions(&DisruptionReason::Underutilized, 19, in_window), Ok(0));
+        assert_eq!(
+            b.allowed_disruptions(&DisruptionReason::Underutilized, 19, now),
+            Ok(5)
+        );
+        assert_eq!(
+            b.allowed_disruptions(&DisruptionReason::Underutilized, 19, in_window),
+            Ok(0)
+        );
         assert_eq!(b.allowed_disruptions(&DisruptionReason::Empty, 30, now), Ok(5));
-        assert_eq!(pool(json!([])).allowed_disruptions(&DisruptionReason::Empty, 10, now), Ok(UNLIMITED));
+        assert_eq!(
+            pool(json!([])).allowed_disruptions(&DisruptionReason::Empty, 10, now),
+            Ok(UNLIMITED)
+        );
         let default = NodePool::new("pool", NodePoolSpec::default());
-        assert_eq!(default.allowed_disruptions(&DisruptionReason::Empty, 19, now), Ok(2), "D-183");
+        assert_eq!(
+            default.allowed_disruptions(&DisruptionReason::Empty, 19, now),
+            Ok(2),
+            "D-183"
+        );
         let none = pool(json!([{"nodes": "0", "reasons": []}]));
-        assert_eq!(none.allowed_disruptions(&DisruptionReason::Empty, 10, now), Ok(UNLIMITED), "D-188");
+        assert_eq!(
+            none.allowed_disruptions(&DisruptionReason::Empty, 10, now),
+            Ok(UNLIMITED),
+            "D-188"
+        );
     }
 
     #[test]
@@ -169,7 +240,12 @@ mod tests {
             {"nodes": "10%"},
             {"nodes": "5", "schedule": "* * * * 7", "duration": "1h", "reasons": ["Drifted"]},
         ]));
-        let error = pool.allowed_disruptions(&DisruptionReason::Empty, 10, at("2026-01-01T00:00:00Z")).expect_err("faulty");
-        assert!(error.to_string().contains("day of week \"7\" is outside 0 to 6"), "{error}");
+        let error = pool
+            .allowed_disruptions(&DisruptionReason::Empty, 10, at("2026-01-01T00:00:00Z"))
+            .expect_err("faulty");
+        assert!(
+            error.to_string().contains("day of week \"7\" is outside 0 to 6"),
+            "{error}"
+        );
     }
 }

@@ -73,17 +73,24 @@ pub trait Conditioned {
 
     /// A condition by type.
     fn condition(&self, type_: &str) -> Option<&Condition> {
-        self.conditions().iter().find(|condition| condition.type_ == type_)
+        self.conditions()
+            .iter()
+            .find(|condition| condition.type_ == type_)
     }
 
     /// True when the condition is there and `True`.
     fn is_true(&self, type_: &str) -> bool {
-        self.condition(type_).is_some_and(|condition| condition.status == "True")
+        self.condition(type_)
+            .is_some_and(|condition| condition.status == "True")
     }
 
     /// Materialises missing dependents and the root as `Unknown` (P-016). Returns whether anything was added.
     fn initialize_conditions(&mut self, now: Timestamp) -> bool {
-        let created = self.metadata().creation_timestamp.as_ref().map_or(now, |time| time.0);
+        let created = self
+            .metadata()
+            .creation_timestamp
+            .as_ref()
+            .map_or(now, |time| time.0);
         let generation = self.metadata().generation;
         let mut changed = false;
         for type_ in Self::DEPENDENTS.iter().copied().chain([READY]) {
@@ -166,7 +173,11 @@ fn set_one<T: Conditioned + ?Sized>(
 /// Oldest transition first, the root last; ties keep a fixed order by type.
 fn sort(conditions: &mut [Condition]) {
     conditions.sort_by(|a, b| {
-        (a.type_ == READY, a.last_transition_time, &a.type_).cmp(&(b.type_ == READY, b.last_transition_time, &b.type_))
+        (a.type_ == READY, a.last_transition_time, &a.type_).cmp(&(
+            b.type_ == READY,
+            b.last_transition_time,
+            &b.type_,
+        ))
     });
 }
 
@@ -181,8 +192,10 @@ fn recompute_root<T: Conditioned + ?Sized>(object: &mut T, now: Timestamp) -> bo
         return set_one(object, READY, Status::True, READY, "", now);
     }
     unhealthy.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
-    let message: Vec<String> =
-        unhealthy.iter().map(|condition| format!("{}={}", condition.type_, condition.status)).collect();
+    let message: Vec<String> = unhealthy
+        .iter()
+        .map(|condition| format!("{}={}", condition.type_, condition.status))
+        .collect();
     let any_false = unhealthy
         .iter()
         .any(|condition| condition.status == "False" && condition.observed_generation == generation);
@@ -248,9 +261,16 @@ mod tests {
         let mut claim = claim();
         assert!(claim.initialize_conditions(at(500)));
         let launched = claim.condition(LAUNCHED).unwrap();
-        assert_eq!((launched.status.as_str(), launched.reason.as_str()), ("Unknown", "AwaitingReconciliation"));
+        assert_eq!(
+            (launched.status.as_str(), launched.reason.as_str()),
+            ("Unknown", "AwaitingReconciliation")
+        );
         assert_eq!(launched.last_transition_time, at(100));
-        assert_eq!(claim.conditions().last().unwrap().type_, READY, "the root is last");
+        assert_eq!(
+            claim.conditions().last().unwrap().type_,
+            READY,
+            "the root is last"
+        );
         assert!(!claim.initialize_conditions(at(501)));
     }
 
@@ -259,12 +279,21 @@ mod tests {
         let mut claim = claim();
         assert!(claim.set_true(LAUNCHED, at(200)));
         let root = claim.condition(READY).unwrap();
-        assert_eq!((root.status.as_str(), root.reason.as_str()), ("Unknown", "ReconcilingDependents"));
+        assert_eq!(
+            (root.status.as_str(), root.reason.as_str()),
+            ("Unknown", "ReconcilingDependents")
+        );
         assert_eq!(root.message, "Registered=Unknown, Initialized=Unknown");
         claim.set(REGISTERED, Status::False, "MultipleNodesFound", "x", at(300));
         let root = claim.condition(READY).unwrap();
-        assert_eq!((root.status.as_str(), root.reason.as_str()), ("False", "UnhealthyDependents"));
-        assert_eq!(root.message, "Registered=False, Initialized=Unknown", "newest transition first");
+        assert_eq!(
+            (root.status.as_str(), root.reason.as_str()),
+            ("False", "UnhealthyDependents")
+        );
+        assert_eq!(
+            root.message, "Registered=False, Initialized=Unknown",
+            "newest transition first"
+        );
         claim.set_true(REGISTERED, at(400));
         claim.set_true(INITIALIZED, at(401));
         assert!(claim.is_true(READY));
@@ -276,7 +305,10 @@ mod tests {
         let mut claim = claim();
         claim.set(LAUNCHED, Status::Unknown, "LaunchFailed", "a", at(200));
         assert_eq!(claim.condition(LAUNCHED).unwrap().last_transition_time, at(100));
-        assert!(!claim.set(LAUNCHED, Status::Unknown, "LaunchFailed", "a", at(300)), "the same again changes nothing");
+        assert!(
+            !claim.set(LAUNCHED, Status::Unknown, "LaunchFailed", "a", at(300)),
+            "the same again changes nothing"
+        );
         claim.set_true(LAUNCHED, at(400));
         assert_eq!(claim.condition(LAUNCHED).unwrap().last_transition_time, at(400));
     }

@@ -16,7 +16,9 @@ const HORIZON_YEARS: i16 = 5;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
     /// Not five fields, or an unknown descriptor.
-    #[error("schedule {0:?} needs five fields (minute, hour, day of month, month, day of week) or one of @yearly @annually @monthly @weekly @daily @midnight @hourly")]
+    #[error(
+        "schedule {0:?} needs five fields (minute, hour, day of month, month, day of week) or one of @yearly @annually @monthly @weekly @daily @midnight @hourly"
+    )]
     Shape(String),
     /// Time zones are not part of the API.
     #[error("schedule {0:?} names a time zone; schedules are in UTC, without TZ= or CRON_TZ=")]
@@ -58,14 +60,31 @@ struct FieldRange {
     names: &'static [&'static str],
 }
 
-const MINUTE: FieldRange = FieldRange { name: "minute", low: 0, high: 59, names: &[] };
-const HOUR: FieldRange = FieldRange { name: "hour", low: 0, high: 23, names: &[] };
-const DAY: FieldRange = FieldRange { name: "day of month", low: 1, high: 31, names: &[] };
+const MINUTE: FieldRange = FieldRange {
+    name: "minute",
+    low: 0,
+    high: 59,
+    names: &[],
+};
+const HOUR: FieldRange = FieldRange {
+    name: "hour",
+    low: 0,
+    high: 23,
+    names: &[],
+};
+const DAY: FieldRange = FieldRange {
+    name: "day of month",
+    low: 1,
+    high: 31,
+    names: &[],
+};
 const MONTH: FieldRange = FieldRange {
     name: "month",
     low: 1,
     high: 12,
-    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    names: &[
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ],
 };
 const WEEKDAY: FieldRange = FieldRange {
     name: "day of week",
@@ -138,7 +157,10 @@ fn element(text: &str, range: &FieldRange) -> Result<(u64, bool), String> {
             None => (value(base, range)?, None),
         };
         // `N/step` runs from N to the end of the field.
-        (start, end.unwrap_or(if step_text.is_some() { range.high } else { start }))
+        (
+            start,
+            end.unwrap_or(if step_text.is_some() { range.high } else { start }),
+        )
     };
     let step = match step_text {
         Some(step) => number(step)?,
@@ -150,7 +172,9 @@ fn element(text: &str, range: &FieldRange) -> Result<(u64, bool), String> {
     if low > high {
         return Err(format!("has a range whose start {low} lies after its end {high}"));
     }
-    let set = (low..=high).step_by(step as usize).fold(0_u64, |set, value| set | 1 << value);
+    let set = (low..=high)
+        .step_by(step as usize)
+        .fold(0_u64, |set, value| set | 1 << value);
     Ok((set, star && step == 1))
 }
 
@@ -171,7 +195,8 @@ fn number(text: &str) -> Result<u32, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("contains {text:?}, which is not a number"));
     }
-    text.parse().map_err(|_| format!("contains {text:?}, which is too large"))
+    text.parse()
+        .map_err(|_| format!("contains {text:?}, which is too large"))
 }
 
 fn has(set: u64, value: i8) -> bool {
@@ -205,9 +230,16 @@ impl Cron {
         let (mut hour, mut minute) = (first.hour(), first.minute());
         let last_year = date.year().saturating_add(HORIZON_YEARS);
         while date.year() <= last_year {
-            if let Some(time) = self.matches_day(date).then(|| self.time_from(hour, minute)).flatten() {
+            if let Some(time) = self
+                .matches_day(date)
+                .then(|| self.time_from(hour, minute))
+                .flatten()
+            {
                 let hit = DateTime::from_parts(date, jiff::civil::time(time.0, time.1, 0, 0));
-                return hit.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp()).map_err(|_| never());
+                return hit
+                    .to_zoned(TimeZone::UTC)
+                    .map(|zoned| zoned.timestamp())
+                    .map_err(|_| never());
             }
             date = self.next_day(date).ok_or_else(never)?;
             (hour, minute) = (0, 0);
@@ -218,7 +250,12 @@ impl Cron {
     fn matches_day(&self, date: Date) -> bool {
         let day = has(self.days, date.day());
         let weekday = has(self.weekdays, date.weekday().to_sunday_zero_offset());
-        has(self.months, date.month()) && if self.either_day { day || weekday } else { day && weekday }
+        has(self.months, date.month())
+            && if self.either_day {
+                day || weekday
+            } else {
+                day && weekday
+            }
     }
 
     /// The next day that could match: tomorrow, or the first of the next month when the whole month cannot.
@@ -266,14 +303,21 @@ mod tests {
             ("0 0 ? * SUN", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
             ("0 0 * Feb *", "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"),
         ] {
-            assert_eq!(schedule.parse::<Cron>().unwrap().next_after(at(after)).unwrap(), at(next), "{schedule}");
+            assert_eq!(
+                schedule.parse::<Cron>().unwrap().next_after(at(after)).unwrap(),
+                at(next),
+                "{schedule}"
+            );
         }
     }
 
     #[test]
     fn d_192_either_day_matches_when_both_are_restricted() {
         let both: Cron = "0 0 13 * 5".parse().unwrap();
-        assert_eq!(both.next_after(at("2026-01-01T00:00:00Z")).unwrap(), at("2026-01-02T00:00:00Z"));
+        assert_eq!(
+            both.next_after(at("2026-01-01T00:00:00Z")).unwrap(),
+            at("2026-01-02T00:00:00Z")
+        );
         let starred: Cron = "0 0 */2 * 5".parse().unwrap();
         assert_eq!(
             starred.next_after(at("2026-01-01T00:00:00Z")).unwrap(),
@@ -281,15 +325,37 @@ mod tests {
             "a star with a step restricts, so that Friday the 2nd matches"
         );
         let only_weekday: Cron = "0 0 * * 5".parse().unwrap();
-        assert_eq!(only_weekday.next_after(at("2026-01-02T00:00:00Z")).unwrap(), at("2026-01-09T00:00:00Z"));
+        assert_eq!(
+            only_weekday.next_after(at("2026-01-02T00:00:00Z")).unwrap(),
+            at("2026-01-09T00:00:00Z")
+        );
     }
 
     #[test]
     fn d_190_d_191_refused_schedules() {
         for bad in [
-            "* * * * 7", "0 0 * * fri-mon", "TZ=UTC 0 0 * * *", "CRON_TZ=Europe/Berlin @daily", "@dailyfoo", "@daily 5",
-            "0 0 0 * * *", "0 0 * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 13 *", "*/0 * * * *",
-            "a * * * *", "1,,2 * * * *", "-1 * * * *", "1-2-3 * * * *", "", "@every 1h", "* * L * *", "* * * * 5#2",
+            "* * * * 7",
+            "0 0 * * fri-mon",
+            "TZ=UTC 0 0 * * *",
+            "CRON_TZ=Europe/Berlin @daily",
+            "@dailyfoo",
+            "@daily 5",
+            "0 0 0 * * *",
+            "0 0 * *",
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * 32 * *",
+            "* * * 13 *",
+            "*/0 * * * *",
+            "a * * * *",
+            "1,,2 * * * *",
+            "-1 * * * *",
+            "1-2-3 * * * *",
+            "",
+            "@every 1h",
+            "* * L * *",
+            "* * * * 5#2",
         ] {
             assert!(bad.parse::<Cron>().is_err(), "{bad:?} must be refused");
         }
@@ -298,7 +364,10 @@ mod tests {
     #[test]
     fn d_194_a_schedule_that_never_fires_is_an_error() {
         let never: Cron = "0 0 31 2 *".parse().unwrap();
-        assert!(matches!(never.next_after(at("2026-01-01T00:00:00Z")), Err(CronError::NeverFires(_))));
+        assert!(matches!(
+            never.next_after(at("2026-01-01T00:00:00Z")),
+            Err(CronError::NeverFires(_))
+        ));
     }
 
     /// The rule of D-191 and D-192 for one minute, written down a second time.

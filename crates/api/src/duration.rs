@@ -29,7 +29,10 @@ impl GoDuration {
     /// A duration of so many seconds.
     #[must_use]
     pub fn from_seconds(seconds: i64) -> Self {
-        Self { nanoseconds: seconds.saturating_mul(1_000_000_000), text: None }
+        Self {
+            nanoseconds: seconds.saturating_mul(1_000_000_000),
+            text: None,
+        }
     }
 
     /// Value in nanoseconds.
@@ -53,7 +56,10 @@ impl GoDuration {
 
 impl From<Duration> for GoDuration {
     fn from(duration: Duration) -> Self {
-        Self { nanoseconds: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX), text: None }
+        Self {
+            nanoseconds: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX),
+            text: None,
+        }
     }
 }
 
@@ -79,7 +85,10 @@ impl FromStr for GoDuration {
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
         let nanoseconds = parse_go(text)?;
-        let mut duration = Self { nanoseconds, text: None };
+        let mut duration = Self {
+            nanoseconds,
+            text: None,
+        };
         if duration.to_string() != text {
             duration.text = Some(text.into());
         }
@@ -88,7 +97,10 @@ impl FromStr for GoDuration {
 }
 
 fn parse_go(text: &str) -> Result<i64, DurationError> {
-    let fail = |problem| DurationError { problem, text: text.to_owned() };
+    let fail = |problem| DurationError {
+        problem,
+        text: text.to_owned(),
+    };
     let (negative, mut rest) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
@@ -111,7 +123,9 @@ fn parse_go(text: &str) -> Result<i64, DurationError> {
         if whole_digits.is_empty() && fraction_digits.is_empty() {
             return Err(fail("invalid duration"));
         }
-        let unit_end = after_number.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after_number.len());
+        let unit_end = after_number
+            .find(|c: char| c == '.' || c.is_ascii_digit())
+            .unwrap_or(after_number.len());
         let (unit, next) = after_number.split_at(unit_end);
         let scale: u64 = match unit {
             "ns" => 1,
@@ -177,7 +191,14 @@ impl fmt::Display for GoDuration {
         if hours > 0 || minutes > 0 {
             write!(f, "{minutes}m")?;
         }
-        write!(f, "{}s", Decimal { value: rest, scale: 1_000_000_000 })
+        write!(
+            f,
+            "{}s",
+            Decimal {
+                value: rest,
+                scale: 1_000_000_000
+            }
+        )
     }
 }
 
@@ -211,7 +232,9 @@ impl Serialize for GoDuration {
 
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -232,13 +255,18 @@ impl NillableDuration {
     /// `720h`, after which a node expires unless told otherwise (P-003).
     #[must_use]
     pub fn default_expire_after() -> Self {
-        Self(Some(GoDuration { nanoseconds: 720 * 3_600_000_000_000, text: Some("720h".into()) }))
+        Self(Some(GoDuration {
+            nanoseconds: 720 * 3_600_000_000_000,
+            text: Some("720h".into()),
+        }))
     }
 
     /// The duration; `None` for `Never`. Negative ones count as zero.
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {
-        self.0.as_ref().map(|duration| duration.to_std().unwrap_or(Duration::ZERO))
+        self.0
+            .as_ref()
+            .map(|duration| duration.to_std().unwrap_or(Duration::ZERO))
     }
 
     /// True for `Never`.
@@ -264,7 +292,11 @@ impl FromStr for NillableDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        if text == "Never" { Ok(Self::NEVER) } else { text.parse().map(|duration| Self(Some(duration))) }
+        if text == "Never" {
+            Ok(Self::NEVER)
+        } else {
+            text.parse().map(|duration| Self(Some(duration)))
+        }
     }
 }
 
@@ -288,7 +320,9 @@ impl Serialize for NillableDuration {
 
 impl<'de> Deserialize<'de> for NillableDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -317,7 +351,19 @@ mod tests {
             assert_eq!(duration.nanoseconds(), nanoseconds, "{text}");
             assert_eq!(duration.to_string(), shown, "{text}");
         }
-        for bad in ["", "1d", "300", "h", "1h-5m", ".", "1..5s", "9223372036854775808ns", "Never", "1 s", "١s"] {
+        for bad in [
+            "",
+            "1d",
+            "300",
+            "h",
+            "1h-5m",
+            ".",
+            "1..5s",
+            "9223372036854775808ns",
+            "Never",
+            "1 s",
+            "١s",
+        ] {
             assert!(bad.parse::<GoDuration>().is_err(), "{bad:?} must be refused");
         }
     }
@@ -329,7 +375,11 @@ mod tests {
             assert_eq!(serde_json::to_value(&duration).unwrap(), serde_json::json!(text));
         }
         let day: NillableDuration = "24h".parse().unwrap();
-        assert_eq!(day, "1440m".parse().unwrap(), "equal durations are equal however they are spelt");
+        assert_eq!(
+            day,
+            "1440m".parse().unwrap(),
+            "equal durations are equal however they are spelt"
+        );
     }
 
     proptest! {

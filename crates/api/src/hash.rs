@@ -25,7 +25,11 @@ pub fn node_pool_hash(pool: &NodePool) -> String {
     canonical.taints("startupTaint", &template.spec.startup_taints);
     let class = &template.spec.node_class_ref;
     canonical.field("nodeClassRef", &[&class.group, &class.kind, &class.name]);
-    let grace = template.spec.termination_grace_period.as_ref().map_or(0, GoDuration::nanoseconds);
+    let grace = template
+        .spec
+        .termination_grace_period
+        .as_ref()
+        .map_or(0, GoDuration::nanoseconds);
     if grace != 0 {
         canonical.field("terminationGracePeriod", &[&grace.to_string()]);
     }
@@ -47,7 +51,16 @@ impl Canonical {
     fn taints(&mut self, name: &str, taints: &[Taint]) {
         let mut encoded: Vec<String> = taints
             .iter()
-            .map(|taint| encode(name, &[&taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect]))
+            .map(|taint| {
+                encode(
+                    name,
+                    &[
+                        &taint.key,
+                        taint.value.as_deref().unwrap_or_default(),
+                        &taint.effect,
+                    ],
+                )
+            })
             .collect();
         encoded.sort();
         encoded.dedup();
@@ -55,7 +68,9 @@ impl Canonical {
     }
 
     fn digest(&self) -> u64 {
-        self.0.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        self.0.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
     }
 }
 
@@ -89,13 +104,19 @@ mod tests {
             }
         });
         change(&mut spec);
-        node_pool_hash(&NodePool::new("pool", serde_json::from_value::<NodePoolSpec>(spec).unwrap()))
+        node_pool_hash(&NodePool::new(
+            "pool",
+            serde_json::from_value::<NodePoolSpec>(spec).unwrap(),
+        ))
     }
 
     #[test]
     fn d_221_what_the_hash_covers() {
         let base = hash(|_| {});
-        assert_eq!(base, "14651158530036829834", "the value is stored in clusters: changing it needs a new VERSION");
+        assert_eq!(
+            base, "14651158530036829834",
+            "the value is stored in clusters: changing it needs a new VERSION"
+        );
         let changed: [fn(&mut Value); 7] = [
             |spec| spec["template"]["metadata"]["labels"]["team"] = json!("b"),
             |spec| spec["template"]["metadata"]["annotations"]["x"] = json!("z"),
@@ -122,16 +143,26 @@ mod tests {
     #[test]
     fn d_222_order_spelling_and_emptiness_do_not_matter() {
         let base = hash(|_| {});
-        assert_eq!(hash(|spec| spec["template"]["spec"]["expireAfter"] = json!("1440m")), base);
         assert_eq!(
-            hash(|spec| spec["template"]["spec"]["taints"] =
-                json!([{"key": "b", "value": "c", "effect": "NoExecute"}, {"key": "a", "effect": "NoSchedule"}])),
+            hash(|spec| spec["template"]["spec"]["expireAfter"] = json!("1440m")),
+            base
+        );
+        assert_eq!(
+            hash(
+                |spec| spec["template"]["spec"]["taints"] = json!([{"key": "b", "value": "c", "effect": "NoExecute"}, {"key": "a", "effect": "NoSchedule"}])
+            ),
             base
         );
         let without = hash(|spec| {
-            spec["template"]["spec"].as_object_mut().unwrap().remove("startupTaints");
+            spec["template"]["spec"]
+                .as_object_mut()
+                .unwrap()
+                .remove("startupTaints");
         });
-        assert_eq!(hash(|spec| spec["template"]["spec"]["startupTaints"] = json!([])), without);
+        assert_eq!(
+            hash(|spec| spec["template"]["spec"]["startupTaints"] = json!([])),
+            without
+        );
         assert_ne!(
             hash(|spec| spec["template"]["metadata"]["labels"] = json!({"a": "bc"})),
             hash(|spec| spec["template"]["metadata"]["labels"] = json!({"ab": "c"})),

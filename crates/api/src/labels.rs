@@ -33,7 +33,8 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Windows build.
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 /// Keeps load balancers from a Node on its way out (D-310).
-pub const EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub const EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS: &str =
+    "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Protects a pod or a Node from voluntary disruption.
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
@@ -60,8 +61,16 @@ pub const UNREGISTERED_TAINT_KEY: &str = "karpenter.sh/unregistered";
 pub const RESTRICTED_DOMAIN: &str = "karpenter.sh";
 
 /// Labels that a user may name in requirements although nobody has defined them on the NodePool; providers add theirs.
-pub const WELL_KNOWN: [&str; 8] =
-    [NODE_POOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD];
+pub const WELL_KNOWN: [&str; 8] = [
+    NODE_POOL,
+    ZONE,
+    REGION,
+    INSTANCE_TYPE,
+    ARCH,
+    OS,
+    CAPACITY_TYPE,
+    WINDOWS_BUILD,
+];
 
 /// `karpenter.sh/disrupted:NoSchedule`.
 #[must_use]
@@ -76,7 +85,12 @@ pub fn unregistered_taint() -> Taint {
 }
 
 fn taint(key: &str, effect: &str) -> Taint {
-    Taint { key: key.to_owned(), effect: effect.to_owned(), time_added: None, value: None }
+    Taint {
+        key: key.to_owned(),
+        effect: effect.to_owned(),
+        time_added: None,
+        value: None,
+    }
 }
 
 /// The canonical key of an older alias; other keys pass through (P-033).
@@ -114,9 +128,13 @@ pub fn is_restricted_with(key: &str, domains: &[&str], well_known: &[&str]) -> b
         return true;
     }
     let domain = domain(key);
-    std::iter::once(RESTRICTED_DOMAIN).chain(domains.iter().copied()).any(|restricted| {
-        domain.strip_suffix(restricted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    })
+    std::iter::once(RESTRICTED_DOMAIN)
+        .chain(domains.iter().copied())
+        .any(|restricted| {
+            domain
+                .strip_suffix(restricted)
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
 }
 
 #[cfg(test)]
@@ -128,11 +146,26 @@ mod tests {
         for key in ["karpenter.sh/custom", "sub.karpenter.sh/x", HOSTNAME, REGISTERED] {
             assert!(is_restricted(key), "{key}");
         }
-        for key in [CAPACITY_TYPE, NODE_POOL, ZONE, "team", "notkarpenter.sh/x", "example.com/karpenter.sh"] {
+        for key in [
+            CAPACITY_TYPE,
+            NODE_POOL,
+            ZONE,
+            "team",
+            "notkarpenter.sh/x",
+            "example.com/karpenter.sh",
+        ] {
             assert!(!is_restricted(key), "{key}");
         }
-        assert!(is_restricted_with("karpenter.kwok.sh/x", &["karpenter.kwok.sh"], &[]));
-        assert!(!is_restricted_with("karpenter.kwok.sh/x", &["karpenter.kwok.sh"], &["karpenter.kwok.sh/x"]));
+        assert!(is_restricted_with(
+            "karpenter.kwok.sh/x",
+            &["karpenter.kwok.sh"],
+            &[]
+        ));
+        assert!(!is_restricted_with(
+            "karpenter.kwok.sh/x",
+            &["karpenter.kwok.sh"],
+            &["karpenter.kwok.sh/x"]
+        ));
     }
 
     #[test]

@@ -27,10 +27,12 @@ pub use kinds::kwok::{
 pub use kinds::node_claim::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus};
 pub use kinds::node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 pub use kinds::node_pool::{
-    Budget, ConsolidationPolicy, Disruption, NodeClaimTemplate, NodeClaimTemplateSpec, NodePool, NodePoolSpec,
-    NodePoolStatus, TemplateMetadata,
+    Budget, ConsolidationPolicy, Disruption, NodeClaimTemplate, NodeClaimTemplateSpec, NodePool,
+    NodePoolSpec, NodePoolStatus, TemplateMetadata,
 };
-pub use kinds::{Condition, DisruptionReason, NodeClassRef, Operator, QuantityMap, Requirement, UnknownFields};
+pub use kinds::{
+    Condition, DisruptionReason, NodeClassRef, Operator, QuantityMap, Requirement, UnknownFields,
+};
 pub use quantity::{Quantity, QuantityError};
 
 pub use k8s_openapi::api::core::v1::Taint;

@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("quantity {text:?} is not valid: {problem}; expected a number with an optional suffix, such as 500m, 2, 1.5Gi or 3e9")]
+#[error(
+    "quantity {text:?} is not valid: {problem}; expected a number with an optional suffix, such as 500m, 2, 1.5Gi or 3e9"
+)]
 pub struct QuantityError {
     text: String,
     problem: &'static str,
@@ -41,13 +43,19 @@ impl Quantity {
     /// So many base units.
     #[must_use]
     pub fn from_units(units: i64) -> Self {
-        Self { nanos: i128::from(units) * NANO, format: Format::DecimalSi }
+        Self {
+            nanos: i128::from(units) * NANO,
+            format: Format::DecimalSi,
+        }
     }
 
     /// So many thousandths of the base unit.
     #[must_use]
     pub fn from_milli(milli: i64) -> Self {
-        Self { nanos: i128::from(milli) * (NANO / 1000), format: Format::DecimalSi }
+        Self {
+            nanos: i128::from(milli) * (NANO / 1000),
+            format: Format::DecimalSi,
+        }
     }
 
     /// Base units, rounded up; saturating.
@@ -71,14 +79,24 @@ impl Quantity {
     /// Sum, in the format of `self` unless that is zero; saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let format = if self.nanos == 0 { other.format } else { self.format };
-        Self { nanos: clamp(self.nanos.saturating_add(other.nanos)), format }
+        let format = if self.nanos == 0 {
+            other.format
+        } else {
+            self.format
+        };
+        Self {
+            nanos: clamp(self.nanos.saturating_add(other.nanos)),
+            format,
+        }
     }
 
     /// Difference, in the format of `self` unless that is zero; saturating.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
-        self.plus(Self { nanos: -other.nanos, format: other.format })
+        self.plus(Self {
+            nanos: -other.nanos,
+            format: other.format,
+        })
     }
 
     /// Reads a quantity from an object; unreadable text counts as an error that names it.
@@ -129,13 +147,19 @@ impl FromStr for Quantity {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let fail = |problem| QuantityError { text: text.to_owned(), problem };
+        let fail = |problem| QuantityError {
+            text: text.to_owned(),
+            problem,
+        };
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
             Some(b'+') => (false, &text[1..]),
             _ => (false, text),
         };
-        let number_end = unsigned.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+        let number_end = unsigned
+            .bytes()
+            .take_while(|byte| byte.is_ascii_digit() || *byte == b'.')
+            .count();
         let (number, suffix) = unsigned.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if fraction.contains('.') {
@@ -144,10 +168,14 @@ impl FromStr for Quantity {
         if whole.is_empty() && fraction.is_empty() {
             return Err(fail("it has no digits"));
         }
-        let (format, multiplier, exponent) = suffix_of(suffix).ok_or_else(|| fail("its suffix is unknown"))?;
+        let (format, multiplier, exponent) =
+            suffix_of(suffix).ok_or_else(|| fail("its suffix is unknown"))?;
         let magnitude = scaled(whole, fraction, multiplier, exponent);
         let nanos = if negative { -magnitude } else { magnitude };
-        Ok(Self { nanos: clamp(nanos), format })
+        Ok(Self {
+            nanos: clamp(nanos),
+            format,
+        })
     }
 }
 
@@ -179,7 +207,11 @@ fn suffix_of(suffix: &str) -> Option<(Format, i128, i32)> {
                 return None;
             }
             let value = digits.parse::<i32>().unwrap_or(i32::MAX / 2).min(1000);
-            Some((Format::DecimalExponent, 1, if exponent.starts_with('-') { -value } else { value }))
+            Some((
+                Format::DecimalExponent,
+                1,
+                if exponent.starts_with('-') { -value } else { value },
+            ))
         }
     }
 }
@@ -237,7 +269,11 @@ impl fmt::Display for Quantity {
             exponent += 3;
         }
         if self.format == Format::DecimalExponent {
-            return if exponent == 0 { write!(f, "{value}") } else { write!(f, "{value}e{exponent}") };
+            return if exponent == 0 {
+                write!(f, "{value}")
+            } else {
+                write!(f, "{value}e{exponent}")
+            };
         }
         let suffix = match exponent {
             -9 => "n",
@@ -293,7 +329,9 @@ mod tests {
 
     #[test]
     fn refuses_what_kubernetes_refuses() {
-        for bad in ["", "m", "1.2.3", "1 Gi", "1gi", "Gi", "--1", "1e", "1ee3", "0x10", "１", "1KiB"] {
+        for bad in [
+            "", "m", "1.2.3", "1 Gi", "1gi", "Gi", "--1", "1e", "1ee3", "0x10", "１", "1KiB",
+        ] {
             let error = bad.parse::<Quantity>().expect_err(bad).to_string();
             assert!(error.contains(&format!("{bad:?}")), "{error}");
         }

@@ -9,8 +9,11 @@ use crate::kinds::{Operator, Requirement};
 use crate::labels;
 
 const SUPPORTED_OPERATORS: [&str; 8] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"];
-const CAPACITY_TYPES: [&str; 3] =
-    [labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT];
+const CAPACITY_TYPES: [&str; 3] = [
+    labels::CAPACITY_TYPE_ON_DEMAND,
+    labels::CAPACITY_TYPE_RESERVED,
+    labels::CAPACITY_TYPE_SPOT,
+];
 
 /// A provider's additions to the labels that users may name.
 #[derive(Debug, Clone, Default)]
@@ -30,10 +33,16 @@ impl LabelRules {
         if !labels::is_restricted_with(key, &domains, &well_known) {
             return None;
         }
-        let mut known: Vec<&str> = labels::WELL_KNOWN.iter().copied().chain(well_known.iter().copied()).collect();
+        let mut known: Vec<&str> = labels::WELL_KNOWN
+            .iter()
+            .copied()
+            .chain(well_known.iter().copied())
+            .collect();
         known.sort_unstable();
         known.dedup();
-        let mut domains: Vec<&str> = std::iter::once(labels::RESTRICTED_DOMAIN).chain(domains).collect();
+        let mut domains: Vec<&str> = std::iter::once(labels::RESTRICTED_DOMAIN)
+            .chain(domains)
+            .collect();
         domains.sort_unstable();
         Some(format!(
             "using label {key} is not allowed as it might interfere with the internal provisioning logic; specify a well known label: [{}], or a custom label that does not use a restricted domain: [{}]",
@@ -51,10 +60,17 @@ pub fn node_pool_failures(pool: &NodePool, rules: &LabelRules) -> Vec<String> {
     for (key, value) in &template.metadata.labels {
         label_failures(key, value, rules, &mut failures);
     }
-    taint_failures(&template.spec.taints, &template.spec.startup_taints, &mut failures);
+    taint_failures(
+        &template.spec.taints,
+        &template.spec.startup_taints,
+        &mut failures,
+    );
     for requirement in &template.spec.requirements {
         if labels::normalized(&requirement.key) == labels::NODE_POOL {
-            failures.push(format!("invalid key: {:?} in requirements, restricted", requirement.key));
+            failures.push(format!(
+                "invalid key: {:?} in requirements, restricted",
+                requirement.key
+            ));
         } else {
             requirement_failures(requirement, rules, &mut failures);
         }
@@ -95,7 +111,10 @@ fn taint_failures(taints: &[Taint], startup_taints: &[Taint], failures: &mut Vec
                 failures.push(format!("invalid value: effect {} in {name}", taint.effect));
             }
             if !seen.insert((taint.key.clone(), taint.effect.clone())) {
-                failures.push(format!("duplicate taint Key/Effect pair {}={}", taint.key, taint.effect));
+                failures.push(format!(
+                    "duplicate taint Key/Effect pair {}={}",
+                    taint.key, taint.effect
+                ));
             }
         }
     }
@@ -106,7 +125,9 @@ pub fn requirement_failures(requirement: &Requirement, rules: &LabelRules, failu
     let key = labels::normalized(&requirement.key);
     let operator = &requirement.operator;
     if let Operator::Other(_) = operator {
-        failures.push(format!("key {key} has an unsupported operator {operator} not in {SUPPORTED_OPERATORS:?}"));
+        failures.push(format!(
+            "key {key} has an unsupported operator {operator} not in {SUPPORTED_OPERATORS:?}"
+        ));
     }
     if let Some(problem) = rules.restriction(key) {
         failures.push(problem);
@@ -121,7 +142,9 @@ pub fn requirement_failures(requirement: &Requirement, rules: &LabelRules, failu
     }
     if *operator == Operator::In {
         if requirement.values.is_empty() {
-            failures.push(format!("key {key} with operator {operator} must have a value defined"));
+            failures.push(format!(
+                "key {key} with operator {operator} must have a value defined"
+            ));
         }
         if let Some(wanted) = requirement.min_values
             && usize::try_from(wanted).is_ok_and(|wanted| requirement.values.len() < wanted)
@@ -132,10 +155,16 @@ pub fn requirement_failures(requirement: &Requirement, rules: &LabelRules, failu
         }
         known_value_failures(key, requirement, failures);
     }
-    let numeric = matches!(operator, Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte);
-    let integer = matches!(&requirement.values[..], [value] if value.parse::<i64>().is_ok_and(|value| value >= 0));
+    let numeric = matches!(
+        operator,
+        Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte
+    );
+    let integer =
+        matches!(&requirement.values[..], [value] if value.parse::<i64>().is_ok_and(|value| value >= 0));
     if numeric && !integer {
-        failures.push(format!("key {key} with operator {operator} must have a single positive integer value"));
+        failures.push(format!(
+            "key {key} with operator {operator} must have a single positive integer value"
+        ));
     }
 }
 
@@ -144,7 +173,11 @@ fn known_value_failures(key: &str, requirement: &Requirement, failures: &mut Vec
     if key != labels::CAPACITY_TYPE || requirement.values.is_empty() {
         return;
     }
-    let valid = requirement.values.iter().filter(|value| CAPACITY_TYPES.contains(&value.as_str())).count();
+    let valid = requirement
+        .values
+        .iter()
+        .filter(|value| CAPACITY_TYPES.contains(&value.as_str()))
+        .count();
     let values = requirement.values.join(" ");
     if valid == 0 {
         failures.push(format!(
@@ -196,17 +229,22 @@ pub fn label_value_problem(text: &str) -> Option<String> {
 }
 
 fn is_dns_label(text: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let edge =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     edge(text.as_bytes().first())
         && edge(text.as_bytes().last())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 fn is_label_text(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     edge(text.as_bytes().first())
         && edge(text.as_bytes().last())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]
@@ -216,7 +254,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn failures(template: Value) -> String {
-        let mut spec = json!({"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}});
+        let mut spec =
+            json!({"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}});
         let (metadata, template_spec) = (template["metadata"].clone(), template["spec"].clone());
         if metadata.is_object() {
             spec["template"]["metadata"] = metadata;
@@ -231,21 +270,66 @@ mod tests {
     #[test]
     fn p_018_failures_and_their_texts() {
         for (template, expected) in [
-            (json!({"metadata": {"labels": {"karpenter.sh/nodepool": "x"}}}), r#"invalid key name "karpenter.sh/nodepool" in labels, restricted"#),
-            (json!({"metadata": {"labels": {"a b": "x"}}}), r#"invalid key name "a b" in labels, "name part must consist of"#),
-            (json!({"metadata": {"labels": {"a": "x y"}}}), "invalid value: x y for label[a], a valid label must be"),
-            (json!({"metadata": {"labels": {"karpenter.sh/custom": "x"}}}), "using label karpenter.sh/custom is not allowed"),
-            (json!({"spec": {"taints": [{"key": "a?", "effect": "NoSchedule"}]}}), "in taints"),
-            (json!({"spec": {"startupTaints": [{"key": "a", "value": "???", "effect": "NoSchedule"}]}}), "in startupTaints"),
-            (json!({"spec": {"taints": [{"key": "a", "effect": "Never"}]}}), "invalid value: effect Never in taints"),
-            (json!({"spec": {"requirements": [{"key": "a", "operator": "Like", "values": ["x"]}]}}), "key a has an unsupported operator Like not in"),
-            (json!({"spec": {"requirements": [{"key": "a", "operator": "In"}]}}), "key a with operator In must have a value defined"),
-            (json!({"spec": {"requirements": [{"key": "a", "operator": "In", "values": ["x"], "minValues": 2}]}}), "must have at least minimum number of values"),
-            (json!({"spec": {"requirements": [{"key": "a", "operator": "Gt", "values": ["-1"]}]}}), "key a with operator Gt must have a single positive integer value"),
-            (json!({"spec": {"requirements": [{"key": "a", "operator": "Lte", "values": ["1", "2"]}]}}), "must have a single positive integer value"),
-            (json!({"spec": {"requirements": [{"key": "karpenter.sh/nodepool", "operator": "In", "values": ["x"]}]}}), r#"invalid key: "karpenter.sh/nodepool" in requirements, restricted"#),
-            (json!({"spec": {"requirements": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["x"]}]}}), "using label kubernetes.io/hostname is not allowed"),
-            (json!({"spec": {"requirements": [{"key": "a", "operator": "In", "values": ["x y"]}]}}), "invalid value x y for key a"),
+            (
+                json!({"metadata": {"labels": {"karpenter.sh/nodepool": "x"}}}),
+                r#"invalid key name "karpenter.sh/nodepool" in labels, restricted"#,
+            ),
+            (
+                json!({"metadata": {"labels": {"a b": "x"}}}),
+                r#"invalid key name "a b" in labels, "name part must consist of"#,
+            ),
+            (
+                json!({"metadata": {"labels": {"a": "x y"}}}),
+                "invalid value: x y for label[a], a valid label must be",
+            ),
+            (
+                json!({"metadata": {"labels": {"karpenter.sh/custom": "x"}}}),
+                "using label karpenter.sh/custom is not allowed",
+            ),
+            (
+                json!({"spec": {"taints": [{"key": "a?", "effect": "NoSchedule"}]}}),
+                "in taints",
+            ),
+            (
+                json!({"spec": {"startupTaints": [{"key": "a", "value": "???", "effect": "NoSchedule"}]}}),
+                "in startupTaints",
+            ),
+            (
+                json!({"spec": {"taints": [{"key": "a", "effect": "Never"}]}}),
+                "invalid value: effect Never in taints",
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "a", "operator": "Like", "values": ["x"]}]}}),
+                "key a has an unsupported operator Like not in",
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "a", "operator": "In"}]}}),
+                "key a with operator In must have a value defined",
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "a", "operator": "In", "values": ["x"], "minValues": 2}]}}),
+                "must have at least minimum number of values",
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "a", "operator": "Gt", "values": ["-1"]}]}}),
+                "key a with operator Gt must have a single positive integer value",
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "a", "operator": "Lte", "values": ["1", "2"]}]}}),
+                "must have a single positive integer value",
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "karpenter.sh/nodepool", "operator": "In", "values": ["x"]}]}}),
+                r#"invalid key: "karpenter.sh/nodepool" in requirements, restricted"#,
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["x"]}]}}),
+                "using label kubernetes.io/hostname is not allowed",
+            ),
+            (
+                json!({"spec": {"requirements": [{"key": "a", "operator": "In", "values": ["x y"]}]}}),
+                "invalid value x y for key a",
+            ),
         ] {
             let found = failures(template.clone());
             assert!(found.contains(expected), "{template}\n found: {found}");
@@ -255,7 +339,9 @@ mod tests {
 
     #[test]
     fn p_018_failures_accumulate() {
-        let found = failures(json!({"spec": {"requirements": [{"key": "a", "operator": "In"}, {"key": "b", "operator": "Gt", "values": ["x"]}]}}));
+        let found = failures(
+            json!({"spec": {"requirements": [{"key": "a", "operator": "In"}, {"key": "b", "operator": "Gt", "values": ["x"]}]}}),
+        );
         assert_eq!(found.split("; ").count(), 2, "{found}");
     }
 
@@ -265,7 +351,11 @@ mod tests {
         let found = failures(json!({"spec": {"taints": [taint.clone()], "startupTaints": [taint]}}));
         assert_eq!(found, "duplicate taint Key/Effect pair a=NoSchedule");
         let other = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]}});
-        assert_eq!(failures(other), "", "P-012: the same key with different effects is fine");
+        assert_eq!(
+            failures(other),
+            "",
+            "P-012: the same key with different effects is fine"
+        );
     }
 
     #[test]

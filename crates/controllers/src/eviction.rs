@@ -30,7 +30,12 @@ pub(crate) struct EvictionKey {
 
 impl EvictionKey {
     pub(crate) fn new(pod: &ObjectRef, node: &str) -> Self {
-        Self { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone(), node: node.to_owned() }
+        Self {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            node: node.to_owned(),
+        }
     }
 }
 
@@ -51,7 +56,11 @@ pub(crate) struct Evictions {
 
 impl Evictions {
     pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<EvictionKey>) -> Arc<Self> {
-        Arc::new(Self { shared, queue, refusals: Mutex::default() })
+        Arc::new(Self {
+            shared,
+            queue,
+            refusals: Mutex::default(),
+        })
     }
 
     /// Hands a pod over; one that waits for its next try keeps waiting.
@@ -69,7 +78,9 @@ impl Evictions {
     fn next_delay(&self, key: &EvictionKey) -> Duration {
         let mut refusals = self.refusals();
         let count = refusals.entry(key.clone()).or_insert(0);
-        let delay = FIRST_DELAY.saturating_mul(1 << (*count).min(10)).min(LONGEST_DELAY);
+        let delay = FIRST_DELAY
+            .saturating_mul(1 << (*count).min(10))
+            .min(LONGEST_DELAY);
         *count += 1;
         delay
     }
@@ -85,12 +96,21 @@ impl Evictions {
 
     async fn try_once(&self, key: EvictionKey) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let Some(pod) = shared.stores.pods.get(&ObjectKey::namespaced(&key.namespace, &key.name)) else { return Ok(Requeue::Done) };
+        let Some(pod) = shared
+            .stores
+            .pods
+            .get(&ObjectKey::namespaced(&key.namespace, &key.name))
+        else {
+            return Ok(Requeue::Done);
+        };
         if pod.metadata.uid.as_deref() != Some(&key.uid) {
             return Ok(Requeue::Done);
         }
         let node = shared.stores.nodes.get_named(&key.node);
-        let id = node.as_ref().and_then(|node| node.spec.as_ref()?.provider_id.clone()).unwrap_or_default();
+        let id = node
+            .as_ref()
+            .and_then(|node| node.spec.as_ref()?.provider_id.clone())
+            .unwrap_or_default();
         let claim = shared.stores.claims_by_provider_id.get(&id).into_iter().next();
         let deadline = claim.as_deref().map(deadline).transpose()?.flatten();
         let reason = termination::eviction_reason(claim.as_deref());
@@ -108,22 +128,40 @@ impl Evictions {
                     shared.families.pods_eviction_requests.inc(&["200"]);
                 }
                 shared.families.pods_drained.inc(&[&reason]);
-                shared.execute.tell(&event.unwrap_or_else(|| termination::evicted_event(&target, &reason)));
+                shared
+                    .execute
+                    .tell(&event.unwrap_or_else(|| termination::evicted_event(&target, &reason)));
                 tracing::debug!(Pod = %key, Node = key.node, "evicted pod");
                 Ok(Requeue::Done)
             }
             Err(error) if error.is_not_found() || error.is_conflict() => {
                 if evicting {
-                    shared.families.pods_eviction_requests.inc(&[if error.is_not_found() { "404" } else { "409" }]);
+                    shared
+                        .families
+                        .pods_eviction_requests
+                        .inc(&[if error.is_not_found() { "404" } else { "409" }]);
                 }
                 Ok(Requeue::Done)
             }
             Err(error) => {
-                if let ExecuteError::Refused { several_budgets, code, .. } = &error {
+                if let ExecuteError::Refused {
+                    several_budgets,
+                    code,
+                    ..
+                } = &error
+                {
                     shared.families.pods_eviction_requests.inc(&[&code.to_string()]);
                     if *code == 429 || *several_budgets {
-                        let node = ObjectRef::cluster(ObjectKind::Node, &key.node, node.as_ref().and_then(|node| node.metadata.uid.as_deref()).unwrap_or_default());
-                        shared.execute.tell(&termination::refused_event(node, &target, *several_budgets));
+                        let node = ObjectRef::cluster(
+                            ObjectKind::Node,
+                            &key.node,
+                            node.as_ref()
+                                .and_then(|node| node.metadata.uid.as_deref())
+                                .unwrap_or_default(),
+                        );
+                        shared
+                            .execute
+                            .tell(&termination::refused_event(node, &target, *several_budgets));
                         let delay = self.next_delay(&key);
                         tracing::debug!(%error, retry_in = ?delay, "eviction refused");
                         return Ok(Requeue::After(delay));

@@ -80,11 +80,16 @@ impl std::fmt::Debug for Execute {
 }
 
 /// Text of the API server for a pod under several budgets (D-331).
-const SEVERAL_BUDGETS: &str = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+const SEVERAL_BUDGETS: &str =
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
 impl Execute {
     pub(crate) fn new(client: Client, stores: Stores, events: EventRecorder) -> Self {
-        Self { client, stores, events }
+        Self {
+            client,
+            stores,
+            events,
+        }
     }
 
     /// Carries out one Action.
@@ -94,9 +99,23 @@ impl Execute {
     pub(crate) async fn run(&self, action: &Action) -> Result<(), ExecuteError> {
         match action {
             Action::CreateNodeClaim { claim, .. } => self.create_claim(claim).await.map(drop),
-            Action::Delete { target, grace_period_seconds } => self.delete(target, *grace_period_seconds).await,
-            Action::Patch { target, subresource, patch, resource_version } => self.patch(target, *subresource, patch, resource_version.as_deref()).await,
-            Action::EvictPod { target, grace_period_seconds } => self.evict(target, *grace_period_seconds).await,
+            Action::Delete {
+                target,
+                grace_period_seconds,
+            } => self.delete(target, *grace_period_seconds).await,
+            Action::Patch {
+                target,
+                subresource,
+                patch,
+                resource_version,
+            } => {
+                self.patch(target, *subresource, patch, resource_version.as_deref())
+                    .await
+            }
+            Action::EvictPod {
+                target,
+                grace_period_seconds,
+            } => self.evict(target, *grace_period_seconds).await,
             Action::Event(event) => {
                 self.tell(event);
                 Ok(())
@@ -121,10 +140,21 @@ impl Execute {
     /// The class of the failure.
     pub(crate) async fn create_claim(&self, claim: &NodeClaim) -> Result<NodeClaim, ExecuteError> {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
-        let created = api.create(&PostParams::default(), claim).await.map_err(|source| {
-            let target = claim.metadata.generate_name.clone().unwrap_or_else(|| claim.name().to_owned());
-            ExecuteError::Failed { verb: "create nodeclaim", target, source }
-        })?;
+        let created = api
+            .create(&PostParams::default(), claim)
+            .await
+            .map_err(|source| {
+                let target = claim
+                    .metadata
+                    .generate_name
+                    .clone()
+                    .unwrap_or_else(|| claim.name().to_owned());
+                ExecuteError::Failed {
+                    verb: "create nodeclaim",
+                    target,
+                    source,
+                }
+            })?;
         self.stores.node_claims.note_written(created.clone());
         Ok(created)
     }
@@ -152,26 +182,73 @@ impl Execute {
         };
         let mut notice = EventNotice::new(object, severity, &event.reason, event.message.clone());
         notice.dedupe_values.clone_from(&event.dedupe_values);
-        notice.dedupe_period = Some(std::time::Duration::from_secs(u64::from(event.dedupe_window_seconds)));
+        notice.dedupe_period = Some(std::time::Duration::from_secs(u64::from(
+            event.dedupe_window_seconds,
+        )));
         notice.rate = event.rate_limited.then_some(NOMINATED_RATE);
         self.events.publish(notice);
     }
 
-    async fn delete(&self, target: &ObjectRef, grace_period_seconds: Option<i64>) -> Result<(), ExecuteError> {
+    async fn delete(
+        &self,
+        target: &ObjectRef,
+        grace_period_seconds: Option<i64>,
+    ) -> Result<(), ExecuteError> {
         let parameters = DeleteParams {
             grace_period_seconds: grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-            preconditions: (!target.uid.is_empty()).then(|| Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+            preconditions: (!target.uid.is_empty()).then(|| Preconditions {
+                uid: Some(target.uid.clone()),
+                resource_version: None,
+            }),
             ..DeleteParams::default()
         };
         match target.kind {
-            ObjectKind::Node => delete_in(Api::<Node>::all(self.client.clone()), &self.stores.nodes, target, &parameters).await,
-            ObjectKind::NodeClaim => delete_in(Api::<NodeClaim>::all(self.client.clone()), &self.stores.node_claims, target, &parameters).await,
-            ObjectKind::NodePool => delete_in(Api::<NodePool>::all(self.client.clone()), &self.stores.node_pools, target, &parameters).await,
-            ObjectKind::Pod => delete_in(Api::<Pod>::namespaced(self.client.clone(), &target.namespace), &self.stores.pods, target, &parameters).await,
+            ObjectKind::Node => {
+                delete_in(
+                    Api::<Node>::all(self.client.clone()),
+                    &self.stores.nodes,
+                    target,
+                    &parameters,
+                )
+                .await
+            }
+            ObjectKind::NodeClaim => {
+                delete_in(
+                    Api::<NodeClaim>::all(self.client.clone()),
+                    &self.stores.node_claims,
+                    target,
+                    &parameters,
+                )
+                .await
+            }
+            ObjectKind::NodePool => {
+                delete_in(
+                    Api::<NodePool>::all(self.client.clone()),
+                    &self.stores.node_pools,
+                    target,
+                    &parameters,
+                )
+                .await
+            }
+            ObjectKind::Pod => {
+                delete_in(
+                    Api::<Pod>::namespaced(self.client.clone(), &target.namespace),
+                    &self.stores.pods,
+                    target,
+                    &parameters,
+                )
+                .await
+            }
         }
     }
 
-    async fn patch(&self, target: &ObjectRef, subresource: Subresource, patch: &Value, resource_version: Option<&str>) -> Result<(), ExecuteError> {
+    async fn patch(
+        &self,
+        target: &ObjectRef,
+        subresource: Subresource,
+        patch: &Value,
+        resource_version: Option<&str>,
+    ) -> Result<(), ExecuteError> {
         let mut body = patch.clone();
         // The UID guards against a successor of the same name; the version against a change of what the patch replaces whole.
         if !target.uid.is_empty() {
@@ -181,10 +258,46 @@ impl Execute {
             body["metadata"]["resourceVersion"] = Value::from(version);
         }
         match target.kind {
-            ObjectKind::Node => patch_in(Api::<Node>::all(self.client.clone()), &self.stores.nodes, target, subresource, &body).await,
-            ObjectKind::NodeClaim => patch_in(Api::<NodeClaim>::all(self.client.clone()), &self.stores.node_claims, target, subresource, &body).await,
-            ObjectKind::NodePool => patch_in(Api::<NodePool>::all(self.client.clone()), &self.stores.node_pools, target, subresource, &body).await,
-            ObjectKind::Pod => patch_in(Api::<Pod>::namespaced(self.client.clone(), &target.namespace), &self.stores.pods, target, subresource, &body).await,
+            ObjectKind::Node => {
+                patch_in(
+                    Api::<Node>::all(self.client.clone()),
+                    &self.stores.nodes,
+                    target,
+                    subresource,
+                    &body,
+                )
+                .await
+            }
+            ObjectKind::NodeClaim => {
+                patch_in(
+                    Api::<NodeClaim>::all(self.client.clone()),
+                    &self.stores.node_claims,
+                    target,
+                    subresource,
+                    &body,
+                )
+                .await
+            }
+            ObjectKind::NodePool => {
+                patch_in(
+                    Api::<NodePool>::all(self.client.clone()),
+                    &self.stores.node_pools,
+                    target,
+                    subresource,
+                    &body,
+                )
+                .await
+            }
+            ObjectKind::Pod => {
+                patch_in(
+                    Api::<Pod>::namespaced(self.client.clone(), &target.namespace),
+                    &self.stores.pods,
+                    target,
+                    subresource,
+                    &body,
+                )
+                .await
+            }
         }
     }
 
@@ -193,22 +306,33 @@ impl Execute {
         let parameters = EvictParams {
             delete_options: Some(DeleteParams {
                 grace_period_seconds: grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-                preconditions: (!target.uid.is_empty()).then(|| Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+                preconditions: (!target.uid.is_empty()).then(|| Preconditions {
+                    uid: Some(target.uid.clone()),
+                    resource_version: None,
+                }),
                 ..DeleteParams::default()
             }),
             ..EvictParams::default()
         };
         match api.evict(&target.name, &parameters).await {
             Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Err(ExecuteError::NotFound { target: target.to_string() }),
-            Err(kube::Error::Api(status)) if status.code == 409 => Err(ExecuteError::Conflict { target: target.to_string() }),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(ExecuteError::NotFound {
+                target: target.to_string(),
+            }),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(ExecuteError::Conflict {
+                target: target.to_string(),
+            }),
             Err(kube::Error::Api(status)) => Err(ExecuteError::Refused {
                 target: target.to_string(),
                 several_budgets: status.message == SEVERAL_BUDGETS,
                 message: status.message.clone(),
                 code: status.code,
             }),
-            Err(source) => Err(ExecuteError::Failed { verb: "evict", target: target.to_string(), source }),
+            Err(source) => Err(ExecuteError::Failed {
+                verb: "evict",
+                target: target.to_string(),
+                source,
+            }),
         }
     }
 }
@@ -222,7 +346,12 @@ fn classify(verb: &'static str, target: &ObjectRef, source: kube::Error) -> Exec
     }
 }
 
-async fn delete_in<K: Object>(api: Api<K>, store: &Store<K>, target: &ObjectRef, parameters: &DeleteParams) -> Result<(), ExecuteError> {
+async fn delete_in<K: Object>(
+    api: Api<K>,
+    store: &Store<K>,
+    target: &ObjectRef,
+    parameters: &DeleteParams,
+) -> Result<(), ExecuteError> {
     match api.delete(&target.name, parameters).await {
         Ok(answer) => {
             if let Some(object) = answer.left() {
@@ -233,14 +362,23 @@ async fn delete_in<K: Object>(api: Api<K>, store: &Store<K>, target: &ObjectRef,
         Err(error) => {
             let error = classify("delete", target, error);
             if error.is_not_found() {
-                store.note_gone(&ObjectKey::namespaced(&target.namespace, &target.name), &target.uid);
+                store.note_gone(
+                    &ObjectKey::namespaced(&target.namespace, &target.name),
+                    &target.uid,
+                );
             }
             Err(error)
         }
     }
 }
 
-async fn patch_in<K: Object>(api: Api<K>, store: &Store<K>, target: &ObjectRef, subresource: Subresource, body: &Value) -> Result<(), ExecuteError> {
+async fn patch_in<K: Object>(
+    api: Api<K>,
+    store: &Store<K>,
+    target: &ObjectRef,
+    subresource: Subresource,
+    body: &Value,
+) -> Result<(), ExecuteError> {
     let parameters = PatchParams::default();
     let patch = Patch::Merge(body);
     let patched = match subresource {
@@ -255,7 +393,10 @@ async fn patch_in<K: Object>(api: Api<K>, store: &Store<K>, target: &ObjectRef, 
         Err(error) => {
             let error = classify("patch", target, error);
             if error.is_not_found() {
-                store.note_gone(&ObjectKey::namespaced(&target.namespace, &target.name), &target.uid);
+                store.note_gone(
+                    &ObjectKey::namespaced(&target.namespace, &target.name),
+                    &target.uid,
+                );
             }
             Err(error)
         }

@@ -27,7 +27,10 @@ pub(crate) struct Garbage {
 
 impl Garbage {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Arc::new(Self { shared, passes: std::sync::atomic::AtomicU32::new(0) })
+        Arc::new(Self {
+            shared,
+            passes: std::sync::atomic::AtomicU32::new(0),
+        })
     }
 
     /// One pass in both directions.
@@ -44,10 +47,28 @@ impl Garbage {
             }
             match shared.execute.run(&Action::delete(claim_ref(&claim))).await {
                 Ok(()) => {
-                    let capacity = claim.label(spokeshave_api::labels::CAPACITY_TYPE).unwrap_or_default();
-                    shared.families.claims_disrupted.inc(&["garbage_collected", claim.node_pool().unwrap_or_default(), capacity, "", termination_mode(&claim)]);
-                    tracing::info!(NodeClaim = claim.name(), "garbage collecting nodeclaim with no cloudprovider representation");
-                    shared.tell(DecisionKind::Trouble, claim.name(), "deleted", "its instance no longer exists", None, Price::ZERO);
+                    let capacity = claim
+                        .label(spokeshave_api::labels::CAPACITY_TYPE)
+                        .unwrap_or_default();
+                    shared.families.claims_disrupted.inc(&[
+                        "garbage_collected",
+                        claim.node_pool().unwrap_or_default(),
+                        capacity,
+                        "",
+                        termination_mode(&claim),
+                    ]);
+                    tracing::info!(
+                        NodeClaim = claim.name(),
+                        "garbage collecting nodeclaim with no cloudprovider representation"
+                    );
+                    shared.tell(
+                        DecisionKind::Trouble,
+                        claim.name(),
+                        "deleted",
+                        "its instance no longer exists",
+                        None,
+                        Price::ZERO,
+                    );
                 }
                 Err(error) if error.is_not_found() || error.is_conflict() => {}
                 Err(error) => return Err(error.into()),
@@ -57,8 +78,18 @@ impl Garbage {
             match shared.provider.delete(&instance).await {
                 Ok(()) => {
                     let id = instance.provider_id().unwrap_or_default();
-                    tracing::info!("provider-id" = id, "garbage collecting instance without nodeclaim");
-                    shared.tell(DecisionKind::Trouble, id, "ended", "no NodeClaim names this instance", None, Price::ZERO);
+                    tracing::info!(
+                        "provider-id" = id,
+                        "garbage collecting instance without nodeclaim"
+                    );
+                    shared.tell(
+                        DecisionKind::Trouble,
+                        id,
+                        "ended",
+                        "no NodeClaim names this instance",
+                        None,
+                        Price::ZERO,
+                    );
                     self.delete_node(id).await;
                 }
                 Err(error) if error.is_not_found() => {}
@@ -66,13 +97,22 @@ impl Garbage {
             }
         }
         let passes = self.passes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(Requeue::After(if passes < FIRST_PASSES { FIRST_PERIOD } else { GARBAGE_COLLECTION_PERIOD }))
+        Ok(Requeue::After(if passes < FIRST_PASSES {
+            FIRST_PERIOD
+        } else {
+            GARBAGE_COLLECTION_PERIOD
+        }))
     }
 
     /// D-252: the Node of a leaked instance goes with it.
     async fn delete_node(&self, provider_id: &str) {
         for node in self.shared.stores.nodes_by_provider_id.get(provider_id) {
-            if let Err(error) = self.shared.execute.run(&Action::delete(spokeshave_plan::lifecycle::node_ref(&node))).await {
+            if let Err(error) = self
+                .shared
+                .execute
+                .run(&Action::delete(spokeshave_plan::lifecycle::node_ref(&node)))
+                .await
+            {
                 tracing::debug!(%error, "deleting the node of a leaked instance; the next pass tries again");
             }
         }

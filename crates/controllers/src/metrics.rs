@@ -1,6 +1,8 @@
 //! Metrics with upstream's names (P §16, D App. D), as far as these controllers produce them.
 
-use spokeshave_runtime::{Counter, Gauge, Histogram, Metrics, STANDARD_BUCKETS, Summary, exponential_buckets};
+use spokeshave_runtime::{
+    Counter, Gauge, Histogram, Metrics, STANDARD_BUCKETS, Summary, exponential_buckets,
+};
 
 /// The families.
 #[derive(Clone, Debug)]
@@ -36,42 +38,183 @@ pub(crate) struct ControllerFamilies {
     pub(crate) audit_violations: Counter,
 }
 
-const DISRUPTED: [&str; 5] = ["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"];
+const DISRUPTED: [&str; 5] = [
+    "reason",
+    "nodepool",
+    "capacity_type",
+    "consolidation_policy",
+    "termination_mode",
+];
 
 impl ControllerFamilies {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let counter = |name: &str, help: &str, labels: &[&str]| metrics.counter(name, help, labels);
         let gauge = |name: &str, help: &str, labels: &[&str]| metrics.gauge(name, help, labels);
         Self {
-            claims_created: counter("karpenter_nodeclaims_created_total", "Number of nodeclaims created in total.", &["reason", "nodepool", "min_values_relaxed"]),
-            claims_terminated: counter("karpenter_nodeclaims_terminated_total", "Number of nodeclaims terminated in total.", &["nodepool", "capacity_type", "zone"]),
-            claims_disrupted: counter("karpenter_nodeclaims_disrupted_total", "Number of nodeclaims disrupted in total.", &DISRUPTED),
-            pods_disruption_initiated: counter("karpenter_pods_disruption_initiated_total", "Number of reschedulable pods on disrupted nodeclaims.", &DISRUPTED),
-            claims_termination_duration: metrics.histogram("karpenter_nodeclaims_termination_duration_seconds", "Time from deletion to removal of the finalizer.", &["nodepool"], &exponential_buckets(1.0, 2.0, 12)),
-            instance_termination_duration: metrics.histogram("karpenter_nodeclaims_instance_termination_duration_seconds", "Time from asking for the end of an instance to its end.", &["nodepool"], &exponential_buckets(1.0, 2.0, 11)),
-            nodes_created: counter("karpenter_nodes_created_total", "Number of nodes created in total.", &["nodepool", "zone"]),
-            nodes_terminated: counter("karpenter_nodes_terminated_total", "Number of nodes terminated in total.", &["nodepool", "zone"]),
-            nodes_termination_duration: metrics.summary("karpenter_nodes_termination_duration_seconds", "Time from deletion of a node to its end.", &["nodepool"]),
-            nodes_lifetime: metrics.histogram("karpenter_nodes_lifetime_duration_seconds", "Time from creation of a node to its end.", &["nodepool"], &[900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 43200.0, 86400.0, 172_800.0, 432_000.0, 864_000.0, 1_296_000.0, 2_592_000.0]),
-            nodes_drained: counter("karpenter_nodes_drained_total", "Number of nodes drained in total.", &["nodepool"]),
-            pods_eviction_requests: counter("karpenter_pods_eviction_requests_total", "Number of eviction requests by answer.", &["code"]),
-            pods_drained: counter("karpenter_pods_drained_total", "Number of pods drained by reason.", &["reason"]),
-            scheduling_duration: metrics.histogram("karpenter_scheduler_scheduling_duration_seconds", "Duration of scheduling simulations.", &["controller"], &STANDARD_BUCKETS),
-            ignored_pods: gauge("karpenter_scheduler_ignored_pods_count", "Pods that are ignored because they do not pass validation.", &[]),
-            unschedulable_pods: gauge("karpenter_scheduler_unschedulable_pods_count", "Pods that could not be placed.", &["controller"]),
-            state_node_count: gauge("karpenter_cluster_state_node_count", "Number of nodes in cluster state.", &[]),
-            state_synced: gauge("karpenter_cluster_state_synced", "1 when no NodeClaim waits for its launch.", &[]),
-            pool_limit: gauge("karpenter_nodepools_limit", "Limits of nodepools.", &["resource_type", "nodepool"]),
-            pool_usage: gauge("karpenter_nodepools_usage", "Usage of nodepools.", &["resource_type", "nodepool"]),
-            allowed_disruptions: gauge("karpenter_nodepools_allowed_disruptions", "Nodes that may be disrupting at once.", &["nodepool", "reason"]),
-            consuming_budgets: gauge("karpenter_nodepools_nodes_consuming_budgets", "Nodes that consume the budgets.", &["nodepool", "reason"]),
-            eligible_nodes: gauge("karpenter_voluntary_disruption_eligible_nodes", "Nodes eligible for disruption.", &["reason"]),
-            decisions: counter("karpenter_voluntary_disruption_decisions_total", "Number of disruption decisions.", &["decision", "reason", "consolidation_type"]),
-            decisions_by_pool: counter("karpenter_voluntary_disruption_decisions_by_nodepool_total", "Number of disruption decisions by nodepool.", &["nodepool", "decision", "reason", "consolidation_type"]),
-            failed_validations: counter("karpenter_voluntary_disruption_failed_validations_total", "Number of candidates that fell out at validation.", &["consolidation_type"]),
-            cloud_duration: metrics.histogram("karpenter_cloudprovider_duration_seconds", "Duration of calls to the cloud.", &["controller", "method", "provider"], &spokeshave_runtime::DEFAULT_BUCKETS),
-            cloud_errors: counter("karpenter_cloudprovider_errors_total", "Number of errors of the cloud.", &["controller", "method", "provider", "error"]),
-            audit_violations: counter("spokeshave_audit_violations_total", "Plans that an independent check refused; they were not carried out.", &[]),
+            claims_created: counter(
+                "karpenter_nodeclaims_created_total",
+                "Number of nodeclaims created in total.",
+                &["reason", "nodepool", "min_values_relaxed"],
+            ),
+            claims_terminated: counter(
+                "karpenter_nodeclaims_terminated_total",
+                "Number of nodeclaims terminated in total.",
+                &["nodepool", "capacity_type", "zone"],
+            ),
+            claims_disrupted: counter(
+                "karpenter_nodeclaims_disrupted_total",
+                "Number of nodeclaims disrupted in total.",
+                &DISRUPTED,
+            ),
+            pods_disruption_initiated: counter(
+                "karpenter_pods_disruption_initiated_total",
+                "Number of reschedulable pods on disrupted nodeclaims.",
+                &DISRUPTED,
+            ),
+            claims_termination_duration: metrics.histogram(
+                "karpenter_nodeclaims_termination_duration_seconds",
+                "Time from deletion to removal of the finalizer.",
+                &["nodepool"],
+                &exponential_buckets(1.0, 2.0, 12),
+            ),
+            instance_termination_duration: metrics.histogram(
+                "karpenter_nodeclaims_instance_termination_duration_seconds",
+                "Time from asking for the end of an instance to its end.",
+                &["nodepool"],
+                &exponential_buckets(1.0, 2.0, 11),
+            ),
+            nodes_created: counter(
+                "karpenter_nodes_created_total",
+                "Number of nodes created in total.",
+                &["nodepool", "zone"],
+            ),
+            nodes_terminated: counter(
+                "karpenter_nodes_terminated_total",
+                "Number of nodes terminated in total.",
+                &["nodepool", "zone"],
+            ),
+            nodes_termination_duration: metrics.summary(
+                "karpenter_nodes_termination_duration_seconds",
+                "Time from deletion of a node to its end.",
+                &["nodepool"],
+            ),
+            nodes_lifetime: metrics.histogram(
+                "karpenter_nodes_lifetime_duration_seconds",
+                "Time from creation of a node to its end.",
+                &["nodepool"],
+                &[
+                    900.0,
+                    1800.0,
+                    3600.0,
+                    7200.0,
+                    14400.0,
+                    28800.0,
+                    43200.0,
+                    86400.0,
+                    172_800.0,
+                    432_000.0,
+                    864_000.0,
+                    1_296_000.0,
+                    2_592_000.0,
+                ],
+            ),
+            nodes_drained: counter(
+                "karpenter_nodes_drained_total",
+                "Number of nodes drained in total.",
+                &["nodepool"],
+            ),
+            pods_eviction_requests: counter(
+                "karpenter_pods_eviction_requests_total",
+                "Number of eviction requests by answer.",
+                &["code"],
+            ),
+            pods_drained: counter(
+                "karpenter_pods_drained_total",
+                "Number of pods drained by reason.",
+                &["reason"],
+            ),
+            scheduling_duration: metrics.histogram(
+                "karpenter_scheduler_scheduling_duration_seconds",
+                "Duration of scheduling simulations.",
+                &["controller"],
+                &STANDARD_BUCKETS,
+            ),
+            ignored_pods: gauge(
+                "karpenter_scheduler_ignored_pods_count",
+                "Pods that are ignored because they do not pass validation.",
+                &[],
+            ),
+            unschedulable_pods: gauge(
+                "karpenter_scheduler_unschedulable_pods_count",
+                "Pods that could not be placed.",
+                &["controller"],
+            ),
+            state_node_count: gauge(
+                "karpenter_cluster_state_node_count",
+                "Number of nodes in cluster state.",
+                &[],
+            ),
+            state_synced: gauge(
+                "karpenter_cluster_state_synced",
+                "1 when no NodeClaim waits for its launch.",
+                &[],
+            ),
+            pool_limit: gauge(
+                "karpenter_nodepools_limit",
+                "Limits of nodepools.",
+                &["resource_type", "nodepool"],
+            ),
+            pool_usage: gauge(
+                "karpenter_nodepools_usage",
+                "Usage of nodepools.",
+                &["resource_type", "nodepool"],
+            ),
+            allowed_disruptions: gauge(
+                "karpenter_nodepools_allowed_disruptions",
+                "Nodes that may be disrupting at once.",
+                &["nodepool", "reason"],
+            ),
+            consuming_budgets: gauge(
+                "karpenter_nodepools_nodes_consuming_budgets",
+                "Nodes that consume the budgets.",
+                &["nodepool", "reason"],
+            ),
+            eligible_nodes: gauge(
+                "karpenter_voluntary_disruption_eligible_nodes",
+                "Nodes eligible for disruption.",
+                &["reason"],
+            ),
+            decisions: counter(
+                "karpenter_voluntary_disruption_decisions_total",
+                "Number of disruption decisions.",
+                &["decision", "reason", "consolidation_type"],
+            ),
+            decisions_by_pool: counter(
+                "karpenter_voluntary_disruption_decisions_by_nodepool_total",
+                "Number of disruption decisions by nodepool.",
+                &["nodepool", "decision", "reason", "consolidation_type"],
+            ),
+            failed_validations: counter(
+                "karpenter_voluntary_disruption_failed_validations_total",
+                "Number of candidates that fell out at validation.",
+                &["consolidation_type"],
+            ),
+            cloud_duration: metrics.histogram(
+                "karpenter_cloudprovider_duration_seconds",
+                "Duration of calls to the cloud.",
+                &["controller", "method", "provider"],
+                &spokeshave_runtime::DEFAULT_BUCKETS,
+            ),
+            cloud_errors: counter(
+                "karpenter_cloudprovider_errors_total",
+                "Number of errors of the cloud.",
+                &["controller", "method", "provider", "error"],
+            ),
+            audit_violations: counter(
+                "spokeshave_audit_violations_total",
+                "Plans that an independent check refused; they were not carried out.",
+                &[],
+            ),
         }
     }
 }

@@ -25,12 +25,23 @@ pub(crate) struct NodeClasses {
 
 impl NodeClasses {
     pub(crate) fn new() -> Self {
-        Self { views: Arc::default(), changed: Arc::new(watch::channel(0).0) }
+        Self {
+            views: Arc::default(),
+            changed: Arc::new(watch::channel(0).0),
+        }
     }
 
     pub(crate) fn find(&self, reference: &NodeClassRef) -> Option<NodeClassView> {
-        let key = (reference.group.clone(), reference.kind.clone(), reference.name.clone());
-        self.views.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        let key = (
+            reference.group.clone(),
+            reference.kind.clone(),
+            reference.name.clone(),
+        );
+        self.views
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .cloned()
     }
 
     /// Hears of every change.
@@ -39,7 +50,13 @@ impl NodeClasses {
     }
 
     /// Watches one kind until shutdown.
-    pub(crate) async fn watch(self, client: Client, kind: NodeClassKind, clock: SharedClock, shutdown: Shutdown) {
+    pub(crate) async fn watch(
+        self,
+        client: Client,
+        kind: NodeClassKind,
+        clock: SharedClock,
+        shutdown: Shutdown,
+    ) {
         let resource = ApiResource {
             group: kind.group.clone(),
             version: kind.version.clone(),
@@ -85,10 +102,14 @@ impl NodeClasses {
 
 fn read(kind: &NodeClassKind, object: &DynamicObject) -> (Key, NodeClassView) {
     let conditions = object.data["status"]["conditions"].as_array();
-    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready").map(|condition| {
-        let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
-        (text("status"), text("reason"), text("message"))
-    });
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready")
+        .map(|condition| {
+            let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+            (text("status"), text("reason"), text("message"))
+        });
     let view = NodeClassView {
         generation: object.metadata.generation.unwrap_or(0),
         deleting: object.metadata.deletion_timestamp.is_some(),

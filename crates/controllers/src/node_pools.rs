@@ -42,7 +42,10 @@ impl NodePools {
     pub(crate) async fn follow_node_classes(self: Arc<Self>, shutdown: Shutdown) {
         let mut changes = self.shared.node_classes.changes();
         while let Some(Ok(())) = shutdown.cut(changes.changed()).await {
-            self.shared.stores.node_pools.for_each(|_, pool| self.queue.add(pool.name().to_owned()));
+            self.shared
+                .stores
+                .node_pools
+                .for_each(|_, pool| self.queue.add(pool.name().to_owned()));
         }
     }
 
@@ -55,7 +58,12 @@ impl NodePools {
             return Ok(Requeue::Done);
         };
         let class = &pool.spec.template.spec.node_class_ref;
-        if !shared.provider.supported_node_classes().iter().any(|kind| kind.group == class.group && kind.kind == class.kind) {
+        if !shared
+            .provider
+            .supported_node_classes()
+            .iter()
+            .any(|kind| kind.group == class.group && kind.kind == class.kind)
+        {
             return Ok(Requeue::Done);
         }
         let claims = shared.stores.claims_by_pool.get(&name);
@@ -63,7 +71,14 @@ impl NodePools {
         let (nodes, resources) = count(&references);
         let mut actions = hash_actions(&pool, &references);
         let view = shared.node_classes.find(class);
-        actions.extend(status_action(&pool, view.as_ref(), &shared.options.label_rules, nodes, &resources, shared.now()));
+        actions.extend(status_action(
+            &pool,
+            view.as_ref(),
+            &shared.options.label_rules,
+            nodes,
+            &resources,
+            shared.now(),
+        ));
         self.observe(&pool, nodes, &resources);
         match shared.execute.run_all(&actions).await {
             Ok(()) => Ok(Requeue::Done),
@@ -75,15 +90,25 @@ impl NodePools {
     #[expect(clippy::cast_precision_loss, reason = "a gauge")]
     fn observe(&self, pool: &NodePool, nodes: usize, resources: &QuantityMap) {
         let families = &self.shared.families;
-        let value = |name: &str, quantity: Quantity| if name == "cpu" { quantity.to_milli() as f64 / 1000.0 } else { quantity.to_units() as f64 };
+        let value = |name: &str, quantity: Quantity| {
+            if name == "cpu" {
+                quantity.to_milli() as f64 / 1000.0
+            } else {
+                quantity.to_units() as f64
+            }
+        };
         for (name, limit) in pool.spec.limits.iter().flatten() {
             if let Ok(quantity) = Quantity::from_wire(limit) {
-                families.pool_limit.set(&[name, pool.name()], value(name, quantity));
+                families
+                    .pool_limit
+                    .set(&[name, pool.name()], value(name, quantity));
             }
         }
         for (name, used) in resources {
             if let Ok(quantity) = Quantity::from_wire(used) {
-                families.pool_usage.set(&[name, pool.name()], value(name, quantity));
+                families
+                    .pool_usage
+                    .set(&[name, pool.name()], value(name, quantity));
             }
         }
         families.pool_usage.set(&["nodes", pool.name()], nodes as f64);
@@ -94,7 +119,10 @@ impl NodePools {
 fn count(claims: &[&NodeClaim]) -> (usize, QuantityMap) {
     let mut sums: std::collections::BTreeMap<String, Quantity> = std::collections::BTreeMap::new();
     let mut nodes = 0;
-    for claim in claims.iter().filter(|claim| !claim.is_deleting() && claim.provider_id().is_some()) {
+    for claim in claims
+        .iter()
+        .filter(|claim| !claim.is_deleting() && claim.provider_id().is_some())
+    {
         nodes += 1;
         for (name, quantity) in claim.status.iter().flat_map(|status| &status.capacity) {
             if let Ok(quantity) = Quantity::from_wire(quantity) {
@@ -103,5 +131,10 @@ fn count(claims: &[&NodeClaim]) -> (usize, QuantityMap) {
             }
         }
     }
-    (nodes, sums.into_iter().map(|(name, sum)| (name, sum.to_wire())).collect())
+    (
+        nodes,
+        sums.into_iter()
+            .map(|(name, sum)| (name, sum.to_wire()))
+            .collect(),
+    )
 }

@@ -25,25 +25,45 @@ pub(crate) struct NodeTermination {
 
 impl NodeTermination {
     pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>, evictions: Arc<Evictions>) -> Arc<Self> {
-        let this = Arc::new(Self { shared, queue, evictions });
+        let this = Arc::new(Self {
+            shared,
+            queue,
+            evictions,
+        });
         let stores = &this.shared.stores;
         let queue = this.queue.clone();
         stores.nodes.on_change(move |change| {
-            if let Some(node) = change.new.as_deref().filter(|node| node.metadata.deletion_timestamp.is_some()) {
+            if let Some(node) = change
+                .new
+                .as_deref()
+                .filter(|node| node.metadata.deletion_timestamp.is_some())
+            {
                 queue.add(node.metadata.name.clone().unwrap_or_default());
             }
         });
         let (queue, nodes) = (this.queue.clone(), stores.nodes.clone());
-        let going = move |name: &str| nodes.get_named(name).is_some_and(|node| node.metadata.deletion_timestamp.is_some());
+        let going = move |name: &str| {
+            nodes
+                .get_named(name)
+                .is_some_and(|node| node.metadata.deletion_timestamp.is_some())
+        };
         let (pod_queue, pod_going) = (queue.clone(), going.clone());
         stores.pods.on_change(move |change| {
             let pods: [Option<&Pod>; 2] = [change.old.as_deref(), change.new.as_deref()];
-            if let Some(name) = pods.into_iter().flatten().find_map(node_name).filter(|name| pod_going(name)) {
+            if let Some(name) = pods
+                .into_iter()
+                .flatten()
+                .find_map(node_name)
+                .filter(|name| pod_going(name))
+            {
                 pod_queue.add(name.to_owned());
             }
         });
         stores.volume_attachments.on_change(move |change| {
-            if let Some(attachment) = change.object().filter(|attachment| going(&attachment.spec.node_name)) {
+            if let Some(attachment) = change
+                .object()
+                .filter(|attachment| going(&attachment.spec.node_name))
+            {
                 queue.add(attachment.spec.node_name.clone());
             }
         });
@@ -62,13 +82,18 @@ impl NodeTermination {
     /// D-299: only Nodes of this cloud's NodeClasses are handled.
     fn is_managed(&self, node: &Node) -> bool {
         let kinds = self.shared.provider.supported_node_classes();
-        node.metadata.labels.as_ref().is_some_and(|labels| kinds.iter().any(|kind| labels.contains_key(&kind.label())))
+        node.metadata
+            .labels
+            .as_ref()
+            .is_some_and(|labels| kinds.iter().any(|kind| labels.contains_key(&kind.label())))
     }
 
     /// One look at a Node.
     pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let Some(node) = shared.stores.nodes.get_named(&name) else { return Ok(Requeue::Done) };
+        let Some(node) = shared.stores.nodes.get_named(&name) else {
+            return Ok(Requeue::Done);
+        };
         let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
         let held = finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER);
         if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node) {
@@ -79,7 +104,13 @@ impl NodeTermination {
         let attachments = shared.stores.attachments_by_node.get(&name);
         let now = shared.now();
         let kept_volumes = self.kept_volumes(&pods, now);
-        let end = NodeEnd { node: &node, claim: claim.as_deref(), pods: &pods, attachments: &attachments, kept_volumes: &kept_volumes };
+        let end = NodeEnd {
+            node: &node,
+            claim: claim.as_deref(),
+            pods: &pods,
+            attachments: &attachments,
+            kept_volumes: &kept_volumes,
+        };
         if let Some(claim) = &claim
             && claim.is_deleting()
             && termination::asks_for_instance(&end)
@@ -93,15 +124,27 @@ impl NodeTermination {
         }
         match shared.execute.run_all(&step.actions).await {
             Ok(()) => {}
-            Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Requeue::After(Duration::from_millis(100))),
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                return Ok(Requeue::After(Duration::from_millis(100)));
+            }
             Err(error) => return Err(error.into()),
         }
         if step.drained {
-            shared.families.nodes_drained.inc(&[claim.as_ref().and_then(|claim| claim.node_pool()).unwrap_or_default()]);
+            shared.families.nodes_drained.inc(&[claim
+                .as_ref()
+                .and_then(|claim| claim.node_pool())
+                .unwrap_or_default()]);
         }
         if !step.evict.is_empty() && pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()) {
             let price = shared.cluster_price().await;
-            shared.tell(DecisionKind::Drain, &name, format!("evicting {} pods", step.evict.len()), "the node is to go", None, price);
+            shared.tell(
+                DecisionKind::Drain,
+                &name,
+                format!("evicting {} pods", step.evict.len()),
+                "the node is to go",
+                None,
+                price,
+            );
         }
         for target in step.evict {
             self.evictions.add(EvictionKey::new(&target, &name));
@@ -119,13 +162,20 @@ impl NodeTermination {
             .iter()
             .filter_map(|key| {
                 let (namespace, name) = key.split_once('/')?;
-                claims.get(&spokeshave_runtime::ObjectKey::namespaced(namespace, name))?.spec.as_ref()?.volume_name.clone()
+                claims
+                    .get(&spokeshave_runtime::ObjectKey::namespaced(namespace, name))?
+                    .spec
+                    .as_ref()?
+                    .volume_name
+                    .clone()
             })
             .collect()
     }
 
     async fn is_gone(&self, claim: &NodeClaim) -> Result<bool, ReconcileError> {
-        let Some(id) = claim.provider_id() else { return Ok(false) };
+        let Some(id) = claim.provider_id() else {
+            return Ok(false);
+        };
         match self.shared.provider.get(id).await {
             Ok(_) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
@@ -159,8 +209,16 @@ impl NodeTermination {
 
     async fn release(&self, node: &Node, why: &str) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let Some(current) = shared.stores.nodes.get_named(node.metadata.name.as_deref().unwrap_or_default()) else { return Ok(Requeue::Done) };
-        let Some(action) = termination::release_node(&current) else { return Ok(Requeue::Done) };
+        let Some(current) = shared
+            .stores
+            .nodes
+            .get_named(node.metadata.name.as_deref().unwrap_or_default())
+        else {
+            return Ok(Requeue::Done);
+        };
+        let Some(action) = termination::release_node(&current) else {
+            return Ok(Requeue::Done);
+        };
         match shared.execute.run(&action).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() => return Ok(Requeue::Done),
@@ -168,18 +226,36 @@ impl NodeTermination {
             Err(error) => return Err(error.into()),
         }
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default();
+        let label = |key: &str| {
+            node.metadata
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(key))
+                .cloned()
+                .unwrap_or_default()
+        };
         let (pool, zone) = (label(labels::NODE_POOL), label(labels::ZONE));
         let now = shared.now();
         shared.families.nodes_terminated.inc(&[&pool, &zone]);
         if let Some(deleted) = &node.metadata.deletion_timestamp {
-            shared.families.nodes_termination_duration.observe(&[&pool], now.duration_since(deleted.0).as_secs_f64());
+            shared
+                .families
+                .nodes_termination_duration
+                .observe(&[&pool], now.duration_since(deleted.0).as_secs_f64());
         }
         if let Some(created) = &node.metadata.creation_timestamp {
-            shared.families.nodes_lifetime.observe(&[&pool], now.duration_since(created.0).as_secs_f64());
+            shared
+                .families
+                .nodes_lifetime
+                .observe(&[&pool], now.duration_since(created.0).as_secs_f64());
         }
         tracing::info!(Node = name, reason = why, "deleted node");
-        shared.memory().nominations.remove(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default());
+        shared.memory().nominations.remove(
+            node.spec
+                .as_ref()
+                .and_then(|spec| spec.provider_id.as_deref())
+                .unwrap_or_default(),
+        );
         Ok(Requeue::Done)
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use kube::Client;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{
-    ControllerMetrics, ElectionOutcome, EventRecorder, EventRecorderOptions, LeaderElection, Leadership, LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, Shutdown, TaskGroup,
-    WorkQueue, client, run_controller, run_singleton,
+    ControllerMetrics, ElectionOutcome, EventRecorder, EventRecorderOptions, LeaderElection, Leadership,
+    LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, Shutdown, TaskGroup, WorkQueue, client,
+    run_controller, run_singleton,
 };
 
 use crate::claims::Claims;
@@ -52,18 +53,36 @@ pub struct Operator {
 
 impl std::fmt::Debug for Operator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operator").field("provider", &self.provider).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Operator")
+            .field("provider", &self.provider)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
 impl Operator {
     /// An operator for the cluster of the client, with one cloud.
     #[must_use]
-    pub fn new(client: Client, provider: Arc<dyn CloudProvider>, clock: SharedClock, entropy: Entropy, options: Options) -> Self {
+    pub fn new(
+        client: Client,
+        provider: Arc<dyn CloudProvider>,
+        clock: SharedClock,
+        entropy: Entropy,
+        options: Options,
+    ) -> Self {
         let metrics = Metrics::new(clock.clone());
         let readiness = Readiness::new();
         readiness.declare("caches");
-        Self { client, provider, clock, entropy, options, metrics, readiness, decisions: DecisionLog::default() }
+        Self {
+            client,
+            provider,
+            clock,
+            entropy,
+            options,
+            metrics,
+            readiness,
+            decisions: DecisionLog::default(),
+        }
     }
 
     /// Tells decisions to somebody.
@@ -96,7 +115,13 @@ impl Operator {
             return Ok(());
         };
         let lease = LeaseOptions::new(&election.namespace, &election.name, &election.identity);
-        let candidate = LeaderElection::new(self.client.clone(), lease, self.clock.clone(), &self.entropy, &self.metrics);
+        let candidate = LeaderElection::new(
+            self.client.clone(),
+            lease,
+            self.clock.clone(),
+            &self.entropy,
+            &self.metrics,
+        );
         let leadership = candidate.leadership();
         // A standby is ready: it has nothing to fill.
         self.readiness.set("caches", true);
@@ -134,7 +159,14 @@ impl Operator {
         let limit = self.options.shutdown_limit;
         let clock = self.clock.clone();
         let mut tasks = TaskGroup::new();
-        let (recorder, event_writer) = EventRecorder::new(writer.clone(), "karpenter", self.clock.clone(), &self.entropy, &self.metrics, EventRecorderOptions::default());
+        let (recorder, event_writer) = EventRecorder::new(
+            writer.clone(),
+            "karpenter",
+            self.clock.clone(),
+            &self.entropy,
+            &self.metrics,
+            EventRecorderOptions::default(),
+        );
         let until = shutdown.clone();
         tasks.spawn("events", async move { event_writer.run(until).await });
         let stores = Stores::new();
@@ -151,9 +183,21 @@ impl Operator {
             memory: Mutex::new(Memory::default()),
         });
         let parts = Parts::new(&shared, &self.clock, &self.metrics);
-        shared.stores.watch(&self.client, &self.clock, &self.entropy, &self.metrics, &mut tasks, shutdown);
+        shared.stores.watch(
+            &self.client,
+            &self.clock,
+            &self.entropy,
+            &self.metrics,
+            &mut tasks,
+            shutdown,
+        );
         for kind in self.provider.supported_node_classes() {
-            let watch = shared.node_classes.clone().watch(self.client.clone(), kind.clone(), self.clock.clone(), shutdown.clone());
+            let watch = shared.node_classes.clone().watch(
+                self.client.clone(),
+                kind.clone(),
+                self.clock.clone(),
+                shutdown.clone(),
+            );
             tasks.spawn(format!("watch {}", kind.kind), watch);
         }
         if shutdown.cut(shared.stores.ready()).await.is_some() {
@@ -179,21 +223,48 @@ struct Parts {
     garbage: Arc<Garbage>,
 }
 
-fn queue<Key: Ord + Clone + Send + 'static>(name: &str, base: Duration, max: Duration, clock: &SharedClock, metrics: &Metrics) -> WorkQueue<Key> {
-    let options = QueueOptions { rate_limit: RateLimit { base, max, ..RateLimit::DEFAULT } };
+fn queue<Key: Ord + Clone + Send + 'static>(
+    name: &str,
+    base: Duration,
+    max: Duration,
+    clock: &SharedClock,
+    metrics: &Metrics,
+) -> WorkQueue<Key> {
+    let options = QueueOptions {
+        rate_limit: RateLimit {
+            base,
+            max,
+            ..RateLimit::DEFAULT
+        },
+    };
     WorkQueue::new(name, clock.clone(), options, metrics)
 }
 
 impl Parts {
     fn new(shared: &Arc<Shared>, clock: &SharedClock, metrics: &Metrics) -> Self {
-        let (fast, second, ten, minute) = (Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60));
-        let claims = Claims::new(shared.clone(), queue("nodeclaim.lifecycle", second, minute, clock, metrics));
+        let (fast, second, ten, minute) = (
+            Duration::from_millis(100),
+            Duration::from_secs(1),
+            Duration::from_secs(10),
+            Duration::from_secs(60),
+        );
+        let claims = Claims::new(
+            shared.clone(),
+            queue("nodeclaim.lifecycle", second, minute, clock, metrics),
+        );
         let disturbed = queue("nodeclaim.podevents", fast, minute, clock, metrics);
         claims.watch_pods(disturbed.clone());
         let evictions = Evictions::new(shared.clone(), queue("eviction-queue", fast, ten, clock, metrics));
         Self {
-            termination: NodeTermination::new(shared.clone(), queue("node.termination", fast, ten, clock, metrics), evictions.clone()),
-            pools: NodePools::new(shared.clone(), queue("nodepool.status", fast, minute, clock, metrics)),
+            termination: NodeTermination::new(
+                shared.clone(),
+                queue("node.termination", fast, ten, clock, metrics),
+                evictions.clone(),
+            ),
+            pools: NodePools::new(
+                shared.clone(),
+                queue("nodepool.status", fast, minute, clock, metrics),
+            ),
             provisioner: Provisioner::new(shared.clone()),
             disruption: Disruption::new(shared.clone()),
             garbage: Garbage::new(shared.clone()),
@@ -208,24 +279,83 @@ impl Parts {
         let stop = || shutdown.clone();
         let claims = self.claims.clone();
         let work = move |name| claims.clone().reconcile(name);
-        tasks.spawn("nodeclaim.lifecycle", run_controller("nodeclaim.lifecycle", self.claims.queue.clone(), CLAIM_WORKERS, work, stop(), driver.clone()));
+        tasks.spawn(
+            "nodeclaim.lifecycle",
+            run_controller(
+                "nodeclaim.lifecycle",
+                self.claims.queue.clone(),
+                CLAIM_WORKERS,
+                work,
+                stop(),
+                driver.clone(),
+            ),
+        );
         let claims = self.claims.clone();
         let work = move |node| claims.clone().disturbed(node);
-        tasks.spawn("nodeclaim.podevents", run_controller("nodeclaim.podevents", self.disturbed, WORKERS, work, stop(), driver.clone()));
+        tasks.spawn(
+            "nodeclaim.podevents",
+            run_controller(
+                "nodeclaim.podevents",
+                self.disturbed,
+                WORKERS,
+                work,
+                stop(),
+                driver.clone(),
+            ),
+        );
         let termination = self.termination.clone();
         let work = move |name| termination.clone().reconcile(name);
-        tasks.spawn("node.termination", run_controller("node.termination", self.termination.queue.clone(), WORKERS, work, stop(), driver.clone()));
+        tasks.spawn(
+            "node.termination",
+            run_controller(
+                "node.termination",
+                self.termination.queue.clone(),
+                WORKERS,
+                work,
+                stop(),
+                driver.clone(),
+            ),
+        );
         let evictions = self.evictions.clone();
         let work = move |key| evictions.clone().reconcile(key);
-        tasks.spawn("eviction-queue", run_controller("eviction-queue", self.evictions.queue.clone(), WORKERS, work, stop(), driver.clone()));
+        tasks.spawn(
+            "eviction-queue",
+            run_controller(
+                "eviction-queue",
+                self.evictions.queue.clone(),
+                WORKERS,
+                work,
+                stop(),
+                driver.clone(),
+            ),
+        );
         let pools = self.pools.clone();
         let work = move |name| pools.clone().reconcile(name);
-        tasks.spawn("nodepool.status", run_controller("nodepool.status", self.pools.queue.clone(), WORKERS, work, stop(), driver.clone()));
+        tasks.spawn(
+            "nodepool.status",
+            run_controller(
+                "nodepool.status",
+                self.pools.queue.clone(),
+                WORKERS,
+                work,
+                stop(),
+                driver.clone(),
+            ),
+        );
         tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));
         let garbage = self.garbage;
-        let singleton = queue("nodeclaim.garbagecollection", Duration::from_secs(1), Duration::from_secs(60), clock, metrics);
+        let singleton = queue(
+            "nodeclaim.garbagecollection",
+            Duration::from_secs(1),
+            Duration::from_secs(60),
+            clock,
+            metrics,
+        );
         let work = move || garbage.clone().collect();
-        tasks.spawn("nodeclaim.garbagecollection", run_singleton("nodeclaim.garbagecollection", singleton, work, stop(), driver));
+        tasks.spawn(
+            "nodeclaim.garbagecollection",
+            run_singleton("nodeclaim.garbagecollection", singleton, work, stop(), driver),
+        );
         tasks.spawn("provisioner", self.provisioner.run(stop()));
         tasks.spawn("disruption", self.disruption.run(stop()));
     }

@@ -30,13 +30,21 @@ pub(crate) struct Batcher {
 impl Batcher {
     /// Asks for a pass on behalf of a pod or a node.
     pub(crate) fn trigger(&self, id: &str) {
-        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned()) {
+        if self
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id.to_owned())
+        {
             self.fresh.notify_one();
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
     }
 
     fn clear(&self) {
@@ -53,11 +61,20 @@ pub(crate) struct Provisioner {
 
 impl Provisioner {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        let this = Arc::new(Self { shared, batcher: Batcher::default() });
+        let this = Arc::new(Self {
+            shared,
+            batcher: Batcher::default(),
+        });
         let on_pod = this.clone();
-        this.shared.stores.pods.on_change(move |change| on_pod.look_at_pod(change.new.as_deref()));
+        this.shared
+            .stores
+            .pods
+            .on_change(move |change| on_pod.look_at_pod(change.new.as_deref()));
         let on_node = this.clone();
-        this.shared.stores.nodes.on_change(move |change| on_node.look_at_node(change.new.as_deref()));
+        this.shared
+            .stores
+            .nodes
+            .on_change(move |change| on_node.look_at_node(change.new.as_deref()));
         this
     }
 
@@ -65,23 +82,36 @@ impl Provisioner {
         if let Some(pod) = pod
             && pod::is_provisionable(pod)
         {
-            self.batcher.trigger(pod.metadata.uid.as_deref().unwrap_or_default());
+            self.batcher
+                .trigger(pod.metadata.uid.as_deref().unwrap_or_default());
         }
     }
 
     fn look_at_node(&self, node: Option<&Node>) {
         let disrupted = labels::disrupted_taint();
         if let Some(node) = node
-            && node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten().any(|taint| same_taint(taint, &disrupted))
+            && node
+                .spec
+                .iter()
+                .filter_map(|spec| spec.taints.as_ref())
+                .flatten()
+                .any(|taint| same_taint(taint, &disrupted))
         {
-            self.batcher.trigger(node.metadata.uid.as_deref().unwrap_or_default());
+            self.batcher
+                .trigger(node.metadata.uid.as_deref().unwrap_or_default());
         }
     }
 
     /// Triggers again for everything that still waits.
     fn retrigger(&self) {
-        self.shared.stores.pods.for_each(|_, pod| self.look_at_pod(Some(pod)));
-        self.shared.stores.nodes.for_each(|_, node| self.look_at_node(Some(node)));
+        self.shared
+            .stores
+            .pods
+            .for_each(|_, pod| self.look_at_pod(Some(pod)));
+        self.shared
+            .stores
+            .nodes
+            .for_each(|_, node| self.look_at_node(Some(node)));
     }
 
     /// Works until shutdown.
@@ -91,7 +121,9 @@ impl Provisioner {
             if self.shared.unlaunched().1 {
                 // Claims of a predecessor: their pods are known again once they have an instance.
                 self.batcher.clear();
-                let _ = shutdown.cut(self.shared.clock.sleep(Duration::from_secs(1))).await;
+                let _ = shutdown
+                    .cut(self.shared.clock.sleep(Duration::from_secs(1)))
+                    .await;
                 self.retrigger();
                 continue;
             }
@@ -127,13 +159,28 @@ impl Provisioner {
         let snapshot = shared.freeze().await;
         let now = shared.now();
         let outcome = provision(&snapshot, &shared.policy, now);
-        shared.families.scheduling_duration.observe(&["provisioner"], shared.clock.since(started).as_secs_f64());
+        shared
+            .families
+            .scheduling_duration
+            .observe(&["provisioner"], shared.clock.since(started).as_secs_f64());
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         {
-            shared.families.ignored_pods.set(&[], outcome.ignored.len() as f64);
-            shared.families.unschedulable_pods.set(&["provisioner"], outcome.unschedulable.len() as f64);
-            shared.families.state_node_count.set(&[], snapshot.nodes.len() as f64);
-            shared.families.state_synced.set(&[], f64::from(u8::from(snapshot.synced)));
+            shared
+                .families
+                .ignored_pods
+                .set(&[], outcome.ignored.len() as f64);
+            shared
+                .families
+                .unschedulable_pods
+                .set(&["provisioner"], outcome.unschedulable.len() as f64);
+            shared
+                .families
+                .state_node_count
+                .set(&[], snapshot.nodes.len() as f64);
+            shared
+                .families
+                .state_synced
+                .set(&[], f64::from(u8::from(snapshot.synced)));
         }
         if outcome.pods.is_empty() {
             return;
@@ -153,7 +200,12 @@ impl Provisioner {
         for (node, _) in outcome.nominated_nodes() {
             shared.nominate(&snapshot.node(node).provider_id);
         }
-        let price: Price = snapshot.nodes.iter().filter(|node| node.is_managed()).map(|node| node.price).sum();
+        let price: Price = snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.is_managed())
+            .map(|node| node.price)
+            .sum();
         self.create(&snapshot, &outcome, price).await;
     }
 
@@ -163,16 +215,30 @@ impl Provisioner {
             tracing::info!(pods = report::first_few(&names, 5), "found provisionable pod(s)");
         }
         if !outcome.placements.claims.is_empty() {
-            tracing::info!(nodeclaims = outcome.placements.claims.len(), pods = names.len(), "computed new nodeclaim(s) to fit pod(s)");
+            tracing::info!(
+                nodeclaims = outcome.placements.claims.len(),
+                pods = names.len(),
+                "computed new nodeclaim(s) to fit pod(s)"
+            );
         }
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for unplaced in &outcome.unschedulable {
-            reasons.entry(unplaced.reason.to_string()).or_default().push(snapshot.pod(unplaced.pod).key());
+            reasons
+                .entry(unplaced.reason.to_string())
+                .or_default()
+                .push(snapshot.pod(unplaced.pod).key());
         }
         for (reason, pods) in reasons {
             let pods = report::first_few(&pods, 3);
             tracing::error!(pods, error = reason, "could not schedule pod");
-            self.shared.tell(DecisionKind::Unschedulable, &pods, "cannot be placed", reason, None, Price::ZERO);
+            self.shared.tell(
+                DecisionKind::Unschedulable,
+                &pods,
+                "cannot be placed",
+                reason,
+                None,
+                Price::ZERO,
+            );
         }
     }
 
@@ -186,27 +252,63 @@ impl Provisioner {
             let claim = to_node_claim(snapshot, planned);
             match self.shared.execute.create_claim(&claim).await {
                 Ok(created) => {
-                    let launch = planned.launches.first().map_or(Price::ZERO, |launch| launch.price);
+                    let launch = planned
+                        .launches
+                        .first()
+                        .map_or(Price::ZERO, |launch| launch.price);
                     price = price.saturating_add(launch);
                     self.created(snapshot, planned, &created, launch, price);
                 }
-                Err(error) => tracing::error!(nodepool = pool.name, %error, "creating nodeclaim; its pods are planned for again"),
+                Err(error) => {
+                    tracing::error!(nodepool = pool.name, %error, "creating nodeclaim; its pods are planned for again")
+                }
             }
         }
     }
 
-    fn created(&self, snapshot: &Snapshot, planned: &PlannedClaim, created: &spokeshave_api::NodeClaim, launch: Price, cluster: Price) {
+    fn created(
+        &self,
+        snapshot: &Snapshot,
+        planned: &PlannedClaim,
+        created: &spokeshave_api::NodeClaim,
+        launch: Price,
+        cluster: Price,
+    ) {
         let shared = &self.shared;
         let pool = &snapshot.pool(planned.pool).name;
-        let uids = planned.pods.iter().map(|id| snapshot.pod(*id).uid().to_owned()).collect();
+        let uids = planned
+            .pods
+            .iter()
+            .map(|id| snapshot.pod(*id).uid().to_owned())
+            .collect();
         shared.memory().assigned.insert(created.name().to_owned(), uids);
-        let relaxed = if planned.min_values_relaxed { "true" } else { "false" };
-        shared.families.claims_created.inc(&["provisioned", pool, relaxed]);
+        let relaxed = if planned.min_values_relaxed {
+            "true"
+        } else {
+            "false"
+        };
+        shared
+            .families
+            .claims_created
+            .inc(&["provisioned", pool, relaxed]);
         let types = report::first_few(&report::instance_type_names(snapshot, planned), 5);
-        tracing::info!(NodePool = pool, NodeClaim = created.name(), requests = planned.requests.to_json_text(), "instance-types" = types, "created nodeclaim");
+        tracing::info!(
+            NodePool = pool,
+            NodeClaim = created.name(),
+            requests = planned.requests.to_json_text(),
+            "instance-types" = types,
+            "created nodeclaim"
+        );
         let line = report::planned_claim_line(snapshot, planned);
         let (what, why) = line.rsplit_once(" for ").unwrap_or((&line, ""));
-        shared.tell(DecisionKind::Launch, created.name(), what, why, Some(launch), cluster);
+        shared.tell(
+            DecisionKind::Launch,
+            created.name(),
+            what,
+            why,
+            Some(launch),
+            cluster,
+        );
         for id in &planned.pods {
             let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
             shared.execute.tell(&event);

@@ -58,7 +58,10 @@ impl Shared {
     /// True when the claim's NodeClass is one of this cloud's.
     pub(crate) fn is_ours(&self, claim: &NodeClaim) -> bool {
         let class = &claim.spec.node_class_ref;
-        self.provider.supported_node_classes().iter().any(|kind| kind.group == class.group && kind.kind == class.kind)
+        self.provider
+            .supported_node_classes()
+            .iter()
+            .any(|kind| kind.group == class.group && kind.kind == class.kind)
     }
 
     /// NodeClaims that have not got an instance yet, with those of them that this process did not plan.
@@ -71,17 +74,22 @@ impl Shared {
             .filter(|claim| claim.provider_id().is_none() && !claim.is_deleting() && self.is_ours(claim))
             .collect();
         let memory = self.memory();
-        let strangers = claims.iter().any(|claim| !memory.assigned.contains_key(claim.name()));
+        let strangers = claims
+            .iter()
+            .any(|claim| !memory.assigned.contains_key(claim.name()));
         (claims, strangers)
     }
 
     /// Freezes what is known into a Snapshot.
     pub(crate) async fn freeze(&self) -> Snapshot {
         let node_pools = self.stores.node_pools.snapshot();
-        let mut instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>> = BTreeMap::new();
+        let mut instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>> =
+            BTreeMap::new();
         for pool in &node_pools {
             let found = match self.provider.instance_types(pool).await {
-                Ok(types) if types.is_empty() => Err(InstanceTypesProblem::Failed("the cloud offers no instance types".to_owned())),
+                Ok(types) if types.is_empty() => Err(InstanceTypesProblem::Failed(
+                    "the cloud offers no instance types".to_owned(),
+                )),
                 Ok(types) => Ok(types),
                 Err(CloudError::UnevaluatedNodePool(_)) => Err(InstanceTypesProblem::Unevaluated),
                 Err(error) => Err(InstanceTypesProblem::Failed(error.to_string())),
@@ -93,14 +101,29 @@ impl Shared {
             let mut memory = self.memory();
             memory.nominations.retain(|_, until| *until > now);
             let claims = &self.stores.node_claims;
-            memory.assigned.retain(|name, _| claims.get_named(name).is_some_and(|claim| claim.provider_id().is_none()));
-            let nominations = memory.nominations.iter().map(|(id, until)| (id.clone(), Nomination { until: *until })).collect();
+            memory.assigned.retain(|name, _| {
+                claims
+                    .get_named(name)
+                    .is_some_and(|claim| claim.provider_id().is_none())
+            });
+            let nominations = memory
+                .nominations
+                .iter()
+                .map(|(id, until)| (id.clone(), Nomination { until: *until }))
+                .collect();
             let assigned: BTreeSet<String> = memory.assigned.values().flatten().cloned().collect();
             (nominations, memory.in_command.clone(), assigned)
         };
         let mut pods = self.stores.pods.snapshot();
         if !assigned.is_empty() {
-            pods.retain(|pod| !(spokeshave_model::pod::is_provisionable(pod) && pod.metadata.uid.as_ref().is_some_and(|uid| assigned.contains(uid))));
+            pods.retain(|pod| {
+                !(spokeshave_model::pod::is_provisionable(pod)
+                    && pod
+                        .metadata
+                        .uid
+                        .as_ref()
+                        .is_some_and(|uid| assigned.contains(uid)))
+            });
         }
         let state = ClusterState {
             nodes: self.stores.nodes.snapshot(),
@@ -110,9 +133,20 @@ impl Shared {
             namespaces: self.stores.namespaces.snapshot(),
             volumes: self.volumes(),
             node_pools,
-            node_claims: self.stores.node_claims.snapshot().into_iter().filter(|claim| self.is_ours(claim)).collect(),
+            node_claims: self
+                .stores
+                .node_claims
+                .snapshot()
+                .into_iter()
+                .filter(|claim| self.is_ours(claim))
+                .collect(),
             instance_types,
-            supported_node_classes: self.provider.supported_node_classes().iter().map(|kind| (kind.group.clone(), kind.kind.clone())).collect(),
+            supported_node_classes: self
+                .provider
+                .supported_node_classes()
+                .iter()
+                .map(|kind| (kind.group.clone(), kind.kind.clone()))
+                .collect(),
             nominations,
             marked_for_deletion: in_command.clone(),
             in_command,
@@ -122,12 +156,24 @@ impl Shared {
 
     fn volumes(&self) -> VolumeObjects {
         fn named<K: Object>(store: &Store<K>, key: impl Fn(&K) -> String) -> BTreeMap<String, Arc<K>> {
-            store.snapshot().into_iter().map(|object| (key(&object), object)).collect()
+            store
+                .snapshot()
+                .into_iter()
+                .map(|object| (key(&object), object))
+                .collect()
         }
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         VolumeObjects {
-            claims: named(&self.stores.persistent_volume_claims, |claim| format!("{}/{}", text(&claim.metadata.namespace), text(&claim.metadata.name))),
-            volumes: named(&self.stores.persistent_volumes, |volume| text(&volume.metadata.name)),
+            claims: named(&self.stores.persistent_volume_claims, |claim| {
+                format!(
+                    "{}/{}",
+                    text(&claim.metadata.namespace),
+                    text(&claim.metadata.name)
+                )
+            }),
+            volumes: named(&self.stores.persistent_volumes, |volume| {
+                text(&volume.metadata.name)
+            }),
             storage_classes: named(&self.stores.storage_classes, |class| text(&class.metadata.name)),
             csi_nodes: named(&self.stores.csi_nodes, |node| text(&node.metadata.name)),
         }
@@ -143,11 +189,24 @@ impl Shared {
     /// What all launched nodes cost per hour, by the cloud's own price list.
     pub(crate) async fn cluster_price(&self) -> Price {
         let snapshot = self.freeze().await;
-        snapshot.nodes.iter().filter(|node| node.is_managed()).map(|node| node.price).sum()
+        snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.is_managed())
+            .map(|node| node.price)
+            .sum()
     }
 
     /// Tells a decision to people.
-    pub(crate) fn tell(&self, kind: DecisionKind, subject: &str, what: impl Into<String>, why: impl Into<String>, price_change: Option<Price>, cluster_price: Price) {
+    pub(crate) fn tell(
+        &self,
+        kind: DecisionKind,
+        subject: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        price_change: Option<Price>,
+        cluster_price: Price,
+    ) {
         self.decisions.tell(&Decision {
             time: self.now(),
             kind,

@@ -42,13 +42,21 @@ impl Stores {
         let nodes: Store<Node> = Store::default();
         let node_claims: Store<NodeClaim> = Store::default();
         let volume_attachments: Store<VolumeAttachment> = Store::default();
-        let text = |value: Option<&str>| value.filter(|text| !text.is_empty()).map(str::to_owned).into_iter().collect::<Vec<_>>();
+        let text = |value: Option<&str>| {
+            value
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
         Self {
             pods_by_node: pods.index(move |pod| text(spokeshave_model::pod::node_name(pod))),
-            nodes_by_provider_id: nodes.index(move |node| text(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()))),
+            nodes_by_provider_id: nodes
+                .index(move |node| text(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()))),
             claims_by_provider_id: node_claims.index(move |claim| text(claim.provider_id())),
             claims_by_pool: node_claims.index(move |claim| text(claim.node_pool())),
-            attachments_by_node: volume_attachments.index(move |attachment| text(Some(&attachment.spec.node_name))),
+            attachments_by_node: volume_attachments
+                .index(move |attachment| text(Some(&attachment.spec.node_name))),
             pods,
             nodes,
             node_claims,
@@ -65,9 +73,24 @@ impl Stores {
     }
 
     /// Starts all watches.
-    pub(crate) fn watch(&self, client: &kube::Client, clock: &SharedClock, entropy: &Entropy, metrics: &Metrics, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+    pub(crate) fn watch(
+        &self,
+        client: &kube::Client,
+        clock: &SharedClock,
+        entropy: &Entropy,
+        metrics: &Metrics,
+        tasks: &mut TaskGroup,
+        shutdown: &Shutdown,
+    ) {
         let entropy = entropy.child("watches");
-        let mut starter = Starter { client, clock, entropy: &entropy, metrics, tasks, shutdown };
+        let mut starter = Starter {
+            client,
+            clock,
+            entropy: &entropy,
+            metrics,
+            tasks,
+            shutdown,
+        };
         starter.start(&self.node_pools);
         starter.start(&self.node_claims);
         starter.start(&self.nodes);
@@ -126,8 +149,18 @@ impl Starter<'_> {
     fn start<K: Object>(&mut self, store: &Store<K>) {
         let kind = K::kind(&()).into_owned();
         let entropy = self.entropy.child(&kind);
-        let reflector = Reflector::new(self.client.clone(), store, &WatchOptions::default(), self.clock.clone(), &entropy, self.metrics);
+        let reflector = Reflector::new(
+            self.client.clone(),
+            store,
+            &WatchOptions::default(),
+            self.clock.clone(),
+            &entropy,
+            self.metrics,
+        );
         let shutdown = self.shutdown.clone();
-        self.tasks.spawn(format!("watch {kind}"), async move { reflector.run(shutdown).await });
+        self.tasks.spawn(
+            format!("watch {kind}"),
+            async move { reflector.run(shutdown).await },
+        );
     }
 }

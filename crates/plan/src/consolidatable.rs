@@ -29,8 +29,13 @@ pub fn disturbed_node<'a>(before: Option<&Pod>, after: Option<&'a Pod>) -> Optio
 /// D-036: the write of a pod event, unless one was written less than 10 s ago.
 #[must_use]
 pub fn pod_event_action(claim: &NodeClaim, now: Timestamp) -> Option<Action> {
-    let last = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());
-    let recent = last.is_some_and(|last| Duration::try_from(now.duration_since(last.0)).unwrap_or(Duration::ZERO) < POD_EVENT_DEDUPLICATION);
+    let last = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.last_pod_event_time.as_ref());
+    let recent = last.is_some_and(|last| {
+        Duration::try_from(now.duration_since(last.0)).unwrap_or(Duration::ZERO) < POD_EVENT_DEDUPLICATION
+    });
     if recent {
         return None;
     }
@@ -41,7 +46,11 @@ pub fn pod_event_action(claim: &NodeClaim, now: Timestamp) -> Option<Action> {
 
 /// D-041, D-042: the write that brings the condition up to date, and when to look again.
 #[must_use]
-pub fn consolidatable(claim: &NodeClaim, pool: Option<&NodePool>, now: Timestamp) -> (Option<Action>, Option<Duration>) {
+pub fn consolidatable(
+    claim: &NodeClaim,
+    pool: Option<&NodePool>,
+    now: Timestamp,
+) -> (Option<Action>, Option<Duration>) {
     let (wanted, wait) = state(claim, pool, now);
     let mut after = claim.clone();
     if wanted {
@@ -52,19 +61,36 @@ pub fn consolidatable(claim: &NodeClaim, pool: Option<&NodePool>, now: Timestamp
     } else if !after.clear(CONSOLIDATABLE) {
         return (None, wait);
     }
-    (Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false), wait)
+    (
+        Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false),
+        wait,
+    )
 }
 
 fn state(claim: &NodeClaim, pool: Option<&NodePool>, now: Timestamp) -> (bool, Option<Duration>) {
-    let Some(pool) = pool.filter(|pool| !pool.is_static()) else { return (false, None) };
-    let Some(window) = pool.spec.disruption.consolidate_after.duration() else { return (false, None) };
+    let Some(pool) = pool.filter(|pool| !pool.is_static()) else {
+        return (false, None);
+    };
+    let Some(window) = pool.spec.disruption.consolidate_after.duration() else {
+        return (false, None);
+    };
     if !claim.is_true(INITIALIZED) {
         return (false, None);
     }
-    let initialized = claim.condition(INITIALIZED).map_or(now, |condition| condition.last_transition_time);
-    let reference = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref()).map_or(initialized, |time| time.0);
+    let initialized = claim
+        .condition(INITIALIZED)
+        .map_or(now, |condition| condition.last_transition_time);
+    let reference = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.last_pod_event_time.as_ref())
+        .map_or(initialized, |time| time.0);
     let passed = Duration::try_from(now.duration_since(reference)).unwrap_or(Duration::ZERO);
-    if passed < window { (false, Some(window - passed)) } else { (true, None) }
+    if passed < window {
+        (false, Some(window - passed))
+    } else {
+        (true, None)
+    }
 }
 
 #[cfg(test)]
@@ -90,23 +116,49 @@ mod tests {
     #[test]
     fn d_039_d_041_the_window_counts_from_the_last_pod_event_or_initialisation() {
         let mut claim = initialized();
-        assert_eq!(consolidatable(&claim, Some(&pool("30s")), at(10)), (None, Some(Duration::from_secs(20))));
+        assert_eq!(
+            consolidatable(&claim, Some(&pool("30s")), at(10)),
+            (None, Some(Duration::from_secs(20)))
+        );
         assert!(consolidatable(&claim, Some(&pool("30s")), at(30)).0.is_some());
         claim.status.as_mut().unwrap().last_pod_event_time = Some(Time(at(20)));
-        assert_eq!(consolidatable(&claim, Some(&pool("30s")), at(30)).1, Some(Duration::from_secs(20)));
+        assert_eq!(
+            consolidatable(&claim, Some(&pool("30s")), at(30)).1,
+            Some(Duration::from_secs(20))
+        );
         claim.set_true(CONSOLIDATABLE, at(1));
-        assert!(consolidatable(&claim, Some(&pool("30s")), at(30)).0.is_some(), "the condition is removed");
-        assert!(consolidatable(&initialized(), Some(&pool("0s")), at(0)).0.is_some());
+        assert!(
+            consolidatable(&claim, Some(&pool("30s")), at(30)).0.is_some(),
+            "the condition is removed"
+        );
+        assert!(
+            consolidatable(&initialized(), Some(&pool("0s")), at(0))
+                .0
+                .is_some()
+        );
     }
 
     #[test]
     fn d_041_d_042_never() {
-        assert_eq!(consolidatable(&initialized(), Some(&pool("Never")), at(999)), (None, None));
+        assert_eq!(
+            consolidatable(&initialized(), Some(&pool("Never")), at(999)),
+            (None, None)
+        );
         assert_eq!(consolidatable(&initialized(), None, at(999)), (None, None));
         let mut fixed = pool("0s");
         fixed.spec.replicas = Some(1);
-        assert_eq!(consolidatable(&initialized(), Some(&fixed), at(999)), (None, None));
-        assert_eq!(consolidatable(&NodeClaim::new("c", NodeClaimSpec::default()), Some(&pool("0s")), at(999)), (None, None));
+        assert_eq!(
+            consolidatable(&initialized(), Some(&fixed), at(999)),
+            (None, None)
+        );
+        assert_eq!(
+            consolidatable(
+                &NodeClaim::new("c", NodeClaimSpec::default()),
+                Some(&pool("0s")),
+                at(999)
+            ),
+            (None, None)
+        );
     }
 
     #[test]

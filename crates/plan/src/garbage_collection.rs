@@ -12,12 +12,27 @@ use spokeshave_model::state_node::is_node_ready;
 
 /// D-249: registered NodeClaims whose instance is gone, unless their Node is Ready. `claims` were listed before `instances` (D-250).
 #[must_use]
-pub fn claims_without_instance(claims: &[Arc<NodeClaim>], instances: &[NodeClaim], nodes: &[Arc<Node>]) -> Vec<Arc<NodeClaim>> {
-    let alive: BTreeSet<&str> = instances.iter().filter(|instance| !instance.is_deleting()).filter_map(NodeClaim::provider_id).collect();
-    let ready: BTreeSet<&str> =
-        nodes.iter().filter(|node| is_node_ready(node)).filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
+pub fn claims_without_instance(
+    claims: &[Arc<NodeClaim>],
+    instances: &[NodeClaim],
+    nodes: &[Arc<Node>],
+) -> Vec<Arc<NodeClaim>> {
+    let alive: BTreeSet<&str> = instances
+        .iter()
+        .filter(|instance| !instance.is_deleting())
+        .filter_map(NodeClaim::provider_id)
+        .collect();
+    let ready: BTreeSet<&str> = nodes
+        .iter()
+        .filter(|node| is_node_ready(node))
+        .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
+        .collect();
     let orphaned = |claim: &&Arc<NodeClaim>| {
-        claim.is_true(REGISTERED) && !claim.is_deleting() && claim.provider_id().is_none_or(|id| !alive.contains(id) && !ready.contains(id))
+        claim.is_true(REGISTERED)
+            && !claim.is_deleting()
+            && claim
+                .provider_id()
+                .is_none_or(|id| !alive.contains(id) && !ready.contains(id))
     };
     claims.iter().filter(orphaned).cloned().collect()
 }
@@ -25,13 +40,27 @@ pub fn claims_without_instance(claims: &[Arc<NodeClaim>], instances: &[NodeClaim
 /// D-252: instances older than 30 s that no NodeClaim names. `instances` were listed before `claims`. A claim that is still launching names
 /// its instance by name and UID only, so `owner_exists` tells whether the claim that an instance was made for is still there.
 #[must_use]
-pub fn leaked_instances(instances: &[NodeClaim], claims: &[Arc<NodeClaim>], now: Timestamp) -> Vec<NodeClaim> {
+pub fn leaked_instances(
+    instances: &[NodeClaim],
+    claims: &[Arc<NodeClaim>],
+    now: Timestamp,
+) -> Vec<NodeClaim> {
     let named: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
-    let launching: BTreeSet<&str> = claims.iter().filter(|claim| claim.provider_id().is_none()).map(|claim| claim.name()).collect();
+    let launching: BTreeSet<&str> = claims
+        .iter()
+        .filter(|claim| claim.provider_id().is_none())
+        .map(|claim| claim.name())
+        .collect();
     let leaked = |instance: &&NodeClaim| {
-        let age = instance.metadata.creation_timestamp.as_ref().map_or(0, |time| now.duration_since(time.0).as_secs());
+        let age = instance
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(0, |time| now.duration_since(time.0).as_secs());
         let old = u64::try_from(age).is_ok_and(|age| age >= LEAKED_INSTANCE_AGE.as_secs());
-        old && !instance.is_deleting() && instance.provider_id().is_none_or(|id| !named.contains(id)) && !launching.contains(instance.name())
+        old && !instance.is_deleting()
+            && instance.provider_id().is_none_or(|id| !named.contains(id))
+            && !launching.contains(instance.name())
     };
     instances.iter().filter(leaked).cloned().collect()
 }
@@ -61,20 +90,46 @@ mod tests {
 
     #[test]
     fn d_249_a_registered_claim_without_instance_goes_unless_its_node_is_ready() {
-        let claims: Vec<Arc<NodeClaim>> = [claim("a", Some("1")), claim("b", Some("2")), claim("c", Some("3"))].into_iter().map(Arc::new).collect();
+        let claims: Vec<Arc<NodeClaim>> = [
+            claim("a", Some("1")),
+            claim("b", Some("2")),
+            claim("c", Some("3")),
+        ]
+        .into_iter()
+        .map(Arc::new)
+        .collect();
         let mut going = claim("c", Some("3"));
         going.metadata.deletion_timestamp = Some(Time(at(9)));
         let instances = [claim("a", Some("1")), going];
-        assert_eq!(names(&claims_without_instance(&claims, &instances, &[])), ["b", "c"]);
+        assert_eq!(
+            names(&claims_without_instance(&claims, &instances, &[])),
+            ["b", "c"]
+        );
         let ready = Node {
-            spec: Some(NodeSpec { provider_id: Some("2".to_owned()), ..NodeSpec::default() }),
-            status: Some(NodeStatus { conditions: Some(vec![NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() }]), ..NodeStatus::default() }),
+            spec: Some(NodeSpec {
+                provider_id: Some("2".to_owned()),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                conditions: Some(vec![NodeCondition {
+                    type_: "Ready".into(),
+                    status: "True".into(),
+                    ..NodeCondition::default()
+                }]),
+                ..NodeStatus::default()
+            }),
             ..Node::default()
         };
-        assert_eq!(names(&claims_without_instance(&claims, &instances, &[Arc::new(ready)])), ["c"]);
+        assert_eq!(
+            names(&claims_without_instance(&claims, &instances, &[Arc::new(ready)])),
+            ["c"]
+        );
         let mut unregistered = claim("d", Some("4"));
         unregistered.clear(REGISTERED);
-        assert!(claims_without_instance(&[Arc::new(unregistered)], &[], &[]).is_empty(), "D-251");
+        assert!(
+            claims_without_instance(&[Arc::new(unregistered)], &[], &[]).is_empty(),
+            "D-251"
+        );
     }
 
     #[test]
@@ -83,6 +138,9 @@ mod tests {
         assert!(leaked_instances(&instances, &[], at(29)).is_empty());
         assert_eq!(leaked_instances(&instances, &[], at(30)).len(), 1);
         assert!(leaked_instances(&instances, &[Arc::new(claim("x", Some("9")))], at(60)).is_empty());
-        assert!(leaked_instances(&instances, &[Arc::new(claim("x", None))], at(60)).is_empty(), "its claim has not recorded it yet");
+        assert!(
+            leaked_instances(&instances, &[Arc::new(claim("x", None))], at(60)).is_empty(),
+            "its claim has not recorded it yet"
+        );
     }
 }

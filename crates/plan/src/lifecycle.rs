@@ -26,7 +26,11 @@ pub fn claim_ref(claim: &NodeClaim) -> ObjectRef {
 #[must_use]
 pub fn node_ref(node: &Node) -> ObjectRef {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    ObjectRef::cluster(ObjectKind::Node, &text(&node.metadata.name), &text(&node.metadata.uid))
+    ObjectRef::cluster(
+        ObjectKind::Node,
+        &text(&node.metadata.name),
+        &text(&node.metadata.uid),
+    )
 }
 
 /// P-160: the finalizer, before anything is launched.
@@ -50,7 +54,11 @@ pub fn launched(claim: &NodeClaim, instance: &NodeClaim, now: Timestamp) -> Node
     merged.extend(own);
     after.metadata.labels = Some(merged);
     if let Some(annotations) = &instance.metadata.annotations {
-        after.metadata.annotations.get_or_insert_default().extend(annotations.clone());
+        after
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .extend(annotations.clone());
     }
     if let Some(found) = &instance.status {
         let status = after.status.get_or_insert_default();
@@ -113,27 +121,62 @@ pub fn advance(claim: &NodeClaim, nodes: &[Arc<Node>], now: Timestamp) -> Outcom
     if let (Some(before), Some(after)) = (nodes.first(), &node_now)
         && nodes.len() == 1
     {
-        outcome.actions.extend(Action::patch(node_ref(before), Subresource::Main, &**before, after, true));
+        outcome.actions.extend(Action::patch(
+            node_ref(before),
+            Subresource::Main,
+            &**before,
+            after,
+            true,
+        ));
     }
-    outcome.actions.extend(Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false));
+    outcome.actions.extend(Action::patch(
+        claim_ref(claim),
+        Subresource::Status,
+        claim,
+        &after,
+        false,
+    ));
     outcome
 }
 
-fn register(after: &mut NodeClaim, nodes: &[Arc<Node>], node_now: &mut Option<Node>, outcome: &mut Outcome, now: Timestamp) {
+fn register(
+    after: &mut NodeClaim,
+    nodes: &[Arc<Node>],
+    node_now: &mut Option<Node>,
+    outcome: &mut Outcome,
+    now: Timestamp,
+) {
     let node = match (nodes, node_now) {
         ([_], Some(node)) => node,
         ([], _) => {
-            after.set(REGISTERED, Status::Unknown, "NodeNotFound", "Node not registered with cluster", now);
+            after.set(
+                REGISTERED,
+                Status::Unknown,
+                "NodeNotFound",
+                "Node not registered with cluster",
+                now,
+            );
             return;
         }
         _ => {
-            after.set(REGISTERED, Status::False, "MultipleNodesFound", "Invariant violated, matched multiple nodes", now);
+            after.set(
+                REGISTERED,
+                Status::False,
+                "MultipleNodesFound",
+                "Invariant violated, matched multiple nodes",
+                now,
+            );
             return;
         }
     };
     let unregistered = labels::unregistered_taint();
     let registered_before = has_label(node, labels::REGISTERED);
-    let tainted = node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten().any(|taint| same_taint(taint, &unregistered));
+    let tainted = node
+        .spec
+        .iter()
+        .filter_map(|spec| spec.taints.as_ref())
+        .flatten()
+        .any(|taint| same_taint(taint, &unregistered));
     if !registered_before && !tainted {
         outcome.events.push(Event::new(
             claim_ref(after),
@@ -146,7 +189,10 @@ fn register(after: &mut NodeClaim, nodes: &[Arc<Node>], node_now: &mut Option<No
     if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
         taints.retain(|taint| !same_taint(taint, &unregistered));
     }
-    node.metadata.labels.get_or_insert_default().insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    node.metadata
+        .labels
+        .get_or_insert_default()
+        .insert(labels::REGISTERED.to_owned(), "true".to_owned());
     let name = node.metadata.name.clone().unwrap_or_default();
     after.set_true(REGISTERED, now);
     after.status.get_or_insert_default().node_name = Some(name.clone());
@@ -154,7 +200,11 @@ fn register(after: &mut NodeClaim, nodes: &[Arc<Node>], node_now: &mut Option<No
 }
 
 fn has_label(node: &Node, key: &str) -> bool {
-    node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).is_some_and(|value| value == "true")
+    node.metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(key))
+        .is_some_and(|value| value == "true")
 }
 
 /// P-165: finalizer, owner, taints, labels and annotations of the claim onto its Node.
@@ -183,15 +233,27 @@ fn sync_node(claim: &NodeClaim, node: &mut Node) {
         }
     }
     if let Some(wanted) = &claim.metadata.labels {
-        node.metadata.labels.get_or_insert_default().extend(wanted.clone());
+        node.metadata
+            .labels
+            .get_or_insert_default()
+            .extend(wanted.clone());
     }
     if let Some(wanted) = &claim.metadata.annotations {
-        node.metadata.annotations.get_or_insert_default().extend(wanted.clone());
+        node.metadata
+            .annotations
+            .get_or_insert_default()
+            .extend(wanted.clone());
     }
 }
 
 /// P-168: the gates, in order.
-fn initialize(after: &mut NodeClaim, nodes: &[Arc<Node>], node_now: &mut Option<Node>, outcome: &mut Outcome, now: Timestamp) {
+fn initialize(
+    after: &mut NodeClaim,
+    nodes: &[Arc<Node>],
+    node_now: &mut Option<Node>,
+    outcome: &mut Outcome,
+    now: Timestamp,
+) {
     let problem = match (nodes, &*node_now) {
         ([_], Some(node)) => gate(after, node),
         _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
@@ -201,8 +263,13 @@ fn initialize(after: &mut NodeClaim, nodes: &[Arc<Node>], node_now: &mut Option<
         return;
     }
     if let Some(node) = node_now {
-        node.metadata.labels.get_or_insert_default().insert(labels::INITIALIZED.to_owned(), "true".to_owned());
-        outcome.progress.push(Progress::Initialized { node: node.metadata.name.clone().unwrap_or_default() });
+        node.metadata
+            .labels
+            .get_or_insert_default()
+            .insert(labels::INITIALIZED.to_owned(), "true".to_owned());
+        outcome.progress.push(Progress::Initialized {
+            node: node.metadata.name.clone().unwrap_or_default(),
+        });
     }
     after.set_true(INITIALIZED, now);
 }
@@ -211,20 +278,46 @@ fn gate(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
     if !spokeshave_model::state_node::is_node_ready(node) {
         return Some(("NodeNotReady", "Node status is NotReady".to_owned()));
     }
-    let taints: &[Taint] = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    let starting = taints.iter().find(|taint| claim.spec.startup_taints.iter().any(|startup| same_taint(startup, taint)));
+    let taints: &[Taint] = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default();
+    let starting = taints.iter().find(|taint| {
+        claim
+            .spec
+            .startup_taints
+            .iter()
+            .any(|startup| same_taint(startup, taint))
+    });
     if let Some(taint) = starting {
-        return Some(("StartupTaintsExist", format!("StartupTaint \"{}\" still exists", format_taint(taint))));
+        return Some((
+            "StartupTaintsExist",
+            format!("StartupTaint \"{}\" still exists", format_taint(taint)),
+        ));
     }
     if let Some(taint) = taints.iter().find(|taint| is_known_ephemeral(taint)) {
-        return Some(("KnownEphemeralTaintsExist", format!("KnownEphemeralTaint \"{}\" still exists", format_taint(taint))));
+        return Some((
+            "KnownEphemeralTaintsExist",
+            format!("KnownEphemeralTaint \"{}\" still exists", format_taint(taint)),
+        ));
     }
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let is_zero = |quantity: Option<&_>| quantity.is_none_or(|quantity| Quantity::from_wire(quantity).is_ok_and(Quantity::is_zero));
+    let allocatable = node
+        .status
+        .as_ref()
+        .and_then(|status| status.allocatable.as_ref());
+    let is_zero = |quantity: Option<&_>| {
+        quantity.is_none_or(|quantity| Quantity::from_wire(quantity).is_ok_and(Quantity::is_zero))
+    };
     let missing = claim.spec.resources.requests.iter().find(|(name, wanted)| {
         !is_zero(Some(*wanted)) && is_zero(allocatable.and_then(|allocatable| allocatable.get(name.as_str())))
     });
-    missing.map(|(name, _)| ("ResourceNotRegistered", format!("Resource \"{name}\" was requested but not registered")))
+    missing.map(|(name, _)| {
+        (
+            "ResourceNotRegistered",
+            format!("Resource \"{name}\" was requested but not registered"),
+        )
+    })
 }
 
 /// Whether a claim has taken too long (P §9.5).
@@ -244,10 +337,21 @@ pub fn liveness(claim: &NodeClaim, now: Timestamp) -> Liveness {
     if claim.is_true(REGISTERED) {
         return Liveness::Fine;
     }
-    let created = claim.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    let since = |type_: &str| claim.condition(type_).map_or(created, |condition| condition.last_transition_time);
+    let created = claim
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or(now, |time| time.0);
+    let since = |type_: &str| {
+        claim
+            .condition(type_)
+            .map_or(created, |condition| condition.last_transition_time)
+    };
     let mut left = Duration::MAX;
-    let checks = [(LAUNCHED, LAUNCH_TIMEOUT, "launch_timeout"), (REGISTERED, REGISTRATION_TIMEOUT, "registration_timeout")];
+    let checks = [
+        (LAUNCHED, LAUNCH_TIMEOUT, "launch_timeout"),
+        (REGISTERED, REGISTRATION_TIMEOUT, "registration_timeout"),
+    ];
     for (type_, limit, reason) in checks {
         if claim.is_true(type_) {
             continue;
@@ -293,11 +397,27 @@ mod tests {
     }
 
     fn node(ready: bool, taints: &[Taint]) -> Node {
-        let condition = NodeCondition { type_: "Ready".to_owned(), status: if ready { "True" } else { "False" }.to_owned(), ..NodeCondition::default() };
+        let condition = NodeCondition {
+            type_: "Ready".to_owned(),
+            status: if ready { "True" } else { "False" }.to_owned(),
+            ..NodeCondition::default()
+        };
         Node {
-            metadata: ObjectMeta { name: Some("n".to_owned()), uid: Some("uid-n".to_owned()), resource_version: Some("7".to_owned()), ..ObjectMeta::default() },
-            spec: Some(NodeSpec { provider_id: Some("kwok://n".to_owned()), taints: Some(taints.to_vec()), ..NodeSpec::default() }),
-            status: Some(NodeStatus { conditions: Some(vec![condition]), ..NodeStatus::default() }),
+            metadata: ObjectMeta {
+                name: Some("n".to_owned()),
+                uid: Some("uid-n".to_owned()),
+                resource_version: Some("7".to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec {
+                provider_id: Some("kwok://n".to_owned()),
+                taints: Some(taints.to_vec()),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                conditions: Some(vec![condition]),
+                ..NodeStatus::default()
+            }),
         }
     }
 
@@ -306,12 +426,26 @@ mod tests {
             .actions
             .iter()
             .find_map(|action| match action {
-                Action::Patch { target, subresource: Subresource::Status, patch, .. } if target.kind == ObjectKind::NodeClaim => Some(patch),
+                Action::Patch {
+                    target,
+                    subresource: Subresource::Status,
+                    patch,
+                    ..
+                } if target.kind == ObjectKind::NodeClaim => Some(patch),
                 _ => None,
             })
             .expect("a status patch");
-        let condition = patch["status"]["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == type_).unwrap().clone();
-        (condition["status"].as_str().unwrap().to_owned(), condition["reason"].as_str().unwrap().to_owned())
+        let condition = patch["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|condition| condition["type"] == type_)
+            .unwrap()
+            .clone();
+        (
+            condition["status"].as_str().unwrap().to_owned(),
+            condition["reason"].as_str().unwrap().to_owned(),
+        )
     }
 
     #[test]
@@ -325,32 +459,68 @@ mod tests {
     #[test]
     fn p_161_labels_of_the_claim_and_annotations_of_the_cloud_win() {
         let mut instance = NodeClaim::new("c", NodeClaimSpec::default());
-        instance.metadata.labels = Some([("team".to_owned(), "cloud".to_owned()), ("zone".to_owned(), "z".to_owned())].into());
+        instance.metadata.labels = Some(
+            [
+                ("team".to_owned(), "cloud".to_owned()),
+                ("zone".to_owned(), "z".to_owned()),
+            ]
+            .into(),
+        );
         instance.metadata.annotations = Some([("x".to_owned(), "cloud".to_owned())].into());
         let mut before = claim();
         before.metadata.annotations = Some([("x".to_owned(), "claim".to_owned())].into());
         let after = launched(&before, &instance, at(5));
-        assert_eq!((after.label("team"), after.label("zone"), after.annotation("x")), (Some("a"), Some("z"), Some("cloud")));
+        assert_eq!(
+            (after.label("team"), after.label("zone"), after.annotation("x")),
+            (Some("a"), Some("z"), Some("cloud"))
+        );
     }
 
     #[test]
     fn p_164_no_node_and_many_nodes() {
-        assert_eq!(status_of(&advance(&claim(), &[], at(1)), REGISTERED), ("Unknown".into(), "NodeNotFound".into()));
+        assert_eq!(
+            status_of(&advance(&claim(), &[], at(1)), REGISTERED),
+            ("Unknown".into(), "NodeNotFound".into())
+        );
         let two = [Arc::new(node(true, &[])), Arc::new(node(true, &[]))];
-        assert_eq!(status_of(&advance(&claim(), &two, at(1)), REGISTERED), ("False".into(), "MultipleNodesFound".into()));
+        assert_eq!(
+            status_of(&advance(&claim(), &two, at(1)), REGISTERED),
+            ("False".into(), "MultipleNodesFound".into())
+        );
     }
 
     #[test]
     fn p_165_p_166_registration_writes_the_node_in_one_locked_patch() {
-        let outcome = advance(&claim(), &[Arc::new(node(false, &[labels::unregistered_taint()]))], at(1));
-        let Action::Patch { target, patch, resource_version, .. } = &outcome.actions[0] else { panic!("the Node first") };
-        assert_eq!((target.kind, resource_version.as_deref()), (ObjectKind::Node, Some("7")));
+        let outcome = advance(
+            &claim(),
+            &[Arc::new(node(false, &[labels::unregistered_taint()]))],
+            at(1),
+        );
+        let Action::Patch {
+            target,
+            patch,
+            resource_version,
+            ..
+        } = &outcome.actions[0]
+        else {
+            panic!("the Node first")
+        };
+        assert_eq!(
+            (target.kind, resource_version.as_deref()),
+            (ObjectKind::Node, Some("7"))
+        );
         assert_eq!(patch["metadata"]["labels"]["team"], "a");
         assert_eq!(patch["metadata"]["labels"][labels::REGISTERED], "true");
         assert_eq!(patch["metadata"]["finalizers"][0], TERMINATION_FINALIZER);
-        assert!(patch["spec"]["taints"].as_array().is_none_or(Vec::is_empty), "the unregistered taint goes");
+        assert!(
+            patch["spec"]["taints"].as_array().is_none_or(Vec::is_empty),
+            "the unregistered taint goes"
+        );
         assert_eq!(outcome.progress, [Progress::Registered { node: "n".to_owned() }]);
-        assert_eq!(status_of(&outcome, INITIALIZED), ("Unknown".into(), "NodeNotReady".into()));
+        assert_eq!(
+            status_of(&outcome, INITIALIZED),
+            ("Unknown".into(), "NodeNotReady".into())
+        );
         assert!(outcome.events.is_empty());
         let untainted = advance(&claim(), &[Arc::new(node(false, &[]))], at(1));
         assert_eq!(untainted.events[0].reason, "UnregisteredTaintMissing");
@@ -358,19 +528,36 @@ mod tests {
 
     #[test]
     fn p_168_gates_in_order() {
-        let startup = Taint { key: "agent".into(), effect: "NoSchedule".into(), value: None, time_added: None };
-        let not_ready = Taint { key: "node.kubernetes.io/not-ready".into(), effect: "NoSchedule".into(), value: None, time_added: None };
+        let startup = Taint {
+            key: "agent".into(),
+            effect: "NoSchedule".into(),
+            value: None,
+            time_added: None,
+        };
+        let not_ready = Taint {
+            key: "node.kubernetes.io/not-ready".into(),
+            effect: "NoSchedule".into(),
+            value: None,
+            time_added: None,
+        };
         let mut claim = claim();
         claim.set_true(REGISTERED, at(0));
         claim.spec.startup_taints = vec![startup.clone()];
-        claim.spec.resources.requests = [("example.com/gpu".to_owned(), k8s_openapi::apimachinery::pkg::api::resource::Quantity("1".into()))].into();
+        claim.spec.resources.requests = [(
+            "example.com/gpu".to_owned(),
+            k8s_openapi::apimachinery::pkg::api::resource::Quantity("1".into()),
+        )]
+        .into();
         for (node, reason) in [
             (node(false, &[]), "NodeNotReady"),
             (node(true, &[startup]), "StartupTaintsExist"),
             (node(true, &[not_ready]), "KnownEphemeralTaintsExist"),
             (node(true, &[]), "ResourceNotRegistered"),
         ] {
-            assert_eq!(status_of(&advance(&claim, &[Arc::new(node)], at(1)), INITIALIZED), ("Unknown".into(), reason.into()));
+            assert_eq!(
+                status_of(&advance(&claim, &[Arc::new(node)], at(1)), INITIALIZED),
+                ("Unknown".into(), reason.into())
+            );
         }
         claim.spec.resources.requests.clear();
         let done = advance(&claim, &[Arc::new(node(true, &[]))], at(1));
@@ -383,12 +570,21 @@ mod tests {
         let mut fresh = NodeClaim::new("c", NodeClaimSpec::default());
         fresh.metadata.creation_timestamp = Some(Time(at(0)));
         fresh.initialize_conditions(at(0));
-        assert_eq!(liveness(&fresh, at(299)), Liveness::Within(Duration::from_secs(1)));
+        assert_eq!(
+            liveness(&fresh, at(299)),
+            Liveness::Within(Duration::from_secs(1))
+        );
         assert_eq!(liveness(&fresh, at(300)), Liveness::TimedOut("launch_timeout"));
         let mut launched = claim();
         launched.initialize_conditions(at(0));
-        assert_eq!(liveness(&launched, at(899)), Liveness::Within(Duration::from_secs(1)));
-        assert_eq!(liveness(&launched, at(900)), Liveness::TimedOut("registration_timeout"));
+        assert_eq!(
+            liveness(&launched, at(899)),
+            Liveness::Within(Duration::from_secs(1))
+        );
+        assert_eq!(
+            liveness(&launched, at(900)),
+            Liveness::TimedOut("registration_timeout")
+        );
         launched.set_true(REGISTERED, at(10));
         assert_eq!(liveness(&launched, at(5000)), Liveness::Fine);
     }

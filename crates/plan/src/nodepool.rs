@@ -36,33 +36,67 @@ pub fn hash_actions(pool: &NodePool, claims: &[&NodeClaim]) -> Vec<Action> {
     let wanted = hash::node_pool_hash(pool);
     let mut actions = Vec::new();
     if pool.annotation(labels::NODE_POOL_HASH_VERSION) != Some(hash::VERSION) {
-        for claim in claims.iter().filter(|claim| claim.annotation(labels::NODE_POOL_HASH_VERSION) != Some(hash::VERSION)) {
+        for claim in claims
+            .iter()
+            .filter(|claim| claim.annotation(labels::NODE_POOL_HASH_VERSION) != Some(hash::VERSION))
+        {
             let mut after = (*claim).clone();
             let annotations = after.metadata.annotations.get_or_insert_default();
-            annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hash::VERSION.to_owned());
+            annotations.insert(
+                labels::NODE_POOL_HASH_VERSION.to_owned(),
+                hash::VERSION.to_owned(),
+            );
             if claim.condition(spokeshave_api::conditions::DRIFTED).is_none() {
                 annotations.insert(labels::NODE_POOL_HASH.to_owned(), wanted.clone());
             }
-            actions.extend(Action::patch(claim_ref(claim), Subresource::Main, *claim, &after, false));
+            actions.extend(Action::patch(
+                claim_ref(claim),
+                Subresource::Main,
+                *claim,
+                &after,
+                false,
+            ));
         }
     }
     let mut after = pool.clone();
     let annotations = after.metadata.annotations.get_or_insert_default();
     annotations.insert(labels::NODE_POOL_HASH.to_owned(), wanted);
-    annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hash::VERSION.to_owned());
-    actions.extend(Action::patch(pool_ref(pool), Subresource::Main, pool, &after, false));
+    annotations.insert(
+        labels::NODE_POOL_HASH_VERSION.to_owned(),
+        hash::VERSION.to_owned(),
+    );
+    actions.extend(Action::patch(
+        pool_ref(pool),
+        Subresource::Main,
+        pool,
+        &after,
+        false,
+    ));
     actions
 }
 
 /// P-018, P-181, P-183: the write that brings a pool's status up to date.
 #[must_use]
-pub fn status_action(pool: &NodePool, class: Option<&NodeClassView>, rules: &LabelRules, nodes: usize, resources: &QuantityMap, now: Timestamp) -> Option<Action> {
+pub fn status_action(
+    pool: &NodePool,
+    class: Option<&NodeClassView>,
+    rules: &LabelRules,
+    nodes: usize,
+    resources: &QuantityMap,
+    now: Timestamp,
+) -> Option<Action> {
     let mut after = pool.clone();
     let failures = node_pool_failures(pool, rules);
     if failures.is_empty() {
         after.set_true(VALIDATION_SUCCEEDED, now);
     } else {
-        after.set(VALIDATION_SUCCEEDED, Status::False, "NodePoolValidationFailed", &failures.join("; "), now);
+        after.set(
+            VALIDATION_SUCCEEDED,
+            Status::False,
+            "NodePoolValidationFailed",
+            &failures.join("; "),
+            now,
+        );
     }
     match readiness(class) {
         None => after.set_true(NODE_CLASS_READY, now),
@@ -70,7 +104,10 @@ pub fn status_action(pool: &NodePool, class: Option<&NodeClassView>, rules: &Lab
     };
     let status = after.status.get_or_insert_default();
     status.nodes = i64::try_from(nodes).unwrap_or(i64::MAX);
-    let mut counted: BTreeMap<_, _> = COUNTED.iter().map(|name| ((*name).to_owned(), Quantity::from_units(0).to_wire())).collect();
+    let mut counted: BTreeMap<_, _> = COUNTED
+        .iter()
+        .map(|name| ((*name).to_owned(), Quantity::from_units(0).to_wire()))
+        .collect();
     counted.extend(resources.clone());
     counted.insert("nodes".to_owned(), Quantity::from_units(status.nodes).to_wire());
     status.resources = counted;
@@ -87,8 +124,17 @@ fn readiness(class: Option<&NodeClassView>) -> Option<(String, String)> {
         Some(class) => match &class.ready {
             None => text("NodeClassReadinessUnknown", "Node Class Readiness Unknown"),
             Some((status, _, _)) if status == "True" => None,
-            Some((status, _, _)) if status == "Unknown" => text("NodeClassReadinessUnknown", "Node Class Readiness Unknown"),
-            Some((_, reason, message)) => Some((if reason.is_empty() { "NodeClassNotReady".to_owned() } else { reason.clone() }, message.clone())),
+            Some((status, _, _)) if status == "Unknown" => {
+                text("NodeClassReadinessUnknown", "Node Class Readiness Unknown")
+            }
+            Some((_, reason, message)) => Some((
+                if reason.is_empty() {
+                    "NodeClassNotReady".to_owned()
+                } else {
+                    reason.clone()
+                },
+                message.clone(),
+            )),
         },
     }
 }
@@ -108,24 +154,63 @@ mod tests {
     }
 
     fn condition(action: Option<Action>, type_: &str) -> (String, String) {
-        let Some(Action::Patch { patch, .. }) = action else { panic!("a patch") };
+        let Some(Action::Patch { patch, .. }) = action else {
+            panic!("a patch")
+        };
         let list = patch["status"]["conditions"].as_array().unwrap().clone();
         let found = list.iter().find(|condition| condition["type"] == type_).unwrap();
-        (found["status"].as_str().unwrap().to_owned(), found["reason"].as_str().unwrap().to_owned())
+        (
+            found["status"].as_str().unwrap().to_owned(),
+            found["reason"].as_str().unwrap().to_owned(),
+        )
     }
 
     fn ready_class() -> NodeClassView {
-        NodeClassView { generation: 1, deleting: false, ready: Some(("True".into(), "Ready".into(), String::new())) }
+        NodeClassView {
+            generation: 1,
+            deleting: false,
+            ready: Some(("True".into(), "Ready".into(), String::new())),
+        }
     }
 
     #[test]
     fn p_181_readiness_follows_the_node_class() {
-        let of = |class: Option<NodeClassView>| condition(status_action(&pool(), class.as_ref(), &LabelRules::default(), 0, &QuantityMap::new(), now()), NODE_CLASS_READY);
+        let of = |class: Option<NodeClassView>| {
+            condition(
+                status_action(
+                    &pool(),
+                    class.as_ref(),
+                    &LabelRules::default(),
+                    0,
+                    &QuantityMap::new(),
+                    now(),
+                ),
+                NODE_CLASS_READY,
+            )
+        };
         assert_eq!(of(None), ("False".into(), "NodeClassNotFound".into()));
-        assert_eq!(of(Some(NodeClassView { deleting: true, ..ready_class() })), ("False".into(), "NodeClassTerminating".into()));
-        assert_eq!(of(Some(NodeClassView { ready: None, ..ready_class() })), ("False".into(), "NodeClassReadinessUnknown".into()));
+        assert_eq!(
+            of(Some(NodeClassView {
+                deleting: true,
+                ..ready_class()
+            })),
+            ("False".into(), "NodeClassTerminating".into())
+        );
+        assert_eq!(
+            of(Some(NodeClassView {
+                ready: None,
+                ..ready_class()
+            })),
+            ("False".into(), "NodeClassReadinessUnknown".into())
+        );
         let broken = Some(("False".to_owned(), "NoSubnets".to_owned(), "none".to_owned()));
-        assert_eq!(of(Some(NodeClassView { ready: broken, ..ready_class() })), ("False".into(), "NoSubnets".into()));
+        assert_eq!(
+            of(Some(NodeClassView {
+                ready: broken,
+                ..ready_class()
+            })),
+            ("False".into(), "NoSubnets".into())
+        );
         assert_eq!(of(Some(ready_class())).0, "True");
     }
 
@@ -133,25 +218,62 @@ mod tests {
     fn p_018_validation_and_p_183_counts() {
         let mut bad = pool();
         bad.spec.template.metadata.labels = [("karpenter.sh/x".to_owned(), "y".to_owned())].into();
-        let action = status_action(&bad, Some(&ready_class()), &LabelRules::default(), 3, &[("cpu".to_owned(), Quantity::from_units(12).to_wire())].into(), now());
-        assert_eq!(condition(action.clone(), VALIDATION_SUCCEEDED), ("False".into(), "NodePoolValidationFailed".into()));
-        let Some(Action::Patch { patch, .. }) = action else { panic!("a patch") };
-        assert_eq!((&patch["status"]["nodes"], &patch["status"]["resources"]["cpu"], &patch["status"]["resources"]["memory"]), (&3.into(), &"12".into(), &"0".into()));
+        let action = status_action(
+            &bad,
+            Some(&ready_class()),
+            &LabelRules::default(),
+            3,
+            &[("cpu".to_owned(), Quantity::from_units(12).to_wire())].into(),
+            now(),
+        );
+        assert_eq!(
+            condition(action.clone(), VALIDATION_SUCCEEDED),
+            ("False".into(), "NodePoolValidationFailed".into())
+        );
+        let Some(Action::Patch { patch, .. }) = action else {
+            panic!("a patch")
+        };
+        assert_eq!(
+            (
+                &patch["status"]["nodes"],
+                &patch["status"]["resources"]["cpu"],
+                &patch["status"]["resources"]["memory"]
+            ),
+            (&3.into(), &"12".into(), &"0".into())
+        );
     }
 
     #[test]
     fn d_224_another_version_restamps_claims_and_spares_drifted_ones() {
         let mut fresh = NodeClaim::new("a", Default::default());
-        fresh.metadata.annotations = Some([(labels::NODE_POOL_HASH.to_owned(), "old".to_owned()), (labels::NODE_POOL_HASH_VERSION.to_owned(), "v3".to_owned())].into());
+        fresh.metadata.annotations = Some(
+            [
+                (labels::NODE_POOL_HASH.to_owned(), "old".to_owned()),
+                (labels::NODE_POOL_HASH_VERSION.to_owned(), "v3".to_owned()),
+            ]
+            .into(),
+        );
         let mut drifted = fresh.clone();
         drifted.metadata.name = Some("b".to_owned());
         drifted.set_true(spokeshave_api::conditions::DRIFTED, now());
         let actions = hash_actions(&pool(), &[&fresh, &drifted]);
-        let patches: Vec<_> = actions.iter().map(|action| match action { Action::Patch { patch, .. } => patch["metadata"]["annotations"].clone(), _ => panic!("patches") }).collect();
+        let patches: Vec<_> = actions
+            .iter()
+            .map(|action| match action {
+                Action::Patch { patch, .. } => patch["metadata"]["annotations"].clone(),
+                _ => panic!("patches"),
+            })
+            .collect();
         assert_eq!(patches.len(), 3);
-        assert!(patches[0].get(labels::NODE_POOL_HASH).is_some() && patches[1].get(labels::NODE_POOL_HASH).is_none());
+        assert!(
+            patches[0].get(labels::NODE_POOL_HASH).is_some()
+                && patches[1].get(labels::NODE_POOL_HASH).is_none()
+        );
         let mut stamped = pool();
         stamped.metadata.annotations = Some(serde_json::from_value(patches[2].clone()).unwrap());
-        assert!(hash_actions(&stamped, &[&fresh]).is_empty(), "with the current version on the pool nothing is touched");
+        assert!(
+            hash_actions(&stamped, &[&fresh]).is_empty(),
+            "with the current version on the pool nothing is touched"
+        );
     }
 }

@@ -9,11 +9,15 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use spokeshave_api::conditions::{Conditioned, DRAINED, DISRUPTION_REASON, INSTANCE_TERMINATING, REGISTERED, Status, VOLUMES_DETACHED};
+use spokeshave_api::NodeClaim;
+use spokeshave_api::conditions::{
+    Conditioned, DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, REGISTERED, Status, VOLUMES_DETACHED,
+};
 use spokeshave_api::constants::MINIMUM_DRAIN;
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
-use spokeshave_api::NodeClaim;
-use spokeshave_model::pod::{self, is_daemon, is_evictable, is_terminal, is_terminating, is_waited_for_in_drain};
+use spokeshave_model::pod::{
+    self, is_daemon, is_evictable, is_terminal, is_terminating, is_waited_for_in_drain,
+};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 
@@ -27,16 +31,28 @@ const POLL: Duration = Duration::from_secs(1);
 /// # Errors
 /// The annotation is not RFC 3339; the termination stalls until somebody mends it (D-303).
 pub fn deadline(claim: &NodeClaim) -> Result<Option<Timestamp>, String> {
-    let Some(text) = claim.annotation(labels::TERMINATION_TIMESTAMP) else { return Ok(None) };
+    let Some(text) = claim.annotation(labels::TERMINATION_TIMESTAMP) else {
+        return Ok(None);
+    };
     text.parse().map(Some).map_err(|error| {
-        format!("NodeClaim {}: annotation {} is {text:?}, which is not an RFC 3339 time ({error})", claim.name(), labels::TERMINATION_TIMESTAMP)
+        format!(
+            "NodeClaim {}: annotation {} is {text:?}, which is not an RFC 3339 time ({error})",
+            claim.name(),
+            labels::TERMINATION_TIMESTAMP
+        )
     })
 }
 
 fn deadline_event(object: ObjectRef, deadline: Timestamp) -> Event {
     let name = object.name.clone();
     let text = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
-    Event::new(object, EventType::Warning, "TerminationGracePeriodExpiring", format!("All pods will be deleted by {text}")).deduped_by([name])
+    Event::new(
+        object,
+        EventType::Warning,
+        "TerminationGracePeriodExpiring",
+        format!("All pods will be deleted by {text}"),
+    )
+    .deduped_by([name])
 }
 
 /// What a deleting NodeClaim needs next (D §8.7).
@@ -59,11 +75,22 @@ pub fn claim_step(claim: &NodeClaim, nodes: &[Arc<Node>]) -> ClaimStep {
         return step;
     }
     if claim.is_true(REGISTERED) && !nodes.is_empty() {
-        let deletes: Vec<Action> =
-            nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()).map(|node| Action::delete(node_ref(node))).collect();
-        return if deletes.is_empty() { ClaimStep::WaitForNodes } else { ClaimStep::Write(deletes, Vec::new()) };
+        let deletes: Vec<Action> = nodes
+            .iter()
+            .filter(|node| node.metadata.deletion_timestamp.is_none())
+            .map(|node| Action::delete(node_ref(node)))
+            .collect();
+        return if deletes.is_empty() {
+            ClaimStep::WaitForNodes
+        } else {
+            ClaimStep::Write(deletes, Vec::new())
+        };
     }
-    if claim.provider_id().is_some() { ClaimStep::TerminateInstance } else { ClaimStep::RemoveFinalizer }
+    if claim.provider_id().is_some() {
+        ClaimStep::TerminateInstance
+    } else {
+        ClaimStep::RemoveFinalizer
+    }
 }
 
 /// D-301: deletion time + terminationGracePeriod, once.
@@ -76,9 +103,16 @@ fn write_deadline(claim: &NodeClaim) -> Option<ClaimStep> {
     let deadline = deleted.saturating_add(grace.to_signed()).unwrap_or(deleted);
     let deadline = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
     let mut after = claim.clone();
-    after.metadata.annotations.get_or_insert_default().insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
+    after
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
     let action = Action::patch(claim_ref(claim), Subresource::Main, claim, &after, true)?;
-    Some(ClaimStep::Write(vec![action], vec![deadline_event(claim_ref(claim), deadline)]))
+    Some(ClaimStep::Write(
+        vec![action],
+        vec![deadline_event(claim_ref(claim), deadline)],
+    ))
 }
 
 /// The patch that records that the cloud was asked to end the instance (D-314, D-348).
@@ -93,7 +127,11 @@ pub fn instance_terminating(claim: &NodeClaim, now: Timestamp) -> Option<Action>
 #[must_use]
 pub fn release_claim(claim: &NodeClaim) -> Option<Action> {
     let mut after = claim.clone();
-    after.metadata.finalizers.as_mut()?.retain(|one| one != TERMINATION_FINALIZER);
+    after
+        .metadata
+        .finalizers
+        .as_mut()?
+        .retain(|one| one != TERMINATION_FINALIZER);
     Action::patch(claim_ref(claim), Subresource::Main, claim, &after, true)
 }
 
@@ -101,7 +139,11 @@ pub fn release_claim(claim: &NodeClaim) -> Option<Action> {
 #[must_use]
 pub fn release_node(node: &Node) -> Option<Action> {
     let mut after = node.clone();
-    after.metadata.finalizers.as_mut()?.retain(|one| one != TERMINATION_FINALIZER);
+    after
+        .metadata
+        .finalizers
+        .as_mut()?
+        .retain(|one| one != TERMINATION_FINALIZER);
     Action::patch(node_ref(node), Subresource::Main, node, &after, true)
 }
 
@@ -148,7 +190,13 @@ pub struct NodeStep {
 
 impl NodeStep {
     fn wait(duration: Duration) -> Self {
-        Self { actions: Vec::new(), events: Vec::new(), evict: Vec::new(), drained: false, next: NodeNext::Wait(duration) }
+        Self {
+            actions: Vec::new(),
+            events: Vec::new(),
+            evict: Vec::new(),
+            drained: false,
+            next: NodeNext::Wait(duration),
+        }
     }
 }
 
@@ -183,7 +231,13 @@ pub fn node_step(end: &NodeEnd<'_>, now: Timestamp) -> Result<NodeStep, String> 
     let mut claim_after = end.claim.cloned();
     drain(end, deadline, &mut claim_after, &mut step, now);
     if let (Some(before), Some(after)) = (end.claim, &claim_after) {
-        step.actions.extend(Action::patch(claim_ref(before), Subresource::Status, before, after, true));
+        step.actions.extend(Action::patch(
+            claim_ref(before),
+            Subresource::Status,
+            before,
+            after,
+            true,
+        ));
     }
     Ok(step)
 }
@@ -198,18 +252,34 @@ fn taint_patch(node: &Node) -> Option<Action> {
         taints.push(wanted);
     }
     let map = after.metadata.labels.get_or_insert_default();
-    map.insert(labels::EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS.to_owned(), "karpenter".to_owned());
+    map.insert(
+        labels::EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS.to_owned(),
+        "karpenter".to_owned(),
+    );
     Action::patch(node_ref(node), Subresource::Main, node, &after, true)
 }
 
-fn drain(end: &NodeEnd<'_>, deadline: Option<Timestamp>, claim: &mut Option<NodeClaim>, step: &mut NodeStep, now: Timestamp) {
+fn drain(
+    end: &NodeEnd<'_>,
+    deadline: Option<Timestamp>,
+    claim: &mut Option<NodeClaim>,
+    step: &mut NodeStep,
+    now: Timestamp,
+) {
     let drained_before = claim.as_ref().is_some_and(|claim| claim.is_true(DRAINED));
-    let waited: Vec<&Arc<Pod>> = end.pods.iter().filter(|pod| is_waited_for_in_drain(pod, now)).collect();
+    let waited: Vec<&Arc<Pod>> = end
+        .pods
+        .iter()
+        .filter(|pod| is_waited_for_in_drain(pod, now))
+        .collect();
     if !waited.is_empty() {
         if let Some(claim) = claim {
             claim.set(DRAINED, Status::Unknown, "Draining", "Draining", now);
         }
-        let message = format!("Failed to drain node, {} pods are waiting to be evicted", waited.len());
+        let message = format!(
+            "Failed to drain node, {} pods are waiting to be evicted",
+            waited.len()
+        );
         let event = Event::new(node_ref(end.node), EventType::Warning, "FailedDraining", message);
         let name = event.object.name.clone();
         step.events.push(event.deduped_by([name]));
@@ -221,7 +291,9 @@ fn drain(end: &NodeEnd<'_>, deadline: Option<Timestamp>, claim: &mut Option<Node
         && !drained_before
     {
         claim.set(DRAINED, Status::Unknown, "Draining", "Draining", now);
-        let since = claim.condition(DRAINED).map_or(now, |condition| condition.last_transition_time);
+        let since = claim
+            .condition(DRAINED)
+            .map_or(now, |condition| condition.last_transition_time);
         let passed = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
         if passed < MINIMUM_DRAIN {
             step.next = NodeNext::Wait(MINIMUM_DRAIN - passed);
@@ -233,11 +305,21 @@ fn drain(end: &NodeEnd<'_>, deadline: Option<Timestamp>, claim: &mut Option<Node
     if volumes_hold(end, deadline, claim, step, now) {
         return;
     }
-    step.next = if end.claim.is_some() { NodeNext::TerminateInstance } else { NodeNext::Release };
+    step.next = if end.claim.is_some() {
+        NodeNext::TerminateInstance
+    } else {
+        NodeNext::Release
+    };
 }
 
 /// D §8.6. Returns whether the wait goes on.
-fn volumes_hold(end: &NodeEnd<'_>, deadline: Option<Timestamp>, claim: &mut Option<NodeClaim>, step: &mut NodeStep, now: Timestamp) -> bool {
+fn volumes_hold(
+    end: &NodeEnd<'_>,
+    deadline: Option<Timestamp>,
+    claim: &mut Option<NodeClaim>,
+    step: &mut NodeStep,
+    now: Timestamp,
+) -> bool {
     let blocking: Vec<String> = end
         .attachments
         .iter()
@@ -261,11 +343,22 @@ fn volumes_hold(end: &NodeEnd<'_>, deadline: Option<Timestamp>, claim: &mut Opti
         return false;
     }
     if let Some(claim) = claim {
-        claim.set(VOLUMES_DETACHED, Status::Unknown, "AwaitingVolumeDetachment", "AwaitingVolumeDetachment", now);
+        claim.set(
+            VOLUMES_DETACHED,
+            Status::Unknown,
+            "AwaitingVolumeDetachment",
+            "AwaitingVolumeDetachment",
+            now,
+        );
     }
     let names = crate::report::first_few(&blocking, 5);
     let message = format!("Awaiting deletion of bound volumeattachments ({names})");
-    let event = Event::new(node_ref(end.node), EventType::Normal, "AwaitingVolumeDetachment", message);
+    let event = Event::new(
+        node_ref(end.node),
+        EventType::Normal,
+        "AwaitingVolumeDetachment",
+        message,
+    );
     let name = event.object.name.clone();
     step.events.push(event.deduped_by([name]));
     true
@@ -273,7 +366,11 @@ fn volumes_hold(end: &NodeEnd<'_>, deadline: Option<Timestamp>, claim: &mut Opti
 
 /// D-320: (1) non-critical, (2) non-critical daemons, (3) critical, (4) critical daemons.
 fn tier(pod: &Pod) -> u8 {
-    let class = pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref()).unwrap_or_default();
+    let class = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.priority_class_name.as_deref())
+        .unwrap_or_default();
     let critical = matches!(class, "system-cluster-critical" | "system-node-critical");
     match (critical, is_daemon(pod)) {
         (false, false) => 1,
@@ -286,12 +383,21 @@ fn tier(pod: &Pod) -> u8 {
 /// The pods of the first tier that is not empty, and of any tier those whose deadline has come (D-336).
 fn to_evict(waited: &[&Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Vec<ObjectRef> {
     let first = waited.iter().map(|pod| tier(pod)).min().unwrap_or(1);
-    waited.iter().filter(|pod| tier(pod) == first || is_due_for_delete(pod, deadline, now)).map(|pod| pod_ref(pod)).collect()
+    waited
+        .iter()
+        .filter(|pod| tier(pod) == first || is_due_for_delete(pod, deadline, now))
+        .map(|pod| pod_ref(pod))
+        .collect()
 }
 
 fn pod_ref(pod: &Pod) -> ObjectRef {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    ObjectRef::namespaced(ObjectKind::Pod, &text(&pod.metadata.namespace), &text(&pod.metadata.name), &text(&pod.metadata.uid))
+    ObjectRef::namespaced(
+        ObjectKind::Pod,
+        &text(&pod.metadata.namespace),
+        &text(&pod.metadata.name),
+        &text(&pod.metadata.uid),
+    )
 }
 
 /// D-334: deleted instead of evicted when its own grace would reach beyond the deadline.
@@ -300,8 +406,16 @@ fn is_due_for_delete(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> 
     if let Some(going) = &pod.metadata.deletion_timestamp {
         return going.0 > deadline;
     }
-    let Some(grace) = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds) else { return false };
-    let start = deadline.saturating_sub(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MIN);
+    let Some(grace) = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds)
+    else {
+        return false;
+    };
+    let start = deadline
+        .saturating_sub(SignedDuration::from_secs(grace))
+        .unwrap_or(Timestamp::MIN);
     now > start
 }
 
@@ -325,13 +439,23 @@ pub fn eviction_step(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> 
         && let Some(deadline) = deadline
     {
         let left = deadline.duration_since(now).as_secs().max(1);
-        let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(0);
+        let grace = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.termination_grace_period_seconds)
+            .unwrap_or(0);
         let message = format!(
             "Deleting the pod to accommodate the terminationTime {} of the node. The pod was granted {left} seconds of grace-period of its {grace} terminationGracePeriodSeconds. This bypasses the PDB of the pod and the do-not-disrupt annotation.",
             go_time(deadline)
         );
-        let action = Action::Delete { target: pod_ref(pod), grace_period_seconds: Some(left) };
-        return EvictionStep::Delete(action, Event::new(pod_ref(pod), EventType::Normal, "Disrupted", message));
+        let action = Action::Delete {
+            target: pod_ref(pod),
+            grace_period_seconds: Some(left),
+        };
+        return EvictionStep::Delete(
+            action,
+            Event::new(pod_ref(pod), EventType::Normal, "Disrupted", message),
+        );
     }
     if is_terminal(pod) || is_terminating(pod) {
         return EvictionStep::Drop;
@@ -339,7 +463,10 @@ pub fn eviction_step(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> 
     if !is_evictable(pod, now) {
         return EvictionStep::Keep;
     }
-    EvictionStep::Evict(Action::EvictPod { target: pod_ref(pod), grace_period_seconds: None })
+    EvictionStep::Evict(Action::EvictPod {
+        target: pod_ref(pod),
+        grace_period_seconds: None,
+    })
 }
 
 /// Go's default form of a time in UTC.
@@ -364,7 +491,13 @@ pub fn eviction_reason(claim: Option<&NodeClaim>) -> String {
 #[must_use]
 pub fn evicted_event(target: &ObjectRef, reason: &str) -> Event {
     let name = target.name.clone();
-    Event::new(target.clone(), EventType::Normal, "Evicted", format!("Evicted pod: {reason}")).deduped_by([name])
+    Event::new(
+        target.clone(),
+        EventType::Normal,
+        "Evicted",
+        format!("Evicted pod: {reason}"),
+    )
+    .deduped_by([name])
 }
 
 /// D-331: the event of a refused eviction, on the Node.
@@ -383,7 +516,10 @@ pub fn refused_event(node: ObjectRef, pod: &ObjectRef, several_budgets: bool) ->
 /// Volumes of pods that the drain leaves alone (D-342), by the claims they use.
 #[must_use]
 pub fn claims_of_kept_pods(pods: &[Arc<Pod>], now: Timestamp) -> Vec<String> {
-    pods.iter().filter(|pod| !pod::is_drainable(pod, now)).flat_map(|pod| spokeshave_model::volumes::claim_keys(pod)).collect()
+    pods.iter()
+        .filter(|pod| !pod::is_drainable(pod, now))
+        .flat_map(|pod| spokeshave_model::volumes::claim_keys(pod))
+        .collect()
 }
 
 #[cfg(test)]
@@ -399,8 +535,17 @@ mod tests {
 
     fn pod(name: &str, grace: i64) -> Pod {
         Pod {
-            metadata: ObjectMeta { name: Some(name.to_owned()), namespace: Some("shop".to_owned()), uid: Some(format!("uid-{name}")), ..ObjectMeta::default() },
-            spec: Some(PodSpec { termination_grace_period_seconds: Some(grace), node_name: Some("n".to_owned()), ..PodSpec::default() }),
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some("shop".to_owned()),
+                uid: Some(format!("uid-{name}")),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PodSpec {
+                termination_grace_period_seconds: Some(grace),
+                node_name: Some("n".to_owned()),
+                ..PodSpec::default()
+            }),
             status: None,
         }
     }
@@ -411,7 +556,11 @@ mod tests {
     }
 
     fn daemon(mut pod: Pod) -> Pod {
-        pod.metadata.owner_references = Some(vec![OwnerReference { api_version: "apps/v1".to_owned(), kind: "DaemonSet".to_owned(), ..OwnerReference::default() }]);
+        pod.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "apps/v1".to_owned(),
+            kind: "DaemonSet".to_owned(),
+            ..OwnerReference::default()
+        }]);
         pod
     }
 
@@ -425,14 +574,33 @@ mod tests {
     }
 
     fn tainted_node() -> Node {
-        let mut node = Node { metadata: ObjectMeta { name: Some("n".to_owned()), uid: Some("uid-n".to_owned()), ..ObjectMeta::default() }, ..Node::default() };
+        let mut node = Node {
+            metadata: ObjectMeta {
+                name: Some("n".to_owned()),
+                uid: Some("uid-n".to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..Node::default()
+        };
         node.spec.get_or_insert_default().taints = Some(vec![labels::disrupted_taint()]);
-        node.metadata.labels = Some([(labels::EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS.to_owned(), "karpenter".to_owned())].into());
+        node.metadata.labels = Some(
+            [(
+                labels::EXCLUDE_FROM_EXTERNAL_LOAD_BALANCERS.to_owned(),
+                "karpenter".to_owned(),
+            )]
+            .into(),
+        );
         node
     }
 
     fn step(node: &Node, claim: Option<&NodeClaim>, pods: &[Arc<Pod>], now: Timestamp) -> NodeStep {
-        let end = NodeEnd { node, claim, pods, attachments: &[], kept_volumes: &BTreeSet::new() };
+        let end = NodeEnd {
+            node,
+            claim,
+            pods,
+            attachments: &[],
+            kept_volumes: &BTreeSet::new(),
+        };
         node_step(&end, now).unwrap()
     }
 
@@ -440,29 +608,60 @@ mod tests {
     fn d_301_the_deadline_is_written_once() {
         let mut claim = claim();
         claim.spec.termination_grace_period = Some("1h".parse().unwrap());
-        let ClaimStep::Write(actions, events) = claim_step(&claim, &[]) else { panic!("a write") };
-        let Action::Patch { patch, .. } = &actions[0] else { panic!("a patch") };
-        assert_eq!(patch["metadata"]["annotations"][labels::TERMINATION_TIMESTAMP], "2026-01-01T13:00:00Z");
-        assert_eq!(events[0].message, "All pods will be deleted by 2026-01-01T13:00:00Z");
-        claim.metadata.annotations = Some([(labels::TERMINATION_TIMESTAMP.to_owned(), "2026-01-01T12:30:00Z".to_owned())].into());
-        assert_eq!(claim_step(&claim, &[]), ClaimStep::TerminateInstance, "an existing value is never changed");
+        let ClaimStep::Write(actions, events) = claim_step(&claim, &[]) else {
+            panic!("a write")
+        };
+        let Action::Patch { patch, .. } = &actions[0] else {
+            panic!("a patch")
+        };
+        assert_eq!(
+            patch["metadata"]["annotations"][labels::TERMINATION_TIMESTAMP],
+            "2026-01-01T13:00:00Z"
+        );
+        assert_eq!(
+            events[0].message,
+            "All pods will be deleted by 2026-01-01T13:00:00Z"
+        );
+        claim.metadata.annotations = Some(
+            [(
+                labels::TERMINATION_TIMESTAMP.to_owned(),
+                "2026-01-01T12:30:00Z".to_owned(),
+            )]
+            .into(),
+        );
+        assert_eq!(
+            claim_step(&claim, &[]),
+            ClaimStep::TerminateInstance,
+            "an existing value is never changed"
+        );
     }
 
     #[test]
     fn d_303_an_unreadable_deadline_stalls_with_a_clear_error() {
         let mut claim = claim();
-        claim.metadata.annotations = Some([(labels::TERMINATION_TIMESTAMP.to_owned(), "soon".to_owned())].into());
+        claim.metadata.annotations =
+            Some([(labels::TERMINATION_TIMESTAMP.to_owned(), "soon".to_owned())].into());
         let error = deadline(&claim).unwrap_err();
-        assert!(error.contains("NodeClaim c") && error.contains("\"soon\""), "{error}");
+        assert!(
+            error.contains("NodeClaim c") && error.contains("\"soon\""),
+            "{error}"
+        );
     }
 
     #[test]
     fn d_347_nodes_of_a_registered_claim_go_first() {
         let mut claim = claim();
         let node = Arc::new(tainted_node());
-        assert_eq!(claim_step(&claim, std::slice::from_ref(&node)), ClaimStep::TerminateInstance, "an unregistered claim leaves Nodes alone");
+        assert_eq!(
+            claim_step(&claim, std::slice::from_ref(&node)),
+            ClaimStep::TerminateInstance,
+            "an unregistered claim leaves Nodes alone"
+        );
         claim.set_true(REGISTERED, at("11:00:00"));
-        assert_eq!(claim_step(&claim, std::slice::from_ref(&node)), ClaimStep::Write(vec![Action::delete(node_ref(&node))], Vec::new()));
+        assert_eq!(
+            claim_step(&claim, std::slice::from_ref(&node)),
+            ClaimStep::Write(vec![Action::delete(node_ref(&node))], Vec::new())
+        );
         let mut going = tainted_node();
         going.metadata.deletion_timestamp = Some(Time(at("12:00:00")));
         assert_eq!(claim_step(&claim, &[Arc::new(going)]), ClaimStep::WaitForNodes);
@@ -489,23 +688,42 @@ mod tests {
         let mut node = tainted_node();
         node.spec.as_mut().unwrap().taints.as_mut().unwrap()[0].effect = "NoExecute".to_owned();
         let step = step(&node, Some(&claim()), &[], at("12:00:00"));
-        let Action::Patch { patch, .. } = &step.actions[0] else { panic!("a patch") };
-        assert_eq!(patch["spec"]["taints"], serde_json::json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]));
+        let Action::Patch { patch, .. } = &step.actions[0] else {
+            panic!("a patch")
+        };
+        assert_eq!(
+            patch["spec"]["taints"],
+            serde_json::json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
+        );
     }
 
     #[test]
     fn d_320_tiers_one_after_the_other() {
-        let pods: Vec<Arc<Pod>> =
-            [critical(daemon(pod("d", 30))), critical(pod("c", 30)), daemon(pod("b", 30)), pod("a", 30)].into_iter().map(Arc::new).collect();
+        let pods: Vec<Arc<Pod>> = [
+            critical(daemon(pod("d", 30))),
+            critical(pod("c", 30)),
+            daemon(pod("b", 30)),
+            pod("a", 30),
+        ]
+        .into_iter()
+        .map(Arc::new)
+        .collect();
         let names = |pods: &[Arc<Pod>]| -> Vec<String> {
-            step(&tainted_node(), Some(&claim()), pods, at("12:00:00")).evict.into_iter().map(|target| target.name).collect()
+            step(&tainted_node(), Some(&claim()), pods, at("12:00:00"))
+                .evict
+                .into_iter()
+                .map(|target| target.name)
+                .collect()
         };
         assert_eq!(names(&pods), ["a"]);
         assert_eq!(names(&pods[..3]), ["b"]);
         assert_eq!(names(&pods[..2]), ["c"]);
         assert_eq!(names(&pods[..1]), ["d"]);
         let message = &step(&tainted_node(), Some(&claim()), &pods, at("12:00:00")).events[0].message;
-        assert_eq!(message, "Failed to drain node, 4 pods are waiting to be evicted", "D-311");
+        assert_eq!(
+            message, "Failed to drain node, 4 pods are waiting to be evicted",
+            "D-311"
+        );
     }
 
     #[test]
@@ -516,7 +734,11 @@ mod tests {
         claim.set(DRAINED, Status::Unknown, "Draining", "Draining", at("12:00:00"));
         let later = step(&tainted_node(), Some(&claim), &[], at("12:00:05"));
         assert_eq!((later.next, later.drained), (NodeNext::TerminateInstance, true));
-        assert_eq!(step(&tainted_node(), None, &[], at("12:00:00")).next, NodeNext::Release, "D-317: without a NodeClaim there is no instance to end");
+        assert_eq!(
+            step(&tainted_node(), None, &[], at("12:00:00")).next,
+            NodeNext::Release,
+            "D-317: without a NodeClaim there is no instance to end"
+        );
     }
 
     #[test]
@@ -525,25 +747,77 @@ mod tests {
         let decide = |pod: &Pod, now: &str| eviction_step(pod, deadline, at(now));
         let a = pod("a", 30);
         assert!(matches!(decide(&a, "12:59:30"), EvictionStep::Evict(_)));
-        let EvictionStep::Delete(Action::Delete { grace_period_seconds, .. }, event) = decide(&a, "12:59:31") else { panic!("a delete") };
+        let EvictionStep::Delete(
+            Action::Delete {
+                grace_period_seconds, ..
+            },
+            event,
+        ) = decide(&a, "12:59:31")
+        else {
+            panic!("a delete")
+        };
         assert_eq!(grace_period_seconds, Some(29));
-        assert!(event.message.contains("terminationTime 2026-01-01 13:00:00 +0000 UTC"), "{}", event.message);
+        assert!(
+            event
+                .message
+                .contains("terminationTime 2026-01-01 13:00:00 +0000 UTC"),
+            "{}",
+            event.message
+        );
         let mut b = pod("b", 600);
         b.metadata.annotations = Some([(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned())].into());
         assert_eq!(decide(&b, "12:50:00"), EvictionStep::Keep, "D-322");
-        assert!(matches!(decide(&b, "12:50:01"), EvictionStep::Delete(Action::Delete { grace_period_seconds: Some(599), .. }, _)));
+        assert!(matches!(
+            decide(&b, "12:50:01"),
+            EvictionStep::Delete(
+                Action::Delete {
+                    grace_period_seconds: Some(599),
+                    ..
+                },
+                _
+            )
+        ));
         let c = pod("c", 7200);
-        assert!(matches!(decide(&c, "12:00:00"), EvictionStep::Delete(Action::Delete { grace_period_seconds: Some(3600), .. }, _)));
+        assert!(matches!(
+            decide(&c, "12:00:00"),
+            EvictionStep::Delete(
+                Action::Delete {
+                    grace_period_seconds: Some(3600),
+                    ..
+                },
+                _
+            )
+        ));
         let d = pod("d", 0);
         assert!(matches!(decide(&d, "13:00:00"), EvictionStep::Evict(_)));
-        assert!(matches!(decide(&d, "13:00:01"), EvictionStep::Delete(Action::Delete { grace_period_seconds: Some(1), .. }, _)), "D-335: never 0");
+        assert!(
+            matches!(
+                decide(&d, "13:00:01"),
+                EvictionStep::Delete(
+                    Action::Delete {
+                        grace_period_seconds: Some(1),
+                        ..
+                    },
+                    _
+                )
+            ),
+            "D-335: never 0"
+        );
     }
 
     #[test]
     fn d_319_pods_that_tolerate_the_taint_are_left_alone() {
         let mut tolerant = pod("t", 30);
-        tolerant.spec.as_mut().unwrap().tolerations = Some(vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]);
-        let step = step(&tainted_node(), Some(&claim()), &[Arc::new(tolerant)], at("12:00:00"));
+        tolerant.spec.as_mut().unwrap().tolerations = Some(vec![Toleration {
+            operator: Some("Exists".to_owned()),
+            ..Toleration::default()
+        }]);
+        let step = step(
+            &tainted_node(),
+            Some(&claim()),
+            &[Arc::new(tolerant)],
+            at("12:00:00"),
+        );
         assert!(step.evict.is_empty());
     }
 
@@ -554,17 +828,43 @@ mod tests {
         attachment.spec.source.persistent_volume_name = Some("pv".to_owned());
         let mut claim = claim();
         claim.set(DRAINED, Status::True, "Drained", "", at("12:00:00"));
-        claim.metadata.annotations = Some([(labels::TERMINATION_TIMESTAMP.to_owned(), "2026-01-01T13:00:00Z".to_owned())].into());
+        claim.metadata.annotations = Some(
+            [(
+                labels::TERMINATION_TIMESTAMP.to_owned(),
+                "2026-01-01T13:00:00Z".to_owned(),
+            )]
+            .into(),
+        );
         let attachments = [Arc::new(attachment)];
         let kept = BTreeSet::new();
         let node = tainted_node();
-        let end = NodeEnd { node: &node, claim: Some(&claim), pods: &[], attachments: &attachments, kept_volumes: &kept };
+        let end = NodeEnd {
+            node: &node,
+            claim: Some(&claim),
+            pods: &[],
+            attachments: &attachments,
+            kept_volumes: &kept,
+        };
         let waiting = node_step(&end, at("12:30:00")).unwrap();
         assert_eq!(waiting.next, NodeNext::Wait(POLL));
-        assert!(waiting.events.iter().any(|event| event.message == "Awaiting deletion of bound volumeattachments (va)"));
-        assert_eq!(node_step(&end, at("13:00:01")).unwrap().next, NodeNext::TerminateInstance);
+        assert!(
+            waiting
+                .events
+                .iter()
+                .any(|event| event.message == "Awaiting deletion of bound volumeattachments (va)")
+        );
+        assert_eq!(
+            node_step(&end, at("13:00:01")).unwrap().next,
+            NodeNext::TerminateInstance
+        );
         let kept = BTreeSet::from(["pv".to_owned()]);
-        let end = NodeEnd { kept_volumes: &kept, ..end };
-        assert_eq!(node_step(&end, at("12:30:00")).unwrap().next, NodeNext::TerminateInstance);
+        let end = NodeEnd {
+            kept_volumes: &kept,
+            ..end
+        };
+        assert_eq!(
+            node_step(&end, at("12:30:00")).unwrap().next,
+            NodeNext::TerminateInstance
+        );
     }
 }

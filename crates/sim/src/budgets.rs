@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use spokeshave_runtime::{ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller};
+use spokeshave_runtime::{
+    ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
+};
 
 use crate::objects::{controller_of, has_ended, is_deleting, is_ready, name, namespace, selects, time, uid};
 use crate::world::{World, is_race};
@@ -48,20 +50,44 @@ impl Budgets {
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
         let shared = world.clone();
         let work = move |key| sync(shared.clone(), key);
-        tasks.spawn("disruption", run_controller("disruption", self.queue, 8, work, shutdown.clone(), ControllerMetrics::new(&world.metrics)));
+        tasks.spawn(
+            "disruption",
+            run_controller(
+                "disruption",
+                self.queue,
+                8,
+                work,
+                shutdown.clone(),
+                ControllerMetrics::new(&world.metrics),
+            ),
+        );
     }
 }
 
 async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-    let Some(budget) = world.budgets.get(&key) else { return Ok(Requeue::Done) };
+    let Some(budget) = world.budgets.get(&key) else {
+        return Ok(Requeue::Done);
+    };
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let in_namespace = world.pods.in_namespace(namespace(&budget.metadata));
-    let pods: Vec<Arc<Pod>> = in_namespace.into_iter().filter(|pod| selects(selector, pod.metadata.labels.as_ref()) && !has_ended(pod)).collect();
+    let pods: Vec<Arc<Pod>> = in_namespace
+        .into_iter()
+        .filter(|pod| selects(selector, pod.metadata.labels.as_ref()) && !has_ended(pod))
+        .collect();
     let (expected, desired) = expectations(&world, &budget, &pods);
     let (granted, wait) = granted(&world, &budget, &pods);
-    let healthy = pods.iter().filter(|pod| is_ready(pod) && !is_deleting(&pod.metadata) && !granted.contains_key(name(&pod.metadata))).count();
+    let healthy = pods
+        .iter()
+        .filter(|pod| {
+            is_ready(pod) && !is_deleting(&pod.metadata) && !granted.contains_key(name(&pod.metadata))
+        })
+        .count();
     let healthy = i32::try_from(healthy).unwrap_or(i32::MAX);
-    let allowed = if expected == 0 { 0 } else { (healthy - desired).max(0) };
+    let allowed = if expected == 0 {
+        0
+    } else {
+        (healthy - desired).max(0)
+    };
     let status = budget.status.as_ref();
     let same = status.is_some_and(|status| {
         status.expected_pods == Some(expected)
@@ -72,10 +98,21 @@ async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileErr
             && status.disrupted_pods.clone().unwrap_or_default().len() == granted.len()
     });
     if !same {
-        let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
-        let known = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten().find(|one| one.type_ == "DisruptionAllowed");
+        let reason = if allowed > 0 {
+            "SufficientPods"
+        } else {
+            "InsufficientPods"
+        };
+        let known = status
+            .and_then(|status| status.conditions.as_ref())
+            .into_iter()
+            .flatten()
+            .find(|one| one.type_ == "DisruptionAllowed");
         let state = if allowed > 0 { "True" } else { "False" };
-        let since = known.filter(|known| known.status == state).map_or_else(|| time(world.clock.now()), |known| known.last_transition_time.clone());
+        let since = known.filter(|known| known.status == state).map_or_else(
+            || time(world.clock.now()),
+            |known| known.last_transition_time.clone(),
+        );
         let patch = json!({
             "metadata": {"resourceVersion": budget.metadata.resource_version},
             "status": {
@@ -85,8 +122,16 @@ async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileErr
                 "conditions": [{"type": "DisruptionAllowed", "status": state, "reason": reason, "message": "", "lastTransitionTime": since, "observedGeneration": budget.metadata.generation}],
             },
         });
-        let api: Api<PodDisruptionBudget> = Api::namespaced(world.client.clone(), namespace(&budget.metadata));
-        match api.patch_status(name(&budget.metadata), &PatchParams::default(), &Patch::Merge(patch)).await {
+        let api: Api<PodDisruptionBudget> =
+            Api::namespaced(world.client.clone(), namespace(&budget.metadata));
+        match api
+            .patch_status(
+                name(&budget.metadata),
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
+            .await
+        {
             Ok(written) => world.budgets.note_written(written),
             Err(error) if is_race(&error) => {}
             Err(error) => return Err(Box::new(error)),
@@ -113,9 +158,16 @@ fn replaced(before: Option<&Grants>, after: &Grants) -> serde_json::Value {
 fn granted(world: &World, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> (Grants, Option<Duration>) {
     let mut kept = Grants::new();
     let mut wait: Option<Duration> = None;
-    for (pod_name, since) in budget.status.iter().filter_map(|status| status.disrupted_pods.as_ref()).flatten() {
+    for (pod_name, since) in budget
+        .status
+        .iter()
+        .filter_map(|status| status.disrupted_pods.as_ref())
+        .flatten()
+    {
         let age = world.clock.since(since.0);
-        let waiting = pods.iter().any(|pod| name(&pod.metadata) == pod_name && !is_deleting(&pod.metadata));
+        let waiting = pods
+            .iter()
+            .any(|pod| name(&pod.metadata) == pod_name && !is_deleting(&pod.metadata));
         if waiting && age < GRANT {
             kept.insert(pod_name.clone(), since.clone());
             let left = GRANT - age;
@@ -128,7 +180,9 @@ fn granted(world: &World, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> (G
 /// How many pods there should be, and how many of them must be healthy.
 fn expectations(world: &World, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> (i32, i32) {
     let count = i32::try_from(pods.len()).unwrap_or(i32::MAX);
-    let Some(spec) = &budget.spec else { return (count, 0) };
+    let Some(spec) = &budget.spec else {
+        return (count, 0);
+    };
     match (&spec.max_unavailable, &spec.min_available) {
         (Some(unavailable), _) => {
             let expected = scale_of(world, pods).unwrap_or(count);
@@ -172,7 +226,9 @@ fn scale_of(world: &World, pods: &[Arc<Pod>]) -> Option<i32> {
                         if !seen.insert(deployment.uid.clone()) {
                             continue;
                         }
-                        let deployment = world.deployments.get(&ObjectKey::namespaced(namespace(&pod.metadata), &deployment.name))?;
+                        let deployment = world
+                            .deployments
+                            .get(&ObjectKey::namespaced(namespace(&pod.metadata), &deployment.name))?;
                         debug_assert!(!uid(&deployment.metadata).is_empty());
                         deployment.spec.replicas.unwrap_or(1)
                     }

@@ -10,9 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
-use spokeshave_runtime::{ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller};
+use spokeshave_runtime::{
+    ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
+};
 
-use crate::objects::{condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, phase, time, uid};
+use crate::objects::{
+    condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, phase, time, uid,
+};
 use crate::world::{World, is_race};
 
 /// Marks a node without a machine, as label or annotation.
@@ -32,17 +36,30 @@ pub(crate) struct Kubelets {
 }
 
 fn is_fake(node: &Node) -> bool {
-    let marked = |map: Option<&std::collections::BTreeMap<String, String>>| map.is_some_and(|map| map.get(FAKE_NODE).is_some_and(|value| value == "fake"));
+    let marked = |map: Option<&std::collections::BTreeMap<String, String>>| {
+        map.is_some_and(|map| map.get(FAKE_NODE).is_some_and(|value| value == "fake"))
+    };
     marked(node.metadata.labels.as_ref()) || marked(node.metadata.annotations.as_ref())
 }
 
 impl Kubelets {
     pub(crate) fn new(world: &Arc<World>) -> Self {
-        let this = Self { nodes: world.queue("kubelet.nodes"), pods: world.queue("kubelet.pods"), leases: world.queue("kubelet.leases") };
-        let (nodes, leases, pods, by_node) = (this.nodes.clone(), this.leases.clone(), this.pods.clone(), world.pods_by_node.clone());
+        let this = Self {
+            nodes: world.queue("kubelet.nodes"),
+            pods: world.queue("kubelet.pods"),
+            leases: world.queue("kubelet.leases"),
+        };
+        let (nodes, leases, pods, by_node) = (
+            this.nodes.clone(),
+            this.leases.clone(),
+            this.pods.clone(),
+            world.pods_by_node.clone(),
+        );
         let with_leases = world.options.leases;
         world.nodes.on_change(move |change| {
-            let Some(node) = change.object().filter(|node| is_fake(node)) else { return };
+            let Some(node) = change.object().filter(|node| is_fake(node)) else {
+                return;
+            };
             let node_name = name(&node.metadata).to_owned();
             if change.old.is_none() && with_leases {
                 leases.add(node_name.clone());
@@ -67,13 +84,43 @@ impl Kubelets {
         let metrics = ControllerMetrics::new(&world.metrics);
         let shared = world.clone();
         let work = move |node| boot(shared.clone(), node);
-        tasks.spawn("kubelet nodes", run_controller("kubelet.nodes", self.nodes, WORKERS, work, shutdown.clone(), metrics.clone()));
+        tasks.spawn(
+            "kubelet nodes",
+            run_controller(
+                "kubelet.nodes",
+                self.nodes,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics.clone(),
+            ),
+        );
         let shared = world.clone();
         let work = move |pod| sync_pod(shared.clone(), pod);
-        tasks.spawn("kubelet pods", run_controller("kubelet.pods", self.pods, WORKERS, work, shutdown.clone(), metrics.clone()));
+        tasks.spawn(
+            "kubelet pods",
+            run_controller(
+                "kubelet.pods",
+                self.pods,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics.clone(),
+            ),
+        );
         let shared = world.clone();
         let work = move |node| renew(shared.clone(), node);
-        tasks.spawn("kubelet leases", run_controller("kubelet.leases", self.leases, WORKERS, work, shutdown.clone(), metrics));
+        tasks.spawn(
+            "kubelet leases",
+            run_controller(
+                "kubelet.leases",
+                self.leases,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics,
+            ),
+        );
     }
 }
 
@@ -85,28 +132,46 @@ fn quiet(result: Result<(), kube::Error>) -> Result<Requeue, ReconcileError> {
 }
 
 fn wait_until(world: &World, start: Timestamp, delay: Duration) -> Option<Duration> {
-    let due = start.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::ZERO)).ok()?;
+    let due = start
+        .saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::ZERO))
+        .ok()?;
     let left = world.clock.until(due);
     (!left.is_zero()).then_some(left)
 }
 
 /// A node's kubelet has started: the node says what it is, and that it is ready.
 async fn boot(world: Arc<World>, node_name: String) -> Result<Requeue, ReconcileError> {
-    let Some(node) = world.nodes.get_named(&node_name) else { return Ok(Requeue::Done) };
+    let Some(node) = world.nodes.get_named(&node_name) else {
+        return Ok(Requeue::Done);
+    };
     // Only a kubelet that never reported becomes ready by itself: Unknown is said of machines that are gone.
-    let lost = node.status.iter().filter_map(|status| status.conditions.as_ref()).flatten().any(|one| one.type_ == "Ready" && one.status == "Unknown");
+    let lost = node
+        .status
+        .iter()
+        .filter_map(|status| status.conditions.as_ref())
+        .flatten()
+        .any(|one| one.type_ == "Ready" && one.status == "Unknown");
     if is_node_ready(&node) || is_deleting(&node.metadata) || lost {
         return Ok(Requeue::Done);
     }
-    let created = node.metadata.creation_timestamp.as_ref().map_or_else(|| world.clock.now(), |time| time.0);
+    let created = node
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or_else(|| world.clock.now(), |time| time.0);
     if let Some(left) = wait_until(&world, created, world.options.node_ready_delay) {
         return Ok(Requeue::After(left));
     }
     let now = time(world.clock.now());
-    let state = |kind: &str, status: &str, reason: &str, message: &str| {
-        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now})
+    let state = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now});
+    let label = |key: &str| {
+        node.metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(key))
+            .cloned()
+            .unwrap_or_default()
     };
-    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default();
     let patch = json!({"status": {
         "conditions": [
             state("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -122,19 +187,29 @@ async fn boot(world: Arc<World>, node_name: String) -> Result<Requeue, Reconcile
         "phase": "Running",
     }});
     let api: Api<Node> = Api::all(world.client.clone());
-    quiet(api.patch_status(&node_name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(|node| world.nodes.note_written(node)))
+    quiet(
+        api.patch_status(&node_name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+            .map(|node| world.nodes.note_written(node)),
+    )
 }
 
 /// An address that depends on the name only.
 fn address(name: &str, first: u8) -> String {
-    let hash = name.bytes().fold(2_166_136_261_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+    let hash = name.bytes().fold(2_166_136_261_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+    });
     let [_, b, c, d] = hash.to_be_bytes();
     format!("{first}.{b}.{c}.{}", d.max(1))
 }
 
 async fn sync_pod(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-    let Some(pod) = world.pods.get(&key) else { return Ok(Requeue::Done) };
-    let Some(node) = world.nodes.get_named(node_of(&pod)) else { return Ok(Requeue::Done) };
+    let Some(pod) = world.pods.get(&key) else {
+        return Ok(Requeue::Done);
+    };
+    let Some(node) = world.nodes.get_named(node_of(&pod)) else {
+        return Ok(Requeue::Done);
+    };
     if !is_fake(&node) {
         return Ok(Requeue::Done);
     }
@@ -144,19 +219,30 @@ async fn sync_pod(world: Arc<World>, key: ObjectKey) -> Result<Requeue, Reconcil
     if has_ended(&pod) || !is_node_ready(&node) {
         return Ok(Requeue::Done);
     }
-    if phase(&pod) == "Running" { finish(&world, &pod).await } else { begin(&world, &pod).await }
+    if phase(&pod) == "Running" {
+        finish(&world, &pod).await
+    } else {
+        begin(&world, &pod).await
+    }
 }
 
 /// A deleted pod stops after its time, at the latest when its grace is over.
 async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, ReconcileError> {
-    let grace = Duration::from_secs(u64::try_from(pod.metadata.deletion_grace_period_seconds.unwrap_or(0)).unwrap_or(0));
-    let asked = deleted.saturating_sub(SignedDuration::try_from(grace).unwrap_or(SignedDuration::ZERO)).unwrap_or(deleted);
+    let grace = Duration::from_secs(
+        u64::try_from(pod.metadata.deletion_grace_period_seconds.unwrap_or(0)).unwrap_or(0),
+    );
+    let asked = deleted
+        .saturating_sub(SignedDuration::try_from(grace).unwrap_or(SignedDuration::ZERO))
+        .unwrap_or(deleted);
     if let Some(left) = wait_until(world, asked, grace.min(world.options.pod_stop_time)) {
         return Ok(Requeue::After(left));
     }
     let parameters = DeleteParams {
         grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
         ..DeleteParams::default()
     };
     let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
@@ -164,7 +250,9 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
 }
 
 async fn begin(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
-    let bound = condition(pod, "PodScheduled").and_then(|condition| condition.last_transition_time.as_ref()).map_or_else(|| world.clock.now(), |time| time.0);
+    let bound = condition(pod, "PodScheduled")
+        .and_then(|condition| condition.last_transition_time.as_ref())
+        .map_or_else(|| world.clock.now(), |time| time.0);
     if let Some(left) = wait_until(world, bound, world.options.pod_start_delay) {
         return Ok(Requeue::After(left));
     }
@@ -182,15 +270,31 @@ async fn begin(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
 /// Pods that are told how long they run end well after that.
 async fn finish(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
     let annotations = pod.metadata.annotations.as_ref();
-    let Some(text) = annotations.and_then(|annotations| annotations.get(RUN_DURATION)) else { return Ok(Requeue::Done) };
-    let Ok(runs) = text.parse::<spokeshave_api::GoDuration>() else {
-        tracing::warn!(pod = key(&pod.metadata), value = text, "annotation {RUN_DURATION} is not a duration; the pod runs on");
+    let Some(text) = annotations.and_then(|annotations| annotations.get(RUN_DURATION)) else {
         return Ok(Requeue::Done);
     };
-    if pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always") == "Always" {
+    let Ok(runs) = text.parse::<spokeshave_api::GoDuration>() else {
+        tracing::warn!(
+            pod = key(&pod.metadata),
+            value = text,
+            "annotation {RUN_DURATION} is not a duration; the pod runs on"
+        );
+        return Ok(Requeue::Done);
+    };
+    if pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.restart_policy.as_deref())
+        .unwrap_or("Always")
+        == "Always"
+    {
         return Ok(Requeue::Done);
     }
-    let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map_or_else(|| world.clock.now(), |time| time.0);
+    let started = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.start_time.as_ref())
+        .map_or_else(|| world.clock.now(), |time| time.0);
     if let Some(left) = wait_until(world, started, runs.to_std().unwrap_or_default()) {
         return Ok(Requeue::After(left));
     }
@@ -223,7 +327,12 @@ fn conditions(pod: &Pod, ready: bool, reason: &str, now: &impl serde::Serialize)
         }
         value
     };
-    let mut list = vec![state("PodReadyToStartContainers", ready), state("Initialized", true), state("Ready", ready), state("ContainersReady", ready)];
+    let mut list = vec![
+        state("PodReadyToStartContainers", ready),
+        state("Initialized", true),
+        state("Ready", ready),
+        state("ContainersReady", ready),
+    ];
     list.extend(condition(pod, "PodScheduled").map(|scheduled| json!(scheduled)));
     json!(list)
 }
@@ -231,7 +340,14 @@ fn conditions(pod: &Pod, ready: bool, reason: &str, now: &impl serde::Serialize)
 async fn write_status(world: &World, pod: &Pod, status: Value) -> Result<Requeue, ReconcileError> {
     let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-    match api.patch_status(name(&pod.metadata), &PatchParams::default(), &Patch::Strategic(patch)).await {
+    match api
+        .patch_status(
+            name(&pod.metadata),
+            &PatchParams::default(),
+            &Patch::Strategic(patch),
+        )
+        .await
+    {
         Ok(written) => {
             world.pods.note_written(written);
             Ok(Requeue::After(Duration::ZERO))
@@ -243,14 +359,23 @@ async fn write_status(world: &World, pod: &Pod, status: Value) -> Result<Requeue
 
 /// A sign of life, for a node lifecycle controller that wants one.
 async fn renew(world: Arc<World>, node_name: String) -> Result<Requeue, ReconcileError> {
-    let Some(node) = world.nodes.get_named(&node_name) else { return Ok(Requeue::Done) };
+    let Some(node) = world.nodes.get_named(&node_name) else {
+        return Ok(Requeue::Done);
+    };
     let api: Api<Lease> = Api::namespaced(world.client.clone(), LEASE_NAMESPACE);
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": node_name, "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": uid(&node.metadata)}]},
         "spec": {"holderIdentity": node_name, "leaseDurationSeconds": 40, "renewTime": MicroTime(world.clock.now())},
     });
-    match api.patch(&node_name, &PatchParams::apply("spokeshave-kubelet").force(), &Patch::Apply(lease)).await {
+    match api
+        .patch(
+            &node_name,
+            &PatchParams::apply("spokeshave-kubelet").force(),
+            &Patch::Apply(lease),
+        )
+        .await
+    {
         Ok(_) => Ok(Requeue::After(LEASE_PERIOD)),
         Err(error) if is_race(&error) => Ok(Requeue::After(LEASE_PERIOD)),
         Err(error) => Err(Box::new(error)),

@@ -10,8 +10,8 @@ mod objects;
 mod quantities;
 mod rules;
 mod scheduler;
-mod world;
 mod workloads;
+mod world;
 
 use std::time::Duration;
 
@@ -64,7 +64,14 @@ impl Options {
     /// Kubelets only, for a cluster whose other components are real.
     #[must_use]
     pub fn kubelets_only() -> Self {
-        Self { scheduler: false, workloads: false, node_lifecycle: false, disruption_budgets: false, leases: true, ..Self::all() }
+        Self {
+            scheduler: false,
+            workloads: false,
+            node_lifecycle: false,
+            disruption_budgets: false,
+            leases: true,
+            ..Self::all()
+        }
     }
 }
 
@@ -102,7 +109,9 @@ impl Parts {
             scheduler: options.scheduler.then(|| scheduler::Scheduler::new(world)),
             workloads: options.workloads.then(|| workloads::Workloads::new(world)),
             budgets: options.disruption_budgets.then(|| budgets::Budgets::new(world)),
-            node_lifecycle: options.node_lifecycle.then(|| node_lifecycle::NodeLifecycle::new(world)),
+            node_lifecycle: options
+                .node_lifecycle
+                .then(|| node_lifecycle::NodeLifecycle::new(world)),
         }
     }
 

@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use spokeshave_runtime::{ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller};
+use spokeshave_runtime::{
+    ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
+};
 
 use crate::objects::{is_node_ready, name, namespace, node_of};
 use crate::world::{World, is_race};
@@ -31,7 +33,9 @@ impl NodeLifecycle {
         });
         let (keys, nodes) = (queue.clone(), world.nodes.clone());
         world.pods.on_change(move |change| {
-            if let Some(pod) = change.new.as_deref().filter(|pod| !node_of(pod).is_empty() && nodes.is_ready() && nodes.get_named(node_of(pod)).is_none()) {
+            if let Some(pod) = change.new.as_deref().filter(|pod| {
+                !node_of(pod).is_empty() && nodes.is_ready() && nodes.get_named(node_of(pod)).is_none()
+            }) {
                 keys.add(node_of(pod).to_owned());
             }
         });
@@ -41,20 +45,40 @@ impl NodeLifecycle {
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
         let shared = world.clone();
         let work = move |node| sync(shared.clone(), node);
-        tasks.spawn("node lifecycle", run_controller("node.lifecycle", self.queue, 16, work, shutdown.clone(), ControllerMetrics::new(&world.metrics)));
+        tasks.spawn(
+            "node lifecycle",
+            run_controller(
+                "node.lifecycle",
+                self.queue,
+                16,
+                work,
+                shutdown.clone(),
+                ControllerMetrics::new(&world.metrics),
+            ),
+        );
     }
 }
 
 async fn sync(world: Arc<World>, node_name: String) -> Result<Requeue, ReconcileError> {
-    let Some(node) = world.nodes.get_named(&node_name) else { return collect(&world, &node_name).await };
-    let before = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let Some(node) = world.nodes.get_named(&node_name) else {
+        return collect(&world, &node_name).await;
+    };
+    let before = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.clone())
+        .unwrap_or_default();
     let wanted = wanted(&node, &before);
     if wanted == before {
         return Ok(Requeue::Done);
     }
-    let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": wanted}});
+    let patch =
+        json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": wanted}});
     let api: Api<Node> = Api::all(world.client.clone());
-    match api.patch(&node_name, &PatchParams::default(), &Patch::Merge(patch)).await {
+    match api
+        .patch(&node_name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
         Ok(written) => {
             world.nodes.note_written(written);
             Ok(Requeue::Done)
@@ -66,8 +90,18 @@ async fn sync(world: Arc<World>, node_name: String) -> Result<Requeue, Reconcile
 
 /// The node's taints with ours brought up to date.
 fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
-    let state = node.status.iter().filter_map(|status| status.conditions.as_ref()).flatten().find(|one| one.type_ == "Ready").map(|one| one.status.as_str());
-    let taint = |key: &str, effect: &str| Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() };
+    let state = node
+        .status
+        .iter()
+        .filter_map(|status| status.conditions.as_ref())
+        .flatten()
+        .find(|one| one.type_ == "Ready")
+        .map(|one| one.status.as_str());
+    let taint = |key: &str, effect: &str| Taint {
+        key: key.to_owned(),
+        effect: effect.to_owned(),
+        ..Taint::default()
+    };
     let mut ours = Vec::new();
     match state {
         _ if is_node_ready(node) => {}
@@ -79,11 +113,19 @@ fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
     }
     let mut taints: Vec<Taint> = before
         .iter()
-        .filter(|taint| !matches!(taint.key.as_str(), NOT_READY | UNREACHABLE | UNSCHEDULABLE) || ours.iter().any(|own| own.key == taint.key && own.effect == taint.effect))
+        .filter(|taint| {
+            !matches!(taint.key.as_str(), NOT_READY | UNREACHABLE | UNSCHEDULABLE)
+                || ours
+                    .iter()
+                    .any(|own| own.key == taint.key && own.effect == taint.effect)
+        })
         .cloned()
         .collect();
     for own in ours {
-        if !taints.iter().any(|taint| taint.key == own.key && taint.effect == own.effect) {
+        if !taints
+            .iter()
+            .any(|taint| taint.key == own.key && taint.effect == own.effect)
+        {
             taints.push(own);
         }
     }
@@ -94,7 +136,10 @@ fn wanted(node: &Node, before: &[Taint]) -> Vec<Taint> {
 async fn collect(world: &World, node_name: &str) -> Result<Requeue, ReconcileError> {
     for pod in world.pods_by_node.get(node_name) {
         let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-        let parameters = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        let parameters = DeleteParams {
+            grace_period_seconds: Some(0),
+            ..DeleteParams::default()
+        };
         match api.delete(name(&pod.metadata), &parameters).await {
             Ok(_) => {}
             Err(error) if is_race(&error) => {}

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference, Time};
-use jiff::Timestamp;
 
 pub(crate) fn name(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
@@ -28,11 +28,17 @@ pub(crate) fn key(metadata: &ObjectMeta) -> String {
 }
 
 pub(crate) fn node_of(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.as_deref())
+        .unwrap_or_default()
 }
 
 pub(crate) fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
 }
 
 pub(crate) fn has_ended(pod: &Pod) -> bool {
@@ -40,7 +46,12 @@ pub(crate) fn has_ended(pod: &Pod) -> bool {
 }
 
 pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
+    pod.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|condition| condition.type_ == kind)
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {
@@ -49,14 +60,20 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 
 pub(crate) fn is_node_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The owner that controls an object.
 pub(crate) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
-    metadata.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+    metadata
+        .owner_references
+        .as_ref()?
+        .iter()
+        .find(|owner| owner.controller == Some(true))
 }
-
 
 pub(crate) fn owner(api_version: &str, kind: &str, metadata: &ObjectMeta) -> OwnerReference {
     OwnerReference {
@@ -78,7 +95,11 @@ pub(crate) fn time(now: Timestamp) -> Time {
 pub(crate) fn selects(selector: Option<&LabelSelector>, labels: Option<&BTreeMap<String, String>>) -> bool {
     let Some(selector) = selector else { return false };
     let label = |key: &str| labels.and_then(|labels| labels.get(key));
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| label(key) == Some(value));
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .all(|(key, value)| label(key) == Some(value));
     equal
         && selector.match_expressions.iter().flatten().all(|expression| {
             let values = expression.values.as_deref().unwrap_or_default();

@@ -11,9 +11,13 @@ pub(crate) type Amounts = BTreeMap<String, i128>;
 /// Thousandths of the unit, rounded up; what cannot be read counts as nothing.
 pub(crate) fn milli(quantity: &Quantity) -> i128 {
     let text = quantity.0.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);
-    let Ok(number) = number.parse::<f64>() else { return 0 };
+    let Ok(number) = number.parse::<f64>() else {
+        return 0;
+    };
     let binary = |power: i32| 1024_f64.powi(power);
     let scale = match suffix {
         "n" => 1e-9,
@@ -31,13 +35,19 @@ pub(crate) fn milli(quantity: &Quantity) -> i128 {
         "Ti" => binary(4),
         "Pi" => binary(5),
         "Ei" => binary(6),
-        other => other.strip_prefix(['e', 'E']).and_then(|power| power.parse().ok()).map_or(1.0, |power| 10_f64.powi(power)),
+        other => other
+            .strip_prefix(['e', 'E'])
+            .and_then(|power| power.parse().ok())
+            .map_or(1.0, |power| 10_f64.powi(power)),
     };
     (number * scale * 1000.0).ceil() as i128
 }
 
 pub(crate) fn amounts(map: Option<&BTreeMap<String, Quantity>>) -> Amounts {
-    map.into_iter().flatten().map(|(name, quantity)| (name.clone(), milli(quantity))).collect()
+    map.into_iter()
+        .flatten()
+        .map(|(name, quantity)| (name.clone(), milli(quantity)))
+        .collect()
 }
 
 pub(crate) fn add(sum: &mut Amounts, other: &Amounts) {
@@ -54,7 +64,12 @@ fn raise(sum: &mut Amounts, other: &Amounts) {
 }
 
 fn requests_of(container: &Container) -> Amounts {
-    amounts(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
+    amounts(
+        container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref()),
+    )
 }
 
 /// Requests of a pod: containers and sidecars together, at least each init container with the sidecars before it; pod-level requests win;
@@ -75,7 +90,11 @@ pub(crate) fn pod_requests(spec: &PodSpec) -> Amounts {
         add(&mut running, &requests_of(container));
     }
     raise(&mut running, &peak);
-    for (name, amount) in amounts(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref())) {
+    for (name, amount) in amounts(
+        spec.resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref()),
+    ) {
         running.insert(name, amount);
     }
     add(&mut running, &amounts(spec.overhead.as_ref()));
@@ -100,12 +119,22 @@ mod tests {
         }))
         .unwrap();
         let requests = pod_requests(&spec);
-        assert_eq!((requests["cpu"], requests["memory"], requests["pods"]), (2110, 1024 * 1024 * 1024 * 1000, 1000));
+        assert_eq!(
+            (requests["cpu"], requests["memory"], requests["pods"]),
+            (2110, 1024 * 1024 * 1024 * 1000, 1000)
+        );
     }
 
     #[test]
     fn quantities() {
-        for (text, expected) in [("1", 1000), ("100m", 100), ("1.5", 1500), ("1Ki", 1_024_000), ("1e3", 1_000_000), ("junk", 0)] {
+        for (text, expected) in [
+            ("1", 1000),
+            ("100m", 100),
+            ("1.5", 1500),
+            ("1Ki", 1_024_000),
+            ("1e3", 1_000_000),
+            ("junk", 0),
+        ] {
             assert_eq!(milli(&Quantity(text.to_owned())), expected, "{text}");
         }
     }

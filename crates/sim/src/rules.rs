@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, Taint, Toleration, TopologySpreadConstraint,
+    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, Taint, Toleration,
+    TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
@@ -16,22 +17,48 @@ pub(crate) type Labels = BTreeMap<String, String>;
 pub(crate) fn accepts_node(spec: &PodSpec, node: &Node) -> bool {
     let none = Labels::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&none);
-    let selected = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let selected = spec
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
     let required = spec
         .affinity
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref())
-        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_matches(term, labels, name(&node.metadata))))
+        .and_then(|affinity| {
+            affinity
+                .required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    selected
+        && required.is_none_or(|required| {
+            required
+                .node_selector_terms
+                .iter()
+                .any(|term| term_matches(term, labels, name(&node.metadata)))
+        })
 }
 
 /// Weight of the preferred node affinity terms that a node meets.
 pub(crate) fn preference(spec: &PodSpec, node: &Node) -> i64 {
     let none = Labels::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&none);
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let preferred = affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref());
-    preferred.into_iter().flatten().filter(|term| term_matches(&term.preference, labels, name(&node.metadata))).map(|term| i64::from(term.weight)).sum()
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref());
+    let preferred = affinity.and_then(|affinity| {
+        affinity
+            .preferred_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    preferred
+        .into_iter()
+        .flatten()
+        .filter(|term| term_matches(&term.preference, labels, name(&node.metadata)))
+        .map(|term| i64::from(term.weight))
+        .sum()
 }
 
 /// A term without any expression matches nothing.
@@ -41,8 +68,12 @@ fn term_matches(term: &NodeSelectorTerm, labels: &Labels, node_name: &str) -> bo
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }
-    expressions.iter().all(|expression| expression_matches(expression, labels.get(&expression.key).map(String::as_str)))
-        && fields.iter().all(|field| field.key == "metadata.name" && expression_matches(field, Some(node_name)))
+    expressions
+        .iter()
+        .all(|expression| expression_matches(expression, labels.get(&expression.key).map(String::as_str)))
+        && fields
+            .iter()
+            .all(|field| field.key == "metadata.name" && expression_matches(field, Some(node_name)))
 }
 
 fn expression_matches(expression: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -53,8 +84,12 @@ fn expression_matches(expression: &NodeSelectorRequirement, value: Option<&str>)
         ("In", Some(value)) => values.iter().any(|wanted| wanted == value),
         ("NotIn", Some(value)) => values.iter().all(|unwanted| unwanted != value),
         ("NotIn" | "DoesNotExist", None) | ("Exists", Some(_)) => true,
-        ("Gt", Some(value)) => number(value).zip(bound).is_some_and(|(value, bound)| value > bound),
-        ("Lt", Some(value)) => number(value).zip(bound).is_some_and(|(value, bound)| value < bound),
+        ("Gt", Some(value)) => number(value)
+            .zip(bound)
+            .is_some_and(|(value, bound)| value > bound),
+        ("Lt", Some(value)) => number(value)
+            .zip(bound)
+            .is_some_and(|(value, bound)| value < bound),
         _ => false,
     }
 }
@@ -65,24 +100,43 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let exists = toleration.operator.as_deref() == Some("Exists");
     (effect.is_empty() || effect == taint.effect)
         && (key == taint.key || key.is_empty() && exists)
-        && (exists || toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default())
+        && (exists
+            || toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default())
 }
 
 /// The first taint of the given effects that a pod does not tolerate.
 pub(crate) fn untolerated<'a>(spec: &PodSpec, node: &'a Node, effects: &[&str]) -> Option<&'a Taint> {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default();
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    taints.iter().filter(|taint| effects.contains(&taint.effect.as_str())).find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+    taints
+        .iter()
+        .filter(|taint| effects.contains(&taint.effect.as_str()))
+        .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
 /// Host ports that a pod occupies: address, port, protocol.
 pub(crate) fn host_ports(spec: &PodSpec) -> Vec<(String, i32, String)> {
-    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let ports = spec
+        .containers
+        .iter()
+        .flat_map(|container| container.ports.iter().flatten());
     ports
         .filter_map(|port| {
             let number = port.host_port.filter(|number| *number > 0)?;
-            let address = port.host_ip.clone().filter(|address| !address.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned());
-            Some((address, number, port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())))
+            let address = port
+                .host_ip
+                .clone()
+                .filter(|address| !address.is_empty())
+                .unwrap_or_else(|| "0.0.0.0".to_owned());
+            Some((
+                address,
+                number,
+                port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+            ))
         })
         .collect()
 }
@@ -104,48 +158,101 @@ fn domain<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 }
 
 /// Whether an affinity term of `owner` speaks of `pod`.
-fn term_selects(term: &PodAffinityTerm, owner: &Pod, pod: &Pod, namespaces: &BTreeMap<String, Labels>) -> bool {
+fn term_selects(
+    term: &PodAffinityTerm,
+    owner: &Pod,
+    pod: &Pod,
+    namespaces: &BTreeMap<String, Labels>,
+) -> bool {
     let pod_namespace = namespace(&pod.metadata);
     let listed = term.namespaces.as_deref().unwrap_or_default();
-    let by_selector = term.namespace_selector.as_ref().is_some_and(|selector| selects(Some(selector), namespaces.get(pod_namespace)));
+    let by_selector = term
+        .namespace_selector
+        .as_ref()
+        .is_some_and(|selector| selects(Some(selector), namespaces.get(pod_namespace)));
     let in_scope = if listed.is_empty() && term.namespace_selector.is_none() {
         pod_namespace == namespace(&owner.metadata)
     } else {
         by_selector || listed.iter().any(|listed| listed == pod_namespace)
     };
-    in_scope && selects(with_keys(term.label_selector.as_ref(), term.match_label_keys.as_deref(), owner).as_ref(), pod.metadata.labels.as_ref())
+    in_scope
+        && selects(
+            with_keys(
+                term.label_selector.as_ref(),
+                term.match_label_keys.as_deref(),
+                owner,
+            )
+            .as_ref(),
+            pod.metadata.labels.as_ref(),
+        )
 }
 
 /// A selector narrowed to the owner's own values of some labels.
-fn with_keys(selector: Option<&LabelSelector>, keys: Option<&[String]>, owner: &Pod) -> Option<LabelSelector> {
+fn with_keys(
+    selector: Option<&LabelSelector>,
+    keys: Option<&[String]>,
+    owner: &Pod,
+) -> Option<LabelSelector> {
     let mut selector = selector?.clone();
     for key in keys.unwrap_or_default() {
         if let Some(value) = owner.metadata.labels.as_ref().and_then(|labels| labels.get(key)) {
-            selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
-                key: key.clone(),
-                operator: "In".to_owned(),
-                values: Some(vec![value.clone()]),
-            });
+            selector
+                .match_expressions
+                .get_or_insert_default()
+                .push(LabelSelectorRequirement {
+                    key: key.clone(),
+                    operator: "In".to_owned(),
+                    values: Some(vec![value.clone()]),
+                });
         }
     }
     Some(selector)
 }
 
 pub(crate) fn required_affinity(spec: &PodSpec) -> &[PodAffinityTerm] {
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref());
-    affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_deref()).unwrap_or_default()
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.pod_affinity.as_ref());
+    affinity
+        .and_then(|affinity| {
+            affinity
+                .required_during_scheduling_ignored_during_execution
+                .as_deref()
+        })
+        .unwrap_or_default()
 }
 
 pub(crate) fn required_anti_affinity(spec: &PodSpec) -> &[PodAffinityTerm] {
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-    affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_deref()).unwrap_or_default()
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    affinity
+        .and_then(|affinity| {
+            affinity
+                .required_during_scheduling_ignored_during_execution
+                .as_deref()
+        })
+        .unwrap_or_default()
 }
 
 /// Whether the pod's own required affinity and anti-affinity accept a node.
-pub(crate) fn affinity_accepts(pod: &Pod, spec: &PodSpec, node: &Node, placed: &[Placed<'_>], namespaces: &BTreeMap<String, Labels>) -> bool {
+pub(crate) fn affinity_accepts(
+    pod: &Pod,
+    spec: &PodSpec,
+    node: &Node,
+    placed: &[Placed<'_>],
+    namespaces: &BTreeMap<String, Labels>,
+) -> bool {
     let together = required_affinity(spec).iter().all(|term| {
-        let Some(here) = domain(node, &term.topology_key) else { return false };
-        let mut matching = placed.iter().filter(|other| term_selects(term, pod, other.pod, namespaces)).peekable();
+        let Some(here) = domain(node, &term.topology_key) else {
+            return false;
+        };
+        let mut matching = placed
+            .iter()
+            .filter(|other| term_selects(term, pod, other.pod, namespaces))
+            .peekable();
         if matching.peek().is_none() {
             // The first of a group that looks for itself may go anywhere.
             return term_selects(term, pod, pod, namespaces);
@@ -154,35 +261,72 @@ pub(crate) fn affinity_accepts(pod: &Pod, spec: &PodSpec, node: &Node, placed: &
     });
     together
         && required_anti_affinity(spec).iter().all(|term| {
-            let Some(here) = domain(node, &term.topology_key) else { return true };
-            !placed.iter().any(|other| domain(other.node, &term.topology_key) == Some(here) && term_selects(term, pod, other.pod, namespaces))
+            let Some(here) = domain(node, &term.topology_key) else {
+                return true;
+            };
+            !placed.iter().any(|other| {
+                domain(other.node, &term.topology_key) == Some(here)
+                    && term_selects(term, pod, other.pod, namespaces)
+            })
         })
 }
 
 /// Whether the required anti-affinity of pods that are there accepts the pod on a node.
-pub(crate) fn others_accept(pod: &Pod, node: &Node, placed: &[Placed<'_>], namespaces: &BTreeMap<String, Labels>) -> bool {
+pub(crate) fn others_accept(
+    pod: &Pod,
+    node: &Node,
+    placed: &[Placed<'_>],
+    namespaces: &BTreeMap<String, Labels>,
+) -> bool {
     placed.iter().all(|other| {
         let Some(spec) = &other.pod.spec else { return true };
         required_anti_affinity(spec).iter().all(|term| {
-            let Some(here) = domain(node, &term.topology_key) else { return true };
-            domain(other.node, &term.topology_key) != Some(here) || !term_selects(term, other.pod, pod, namespaces)
+            let Some(here) = domain(node, &term.topology_key) else {
+                return true;
+            };
+            domain(other.node, &term.topology_key) != Some(here)
+                || !term_selects(term, other.pod, pod, namespaces)
         })
     })
 }
 
 /// Whether the hard spread constraints of a pod accept a node, among the nodes given.
-pub(crate) fn spread_accepts(pod: &Pod, spec: &PodSpec, node: &Node, nodes: &[&Node], placed: &[Placed<'_>]) -> bool {
+pub(crate) fn spread_accepts(
+    pod: &Pod,
+    spec: &PodSpec,
+    node: &Node,
+    nodes: &[&Node],
+    placed: &[Placed<'_>],
+) -> bool {
     let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
-    constraints.iter().filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule").all(|constraint| spread_one(pod, spec, node, nodes, placed, constraint))
+    constraints
+        .iter()
+        .filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
+        .all(|constraint| spread_one(pod, spec, node, nodes, placed, constraint))
 }
 
-fn spread_one(pod: &Pod, spec: &PodSpec, node: &Node, nodes: &[&Node], placed: &[Placed<'_>], constraint: &TopologySpreadConstraint) -> bool {
+fn spread_one(
+    pod: &Pod,
+    spec: &PodSpec,
+    node: &Node,
+    nodes: &[&Node],
+    placed: &[Placed<'_>],
+    constraint: &TopologySpreadConstraint,
+) -> bool {
     let key = &constraint.topology_key;
-    let Some(here) = domain(node, key) else { return false };
-    let selector = with_keys(constraint.label_selector.as_ref(), constraint.match_label_keys.as_deref(), pod);
+    let Some(here) = domain(node, key) else {
+        return false;
+    };
+    let selector = with_keys(
+        constraint.label_selector.as_ref(),
+        constraint.match_label_keys.as_deref(),
+        pod,
+    );
     let counts_node = |node: &Node| {
-        let affinity = constraint.node_affinity_policy.as_deref() == Some("Ignore") || accepts_node(spec, node);
-        let taints = constraint.node_taints_policy.as_deref() != Some("Honor") || untolerated(spec, node, &["NoSchedule", "NoExecute"]).is_none();
+        let affinity =
+            constraint.node_affinity_policy.as_deref() == Some("Ignore") || accepts_node(spec, node);
+        let taints = constraint.node_taints_policy.as_deref() != Some("Honor")
+            || untolerated(spec, node, &["NoSchedule", "NoExecute"]).is_none();
         affinity && taints
     };
     let mut counts: BTreeMap<&str, i32> = BTreeMap::new();
@@ -192,7 +336,8 @@ fn spread_one(pod: &Pod, spec: &PodSpec, node: &Node, nodes: &[&Node], placed: &
         }
     }
     for other in placed {
-        let counted = namespace(&other.pod.metadata) == namespace(&pod.metadata) && selects(selector.as_ref(), other.pod.metadata.labels.as_ref());
+        let counted = namespace(&other.pod.metadata) == namespace(&pod.metadata)
+            && selects(selector.as_ref(), other.pod.metadata.labels.as_ref());
         if counted
             && let Some(count) = domain(other.node, key).and_then(|domain| counts.get_mut(domain))
             && counts_node(other.node)
@@ -200,8 +345,14 @@ fn spread_one(pod: &Pod, spec: &PodSpec, node: &Node, nodes: &[&Node], placed: &
             *count += 1;
         }
     }
-    let few = constraint.min_domains.is_some_and(|least| i64::try_from(counts.len()).unwrap_or(i64::MAX) < i64::from(least));
-    let least = if few { 0 } else { counts.values().copied().min().unwrap_or(0) };
+    let few = constraint
+        .min_domains
+        .is_some_and(|least| i64::try_from(counts.len()).unwrap_or(i64::MAX) < i64::from(least));
+    let least = if few {
+        0
+    } else {
+        counts.values().copied().min().unwrap_or(0)
+    };
     let own = i32::from(selects(selector.as_ref(), pod.metadata.labels.as_ref()));
     counts.get(here).copied().unwrap_or(0) + own - least <= constraint.max_skew
 }
@@ -227,8 +378,14 @@ mod tests {
     fn node_affinity_operators() {
         let node = node("n", json!({"zone": "a", "size": "8"}));
         for (expression, expected) in [
-            (json!({"key": "zone", "operator": "In", "values": ["a", "b"]}), true),
-            (json!({"key": "zone", "operator": "NotIn", "values": ["a"]}), false),
+            (
+                json!({"key": "zone", "operator": "In", "values": ["a", "b"]}),
+                true,
+            ),
+            (
+                json!({"key": "zone", "operator": "NotIn", "values": ["a"]}),
+                false,
+            ),
             (json!({"key": "none", "operator": "NotIn", "values": ["a"]}), true),
             (json!({"key": "none", "operator": "Exists"}), false),
             (json!({"key": "none", "operator": "DoesNotExist"}), true),
@@ -236,35 +393,52 @@ mod tests {
             (json!({"key": "size", "operator": "Lt", "values": ["8"]}), false),
             (json!({"key": "zone", "operator": "Gt", "values": ["7"]}), false),
         ] {
-            let pod = spec(json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}}));
+            let pod = spec(
+                json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}}),
+            );
             assert_eq!(accepts_node(&pod, &node), expected, "{expression}");
         }
-        let pinned = spec(json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}}));
+        let pinned = spec(
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}}),
+        );
         assert!(accepts_node(&pinned, &node));
     }
 
     #[test]
     fn taints_and_tolerations() {
         let mut tainted = node("n", json!({}));
-        tainted.spec = Some(serde_json::from_value(json!({"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]})).unwrap());
+        tainted.spec = Some(
+            serde_json::from_value(json!({"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}))
+                .unwrap(),
+        );
         for (tolerations, tolerated) in [
             (json!([]), false),
             (json!([{"key": "a", "operator": "Exists"}]), true),
             (json!([{"operator": "Exists"}]), true),
             (json!([{"key": "a", "value": "b"}]), true),
             (json!([{"key": "a", "value": "c"}]), false),
-            (json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}]), false),
+            (
+                json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}]),
+                false,
+            ),
         ] {
             let pod = spec(json!({"tolerations": tolerations}));
-            assert_eq!(untolerated(&pod, &tainted, &["NoSchedule"]).is_none(), tolerated, "{tolerations}");
+            assert_eq!(
+                untolerated(&pod, &tainted, &["NoSchedule"]).is_none(),
+                tolerated,
+                "{tolerations}"
+            );
         }
     }
 
     #[test]
     fn spread_keeps_the_skew() {
         let (a, b) = (node("a", json!({"zone": "a"})), node("b", json!({"zone": "b"})));
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}})).unwrap();
-        let spec = spec(json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "w"}}}]}));
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}})).unwrap();
+        let spec = spec(
+            json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "w"}}}]}),
+        );
         let placed = [Placed { pod: &pod, node: &a }];
         assert!(!spread_accepts(&pod, &spec, &a, &[&a, &b], &placed));
         assert!(spread_accepts(&pod, &spec, &b, &[&a, &b], &placed));
@@ -275,10 +449,16 @@ mod tests {
         let (a, b) = (node("a", json!({"host": "a"})), node("b", json!({"host": "b"})));
         let shy: Pod = serde_json::from_value(json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}, "spec": {"containers": [], "affinity": {"podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "w"}}}]}}}})).unwrap();
-        let plain: Pod = serde_json::from_value(json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}, "spec": {"containers": []}})).unwrap();
+        let plain: Pod = serde_json::from_value(
+            json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}, "spec": {"containers": []}}),
+        )
+        .unwrap();
         let placed = [Placed { pod: &shy, node: &a }];
         let none = BTreeMap::new();
-        assert!(!affinity_accepts(&shy, shy.spec.as_ref().unwrap(), &a, &placed, &none) && affinity_accepts(&shy, shy.spec.as_ref().unwrap(), &b, &placed, &none));
+        assert!(
+            !affinity_accepts(&shy, shy.spec.as_ref().unwrap(), &a, &placed, &none)
+                && affinity_accepts(&shy, shy.spec.as_ref().unwrap(), &b, &placed, &none)
+        );
         assert!(!others_accept(&plain, &a, &placed, &none) && others_accept(&plain, &b, &placed, &none));
     }
 }

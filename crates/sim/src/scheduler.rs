@@ -12,7 +12,9 @@ use serde_json::json;
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
-use crate::objects::{condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, time, uid};
+use crate::objects::{
+    condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, time, uid,
+};
 use crate::quantities::{self, Amounts};
 use crate::rules::{self, Labels, Placed};
 use crate::world::{World, is_race};
@@ -44,7 +46,11 @@ type Refusals = BTreeMap<String, usize>;
 
 impl Scheduler {
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
-        let this = Arc::new(Self { world: world.clone(), dirty: Notify::new(), assumed: Mutex::default() });
+        let this = Arc::new(Self {
+            world: world.clone(),
+            dirty: Notify::new(),
+            assumed: Mutex::default(),
+        });
         let woken = this.clone();
         world.pods.on_change(move |_| woken.dirty.notify_one());
         let woken = this.clone();
@@ -72,17 +78,31 @@ impl Scheduler {
     fn waiting(&self) -> Vec<Arc<Pod>> {
         let mut assumed = self.assumed.lock().unwrap_or_else(PoisonError::into_inner);
         assumed.retain(|pod_uid, _| {
-            self.world.pods.snapshot().iter().any(|pod| uid(&pod.metadata) == pod_uid && node_of(pod).is_empty())
+            self.world
+                .pods
+                .snapshot()
+                .iter()
+                .any(|pod| uid(&pod.metadata) == pod_uid && node_of(pod).is_empty())
         });
         let mut pods: Vec<Arc<Pod>> = self.world.pods.snapshot();
         pods.retain(|pod| {
             let spec = pod.spec.as_ref();
-            let ours = spec.is_some_and(|spec| spec.scheduler_name.as_deref().unwrap_or(NAME) == NAME && spec.scheduling_gates.as_deref().unwrap_or_default().is_empty());
-            ours && node_of(pod).is_empty() && !has_ended(pod) && !is_deleting(&pod.metadata) && !assumed.contains_key(uid(&pod.metadata))
+            let ours = spec.is_some_and(|spec| {
+                spec.scheduler_name.as_deref().unwrap_or(NAME) == NAME
+                    && spec.scheduling_gates.as_deref().unwrap_or_default().is_empty()
+            });
+            ours && node_of(pod).is_empty()
+                && !has_ended(pod)
+                && !is_deleting(&pod.metadata)
+                && !assumed.contains_key(uid(&pod.metadata))
         });
         let order = |pod: &Pod| {
             let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            (std::cmp::Reverse(priority), pod.metadata.creation_timestamp.as_ref().map(|time| time.0), key(&pod.metadata))
+            (
+                std::cmp::Reverse(priority),
+                pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+                key(&pod.metadata),
+            )
         };
         pods.sort_by_key(|pod| order(pod));
         pods
@@ -94,8 +114,18 @@ impl Scheduler {
             return;
         }
         let mut hosts = self.hosts();
-        let namespaces: BTreeMap<String, Labels> =
-            self.world.namespaces.snapshot().iter().map(|one| (name(&one.metadata).to_owned(), one.metadata.labels.clone().unwrap_or_default())).collect();
+        let namespaces: BTreeMap<String, Labels> = self
+            .world
+            .namespaces
+            .snapshot()
+            .iter()
+            .map(|one| {
+                (
+                    name(&one.metadata).to_owned(),
+                    one.metadata.labels.clone().unwrap_or_default(),
+                )
+            })
+            .collect();
         let mut placed = self.placed(&hosts);
         for pod in waiting {
             let Some(spec) = &pod.spec else { continue };
@@ -113,10 +143,18 @@ impl Scheduler {
     }
 
     fn hosts(&self) -> Vec<Host> {
-        let assumed = self.assumed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let assumed = self
+            .assumed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let mut on_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
         for pod in self.world.pods.snapshot() {
-            let node = if node_of(&pod).is_empty() { assumed.get(uid(&pod.metadata)).cloned().unwrap_or_default() } else { node_of(&pod).to_owned() };
+            let node = if node_of(&pod).is_empty() {
+                assumed.get(uid(&pod.metadata)).cloned().unwrap_or_default()
+            } else {
+                node_of(&pod).to_owned()
+            };
             if !node.is_empty() && !has_ended(&pod) {
                 on_node.entry(node).or_default().push(pod);
             }
@@ -124,19 +162,40 @@ impl Scheduler {
         let host = |node: Arc<Node>| {
             let mut used = Amounts::new();
             let mut ports = Vec::new();
-            for spec in on_node.get(name(&node.metadata)).into_iter().flatten().filter_map(|pod| pod.spec.as_ref()) {
+            for spec in on_node
+                .get(name(&node.metadata))
+                .into_iter()
+                .flatten()
+                .filter_map(|pod| pod.spec.as_ref())
+            {
                 quantities::add(&mut used, &quantities::pod_requests(spec));
                 ports.extend(rules::host_ports(spec));
             }
-            let allocatable = quantities::amounts(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
-            Host { node, allocatable, used, ports }
+            let allocatable = quantities::amounts(
+                node.status
+                    .as_ref()
+                    .and_then(|status| status.allocatable.as_ref()),
+            );
+            Host {
+                node,
+                allocatable,
+                used,
+                ports,
+            }
         };
         self.world.nodes.snapshot().into_iter().map(host).collect()
     }
 
     fn placed(&self, hosts: &[Host]) -> Vec<(Arc<Pod>, Arc<Node>)> {
-        let assumed = self.assumed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let nodes: BTreeMap<&str, &Arc<Node>> = hosts.iter().map(|host| (name(&host.node.metadata), &host.node)).collect();
+        let assumed = self
+            .assumed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let nodes: BTreeMap<&str, &Arc<Node>> = hosts
+            .iter()
+            .map(|host| (name(&host.node.metadata), &host.node))
+            .collect();
         self.world
             .pods
             .snapshot()
@@ -144,7 +203,14 @@ impl Scheduler {
             .filter(|pod| !has_ended(pod))
             .filter_map(|pod| {
                 let own = node_of(&pod);
-                let node = if own.is_empty() { assumed.get(uid(&pod.metadata)).map(String::as_str).unwrap_or_default() } else { own };
+                let node = if own.is_empty() {
+                    assumed
+                        .get(uid(&pod.metadata))
+                        .map(String::as_str)
+                        .unwrap_or_default()
+                } else {
+                    own
+                };
                 let node = (*nodes.get(node)?).clone();
                 Some((pod, node))
             })
@@ -154,14 +220,40 @@ impl Scheduler {
     async fn bind(&self, pod: &Pod, node: &Node) -> bool {
         let (pod_name, node_name) = (name(&pod.metadata), name(&node.metadata));
         let binding = Binding {
-            metadata: ObjectMeta { name: Some(pod_name.to_owned()), uid: pod.metadata.uid.clone(), ..ObjectMeta::default() },
-            target: ObjectReference { api_version: Some("v1".to_owned()), kind: Some("Node".to_owned()), name: Some(node_name.to_owned()), ..ObjectReference::default() },
+            metadata: ObjectMeta {
+                name: Some(pod_name.to_owned()),
+                uid: pod.metadata.uid.clone(),
+                ..ObjectMeta::default()
+            },
+            target: ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(node_name.to_owned()),
+                ..ObjectReference::default()
+            },
         };
         let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
-        match api.create_subresource::<Binding, serde_json::Value>("binding", pod_name, &PostParams::default(), &binding).await {
+        match api
+            .create_subresource::<Binding, serde_json::Value>(
+                "binding",
+                pod_name,
+                &PostParams::default(),
+                &binding,
+            )
+            .await
+        {
             Ok(_) => {
-                self.assumed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid(&pod.metadata).to_owned(), node_name.to_owned());
-                self.tell(pod, "Normal", "Scheduled", &format!("Successfully assigned {} to {node_name}", key(&pod.metadata))).await;
+                self.assumed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(uid(&pod.metadata).to_owned(), node_name.to_owned());
+                self.tell(
+                    pod,
+                    "Normal",
+                    "Scheduled",
+                    &format!("Successfully assigned {} to {node_name}", key(&pod.metadata)),
+                )
+                .await;
                 true
             }
             Err(error) => {
@@ -178,17 +270,28 @@ impl Scheduler {
     async fn refuse(&self, pod: &Pod, message: &str) {
         let known = condition(pod, "PodScheduled");
         let reason = known.and_then(|known| known.reason.as_deref());
-        if reason == Some("Unschedulable") && known.and_then(|known| known.message.as_deref()) == Some(message) {
+        if reason == Some("Unschedulable")
+            && known.and_then(|known| known.message.as_deref()) == Some(message)
+        {
             return;
         }
-        let since = known.filter(|known| known.status == "False").and_then(|known| known.last_transition_time.clone());
+        let since = known
+            .filter(|known| known.status == "False")
+            .and_then(|known| known.last_transition_time.clone());
         let state = json!({
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastProbeTime": null,
             "lastTransitionTime": since.unwrap_or_else(|| time(self.world.clock.now())),
         });
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [state]}});
         let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
-        match api.patch_status(name(&pod.metadata), &PatchParams::default(), &Patch::Strategic(patch)).await {
+        match api
+            .patch_status(
+                name(&pod.metadata),
+                &PatchParams::default(),
+                &Patch::Strategic(patch),
+            )
+            .await
+        {
             Ok(written) => self.world.pods.note_written(written),
             Err(error) if is_race(&error) => return,
             Err(error) => tracing::warn!(pod = key(&pod.metadata), %error, "marking as unschedulable"),
@@ -207,7 +310,9 @@ impl Scheduler {
             "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": NAME}, "reportingComponent": NAME, "reportingInstance": "",
         });
-        let Ok(event) = serde_json::from_value::<Event>(event) else { return };
+        let Ok(event) = serde_json::from_value::<Event>(event) else {
+            return;
+        };
         let api: Api<Event> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             tracing::debug!(%error, "an event was lost");
@@ -216,20 +321,32 @@ impl Scheduler {
 }
 
 /// The best node for a pod, or why there is none.
-fn choose(pod: &Pod, spec: &PodSpec, hosts: &[Host], placed: &[(Arc<Pod>, Arc<Node>)], namespaces: &BTreeMap<String, Labels>) -> Result<usize, Refusals> {
+fn choose(
+    pod: &Pod,
+    spec: &PodSpec,
+    hosts: &[Host],
+    placed: &[(Arc<Pod>, Arc<Node>)],
+    namespaces: &BTreeMap<String, Labels>,
+) -> Result<usize, Refusals> {
     let requests = quantities::pod_requests(spec);
     let ports = rules::host_ports(spec);
     let nodes: Vec<&Node> = hosts.iter().map(|host| &*host.node).collect();
     let views: Vec<Placed<'_>> = placed.iter().map(|(pod, node)| Placed { pod, node }).collect();
     let shy: Vec<Placed<'_>> = placed
         .iter()
-        .filter(|(pod, _)| pod.spec.as_ref().is_some_and(|spec| !rules::required_anti_affinity(spec).is_empty()))
+        .filter(|(pod, _)| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|spec| !rules::required_anti_affinity(spec).is_empty())
+        })
         .map(|(pod, node)| Placed { pod, node })
         .collect();
     let mut refusals = Refusals::new();
     let mut best: Option<(i64, usize)> = None;
     for (index, host) in hosts.iter().enumerate() {
-        if let Some(refusal) = refusal(pod, spec, host, &requests, &ports, &nodes, &views, &shy, namespaces) {
+        if let Some(refusal) = refusal(
+            pod, spec, host, &requests, &ports, &nodes, &views, &shy, namespaces,
+        ) {
             *refusals.entry(refusal).or_insert(0) += 1;
             continue;
         }
@@ -254,24 +371,40 @@ fn refusal(
 ) -> Option<String> {
     let node = &host.node;
     let tolerates_cordon = spec.tolerations.iter().flatten().any(|toleration| {
-        toleration.operator.as_deref() == Some("Exists") && matches!(toleration.key.as_deref(), None | Some("" | "node.kubernetes.io/unschedulable"))
+        toleration.operator.as_deref() == Some("Exists")
+            && matches!(
+                toleration.key.as_deref(),
+                None | Some("" | "node.kubernetes.io/unschedulable")
+            )
     });
     if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) && !tolerates_cordon {
         return Some("node(s) were unschedulable".to_owned());
     }
     if let Some(taint) = rules::untolerated(spec, node, &["NoSchedule", "NoExecute"]) {
-        return Some(format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value.as_deref().unwrap_or_default()));
+        return Some(format!(
+            "node(s) had untolerated taint {{{}: {}}}",
+            taint.key,
+            taint.value.as_deref().unwrap_or_default()
+        ));
     }
     if !rules::accepts_node(spec, node) {
         return Some("node(s) didn't match Pod's node affinity/selector".to_owned());
     }
-    if ports.iter().any(|port| host.ports.iter().any(|used| rules::ports_conflict(port, used))) {
+    if ports
+        .iter()
+        .any(|port| host.ports.iter().any(|used| rules::ports_conflict(port, used)))
+    {
         return Some("node(s) didn't have free ports for the requested pod ports".to_owned());
     }
     for (name, wanted) in requests {
-        let free = host.allocatable.get(name).copied().unwrap_or(0) - host.used.get(name).copied().unwrap_or(0);
+        let free =
+            host.allocatable.get(name).copied().unwrap_or(0) - host.used.get(name).copied().unwrap_or(0);
         if *wanted > 0 && *wanted > free {
-            return Some(if name == "pods" { "Too many pods".to_owned() } else { format!("Insufficient {name}") });
+            return Some(if name == "pods" {
+                "Too many pods".to_owned()
+            } else {
+                format!("Insufficient {name}")
+            });
         }
     }
     if !is_node_ready(node) {
@@ -283,7 +416,8 @@ fn refusal(
     if !rules::affinity_accepts(pod, spec, node, placed, namespaces) {
         return Some("node(s) didn't match pod affinity/anti-affinity rules".to_owned());
     }
-    (!rules::others_accept(pod, node, shy, namespaces)).then(|| "node(s) didn't satisfy existing pods anti-affinity rules".to_owned())
+    (!rules::others_accept(pod, node, shy, namespaces))
+        .then(|| "node(s) didn't satisfy existing pods anti-affinity rules".to_owned())
 }
 
 /// Most free first, preferences before that.
@@ -291,14 +425,25 @@ fn score(spec: &PodSpec, host: &Host, requests: &Amounts) -> i64 {
     let free = |name: &str| {
         let total = host.allocatable.get(name).copied().unwrap_or(0);
         let used = host.used.get(name).copied().unwrap_or(0) + requests.get(name).copied().unwrap_or(0);
-        if total > 0 { i64::try_from((total - used).max(0) * 100 / total).unwrap_or(0) } else { 0 }
+        if total > 0 {
+            i64::try_from((total - used).max(0) * 100 / total).unwrap_or(0)
+        } else {
+            0
+        }
     };
-    let soft = if rules::untolerated(spec, &host.node, &["PreferNoSchedule"]).is_some() { -1000 } else { 0 };
+    let soft = if rules::untolerated(spec, &host.node, &["PreferNoSchedule"]).is_some() {
+        -1000
+    } else {
+        0
+    };
     rules::preference(spec, &host.node) * 10 + soft + (free("cpu") + free("memory")) / 2
 }
 
 fn message(nodes: usize, refusals: &Refusals) -> String {
-    let mut parts: Vec<String> = refusals.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let mut parts: Vec<String> = refusals
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
     parts.sort();
     if parts.is_empty() {
         return format!("0/{nodes} nodes are available.");

@@ -8,10 +8,12 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
 use spokeshave_ports::{Entropy, SharedClock};
-use spokeshave_runtime::{Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue};
+use spokeshave_runtime::{
+    Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue,
+};
 
-use crate::objects::{controller_of, node_of};
 use crate::Options;
+use crate::objects::{controller_of, node_of};
 
 /// What the parts share.
 pub(crate) struct World {
@@ -42,11 +44,27 @@ impl World {
     pub(crate) fn new(client: Client, clock: SharedClock, options: Options, metrics: Metrics) -> Arc<Self> {
         let pods: Store<Pod> = Store::default();
         let replica_sets: Store<ReplicaSet> = Store::default();
-        let text = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.to_owned()] };
+        let text = |text: &str| {
+            if text.is_empty() {
+                Vec::new()
+            } else {
+                vec![text.to_owned()]
+            }
+        };
         Arc::new(Self {
-            pods_by_owner: pods.index(move |pod| controller_of(&pod.metadata).map(|owner| owner.uid.clone()).into_iter().collect()),
+            pods_by_owner: pods.index(move |pod| {
+                controller_of(&pod.metadata)
+                    .map(|owner| owner.uid.clone())
+                    .into_iter()
+                    .collect()
+            }),
             pods_by_node: pods.index(move |pod| text(node_of(pod))),
-            replica_sets_by_owner: replica_sets.index(move |set| controller_of(&set.metadata).map(|owner| owner.uid.clone()).into_iter().collect()),
+            replica_sets_by_owner: replica_sets.index(move |set| {
+                controller_of(&set.metadata)
+                    .map(|owner| owner.uid.clone())
+                    .into_iter()
+                    .collect()
+            }),
             pods,
             replica_sets,
             nodes: Store::default(),
@@ -74,7 +92,12 @@ impl World {
     }
 
     pub(crate) fn watch(&self, entropy: &Entropy, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let mut start = Starter { world: self, entropy, tasks, shutdown };
+        let mut start = Starter {
+            world: self,
+            entropy,
+            tasks,
+            shutdown,
+        };
         start.watch(&self.nodes);
         start.watch(&self.pods);
         if self.options.scheduler {
@@ -126,9 +149,19 @@ impl Starter<'_> {
     fn watch<K: Object>(&mut self, store: &Store<K>) {
         let kind = K::kind(&()).into_owned();
         let entropy = self.entropy.child(&kind);
-        let reflector = Reflector::new(self.world.client.clone(), store, &WatchOptions::default(), self.world.clock.clone(), &entropy, &self.world.metrics);
+        let reflector = Reflector::new(
+            self.world.client.clone(),
+            store,
+            &WatchOptions::default(),
+            self.world.clock.clone(),
+            &entropy,
+            &self.world.metrics,
+        );
         let shutdown = self.shutdown.clone();
-        self.tasks.spawn(format!("watch {kind}"), async move { reflector.run(shutdown).await });
+        self.tasks.spawn(
+            format!("watch {kind}"),
+            async move { reflector.run(shutdown).await },
+        );
     }
 }
 

@@ -16,7 +16,13 @@ use crate::settings::SettingsArgs;
 /// Spokeshave launches nodes for pods that do not fit and removes nodes that are no longer needed. It reads YAML written for
 /// karpenter.sh/v1 unchanged.
 #[derive(Debug, Parser)]
-#[command(name = "spokeshave", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "spokeshave",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     /// What to do.
@@ -143,9 +149,12 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 
 /// Reads a Go duration that is not negative.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: spokeshave_api::GoDuration =
-        text.parse().map_err(|error| format!("{error}; expected a duration such as 90s or 1h30m"))?;
-    duration.to_std().ok_or_else(|| "expected a duration that is not negative".to_owned())
+    let duration: spokeshave_api::GoDuration = text
+        .parse()
+        .map_err(|error| format!("{error}; expected a duration such as 90s or 1h30m"))?;
+    duration
+        .to_std()
+        .ok_or_else(|| "expected a duration that is not negative".to_owned())
 }
 
 #[cfg(test)]

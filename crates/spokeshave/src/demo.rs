@@ -45,7 +45,11 @@ const SCENES: &[Scene] = &[
     },
     Scene {
         title: "The whole shop opens: an API on arm64, a database on demand, a report",
-        changes: &[Change::Deployment("api", 4), Change::StatefulSet("database", 3), Change::StartJob("report")],
+        changes: &[
+            Change::Deployment("api", 4),
+            Change::StatefulSet("database", 3),
+            Change::StartJob("report"),
+        ],
         rest: Duration::from_secs(3),
     },
     Scene {
@@ -55,7 +59,11 @@ const SCENES: &[Scene] = &[
     },
     Scene {
         title: "Night: the web shrinks to 6, API and database sleep; their nodes become empty and go",
-        changes: &[Change::Deployment("web", 6), Change::Deployment("api", 0), Change::StatefulSet("database", 0)],
+        changes: &[
+            Change::Deployment("web", 6),
+            Change::Deployment("api", 0),
+            Change::StatefulSet("database", 0),
+        ],
         rest: Duration::from_secs(25),
     },
 ];
@@ -85,15 +93,33 @@ async fn make(client: &Client, change: &Change) -> Result<()> {
     match change {
         Change::Deployment(name, replicas) => {
             let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-            api.patch(name, &parameters, &Patch::Merge(json!({"spec": {"replicas": replicas}}))).await.map(drop)
+            api.patch(
+                name,
+                &parameters,
+                &Patch::Merge(json!({"spec": {"replicas": replicas}})),
+            )
+            .await
+            .map(drop)
         }
         Change::StatefulSet(name, replicas) => {
             let api: Api<StatefulSet> = Api::namespaced(client.clone(), NAMESPACE);
-            api.patch(name, &parameters, &Patch::Merge(json!({"spec": {"replicas": replicas}}))).await.map(drop)
+            api.patch(
+                name,
+                &parameters,
+                &Patch::Merge(json!({"spec": {"replicas": replicas}})),
+            )
+            .await
+            .map(drop)
         }
         Change::StartJob(name) => {
             let api: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
-            api.patch(name, &parameters, &Patch::Merge(json!({"spec": {"suspend": false}}))).await.map(drop)
+            api.patch(
+                name,
+                &parameters,
+                &Patch::Merge(json!({"spec": {"suspend": false}})),
+            )
+            .await
+            .map(drop)
         }
     }
     .context("the demo's change was refused")
@@ -108,7 +134,11 @@ async fn wait_until_settled(client: &Client, clock: &SharedClock) -> Result<()> 
     while clock.now() < deadline {
         let list = pods.list(&ListParams::default()).await?;
         let waiting = list.items.iter().any(|pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
+            let phase = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.as_deref())
+                .unwrap_or("Pending");
             phase == "Pending" || (pod.metadata.deletion_timestamp.is_some())
         });
         if !waiting {
@@ -120,8 +150,14 @@ async fn wait_until_settled(client: &Client, clock: &SharedClock) -> Result<()> 
 }
 
 async fn summary(client: &Client) -> Result<String> {
-    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items.len();
-    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE).list(&ListParams::default()).await?;
+    let nodes = Api::<Node>::all(client.clone())
+        .list(&ListParams::default())
+        .await?
+        .items
+        .len();
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE)
+        .list(&ListParams::default())
+        .await?;
     let running = pods
         .items
         .iter()

@@ -28,7 +28,11 @@ impl KubeconfigFile {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let directory = directory_of(path);
-                if directory.is_dir() { Ok(()) } else { bail!("directory {} does not exist", directory.display()) }
+                if directory.is_dir() {
+                    Ok(())
+                } else {
+                    bail!("directory {} does not exist", directory.display())
+                }
             }
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
@@ -37,7 +41,10 @@ impl KubeconfigFile {
     /// Writes the file under another name, with mode 0600, and moves it into place.
     pub(crate) fn write(path: &Path, kubeconfig: &str) -> Result<Self> {
         let content = format!("{MARK}\n{kubeconfig}");
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("kubeconfig");
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or("kubeconfig");
         let temporary = directory_of(path).join(format!(".{name}.{}", std::process::id()));
         let written = fs::OpenOptions::new()
             .write(true)
@@ -51,7 +58,10 @@ impl KubeconfigFile {
             drop(fs::remove_file(&temporary));
             return Err(error).with_context(|| format!("cannot write {}", path.display()));
         }
-        Ok(Self { path: path.to_owned(), content })
+        Ok(Self {
+            path: path.to_owned(),
+            content,
+        })
     }
 }
 
@@ -86,7 +96,11 @@ mod tests {
         KubeconfigFile::check(&path).expect("our own file may be replaced");
         drop(file);
         assert!(!path.exists());
-        assert_eq!(fs::read_dir(directory.path()).expect("directory").count(), 0, "nothing is left behind");
+        assert_eq!(
+            fs::read_dir(directory.path()).expect("directory").count(),
+            0,
+            "nothing is left behind"
+        );
     }
 
     #[test]
@@ -110,7 +124,9 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_named() {
-        let error = KubeconfigFile::check(Path::new("/no/such/directory/config")).expect_err("missing").to_string();
+        let error = KubeconfigFile::check(Path::new("/no/such/directory/config"))
+            .expect_err("missing")
+            .to_string();
         assert!(error.contains("/no/such/directory"), "{error}");
     }
 }

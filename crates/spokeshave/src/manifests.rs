@@ -38,7 +38,8 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in paths {
         for file in files_of(path)? {
-            let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let text =
+                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
             manifests.extend(parse(&file.display().to_string(), &text)?);
         }
     }
@@ -52,8 +53,13 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(path).with_context(|| format!("cannot read directory {}", path.display()))? {
-        let file = entry.with_context(|| format!("cannot read directory {}", path.display()))?.path();
-        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let file = entry
+            .with_context(|| format!("cannot read directory {}", path.display()))?
+            .path();
+        let extension = file
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .unwrap_or_default();
         if file.is_file() && EXTENSIONS.contains(&extension) {
             files.push(file);
         }
@@ -72,7 +78,11 @@ pub(crate) fn parse(origin: &str, text: &str) -> Result<Vec<Manifest>> {
     let single = documents.len() == 1;
     let mut manifests = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
-        let origin = if single { origin.to_owned() } else { format!("{origin}, document {}", index + 1) };
+        let origin = if single {
+            origin.to_owned()
+        } else {
+            format!("{origin}, document {}", index + 1)
+        };
         collect(&origin, document, &mut manifests)?;
     }
     Ok(manifests)
@@ -85,7 +95,13 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
     let kind = document["kind"].as_str().unwrap_or_default().to_owned();
     let is_list = kind.ends_with("List") && document["items"].is_array();
     if is_list {
-        for (index, item) in document["items"].as_array().cloned().unwrap_or_default().into_iter().enumerate() {
+        for (index, item) in document["items"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+            .into_iter()
+            .enumerate()
+        {
             collect(&format!("{origin}, item {}", index + 1), item, manifests)?;
         }
         return Ok(());
@@ -93,11 +109,15 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
     if kind.is_empty() || document["apiVersion"].as_str().unwrap_or_default().is_empty() {
         bail!("{origin}: an object needs apiVersion and kind");
     }
-    let object: DynamicObject = serde_json::from_value(document).with_context(|| format!("{origin}: not an object"))?;
+    let object: DynamicObject =
+        serde_json::from_value(document).with_context(|| format!("{origin}: not an object"))?;
     if object.metadata.name.is_none() && object.metadata.generate_name.is_none() {
         bail!("{origin}: {kind} needs metadata.name or metadata.generateName");
     }
-    manifests.push(Manifest { origin: origin.to_owned(), object });
+    manifests.push(Manifest {
+        origin: origin.to_owned(),
+        object,
+    });
     Ok(())
 }
 
@@ -106,14 +126,20 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
 ///
 /// # Errors
 /// Names the manifest that the server refused, and its reason.
-pub(crate) async fn apply_all(client: &Client, clock: &SharedClock, mut manifests: Vec<Manifest>) -> Result<()> {
+pub(crate) async fn apply_all(
+    client: &Client,
+    clock: &SharedClock,
+    mut manifests: Vec<Manifest>,
+) -> Result<()> {
     manifests.sort_by_key(|manifest| match type_of(&manifest.object).kind.as_str() {
         "CustomResourceDefinition" => 0,
         "Namespace" => 1,
         _ => 2,
     });
     for manifest in manifests {
-        apply(client, clock, &manifest).await.with_context(|| manifest.origin.clone())?;
+        apply(client, clock, &manifest)
+            .await
+            .with_context(|| manifest.origin.clone())?;
     }
     Ok(())
 }
@@ -128,31 +154,45 @@ async fn apply(client: &Client, clock: &SharedClock, manifest: &Manifest) -> Res
     let (resource, capabilities) = resource_of(client, clock, &types).await?;
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
-        Scope::Namespaced => {
-            Api::namespaced_with(client.clone(), object.metadata.namespace.as_deref().unwrap_or("default"), &resource)
-        }
+        Scope::Namespaced => Api::namespaced_with(
+            client.clone(),
+            object.metadata.namespace.as_deref().unwrap_or("default"),
+            &resource,
+        ),
     };
     let shown = format!("{} {:?}", types.kind, object.name_any());
     match &object.metadata.name {
         Some(name) => {
             let parameters = PatchParams::apply(FIELD_MANAGER).force();
-            api.patch(name, &parameters, &Patch::Apply(object)).await.map(|_| ())
+            api.patch(name, &parameters, &Patch::Apply(object))
+                .await
+                .map(|_| ())
         }
-        None => api.create(&kube::api::PostParams::default(), object).await.map(|_| ()),
+        None => api
+            .create(&kube::api::PostParams::default(), object)
+            .await
+            .map(|_| ()),
     }
     .with_context(|| format!("the server refused {shown}"))
 }
 
 /// Finds the resource of a kind; a kind whose CustomResourceDefinition was just created may take a moment to be served.
-async fn resource_of(client: &Client, clock: &SharedClock, types: &TypeMeta) -> Result<(ApiResource, ApiCapabilities)> {
-    let kind = GroupVersionKind::try_from(types).map_err(|error| anyhow!("apiVersion {:?}: {error}", types.api_version))?;
+async fn resource_of(
+    client: &Client,
+    clock: &SharedClock,
+    types: &TypeMeta,
+) -> Result<(ApiResource, ApiCapabilities)> {
+    let kind = GroupVersionKind::try_from(types)
+        .map_err(|error| anyhow!("apiVersion {:?}: {error}", types.api_version))?;
     let mut attempts_left = 20_u32;
     loop {
         match kube::discovery::pinned_kind(client, &kind).await {
             Ok(found) => return Ok(found),
             Err(error) if attempts_left == 0 => {
-                return Err(anyhow!(error)
-                    .context(format!("the server does not know kind {:?} of {}", types.kind, types.api_version)));
+                return Err(anyhow!(error).context(format!(
+                    "the server does not know kind {:?} of {}",
+                    types.kind, types.api_version
+                )));
             }
             Err(_) => {
                 attempts_left -= 1;
@@ -171,13 +211,20 @@ mod tests {
     #[test]
     fn documents_and_lists_become_single_objects() {
         let manifests = parse("x.yaml", TWO).expect("valid");
-        let names: Vec<_> = manifests.iter().map(|manifest| manifest.object.name_any()).collect();
+        let names: Vec<_> = manifests
+            .iter()
+            .map(|manifest| manifest.object.name_any())
+            .collect();
         assert_eq!(names, ["shop", "a", "b"]);
     }
 
     #[test]
     fn json_is_read_too() {
-        let manifests = parse("x.json", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#).expect("valid");
+        let manifests = parse(
+            "x.json",
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#,
+        )
+        .expect("valid");
         assert_eq!(manifests.len(), 1);
         assert_eq!(manifests[0].origin, "x.json");
     }
@@ -186,9 +233,18 @@ mod tests {
     fn errors_name_the_file_and_the_document() {
         for (text, expected) in [
             ("a: [1", "x.yaml is not valid YAML"),
-            ("apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n", "x.yaml: ConfigMap needs metadata.name"),
-            ("kind: ConfigMap\nmetadata: {name: a}\n", "x.yaml: an object needs apiVersion and kind"),
-            ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nfoo: 1\n", "x.yaml, document 2: an object needs"),
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n",
+                "x.yaml: ConfigMap needs metadata.name",
+            ),
+            (
+                "kind: ConfigMap\nmetadata: {name: a}\n",
+                "x.yaml: an object needs apiVersion and kind",
+            ),
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nfoo: 1\n",
+                "x.yaml, document 2: an object needs",
+            ),
         ] {
             let error = format!("{:#}", parse("x.yaml", text).expect_err("must be refused"));
             assert!(error.starts_with(expected), "{error}");
@@ -197,7 +253,10 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = format!("{:#}", read_all(&[PathBuf::from("no/such/file.yaml")]).expect_err("missing"));
+        let error = format!(
+            "{:#}",
+            read_all(&[PathBuf::from("no/such/file.yaml")]).expect_err("missing")
+        );
         assert!(error.starts_with("cannot read no/such/file.yaml"), "{error}");
     }
 }

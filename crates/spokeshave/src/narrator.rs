@@ -23,8 +23,16 @@ impl Narrator {
         if knows_price {
             *price = decision.cluster_price;
         }
-        let change = decision.price_change.filter(|change| change.0 != 0).map(signed).unwrap_or_default();
-        let why = if decision.why.is_empty() { String::new() } else { format!(" — {}", decision.why) };
+        let change = decision
+            .price_change
+            .filter(|change| change.0 != 0)
+            .map(signed)
+            .unwrap_or_default();
+        let why = if decision.why.is_empty() {
+            String::new()
+        } else {
+            format!(" — {}", decision.why)
+        };
         let line = format!(
             "{}  {}  {}: {}{why}{change}  {}",
             time.dimmed(),

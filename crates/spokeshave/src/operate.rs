@@ -39,26 +39,62 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let server = config.cluster_url.clone();
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
     let client = connect(&config, rate, &clock)?;
-    let version = client.apiserver_version().await.with_context(|| format!("the cluster at {server} does not answer"))?;
+    let version = client
+        .apiserver_version()
+        .await
+        .with_context(|| format!("the cluster at {server} does not answer"))?;
     tracing::info!(server = %server, version = version.git_version, "connected");
 
     let metrics_listener = listen(settings.metrics_port, "metrics (METRICS_PORT)").await?;
     let health_listener = listen(settings.health_probe_port, "health probes (HEALTH_PROBE_PORT)").await?;
     let shutdown = Shutdown::new();
     let mut tasks = TaskGroup::new();
-    let provider = Arc::new(KwokProvider::new(client.clone(), clock.clone(), &entropy.child("kwok"), KwokOptions { catalog, ..KwokOptions::default() }));
+    let provider = Arc::new(KwokProvider::new(
+        client.clone(),
+        clock.clone(),
+        &entropy.child("kwok"),
+        KwokOptions {
+            catalog,
+            ..KwokOptions::default()
+        },
+    ));
     let (cloud, stop) = (provider.clone(), shutdown.clone());
     tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
     if args.simulate_kubelets {
         let kubelets = connect(&config, None, &clock)?;
         let options = spokeshave_sim::Options::kubelets_only();
-        tasks.spawn("kubelets", spokeshave_sim::run(kubelets, clock.clone(), entropy.child("kubelets"), options, shutdown.clone()));
+        tasks.spawn(
+            "kubelets",
+            spokeshave_sim::run(
+                kubelets,
+                clock.clone(),
+                entropy.child("kubelets"),
+                options,
+                shutdown.clone(),
+            ),
+        );
     }
-    let options = Options { label_rules: up::label_rules(&provider), ..controller_options(&settings) };
-    let operator = Operator::new(client, provider, clock.clone(), entropy.child("operator"), options);
-    let metrics = HttpServer { metrics: Some(operator.metrics().clone()), profiling: settings.enable_profiling, ..HttpServer::default() };
+    let options = Options {
+        label_rules: up::label_rules(&provider),
+        ..controller_options(&settings)
+    };
+    let operator = Operator::new(
+        client,
+        provider,
+        clock.clone(),
+        entropy.child("operator"),
+        options,
+    );
+    let metrics = HttpServer {
+        metrics: Some(operator.metrics().clone()),
+        profiling: settings.enable_profiling,
+        ..HttpServer::default()
+    };
     tasks.spawn("metrics", metrics.serve(metrics_listener, shutdown.clone()));
-    let health = HttpServer { readiness: Some(operator.readiness().clone()), ..HttpServer::default() };
+    let health = HttpServer {
+        readiness: Some(operator.readiness().clone()),
+        ..HttpServer::default()
+    };
     tasks.spawn("health", health.serve(health_listener, shutdown.clone()));
 
     let stop = shutdown.clone();
@@ -73,7 +109,9 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     };
     shutdown.request();
     drop(tasks.drain(&clock, STOP_LIMIT).await);
-    outcome.context("the operator panicked")?.context("the operator has ended")
+    outcome
+        .context("the operator panicked")?
+        .context("the operator has ended")
 }
 
 async fn listen(port: u16, purpose: &str) -> Result<tokio::net::TcpListener> {
@@ -82,31 +120,47 @@ async fn listen(port: u16, purpose: &str) -> Result<tokio::net::TcpListener> {
 }
 
 fn connect(config: &kube::Config, rate: Option<(f64, u32)>, clock: &SharedClock) -> Result<Client> {
-    let options = ClientOptions { rate, ..ClientOptions::default() };
+    let options = ClientOptions {
+        rate,
+        ..ClientOptions::default()
+    };
     from_config(config.clone(), &options, clock.clone()).context("cannot make a client of the cluster")
 }
 
 async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
     let Some(path) = path else {
-        return kube::Config::infer().await.context("no kubeconfig and no service account; name a file with --kubeconfig");
+        return kube::Config::infer()
+            .await
+            .context("no kubeconfig and no service account; name a file with --kubeconfig");
     };
     let shown = path.display().to_string();
-    let file = Kubeconfig::read_from(PathBuf::from(path)).with_context(|| format!("cannot read the kubeconfig {shown}"))?;
-    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.with_context(|| format!("the kubeconfig {shown} cannot be used"))
+    let file = Kubeconfig::read_from(PathBuf::from(path))
+        .with_context(|| format!("cannot read the kubeconfig {shown}"))?;
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .with_context(|| format!("the kubeconfig {shown} cannot be used"))
 }
 
 /// Names and jitter of a production run differ from run to run.
 fn seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
 }
 
 fn controller_options(settings: &Settings) -> Options {
     let leader_election = (!settings.disable_leader_election).then(|| {
-        let in_cluster = std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+        let in_cluster = std::fs::read_to_string(NAMESPACE_FILE)
+            .ok()
+            .map(|text| text.trim().to_owned());
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "spokeshave".to_owned());
         LeaderElectionOptions {
-            namespace: settings.leader_election_namespace.clone().or(in_cluster).unwrap_or_else(|| "kube-system".to_owned()),
+            namespace: settings
+                .leader_election_namespace
+                .clone()
+                .or(in_cluster)
+                .unwrap_or_else(|| "kube-system".to_owned()),
             name: settings.leader_election_name.clone(),
             identity: format!("{host}_{:016x}", seed()),
         }

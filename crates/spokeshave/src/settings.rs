@@ -186,7 +186,13 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn parse<T, E: Display>(&self, expected: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T> {
-        parse(self.text).map_err(|error| anyhow!("{}: invalid value {:?}: {error}; expected {expected}", self.origin, self.text))
+        parse(self.text).map_err(|error| {
+            anyhow!(
+                "{}: invalid value {:?}: {error}; expected {expected}",
+                self.origin,
+                self.text
+            )
+        })
     }
 }
 
@@ -198,10 +204,16 @@ impl<'a> Lookup<'a> {
     /// The flag, else the variable; an empty variable counts as absent, as in a Helm chart with an empty value.
     fn find(&self, flag: &str, value: Option<&'a String>, variable: &str) -> Option<Source<'a>> {
         if let Some(text) = value {
-            return Some(Source { origin: format!("flag --{flag}"), text });
+            return Some(Source {
+                origin: format!("flag --{flag}"),
+                text,
+            });
         }
         let text = self.environment.get(variable).filter(|text| !text.is_empty())?;
-        Some(Source { origin: format!("environment variable {variable}"), text })
+        Some(Source {
+            origin: format!("environment variable {variable}"),
+            text,
+        })
     }
 
     fn number<T: std::str::FromStr<Err: Display>>(
@@ -212,7 +224,8 @@ impl<'a> Lookup<'a> {
         expected: &str,
         default: T,
     ) -> Result<T> {
-        self.find(flag, value, variable).map_or(Ok(default), |source| source.parse(expected, str::parse))
+        self.find(flag, value, variable)
+            .map_or(Ok(default), |source| source.parse(expected, str::parse))
     }
 
     fn boolean(&self, flag: &str, value: Option<&'a String>, variable: &str, default: bool) -> Result<bool> {
@@ -225,13 +238,21 @@ impl<'a> Lookup<'a> {
         })
     }
 
-    fn duration(&self, flag: &str, value: Option<&'a String>, variable: &str, default: Duration) -> Result<Duration> {
-        self.find(flag, value, variable)
-            .map_or(Ok(default), |source| source.parse("a duration such as 10s", parse_duration))
+    fn duration(
+        &self,
+        flag: &str,
+        value: Option<&'a String>,
+        variable: &str,
+        default: Duration,
+    ) -> Result<Duration> {
+        self.find(flag, value, variable).map_or(Ok(default), |source| {
+            source.parse("a duration such as 10s", parse_duration)
+        })
     }
 
     fn text(&self, flag: &str, value: Option<&'a String>, variable: &str) -> Option<String> {
-        self.find(flag, value, variable).map(|source| source.text.to_owned())
+        self.find(flag, value, variable)
+            .map(|source| source.text.to_owned())
     }
 
     fn choice<T: Copy>(
@@ -242,10 +263,20 @@ impl<'a> Lookup<'a> {
         choices: &[(&str, T)],
         default: T,
     ) -> Result<T> {
-        let Some(source) = self.find(flag, value, variable) else { return Ok(default) };
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).filter(|name| !name.is_empty()).collect();
+        let Some(source) = self.find(flag, value, variable) else {
+            return Ok(default);
+        };
+        let names: Vec<&str> = choices
+            .iter()
+            .map(|(name, _)| *name)
+            .filter(|name| !name.is_empty())
+            .collect();
         source.parse(&format!("one of {}", names.join(", ")), |text| {
-            choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or("unknown choice")
+            choices
+                .iter()
+                .find(|(name, _)| *name == text)
+                .map(|(_, choice)| *choice)
+                .ok_or("unknown choice")
         })
     }
 }
@@ -274,7 +305,13 @@ impl Settings {
             -1,
         )?;
         let settings = Self {
-            metrics_port: lookup.number("metrics-port", args.metrics_port.as_ref(), "METRICS_PORT", port, 8080)?,
+            metrics_port: lookup.number(
+                "metrics-port",
+                args.metrics_port.as_ref(),
+                "METRICS_PORT",
+                port,
+                8080,
+            )?,
             health_probe_port: lookup.number(
                 "health-probe-port",
                 args.health_probe_port.as_ref(),
@@ -321,23 +358,40 @@ impl Settings {
                 false,
             )?,
             leader_election_name: lookup
-                .text("leader-election-name", args.leader_election_name.as_ref(), "LEADER_ELECTION_NAME")
+                .text(
+                    "leader-election-name",
+                    args.leader_election_name.as_ref(),
+                    "LEADER_ELECTION_NAME",
+                )
                 .unwrap_or_else(|| "karpenter-leader-election".to_owned()),
             leader_election_namespace: lookup.text(
                 "leader-election-namespace",
                 args.leader_election_namespace.as_ref(),
                 "LEADER_ELECTION_NAMESPACE",
             ),
-            cpu_requests_milli: if cpu_requests <= 0 { 1000 } else { u32::try_from(cpu_requests).unwrap_or(u32::MAX) },
+            cpu_requests_milli: if cpu_requests <= 0 {
+                1000
+            } else {
+                u32::try_from(cpu_requests).unwrap_or(u32::MAX)
+            },
             log_level: lookup.choice(
                 "log-level",
                 args.log_level.as_ref(),
                 "LOG_LEVEL",
-                &[("debug", LogLevel::Debug), ("info", LogLevel::Info), ("error", LogLevel::Error), ("", LogLevel::Info)],
+                &[
+                    ("debug", LogLevel::Debug),
+                    ("info", LogLevel::Info),
+                    ("error", LogLevel::Error),
+                    ("", LogLevel::Info),
+                ],
                 LogLevel::Info,
             )?,
             log_output: match lookup
-                .text("log-output-paths", args.log_output_paths.as_ref(), "LOG_OUTPUT_PATHS")
+                .text(
+                    "log-output-paths",
+                    args.log_output_paths.as_ref(),
+                    "LOG_OUTPUT_PATHS",
+                )
                 .as_deref()
             {
                 None | Some("stdout") => LogOutput::Stdout,
@@ -367,14 +421,20 @@ impl Settings {
                 "preference-policy",
                 args.preference_policy.as_ref(),
                 "PREFERENCE_POLICY",
-                &[("Respect", PreferencePolicy::Respect), ("Ignore", PreferencePolicy::Ignore)],
+                &[
+                    ("Respect", PreferencePolicy::Respect),
+                    ("Ignore", PreferencePolicy::Ignore),
+                ],
                 PreferencePolicy::Respect,
             )?,
             min_values_policy: lookup.choice(
                 "min-values-policy",
                 args.min_values_policy.as_ref(),
                 "MIN_VALUES_POLICY",
-                &[("Strict", MinValuesPolicy::Strict), ("BestEffort", MinValuesPolicy::BestEffort)],
+                &[
+                    ("Strict", MinValuesPolicy::Strict),
+                    ("BestEffort", MinValuesPolicy::BestEffort),
+                ],
                 MinValuesPolicy::Strict,
             )?,
             ignore_dra_requests: lookup.boolean(
@@ -386,10 +446,17 @@ impl Settings {
             feature_gates: lookup
                 .find("feature-gates", args.feature_gates.as_ref(), "FEATURE_GATES")
                 .map_or(Ok(FeatureGates::default()), |source| {
-                    source.parse("a list such as NodeRepair=true,StaticCapacity=false", parse_feature_gates)
+                    source.parse(
+                        "a list such as NodeRepair=true,StaticCapacity=false",
+                        parse_feature_gates,
+                    )
                 })?,
             instance_types_file_path: lookup
-                .text("instance-types-file-path", args.instance_types_file_path.as_ref(), "INSTANCE_TYPES_FILE_PATH")
+                .text(
+                    "instance-types-file-path",
+                    args.instance_types_file_path.as_ref(),
+                    "INSTANCE_TYPES_FILE_PATH",
+                )
                 .map(PathBuf::from),
         };
         settings.check()?;
@@ -398,7 +465,9 @@ impl Settings {
 
     fn check(&self) -> Result<()> {
         if self.kube_client_qps == 0 || self.kube_client_burst == 0 {
-            bail!("KUBE_CLIENT_QPS and KUBE_CLIENT_BURST must be at least 1, otherwise no request could ever be sent");
+            bail!(
+                "KUBE_CLIENT_QPS and KUBE_CLIENT_BURST must be at least 1, otherwise no request could ever be sent"
+            );
         }
         if self.batch_idle_duration > self.batch_max_duration {
             bail!(
@@ -414,7 +483,9 @@ impl Settings {
 fn parse_feature_gates(text: &str) -> Result<FeatureGates, String> {
     let mut gates = FeatureGates::default();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} has no '='"))?;
+        let (name, value) = part
+            .split_once('=')
+            .ok_or_else(|| format!("{part:?} has no '='"))?;
         let value = match value.trim() {
             "true" => true,
             "false" => false,
@@ -438,12 +509,16 @@ mod tests {
     use super::*;
 
     fn environment(pairs: &[(&str, &str)]) -> Environment {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn p_202_defaults() {
-        let settings = Settings::resolve(&SettingsArgs::default(), &Environment::new()).expect("defaults are valid");
+        let settings =
+            Settings::resolve(&SettingsArgs::default(), &Environment::new()).expect("defaults are valid");
         assert_eq!(settings.metrics_port, 8080);
         assert_eq!(settings.health_probe_port, 8081);
         assert_eq!((settings.kube_client_qps, settings.kube_client_burst), (200, 300));
@@ -458,10 +533,15 @@ mod tests {
 
     #[test]
     fn p_202_a_flag_wins_over_its_variable() {
-        let args = SettingsArgs { metrics_port: Some("9000".to_owned()), ..SettingsArgs::default() };
-        let settings =
-            Settings::resolve(&args, &environment(&[("METRICS_PORT", "9001"), ("HEALTH_PROBE_PORT", "9002")]))
-                .expect("valid");
+        let args = SettingsArgs {
+            metrics_port: Some("9000".to_owned()),
+            ..SettingsArgs::default()
+        };
+        let settings = Settings::resolve(
+            &args,
+            &environment(&[("METRICS_PORT", "9001"), ("HEALTH_PROBE_PORT", "9002")]),
+        )
+        .expect("valid");
         assert_eq!((settings.metrics_port, settings.health_probe_port), (9000, 9002));
     }
 
@@ -482,23 +562,38 @@ mod tests {
             let error = Settings::resolve(&SettingsArgs::default(), &environment(&[(variable, value)]))
                 .expect_err(&format!("{variable}={value} must be refused"))
                 .to_string();
-            assert!(error.starts_with(&format!("environment variable {variable}: ")), "{error}");
+            assert!(
+                error.starts_with(&format!("environment variable {variable}: ")),
+                "{error}"
+            );
             assert!(error.contains(value) && error.contains("expected"), "{error}");
         }
-        let args = SettingsArgs { batch_max_duration: Some("soon".to_owned()), ..SettingsArgs::default() };
-        let error = Settings::resolve(&args, &Environment::new()).expect_err("malformed").to_string();
+        let args = SettingsArgs {
+            batch_max_duration: Some("soon".to_owned()),
+            ..SettingsArgs::default()
+        };
+        let error = Settings::resolve(&args, &Environment::new())
+            .expect_err("malformed")
+            .to_string();
         assert!(error.starts_with("flag --batch-max-duration: "), "{error}");
     }
 
     #[test]
     fn p_202_cpu_requests_that_are_not_positive_mean_the_default() {
-        let settings = Settings::resolve(&SettingsArgs::default(), &environment(&[("CPU_REQUESTS", "-5")])).expect("valid");
+        let settings = Settings::resolve(&SettingsArgs::default(), &environment(&[("CPU_REQUESTS", "-5")]))
+            .expect("valid");
         assert_eq!(settings.cpu_requests_milli, 1000);
     }
 
     #[test]
     fn p_203_unknown_gates_are_ignored_and_others_keep_their_defaults() {
         let gates = parse_feature_gates("NodeRepair=true, Drift=false").expect("valid");
-        assert_eq!(gates, FeatureGates { node_repair: true, ..FeatureGates::default() });
+        assert_eq!(
+            gates,
+            FeatureGates {
+                node_repair: true,
+                ..FeatureGates::default()
+            }
+        );
     }
 }

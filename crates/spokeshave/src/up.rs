@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client};
 use kube::api::PostParams;
+use kube::{Api, Client};
 use spokeshave_api::validation::LabelRules;
 use spokeshave_apiserver::{ApiServer, Config, Listener, kubeconfig};
 use spokeshave_controllers::{DecisionLog, Operator, Options};
@@ -56,10 +56,28 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     let narrator = Narrator::default();
     let mut tasks = TaskGroup::new();
     let parts = spokeshave_sim::Options::all();
-    tasks.spawn("simulation", spokeshave_sim::run(client.clone(), clock.clone(), entropy.child("sim"), parts, shutdown.clone()));
-    start_operator(&client, &clock, &entropy, catalog, &narrator, &mut tasks, &shutdown);
+    tasks.spawn(
+        "simulation",
+        spokeshave_sim::run(
+            client.clone(),
+            clock.clone(),
+            entropy.child("sim"),
+            parts,
+            shutdown.clone(),
+        ),
+    );
+    start_operator(
+        &client, &clock, &entropy, catalog, &narrator, &mut tasks, &shutdown,
+    );
 
-    let file = KubeconfigFile::write(&args.kubeconfig, &kubeconfig(cluster.listener.address(), cluster.listener.ca_pem(), &cluster.token))?;
+    let file = KubeconfigFile::write(
+        &args.kubeconfig,
+        &kubeconfig(
+            cluster.listener.address(),
+            cluster.listener.ca_pem(),
+            &cluster.token,
+        ),
+    )?;
     greet(&args, &cluster);
     if args.demo {
         let (client, clock, stop) = (client.clone(), clock.clone(), shutdown.clone());
@@ -90,21 +108,37 @@ struct Cluster {
 impl Cluster {
     async fn start(args: &UpArgs, clock: &SharedClock, entropy: &Entropy) -> Result<Self> {
         let time = clock.clone();
-        let mut config = Config::new(Arc::new(move || time.now()), entropy.child("apiserver").number("seed"));
+        let mut config = Config::new(
+            Arc::new(move || time.now()),
+            entropy.child("apiserver").number("seed"),
+        );
         let token = token();
         config.token = Some(token.clone());
         let server = ApiServer::new(config);
-        let listener = Listener::start(&server, args.listen).await.context("the API server cannot start")?;
-        let options = ClientOptions { rate: None, ..ClientOptions::default() };
+        let listener = Listener::start(&server, args.listen)
+            .await
+            .context("the API server cannot start")?;
+        let options = ClientOptions {
+            rate: None,
+            ..ClientOptions::default()
+        };
         let client = from_service(server.service(), "default", &options, clock.clone());
-        Ok(Self { client, listener, token })
+        Ok(Self {
+            client,
+            listener,
+            token,
+        })
     }
 }
 
 /// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.
 fn token() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
-    let part = || std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let part = || {
+        std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish()
+    };
     format!("{:016x}{:016x}", part(), part())
 }
 
@@ -112,21 +146,49 @@ async fn install_definitions(client: &Client) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in spokeshave_api::crds::crds() {
         let name = definition.metadata.name.clone().unwrap_or_default();
-        api.create(&PostParams::default(), &definition).await.with_context(|| format!("cannot install the definition {name}"))?;
+        api.create(&PostParams::default(), &definition)
+            .await
+            .with_context(|| format!("cannot install the definition {name}"))?;
     }
     Ok(())
 }
 
-fn start_operator(client: &Client, clock: &SharedClock, entropy: &Entropy, catalog: Catalog, narrator: &Narrator, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-    let options = KwokOptions { catalog, termination_delay: Duration::from_secs(1), ..KwokOptions::default() };
-    let provider = Arc::new(KwokProvider::new(client.clone(), clock.clone(), &entropy.child("kwok"), options));
+fn start_operator(
+    client: &Client,
+    clock: &SharedClock,
+    entropy: &Entropy,
+    catalog: Catalog,
+    narrator: &Narrator,
+    tasks: &mut TaskGroup,
+    shutdown: &Shutdown,
+) {
+    let options = KwokOptions {
+        catalog,
+        termination_delay: Duration::from_secs(1),
+        ..KwokOptions::default()
+    };
+    let provider = Arc::new(KwokProvider::new(
+        client.clone(),
+        clock.clone(),
+        &entropy.child("kwok"),
+        options,
+    ));
     let (cloud, stop) = (provider.clone(), shutdown.clone());
     tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
     let rules = label_rules(&provider);
-    let options = Options { label_rules: rules, ..Options::default() };
+    let options = Options {
+        label_rules: rules,
+        ..Options::default()
+    };
     let speaker = narrator.clone();
-    let operator = Operator::new(client.clone(), provider, clock.clone(), entropy.child("operator"), options)
-        .with_decisions(DecisionLog::new(move |decision| speaker.decision(decision)));
+    let operator = Operator::new(
+        client.clone(),
+        provider,
+        clock.clone(),
+        entropy.child("operator"),
+        options,
+    )
+    .with_decisions(DecisionLog::new(move |decision| speaker.decision(decision)));
     let stop = shutdown.clone();
     tasks.spawn("operator", async move {
         if let Err(error) = operator.run(stop).await {
@@ -151,5 +213,8 @@ fn greet(args: &UpArgs, cluster: &Cluster) {
 }
 
 fn shown(path: &std::path::Path) -> String {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+    std::path::absolute(path)
+        .unwrap_or_else(|_| path.to_owned())
+        .display()
+        .to_string()
 }

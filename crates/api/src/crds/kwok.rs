@@ -31,11 +31,19 @@ pub(super) fn node_class() -> Value {
         categories: &["karpenter"],
         short_names: &["kwoknc", "kwokncs"],
         columns: vec![
-            column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
+            column(
+                "Ready",
+                "string",
+                ".status.conditions[?(@.type==\"Ready\")].status",
+            ),
             column("Age", "date", ".metadata.creationTimestamp"),
         ],
         scale: None,
-        schema: shared::object("A kind of machine that does not exist: its nodes are objects only.", &spec, &status),
+        schema: shared::object(
+            "A kind of machine that does not exist: its nodes are objects only.",
+            &spec,
+            &status,
+        ),
     }
     .build()
 }
@@ -91,7 +99,11 @@ pub(super) fn instance() -> Value {
             wide_column("Node", "string", ".spec.nodeName"),
         ],
         scale: None,
-        schema: shared::object("One instance of the kwok cloud: what a real cloud would keep in its own database.", &spec, &status),
+        schema: shared::object(
+            "One instance of the kwok cloud: what a real cloud would keep in its own database.",
+            &spec,
+            &status,
+        ),
     }
     .build()
 }

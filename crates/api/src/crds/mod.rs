@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 pub fn crds() -> Vec<CustomResourceDefinition> {
     crd_values()
         .into_iter()
-        .map(|value| serde_json::from_value(value).expect("the definitions above are CustomResourceDefinitions"))
+        .map(|value| {
+            serde_json::from_value(value).expect("the definitions above are CustomResourceDefinitions")
+        })
         .collect()
 }
 

@@ -7,7 +7,9 @@ use super::{Definition, column, wide_column};
 use crate::NodeOverlay;
 
 pub(super) fn crd() -> Value {
-    let mut capacity = shared::quantities("Extended resources that the instance types have beyond what the provider knows, such as smarter-devices/fuse: 1.");
+    let mut capacity = shared::quantities(
+        "Extended resources that the instance types have beyond what the provider knows, such as smarter-devices/fuse: 1.",
+    );
     capacity["x-kubernetes-validations"] = json!([rule(
         "self.all(x, !(x in ['cpu', 'memory', 'ephemeral-storage', 'pods']))",
         "invalid resource restricted"
@@ -43,12 +45,20 @@ pub(super) fn crd() -> Value {
         categories: &["karpenter"],
         short_names: &["overlays"],
         columns: vec![
-            column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
+            column(
+                "Ready",
+                "string",
+                ".status.conditions[?(@.type==\"Ready\")].status",
+            ),
             column("Age", "date", ".metadata.creationTimestamp"),
             wide_column("Weight", "integer", ".spec.weight"),
         ],
         scale: None,
-        schema: shared::object("A correction of the prices and capacities that the provider reports for instance types. Alpha.", &spec, &status),
+        schema: shared::object(
+            "A correction of the prices and capacities that the provider reports for instance types. Alpha.",
+            &spec,
+            &status,
+        ),
     }
     .build()
 }

@@ -30,7 +30,8 @@ pub(super) fn quantities(description: &str) -> Value {
 }
 
 pub(super) fn nillable_duration(description: &str, default: Option<&str>) -> Value {
-    let mut schema = json!({"description": description, "type": "string", "pattern": NILLABLE_DURATION_PATTERN});
+    let mut schema =
+        json!({"description": description, "type": "string", "pattern": NILLABLE_DURATION_PATTERN});
     if let Some(default) = default {
         schema["default"] = json!(default);
     }
@@ -81,9 +82,15 @@ fn key_rules(keys: Keys, key: &str) -> Vec<Value> {
         DOMAIN_MESSAGE,
     )];
     if keys == Keys::NodePool {
-        rules.push(rule(&format!("{key} != \"karpenter.sh/nodepool\""), NODE_POOL_MESSAGE));
+        rules.push(rule(
+            &format!("{key} != \"karpenter.sh/nodepool\""),
+            NODE_POOL_MESSAGE,
+        ));
     }
-    rules.push(rule(&format!("{key} != \"kubernetes.io/hostname\""), HOSTNAME_MESSAGE));
+    rules.push(rule(
+        &format!("{key} != \"kubernetes.io/hostname\""),
+        HOSTNAME_MESSAGE,
+    ));
     rules
 }
 

@@ -4,7 +4,10 @@ use super::*;
 use serde::Serialize;
 
 fn schema(kind: &str) -> Value {
-    let crd = crd_values().into_iter().find(|crd| crd["spec"]["names"]["kind"] == kind).unwrap();
+    let crd = crd_values()
+        .into_iter()
+        .find(|crd| crd["spec"]["names"]["kind"] == kind)
+        .unwrap();
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
@@ -13,8 +16,15 @@ fn assert_known(schema: &Value, value: &Value, path: &str) {
     if let Some(object) = value.as_object() {
         for (key, child) in object {
             let known = &schema["properties"][key];
-            let known = if known.is_null() { &schema["additionalProperties"] } else { known };
-            assert!(!known.is_null(), "{path}.{key} is a field of the type and not in the schema");
+            let known = if known.is_null() {
+                &schema["additionalProperties"]
+            } else {
+                known
+            };
+            assert!(
+                !known.is_null(),
+                "{path}.{key} is a field of the type and not in the schema"
+            );
             assert_known(known, child, &format!("{path}.{key}"));
         }
     }
@@ -38,49 +48,67 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
     let taint = json!({"key": "a", "value": "b", "effect": "NoSchedule"});
     let requirement = json!({"key": "a", "operator": "In", "values": ["x"], "minValues": 1});
     let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
-    check::<crate::NodePool>("NodePool", &json!({
-        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"},
-        "spec": {
-            "template": {
-                "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
-                "spec": {"taints": [taint], "startupTaints": [taint], "requirements": [requirement], "nodeClassRef": class,
-                         "terminationGracePeriod": "1h", "expireAfter": "24h"},
+    check::<crate::NodePool>(
+        "NodePool",
+        &json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"},
+            "spec": {
+                "template": {
+                    "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+                    "spec": {"taints": [taint], "startupTaints": [taint], "requirements": [requirement], "nodeClassRef": class,
+                             "terminationGracePeriod": "1h", "expireAfter": "24h"},
+                },
+                "disruption": {"consolidateAfter": "1m", "consolidationPolicy": "Balanced",
+                               "budgets": [{"nodes": "5", "reasons": ["Empty"], "schedule": "@daily", "duration": "1h"}]},
+                "limits": {"cpu": "10"}, "weight": 3, "replicas": 2,
             },
-            "disruption": {"consolidateAfter": "1m", "consolidationPolicy": "Balanced",
-                           "budgets": [{"nodes": "5", "reasons": ["Empty"], "schedule": "@daily", "duration": "1h"}]},
-            "limits": {"cpu": "10"}, "weight": 3, "replicas": 2,
-        },
-        "status": {"nodes": 1, "resources": {"cpu": "1"}, "nodeClassObservedGeneration": 1, "conditions": [condition]},
-    }));
-    check::<crate::NodeClaim>("NodeClaim", &json!({
-        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "a"},
-        "spec": {"taints": [taint], "startupTaints": [taint], "requirements": [requirement], "resources": {"requests": {"cpu": "1"}},
-                 "nodeClassRef": class, "terminationGracePeriod": "1h", "expireAfter": "Never"},
-        "status": {"nodeName": "n", "providerID": "p", "imageID": "i", "capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"},
-                   "lastPodEventTime": "2026-01-01T00:00:00Z", "conditions": [condition]},
-    }));
-    check::<crate::NodeOverlay>("NodeOverlay", &json!({
-        "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "a"},
-        "spec": {"requirements": [{"key": "a", "operator": "Exists"}], "price": "1", "priceAdjustment": "+1", "capacity": {"x/y": "1"}, "weight": 1},
-        "status": {"conditions": [condition]},
-    }));
-    check::<crate::CapacityBuffer>("CapacityBuffer", &json!({
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer", "metadata": {"name": "a"},
-        "spec": {"provisioningStrategy": "s", "podTemplateRef": {"name": "t"}, "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "d"},
-                 "replicas": 1, "percentage": 2, "limits": {"cpu": "1"}},
-        "status": {"podTemplateRef": {"name": "t"}, "podTemplateGeneration": 1, "replicas": 1, "provisioningStrategy": "s", "conditions": [condition]},
-    }));
-    check::<crate::KWOKNodeClass>("KWOKNodeClass", &json!({
-        "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "a"},
-        "spec": {"nodeRegistrationDelay": "30s"}, "status": {"conditions": [condition]},
-    }));
-    check::<crate::KWOKInstance>("KWOKInstance", &json!({
-        "apiVersion": "kwok.spokeshave.dev/v1alpha1", "kind": "KWOKInstance", "metadata": {"name": "a"},
-        "spec": {"nodeClaimName": "c", "nodeClaimUID": "u", "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "spot", "price": "0.1",
-                 "nodeName": "n", "labels": {"a": "b"}, "taints": [taint], "capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"}, "tags": {"a": "b"},
-                 "registrationDelay": "5s"},
-        "status": {"phase": "Running", "terminationStarted": "2026-01-01T00:00:00.000000Z"},
-    }));
+            "status": {"nodes": 1, "resources": {"cpu": "1"}, "nodeClassObservedGeneration": 1, "conditions": [condition]},
+        }),
+    );
+    check::<crate::NodeClaim>(
+        "NodeClaim",
+        &json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "a"},
+            "spec": {"taints": [taint], "startupTaints": [taint], "requirements": [requirement], "resources": {"requests": {"cpu": "1"}},
+                     "nodeClassRef": class, "terminationGracePeriod": "1h", "expireAfter": "Never"},
+            "status": {"nodeName": "n", "providerID": "p", "imageID": "i", "capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"},
+                       "lastPodEventTime": "2026-01-01T00:00:00Z", "conditions": [condition]},
+        }),
+    );
+    check::<crate::NodeOverlay>(
+        "NodeOverlay",
+        &json!({
+            "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "a"},
+            "spec": {"requirements": [{"key": "a", "operator": "Exists"}], "price": "1", "priceAdjustment": "+1", "capacity": {"x/y": "1"}, "weight": 1},
+            "status": {"conditions": [condition]},
+        }),
+    );
+    check::<crate::CapacityBuffer>(
+        "CapacityBuffer",
+        &json!({
+            "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer", "metadata": {"name": "a"},
+            "spec": {"provisioningStrategy": "s", "podTemplateRef": {"name": "t"}, "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "d"},
+                     "replicas": 1, "percentage": 2, "limits": {"cpu": "1"}},
+            "status": {"podTemplateRef": {"name": "t"}, "podTemplateGeneration": 1, "replicas": 1, "provisioningStrategy": "s", "conditions": [condition]},
+        }),
+    );
+    check::<crate::KWOKNodeClass>(
+        "KWOKNodeClass",
+        &json!({
+            "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "a"},
+            "spec": {"nodeRegistrationDelay": "30s"}, "status": {"conditions": [condition]},
+        }),
+    );
+    check::<crate::KWOKInstance>(
+        "KWOKInstance",
+        &json!({
+            "apiVersion": "kwok.spokeshave.dev/v1alpha1", "kind": "KWOKInstance", "metadata": {"name": "a"},
+            "spec": {"nodeClaimName": "c", "nodeClaimUID": "u", "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "spot", "price": "0.1",
+                     "nodeName": "n", "labels": {"a": "b"}, "taints": [taint], "capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"}, "tags": {"a": "b"},
+                     "registrationDelay": "5s"},
+            "status": {"phase": "Running", "terminationStarted": "2026-01-01T00:00:00.000000Z"},
+        }),
+    );
 }
 
 #[test]
@@ -103,7 +131,10 @@ fn p_002_every_kind_has_columns_and_descriptions() {
     for crd in crd_values() {
         let version = &crd["spec"]["versions"][0];
         assert!(!version["additionalPrinterColumns"].as_array().unwrap().is_empty());
-        assert_described(&version["schema"]["openAPIV3Schema"], crd["spec"]["names"]["kind"].as_str().unwrap());
+        assert_described(
+            &version["schema"]["openAPIV3Schema"],
+            crd["spec"]["names"]["kind"].as_str().unwrap(),
+        );
     }
     assert_eq!(crds().len(), crd_values().len());
 }
@@ -111,7 +142,13 @@ fn p_002_every_kind_has_columns_and_descriptions() {
 fn assert_described(schema: &Value, path: &str) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
-        assert!(name == "metadata" || property["description"].as_str().is_some_and(|text| text.ends_with('.')), "{path}: a sentence for kubectl explain");
+        assert!(
+            name == "metadata"
+                || property["description"]
+                    .as_str()
+                    .is_some_and(|text| text.ends_with('.')),
+            "{path}: a sentence for kubectl explain"
+        );
         assert_described(property, &path);
         assert_described(&property["items"], &path);
     }

@@ -98,6 +98,10 @@ impl NodeClaim {
     /// The cloud's name of the instance, once launched.
     #[must_use]
     pub fn provider_id(&self) -> Option<&str> {
-        self.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+        self.status
+            .as_ref()?
+            .provider_id
+            .as_deref()
+            .filter(|id| !id.is_empty())
     }
 }

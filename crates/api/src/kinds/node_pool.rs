@@ -136,7 +136,10 @@ open_enum! {
     }
 }
 
-#[expect(clippy::derivable_impls, reason = "the default of an enum made by a macro cannot be marked inside it")]
+#[expect(
+    clippy::derivable_impls,
+    reason = "the default of an enum made by a macro cannot be marked inside it"
+)]
 impl Default for ConsolidationPolicy {
     fn default() -> Self {
         ConsolidationPolicy::WhenEmptyOrUnderutilized
@@ -169,7 +172,12 @@ impl Budget {
     /// A budget without schedule for all reasons.
     #[must_use]
     pub fn always(nodes: &str) -> Self {
-        Self { nodes: nodes.to_owned(), reasons: None, schedule: None, duration: None }
+        Self {
+            nodes: nodes.to_owned(),
+            reasons: None,
+            schedule: None,
+            duration: None,
+        }
     }
 }
 

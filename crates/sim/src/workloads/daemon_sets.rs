@@ -12,19 +12,28 @@ use crate::rules;
 use crate::world::World;
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-    let Some(set) = world.daemon_sets.get(&key) else { return Ok(Requeue::Done) };
+    let Some(set) = world.daemon_sets.get(&key) else {
+        return Ok(Requeue::Done);
+    };
     if is_deleting(&set.metadata) {
         return Ok(Requeue::Done);
     }
     let pods = world.pods_by_owner.get(uid(&set.metadata));
     let nodes = world.nodes.snapshot();
-    let mut template = pod_of(&set.spec.template, namespace(&set.metadata), owner("apps/v1", "DaemonSet", &set.metadata));
+    let mut template = pod_of(
+        &set.spec.template,
+        namespace(&set.metadata),
+        owner("apps/v1", "DaemonSet", &set.metadata),
+    );
     template.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
     tolerate(&mut template);
     let (mut desired, mut current, mut ready) = (0, 0, 0);
     for node in &nodes {
         let node_name = name(&node.metadata);
-        let here: Vec<&Arc<Pod>> = pods.iter().filter(|pod| target(pod).as_deref() == Some(node_name) && !is_deleting(&pod.metadata)).collect();
+        let here: Vec<&Arc<Pod>> = pods
+            .iter()
+            .filter(|pod| target(pod).as_deref() == Some(node_name) && !is_deleting(&pod.metadata))
+            .collect();
         let fits = eligible(&template, node);
         if fits {
             desired += 1;
@@ -60,8 +69,18 @@ fn target(pod: &Pod) -> Option<String> {
         return Some(bound.to_owned());
     }
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
-    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
-    terms.iter().flat_map(|term| term.match_fields.iter().flatten()).find(|field| field.key == "metadata.name")?.values.as_ref()?.first().cloned()
+    let terms = &affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?
+        .node_selector_terms;
+    terms
+        .iter()
+        .flat_map(|term| term.match_fields.iter().flatten())
+        .find(|field| field.key == "metadata.name")?
+        .values
+        .as_ref()?
+        .first()
+        .cloned()
 }
 
 /// Daemons stay on nodes that are sick.
@@ -74,7 +93,14 @@ fn tolerate(pod: &mut Pod) {
         effect: Some(effect.to_owned()),
         ..Toleration::default()
     };
-    for (key, effect) in [("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"), ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule")] {
+    for (key, effect) in [
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    ] {
         let wanted = exists(&format!("node.kubernetes.io/{key}"), effect);
         if !tolerations.contains(&wanted) {
             tolerations.push(wanted);
@@ -90,15 +116,23 @@ fn eligible(template: &Pod, node: &Node) -> bool {
 fn pinned(template: &Pod, node_name: &str) -> Pod {
     let mut pod = template.clone();
     let Some(spec) = &mut pod.spec else { return pod };
-    let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
-    let required = affinity.required_during_scheduling_ignored_during_execution.get_or_insert_default();
+    let affinity = spec
+        .affinity
+        .get_or_insert_default()
+        .node_affinity
+        .get_or_insert_default();
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .get_or_insert_default();
     let field = k8s_openapi::api::core::v1::NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
         operator: "In".to_owned(),
         values: Some(vec![node_name.to_owned()]),
     };
     if required.node_selector_terms.is_empty() {
-        required.node_selector_terms.push(k8s_openapi::api::core::v1::NodeSelectorTerm::default());
+        required
+            .node_selector_terms
+            .push(k8s_openapi::api::core::v1::NodeSelectorTerm::default());
     }
     for term in &mut required.node_selector_terms {
         term.match_fields = Some(vec![field.clone()]);

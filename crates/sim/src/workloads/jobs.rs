@@ -10,12 +10,22 @@ use crate::objects::{is_deleting, is_ready, name, namespace, owner, phase, time,
 use crate::world::World;
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-    let Some(job) = world.jobs.get(&key) else { return Ok(Requeue::Done) };
-    let finished = job.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten().any(|one| matches!(one.type_.as_str(), "Complete" | "Failed") && one.status == "True");
+    let Some(job) = world.jobs.get(&key) else {
+        return Ok(Requeue::Done);
+    };
+    let finished = job
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten()
+        .any(|one| matches!(one.type_.as_str(), "Complete" | "Failed") && one.status == "True");
     if is_deleting(&job.metadata) || finished {
         return Ok(Requeue::Done);
     }
-    let Some(spec) = &job.spec else { return Ok(Requeue::Done) };
+    let Some(spec) = &job.spec else {
+        return Ok(Requeue::Done);
+    };
     let pods = world.pods_by_owner.get(uid(&job.metadata));
     let succeeded = pods.iter().filter(|pod| phase(pod) == "Succeeded").count();
     let failed = pods.iter().filter(|pod| phase(pod) == "Failed").count();
@@ -25,9 +35,17 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     let complete = completions.map_or(succeeded > 0 && running.is_empty(), |count| succeeded >= count);
     let given_up = failed > usize::try_from(spec.backoff_limit.unwrap_or(6)).unwrap_or(6);
     let suspended = spec.suspend == Some(true);
-    let wanted = if suspended || complete || given_up { 0 } else { completions.map_or(parallelism, |count| parallelism.min(count - succeeded)) };
+    let wanted = if suspended || complete || given_up {
+        0
+    } else {
+        completions.map_or(parallelism, |count| parallelism.min(count - succeeded))
+    };
     for _ in running.len()..wanted {
-        let mut pod = pod_of(&spec.template, namespace(&job.metadata), owner("batch/v1", "Job", &job.metadata));
+        let mut pod = pod_of(
+            &spec.template,
+            namespace(&job.metadata),
+            owner("batch/v1", "Job", &job.metadata),
+        );
         pod.metadata.generate_name = Some(format!("{}-", name(&job.metadata)));
         create_pod(&world, &pod).await?;
     }
@@ -42,7 +60,12 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     let mut status = json!({
         "active": number(running.len()), "ready": running.iter().filter(|pod| is_ready(pod)).count(), "succeeded": number(succeeded), "failed": number(failed),
     });
-    if !suspended && job.status.as_ref().is_none_or(|status| status.start_time.is_none()) {
+    if !suspended
+        && job
+            .status
+            .as_ref()
+            .is_none_or(|status| status.start_time.is_none())
+    {
         status["startTime"] = json!(now);
     }
     let condition = |kind: &str, reason: &str| json!([{"type": kind, "status": "True", "reason": reason, "lastProbeTime": now, "lastTransitionTime": now}]);

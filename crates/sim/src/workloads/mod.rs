@@ -13,7 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
-use spokeshave_runtime::{ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue, run_controller};
+use spokeshave_runtime::{
+    ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue,
+    run_controller,
+};
 
 use crate::objects::{controller_of, has_ended, is_deleting, name, namespace};
 use crate::world::{World, is_race};
@@ -51,17 +54,29 @@ impl Workloads {
                 deployments.add(ObjectKey::namespaced(namespace(&set.metadata), &owner.name));
             }
         });
-        let queues = [("ReplicaSet", &this.replica_sets), ("StatefulSet", &this.stateful_sets), ("DaemonSet", &this.daemon_sets), ("Job", &this.jobs)];
-        let queues: Vec<(&'static str, WorkQueue<ObjectKey>)> = queues.into_iter().map(|(kind, queue)| (kind, queue.clone())).collect();
+        let queues = [
+            ("ReplicaSet", &this.replica_sets),
+            ("StatefulSet", &this.stateful_sets),
+            ("DaemonSet", &this.daemon_sets),
+            ("Job", &this.jobs),
+        ];
+        let queues: Vec<(&'static str, WorkQueue<ObjectKey>)> = queues
+            .into_iter()
+            .map(|(kind, queue)| (kind, queue.clone()))
+            .collect();
         world.pods.on_change(move |change| {
             let Some(pod) = change.object() else { return };
-            let Some(owner) = controller_of(&pod.metadata) else { return };
+            let Some(owner) = controller_of(&pod.metadata) else {
+                return;
+            };
             if let Some((_, queue)) = queues.iter().find(|(kind, _)| *kind == owner.kind) {
                 queue.add(ObjectKey::namespaced(namespace(&pod.metadata), &owner.name));
             }
         });
         let (daemon_sets, store) = (this.daemon_sets.clone(), world.daemon_sets.clone());
-        world.nodes.on_change(move |_| store.keys().into_iter().for_each(|key| daemon_sets.add(key)));
+        world
+            .nodes
+            .on_change(move |_| store.keys().into_iter().for_each(|key| daemon_sets.add(key)));
         this
     }
 
@@ -71,7 +86,17 @@ impl Workloads {
             ($name:literal, $queue:expr, $sync:path) => {
                 let shared = world.clone();
                 let work = move |key| $sync(shared.clone(), key);
-                tasks.spawn($name, run_controller($name, $queue, WORKERS, work, shutdown.clone(), metrics.clone()));
+                tasks.spawn(
+                    $name,
+                    run_controller(
+                        $name,
+                        $queue,
+                        WORKERS,
+                        work,
+                        shutdown.clone(),
+                        metrics.clone(),
+                    ),
+                );
             };
         }
         start!("deployment", self.deployments, deployments::sync);
@@ -93,7 +118,10 @@ fn follow<K: Object>(store: &Store<K>, queue: &WorkQueue<ObjectKey>) {
 
 /// Pods of an owner that count: neither ended nor on their way out.
 fn active(pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
-    pods.iter().filter(|pod| !has_ended(pod) && !is_deleting(&pod.metadata)).cloned().collect()
+    pods.iter()
+        .filter(|pod| !has_ended(pod) && !is_deleting(&pod.metadata))
+        .cloned()
+        .collect()
 }
 
 /// A pod from a template.
@@ -127,12 +155,26 @@ async fn create_pod(world: &World, pod: &Pod) -> Result<(), ReconcileError> {
 
 async fn delete_pod(world: &World, pod: &Pod) -> Result<(), ReconcileError> {
     let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
-    let parameters = DeleteParams { preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }), ..DeleteParams::default() };
+    let parameters = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
     match api.delete(name(&pod.metadata), &parameters).await {
         Ok(answer) => {
             match answer.left() {
-                Some(going) if is_deleting(&going.metadata) && going.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0 => world.pods.note_written(going),
-                _ => world.pods.note_gone(&ObjectKey::of(pod), pod.metadata.uid.as_deref().unwrap_or_default()),
+                Some(going)
+                    if is_deleting(&going.metadata)
+                        && going.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0 =>
+                {
+                    world.pods.note_written(going)
+                }
+                _ => world.pods.note_gone(
+                    &ObjectKey::of(pod),
+                    pod.metadata.uid.as_deref().unwrap_or_default(),
+                ),
             }
             Ok(())
         }
@@ -142,7 +184,13 @@ async fn delete_pod(world: &World, pod: &Pod) -> Result<(), ReconcileError> {
 }
 
 /// Writes a status when it differs from the known one.
-async fn write_status<K>(world: &World, store: &Store<K>, object: &K, before: &Value, after: Value) -> Result<Requeue, ReconcileError>
+async fn write_status<K>(
+    world: &World,
+    store: &Store<K>,
+    object: &K,
+    before: &Value,
+    after: Value,
+) -> Result<Requeue, ReconcileError>
 where
     K: Object + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
 {
@@ -164,7 +212,10 @@ where
     let metadata = object.meta();
     let api: Api<K> = Api::namespaced(world.client.clone(), namespace(metadata));
     let patch = serde_json::json!({"metadata": {"uid": metadata.uid}, "status": after});
-    match api.patch_status(name(metadata), &PatchParams::default(), &Patch::Merge(patch)).await {
+    match api
+        .patch_status(name(metadata), &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
         Ok(written) => store.note_written(written),
         Err(error) if is_race(&error) => {}
         Err(error) => return Err(Box::new(error)),
@@ -175,7 +226,9 @@ where
 /// A short hash of a template, for names and labels.
 fn template_hash(template: &PodTemplateSpec) -> String {
     let text = serde_json::to_string(template).unwrap_or_default();
-    let hash = text.bytes().fold(2_166_136_261_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+    let hash = text.bytes().fold(2_166_136_261_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+    });
     let letters = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rest = hash;
     let mut out = String::new();

@@ -14,7 +14,9 @@ use crate::world::World;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-    let Some(set) = world.replica_sets.get(&key) else { return Ok(Requeue::Done) };
+    let Some(set) = world.replica_sets.get(&key) else {
+        return Ok(Requeue::Done);
+    };
     if is_deleting(&set.metadata) {
         return Ok(Requeue::Done);
     }
@@ -24,7 +26,11 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         && let Some(template) = &set.spec.template
     {
         for _ in pods.len()..wanted {
-            let mut pod = pod_of(template, namespace(&set.metadata), owner("apps/v1", "ReplicaSet", &set.metadata));
+            let mut pod = pod_of(
+                template,
+                namespace(&set.metadata),
+                owner("apps/v1", "ReplicaSet", &set.metadata),
+            );
             pod.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
             create_pod(&world, &pod).await?;
         }
@@ -49,7 +55,10 @@ fn least_valuable(pods: &[Arc<Pod>], count: usize) -> Vec<Arc<Pod>> {
     let neighbours = |pod: &Pod| pods.iter().filter(|other| node_of(other) == node_of(pod)).count();
     let cost = |pod: &Pod| -> i64 {
         let annotations = pod.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(DELETION_COST)).and_then(|text| text.parse().ok()).unwrap_or(0)
+        annotations
+            .and_then(|annotations| annotations.get(DELETION_COST))
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
     };
     ranked.sort_by_cached_key(|pod| {
         (
@@ -77,8 +86,16 @@ mod tests {
 
     #[test]
     fn unassigned_then_cheap_then_crowded() {
-        let pods = [pod("a", "n1", "5"), pod("b", "n1", "0"), pod("c", "", "9"), pod("d", "n2", "0")];
-        let names: Vec<String> = least_valuable(&pods, 3).iter().map(|pod| name(&pod.metadata).to_owned()).collect();
+        let pods = [
+            pod("a", "n1", "5"),
+            pod("b", "n1", "0"),
+            pod("c", "", "9"),
+            pod("d", "n2", "0"),
+        ];
+        let names: Vec<String> = least_valuable(&pods, 3)
+            .iter()
+            .map(|pod| name(&pod.metadata).to_owned())
+            .collect();
         assert_eq!(names, ["c", "b", "d"]);
     }
 }

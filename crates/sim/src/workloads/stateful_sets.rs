@@ -12,7 +12,9 @@ use crate::world::World;
 const REVISION: &str = "controller-revision-hash";
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-    let Some(set) = world.stateful_sets.get(&key) else { return Ok(Requeue::Done) };
+    let Some(set) = world.stateful_sets.get(&key) else {
+        return Ok(Requeue::Done);
+    };
     if is_deleting(&set.metadata) {
         return Ok(Requeue::Done);
     }
@@ -20,12 +22,19 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     let parallel = set.spec.pod_management_policy.as_deref() == Some("Parallel");
     let revision = format!("{}-{}", name(&set.metadata), template_hash(&set.spec.template));
     let pods = world.pods_by_owner.get(uid(&set.metadata));
-    let find = |ordinal: usize| pods.iter().find(|pod| name(&pod.metadata) == format!("{}-{ordinal}", name(&set.metadata)));
+    let find = |ordinal: usize| {
+        pods.iter()
+            .find(|pod| name(&pod.metadata) == format!("{}-{ordinal}", name(&set.metadata)))
+    };
     let mut held = false;
     for ordinal in 0..wanted {
         match find(ordinal) {
             None => {
-                let mut pod = pod_of(&set.spec.template, namespace(&set.metadata), owner("apps/v1", "StatefulSet", &set.metadata));
+                let mut pod = pod_of(
+                    &set.spec.template,
+                    namespace(&set.metadata),
+                    owner("apps/v1", "StatefulSet", &set.metadata),
+                );
                 let pod_name = format!("{}-{ordinal}", name(&set.metadata));
                 let labels = pod.metadata.labels.get_or_insert_default();
                 labels.insert(REVISION.to_owned(), revision.clone());
@@ -45,8 +54,15 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             break;
         }
     }
-    let ordinal_of = |pod: &k8s_openapi::api::core::v1::Pod| name(&pod.metadata).rsplit_once('-').and_then(|(_, text)| text.parse::<usize>().ok());
-    let mut surplus: Vec<_> = pods.iter().filter(|pod| ordinal_of(pod).is_none_or(|ordinal| ordinal >= wanted)).collect();
+    let ordinal_of = |pod: &k8s_openapi::api::core::v1::Pod| {
+        name(&pod.metadata)
+            .rsplit_once('-')
+            .and_then(|(_, text)| text.parse::<usize>().ok())
+    };
+    let mut surplus: Vec<_> = pods
+        .iter()
+        .filter(|pod| ordinal_of(pod).is_none_or(|ordinal| ordinal >= wanted))
+        .collect();
     surplus.sort_by_key(|pod| std::cmp::Reverse(ordinal_of(pod)));
     for pod in surplus {
         if !is_deleting(&pod.metadata) && (parallel || !held) {
@@ -57,8 +73,15 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             break;
         }
     }
-    let outdated = pods.iter().filter(|pod| pod.metadata.labels.as_ref().is_none_or(|labels| labels.get(REVISION) != Some(&revision)));
-    let mut outdated: Vec<_> = outdated.filter(|pod| ordinal_of(pod).is_some_and(|ordinal| ordinal < wanted)).collect();
+    let outdated = pods.iter().filter(|pod| {
+        pod.metadata
+            .labels
+            .as_ref()
+            .is_none_or(|labels| labels.get(REVISION) != Some(&revision))
+    });
+    let mut outdated: Vec<_> = outdated
+        .filter(|pod| ordinal_of(pod).is_some_and(|ordinal| ordinal < wanted))
+        .collect();
     outdated.sort_by_key(|pod| std::cmp::Reverse(ordinal_of(pod)));
     if !held
         && let Some(pod) = outdated.first()
@@ -67,8 +90,19 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         delete_pod(&world, pod).await?;
     }
     let pods = world.pods_by_owner.get(uid(&set.metadata));
-    let ready = pods.iter().filter(|pod| is_ready(pod) && !is_deleting(&pod.metadata)).count();
-    let updated = pods.iter().filter(|pod| pod.metadata.labels.as_ref().is_some_and(|labels| labels.get(REVISION) == Some(&revision))).count();
+    let ready = pods
+        .iter()
+        .filter(|pod| is_ready(pod) && !is_deleting(&pod.metadata))
+        .count();
+    let updated = pods
+        .iter()
+        .filter(|pod| {
+            pod.metadata
+                .labels
+                .as_ref()
+                .is_some_and(|labels| labels.get(REVISION) == Some(&revision))
+        })
+        .count();
     let status = json!({
         "replicas": pods.len(), "readyReplicas": ready, "availableReplicas": ready, "currentReplicas": updated, "updatedReplicas": updated,
         "currentRevision": revision, "updateRevision": revision, "observedGeneration": set.metadata.generation, "collisionCount": 0,
