@@ -191,7 +191,7 @@ fn recompute_root<T: Conditioned + ?Sized>(object: &mut T, now: Timestamp) -> bo
     if unhealthy.is_empty() {
         return set_one(object, READY, Status::True, READY, "", now);
     }
-    unhealthy.sort_by(|a, b| b.last_transition_time.cmp(&a.last_transition_time));
+    unhealthy.sort_by_key(|condition| std::cmp::Reverse(condition.last_transition_time));
     let message: Vec<String> = unhealthy
         .iter()
         .map(|condition| format!("{}={}", condition.type_, condition.status))

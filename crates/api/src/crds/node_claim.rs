@@ -47,7 +47,7 @@ fn spec() -> Value {
         "properties": {
             "taints": shared::taints("Taints of the node."),
             "startupTaints": shared::taints("Taints that the node begins with and that something else removes once it is prepared."),
-            "requirements": shared::requirements("Bounds on the labels of the node. The cloud chooses within them.", Keys::NodeClaim),
+            "requirements": shared::requirements("Bounds on the labels of the node. The cloud chooses within them.", Keys::Claim),
             "resources": {
                 "description": "What the node must have room for.",
                 "type": "object",

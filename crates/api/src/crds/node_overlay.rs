@@ -20,7 +20,7 @@ pub(super) fn crd() -> Value {
         "required": ["requirements"],
         "x-kubernetes-validations": [rule("!(has(self.price) && has(self.priceAdjustment))", "cannot set both 'price' and 'priceAdjustment'")],
         "properties": {
-            "requirements": shared::requirements("Which instance types and offerings are meant.", Keys::NodeOverlay),
+            "requirements": shared::requirements("Which instance types and offerings are meant.", Keys::Overlay),
             "price": {"description": "Price per hour that counts instead of the provider's.", "type": "string", "pattern": r"^\d+(\.\d+)?$"},
             "priceAdjustment": {
                 "description": "Change of the provider's price: signed and absolute such as -0.05, or in percent such as +10%.",

@@ -85,7 +85,7 @@ fn template() -> Value {
                 "properties": {
                     "taints": shared::taints("Taints of the nodes. Only pods that tolerate them are placed there."),
                     "startupTaints": shared::taints("Taints that nodes begin with and that something else removes once the node is prepared, such as a network agent. Pods need not tolerate them; a node is not initialised until they are gone."),
-                    "requirements": shared::requirements("Bounds on the labels of the nodes, such as instance types, zones, architectures. Pods may narrow them further.", Keys::NodePool),
+                    "requirements": shared::requirements("Bounds on the labels of the nodes, such as instance types, zones, architectures. Pods may narrow them further.", Keys::Pool),
                     "nodeClassRef": shared::node_class_ref(&[
                         rule("self.group == oldSelf.group", "nodeClassRef.group is immutable"),
                         rule("self.kind == oldSelf.kind", "nodeClassRef.kind is immutable"),

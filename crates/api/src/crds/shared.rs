@@ -68,9 +68,9 @@ pub(super) fn taints(description: &str) -> Value {
 /// Which of the key rules a kind has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
-    NodePool,
-    NodeClaim,
-    NodeOverlay,
+    Pool,
+    Claim,
+    Overlay,
 }
 
 /// The CEL rules over a key, where `self` is the key.
@@ -81,7 +81,7 @@ fn key_rules(keys: Keys, key: &str) -> Vec<Value> {
         ),
         DOMAIN_MESSAGE,
     )];
-    if keys == Keys::NodePool {
+    if keys == Keys::Pool {
         rules.push(rule(
             &format!("{key} != \"karpenter.sh/nodepool\""),
             NODE_POOL_MESSAGE,
@@ -118,7 +118,7 @@ pub(super) fn template_labels() -> Value {
 }
 
 pub(super) fn requirements(description: &str, keys: Keys) -> Value {
-    let numeric = if keys == Keys::NodeOverlay {
+    let numeric = if keys == Keys::Overlay {
         "requirements operator 'Gt', 'Lt', 'Gte' or 'Lte' must have a single positive integer value"
     } else {
         "requirements operator 'Gt', 'Lt', 'Gte', or 'Lte' must have a single positive integer value"
@@ -127,7 +127,7 @@ pub(super) fn requirements(description: &str, keys: Keys) -> Value {
         "self.all(x, x.operator == 'In' ? x.values.size() != 0 : true)",
         "requirements with operator 'In' must have a value defined",
     )];
-    if keys == Keys::NodeOverlay {
+    if keys == Keys::Overlay {
         rules.push(rule(
             "self.all(x, x.operator == 'NotIn' ? x.values.size() != 0 : true)",
             "requirements with operator 'NotIn' must have a value defined",
@@ -159,7 +159,7 @@ pub(super) fn requirements(description: &str, keys: Keys) -> Value {
             "items": {"type": "string"},
         },
     });
-    if keys != Keys::NodeOverlay {
+    if keys != Keys::Overlay {
         properties["minValues"] = json!({
             "description": "How many different values of this key the instance types offered for a launch must have between them. More choice means fewer failed launches. Alpha.",
             "type": "integer",

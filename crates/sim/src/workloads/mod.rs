@@ -234,7 +234,7 @@ fn template_hash(template: &PodTemplateSpec) -> String {
     let mut out = String::new();
     for _ in 0..8 {
         out.push(char::from(letters[(rest % 27) as usize]));
-        rest = rest / 27 ^ rest << 3;
+        rest = (rest / 27) ^ (rest << 3);
     }
     out
 }
