@@ -185,7 +185,15 @@ impl CrdVersion {
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let mut causes = Vec::new();
         structural::validate(&self.raw, new, &mut causes);
-        if !causes.is_empty() || !self.has_rules {
+        if !self.has_rules {
+            return causes;
+        }
+        if !causes.is_empty() {
+            causes.push(Cause {
+                reason: "FieldValueInvalid",
+                field: "<nil>".to_owned(),
+                message: "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation".to_owned(),
+            });
             return causes;
         }
         // Rules look at the spec; a status update with the same spec cannot break them.
@@ -199,6 +207,10 @@ impl CrdVersion {
             let field = error.field_path.trim_start_matches('.').to_owned();
             let value = structural::shown_at(new, &field);
             let message = match error.kind {
+                // Objects and lists are not shown since Kubernetes 1.36.
+                ErrorKind::ValidationFailure if matches!(value.as_str(), "\"object\"" | "\"array\"") => {
+                    format!("Invalid value: {}", error.message)
+                }
                 ErrorKind::ValidationFailure => format!("Invalid value: {value}: {}", error.message),
                 _ => format!(
                     "Invalid value: {value}: {} (evaluating rule: {})",

@@ -75,11 +75,12 @@ impl DeleteOptions {
             "Foreground" => Propagation::Foreground,
             "Orphan" => Propagation::Orphan,
             other => {
-                return Err(ApiError::new(
-                    422,
-                    "Invalid",
-                    format!(
-                        "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
+                return Err(ApiError::bad_options(
+                    "DeleteOptions",
+                    "FieldValueNotSupported",
+                    "propagationPolicy",
+                    &format!(
+                        "Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
                     ),
                 ));
             }
@@ -97,10 +98,15 @@ impl DeleteOptions {
     /// Checks the preconditions against an object.
     pub(crate) fn check(&self, scope: &Scope, stored: &Stored) -> ApiResult<()> {
         if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != stored.uid()) {
-            return Err(scope.conflict(&format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                stored.uid()
-            )));
+            return Err(ApiError::conflict(
+                &scope.resource.group,
+                &scope.resource.kind,
+                &scope.name,
+                &format!(
+                    "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+                    stored.uid()
+                ),
+            ));
         }
         let version = stored.value["metadata"]["resourceVersion"]
             .as_str()
@@ -110,7 +116,14 @@ impl DeleteOptions {
             .as_deref()
             .filter(|wanted| *wanted != version)
         {
-            return Err(scope.conflict(&format!("Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}")));
+            return Err(ApiError::conflict(
+                &scope.resource.group,
+                &scope.resource.kind,
+                &scope.name,
+                &format!(
+                    "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+                ),
+            ));
         }
         Ok(())
     }
@@ -136,23 +149,25 @@ impl ApiServer {
         if scope.resource.is("", "namespaces")
             && matches!(scope.name.as_str(), "default" | "kube-system" | "kube-public")
         {
-            return Err(ApiError::new(
-                403,
-                "Forbidden",
-                format!(
-                    "namespaces {:?} is forbidden: this namespace may not be deleted",
-                    scope.name
-                ),
-            ));
+            let text = format!(
+                "namespaces {:?} is forbidden: this namespace may not be deleted",
+                scope.name
+            );
+            let mut error = ApiError::new(403, "Forbidden", text);
+            error.details = json!({"name": scope.name, "kind": "namespaces"});
+            return Err(error);
         }
         if options.dry_run {
             return Ok(self.show(request, &scope.resource, stored));
         }
         let (after, gone) = self.delete_object(state, &scope.resource, &scope.key(), stored, options);
         if gone && !scope.resource.is("", "pods") {
+            let mut details = json!({"name": scope.name, "kind": scope.resource.plural, "uid": stored.uid()});
+            if !scope.resource.group.is_empty() {
+                details["group"] = json!(scope.resource.group);
+            }
             return Ok(Answer::ok(json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-                "details": {"name": scope.name, "group": scope.resource.group, "kind": scope.resource.plural, "uid": stored.uid()},
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
             })));
         }
         Ok(self.show(request, &scope.resource, &after))

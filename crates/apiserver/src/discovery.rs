@@ -111,6 +111,9 @@ impl ApiServer {
 
     pub(crate) fn version_discovery(&self, group: &str, version: &str) -> ApiResult<Answer> {
         let state = self.lock();
+        if !group.is_empty() && !state.registry.groups().contains_key(group) {
+            return Ok(Answer::Text(404, "404 page not found\n".to_owned()));
+        }
         let mut resources = Vec::new();
         for resource in state.registry.of_version(group, version) {
             resources.push(legacy_resource(resource));
@@ -135,9 +138,13 @@ impl ApiServer {
         } else {
             format!("{group}/{version}")
         };
-        Ok(Answer::ok(
-            json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}),
-        ))
+        let mut list =
+            json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+        // The core group leaves it out, as it has since before there were groups.
+        if !group.is_empty() {
+            list["apiVersion"] = json!("v1");
+        }
+        Ok(Answer::ok(list))
     }
 }
 
@@ -176,7 +183,7 @@ fn aggregated_list(registry: &Registry, core: bool) -> Answer {
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let mut metadata = json!({"creationTimestamp": null});
+            let mut metadata = json!({});
             if !group.is_empty() {
                 metadata["name"] = json!(group);
             }

@@ -61,11 +61,22 @@ impl ApiError {
     /// 404 for a path.
     #[must_use]
     pub fn no_such_path() -> Self {
-        Self::new(
+        let mut error = Self::new(
             404,
             "NotFound",
             "the server could not find the requested resource",
-        )
+        );
+        error.details = json!({});
+        error
+    }
+
+    /// 422 for options of a request, such as `ListOptions`.
+    #[must_use]
+    pub(crate) fn bad_options(kind: &str, reason: &str, field: &str, message: &str) -> Self {
+        let text = format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {message}");
+        let mut error = Self::new(422, "Invalid", text);
+        error.details = json!({"group": "meta.k8s.io", "kind": kind, "causes": [{"reason": reason, "message": message, "field": field}]});
+        error
     }
 
     /// 409 for an object that exists.
@@ -120,11 +131,13 @@ impl ApiError {
     /// 405 for a verb that a resource does not have.
     #[must_use]
     pub fn method_not_allowed() -> Self {
-        Self::new(
+        let mut error = Self::new(
             405,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
-        )
+        );
+        error.details = json!({});
+        error
     }
 
     /// 410 for a resource version that is no longer in the history.

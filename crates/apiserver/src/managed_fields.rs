@@ -746,18 +746,17 @@ fn merge_lists(node: Node<'_>, old: &[(Step, &Value)], new: &[(Step, &Value)]) -
     let named: BTreeMap<&Step, &Value> = new.iter().map(|(step, item)| (step, *item)).collect();
     let before: BTreeMap<&Step, &Value> = old.iter().map(|(step, item)| (step, *item)).collect();
     let mut result = Vec::new();
-    let mut rest = old.iter().peekable();
+    let mut rest = old.iter();
     for (step, item) in new {
         if before.contains_key(step) {
-            while let Some((old_step, old_item)) = rest.peek() {
+            // Shared elements of the old list up to this one have their place in the applied order.
+            while let Some((old_step, old_item)) = rest.next() {
                 if old_step == step {
-                    rest.next();
                     break;
                 }
                 if !named.contains_key(old_step) {
                     result.push((*old_item).clone());
                 }
-                rest.next();
             }
         }
         result.push(merge(node.items(), before.get(step).copied(), item));

@@ -312,6 +312,16 @@ impl Page {
         if asked > state.revision {
             return Err(too_large(asked, state.revision));
         }
+        if !request.parameter("resourceVersionMatch").is_empty()
+            && request.parameter("resourceVersion").is_empty()
+        {
+            return Err(ApiError::bad_options(
+                "ListOptions",
+                "FieldValueForbidden",
+                "resourceVersionMatch",
+                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
         let exact = request.parameter("resourceVersionMatch") == "Exact";
         if exact && asked == 0 {
             return Err(ApiError::bad_request(

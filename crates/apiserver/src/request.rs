@@ -41,13 +41,23 @@ impl Request {
         match self.query.get("dryRun").map(String::as_str) {
             None => Ok(false),
             Some("All") => Ok(true),
-            Some(other) => Err(ApiError::new(
-                422,
-                "Invalid",
-                format!(
-                    "PatchOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: {other:?}: supported values: \"All\""
-                ),
+            Some(other) => Err(ApiError::bad_options(
+                self.options_kind(),
+                "FieldValueNotSupported",
+                "dryRun",
+                &format!("Unsupported value: [{other:?}]: supported values: \"All\""),
             )),
+        }
+    }
+
+    /// The kind of options that the query of this request is made of.
+    pub(crate) fn options_kind(&self) -> &'static str {
+        match self.method.as_str() {
+            "POST" => "CreateOptions",
+            "PUT" => "UpdateOptions",
+            "PATCH" => "PatchOptions",
+            "DELETE" => "DeleteOptions",
+            _ => "ListOptions",
         }
     }
 

@@ -175,10 +175,14 @@ impl ApiServer {
                 subresource,
             }) => {
                 let mut state = self.lock();
-                let resource = state
-                    .registry
-                    .find(&group, &version, &plural)
-                    .ok_or_else(ApiError::no_such_path)?;
+                let resource = state.registry.find(&group, &version, &plural);
+                let Some(resource) = resource else {
+                    // A group that nobody serves is a path that nobody serves.
+                    if !group.is_empty() && !state.registry.groups().contains_key(group.as_str()) {
+                        return Ok(Answer::Text(404, "404 page not found\n".to_owned()));
+                    }
+                    return Err(ApiError::no_such_path());
+                };
                 if namespace.is_some() && !resource.namespaced {
                     return Err(ApiError::no_such_path());
                 }
@@ -199,9 +203,10 @@ impl ApiServer {
         let resource = &scope.resource;
         let named = !scope.name.is_empty();
         let verb = match (request.method.as_str(), named) {
-            ("GET" | "HEAD", true) if !request.flag("watch") => "get",
-            ("GET" | "HEAD", _) if request.flag("watch") => "watch",
-            ("GET" | "HEAD", _) => "list",
+            // A watch of one object is a list with a field selector; with its name in the path it is a plain get.
+            ("GET", true) => "get",
+            ("GET", false) if request.flag("watch") => "watch",
+            ("GET", false) => "list",
             ("POST", false) => "create",
             ("PUT", true) => "update",
             ("PATCH", true) => "patch",

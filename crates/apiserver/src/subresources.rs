@@ -144,10 +144,12 @@ impl ApiServer {
             .as_str()
             .filter(|name| !name.is_empty())
         {
-            return Err(scope.conflict(&format!(
-                "pod {} is already assigned to node {bound:?}",
-                scope.name
-            )));
+            return Err(ApiError::conflict(
+                "",
+                "pods/binding",
+                &scope.name,
+                &format!("pod {} is already assigned to node {bound:?}", scope.name),
+            ));
         }
         if !request.is_dry_run()? {
             let mut value = old.value.clone();
@@ -157,8 +159,13 @@ impl ApiServer {
                 .as_array()
                 .cloned()
                 .unwrap_or_default();
-            conditions.retain(|condition| condition["type"] != "PodScheduled");
-            conditions.push(condition);
+            match conditions
+                .iter_mut()
+                .find(|condition| condition["type"] == "PodScheduled")
+            {
+                Some(scheduled) => *scheduled = condition,
+                None => conditions.push(condition),
+            }
             value["status"]["conditions"] = json!(conditions);
             state.commit(&scope.resource.storage(), &scope.key(), value, false);
         }
@@ -175,9 +182,10 @@ impl ApiServer {
             .as_str()
             .filter(|name| *name != scope.name)
         {
-            return Err(ApiError::bad_request(format!(
-                "name in URL does not match name in Eviction object: {name}"
-            )));
+            tracing::debug!(name, "an eviction of another pod");
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
         }
         let pod = state.find(scope)?;
         let options = DeleteOptions::from_value(&eviction["deleteOptions"], request)?;

@@ -289,7 +289,7 @@ fn core(resource: &Resource, objects: &[&Value], now: Timestamp) -> (Vec<Value>,
         ("", "events") => (EVENT, event),
         ("events.k8s.io", "events") => (EVENT, event),
         ("", "services") => (SERVICE, service),
-        ("", "configmaps") => (&[NAME, Column("Data", "integer", 0), AGE], |o, now| {
+        ("", "configmaps") => (&[NAME, Column("Data", "string", 0), AGE], |o, now| {
             vec![
                 o["metadata"]["name"].clone(),
                 json!(o["data"].as_object().map_or(0, serde_json::Map::len)),
@@ -710,8 +710,8 @@ const WORKLOAD_WIDE: [Column; 3] = [
 const DEPLOYMENT: &[Column] = &[
     NAME,
     Column("Ready", "string", 0),
-    Column("Up-to-date", "integer", 0),
-    Column("Available", "integer", 0),
+    Column("Up-to-date", "string", 0),
+    Column("Available", "string", 0),
     AGE,
     WORKLOAD_WIDE[0],
     WORKLOAD_WIDE[1],

@@ -37,6 +37,11 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
+/// Finalizers that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+/// Most bytes in the data of a ConfigMap or Secret.
+const MOST_DATA: usize = 1024 * 1024;
+
 fn is_dns_label(text: &str) -> bool {
     let edge =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -103,13 +108,28 @@ pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec
     for (key, _) in metadata["annotations"].as_object().into_iter().flatten() {
         qualified_key("metadata.annotations", &key.to_lowercase(), causes);
     }
+    for (index, finalizer) in metadata["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        let text = finalizer.as_str().unwrap_or_default();
+        if !text.contains('/') && !STANDARD_FINALIZERS.contains(&text) {
+            causes.push(invalid(
+                &format!("metadata.finalizers[{index}]"),
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
+        }
+    }
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
                 causes.push(invalid(
                     &format!("metadata.ownerReferences.{field}"),
                     &Value::from(""),
-                    &format!("{field} must not be empty"),
+                    "must not be empty",
                 ));
             }
         }
@@ -173,8 +193,36 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
                 ));
             }
         }
+        ("", "ConfigMap" | "Secret") => keyed_data(kind, new, old, &mut causes),
+        ("coordination.k8s.io", "Lease") => {
+            for field in ["leaseDurationSeconds", "leaseTransitions"] {
+                let least = i64::from(field == "leaseDurationSeconds");
+                if spec[field].as_i64().is_some_and(|value| value < least) {
+                    let problem = if least == 1 {
+                        "must be greater than 0"
+                    } else {
+                        "must be greater than or equal to 0"
+                    };
+                    causes.push(invalid(&format!("spec.{field}"), &spec[field], problem));
+                }
+            }
+        }
         ("", "Node") => {
             let mut seen = Vec::new();
+            for (index, taint) in spec["taints"].as_array().into_iter().flatten().enumerate() {
+                if !["NoSchedule", "PreferNoSchedule", "NoExecute"]
+                    .contains(&taint["effect"].as_str().unwrap_or_default())
+                {
+                    causes.push(Cause {
+                        reason: "FieldValueNotSupported",
+                        field: format!("metadata.taints[{index}].effect"),
+                        message: format!(
+                            "Unsupported value: {}: supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
+                            taint["effect"]
+                        ),
+                    });
+                }
+            }
             for taint in spec["taints"].as_array().into_iter().flatten() {
                 let identity = (taint["key"].clone(), taint["effect"].clone());
                 if seen.contains(&identity) {
@@ -204,6 +252,44 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
         _ => {}
     }
     causes
+}
+
+/// ConfigMaps and Secrets: their size, and that an immutable one stays as it is.
+fn keyed_data(kind: &str, new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    let values = ["data", "binaryData"]
+        .into_iter()
+        .flat_map(|field| new[field].as_object().into_iter().flatten());
+    let size: usize = values.map(|(_, value)| value.as_str().map_or(0, str::len)).sum();
+    if size > MOST_DATA {
+        causes.push(Cause {
+            reason: "FieldValueTooLong",
+            field: if kind == "Secret" {
+                "data".to_owned()
+            } else {
+                String::new()
+            },
+            message: format!("Too long: may not be more than {MOST_DATA} bytes"),
+        });
+    }
+    let Some(old) = old.filter(|old| old["immutable"] == true) else {
+        return;
+    };
+    if new["immutable"] != true {
+        causes.push(forbidden("immutable"));
+    }
+    for field in ["data", "binaryData"] {
+        if new[field] != old[field] {
+            causes.push(forbidden(field));
+        }
+    }
+}
+
+fn forbidden(field: &str) -> Cause {
+    Cause {
+        reason: "FieldValueForbidden",
+        field: field.to_owned(),
+        message: "Forbidden: field is immutable when `immutable` is set".to_owned(),
+    }
 }
 
 fn not_negative(spec: &Value, path: &str, field: &str, causes: &mut Vec<Cause>) {

@@ -52,10 +52,11 @@ impl ApiServer {
         let asked = parse_revision(text)?;
         let initial_events = request.flag("sendInitialEvents");
         if initial_events && request.parameter("resourceVersionMatch") != "NotOlderThan" {
-            return Err(ApiError::new(
-                422,
-                "Invalid",
-                "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            return Err(ApiError::bad_options(
+                "ListOptions",
+                "FieldValueForbidden",
+                "resourceVersionMatch",
+                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
         }
         let form = if request.wants_table() {
@@ -235,6 +236,19 @@ impl Watch {
             (false, false) => return,
         };
         let resource = &self.request.resource;
+        if let (true, false, Some(old)) = (kind == "DELETED", change.deleted, &change.old) {
+            // It left the selector: its last version that was selected, under the new revision.
+            let mut last = old.value.clone();
+            last["metadata"]["resourceVersion"] = json!(change.revision.to_string());
+            chunk.extend_from_slice(&encode(
+                resource,
+                kind,
+                &last,
+                self.request.form,
+                self.server.now(),
+            ));
+            return;
+        }
         if self.request.form == Form::Object && reading::is_stored_as_shown(resource, &change.new.value) {
             chunk.extend_from_slice(b"{\"type\":\"");
             chunk.extend_from_slice(kind.as_bytes());
@@ -266,7 +280,7 @@ fn encode(resource: &Resource, kind: &str, value: &Value, form: Form, now: jiff:
 }
 
 fn bookmark(resource: &Resource, revision: u64, end_of_initial_events: bool) -> Bytes {
-    let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
     if end_of_initial_events {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }

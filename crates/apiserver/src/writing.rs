@@ -27,13 +27,30 @@ fn field_validation(request: &Request) -> ApiResult<FieldValidation> {
         "" | "Warn" => Ok(FieldValidation::Warn),
         "Ignore" => Ok(FieldValidation::Ignore),
         "Strict" => Ok(FieldValidation::Strict),
-        other => Err(ApiError::new(
-            422,
-            "Invalid",
-            format!(
-                "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+        other => Err(ApiError::bad_options(
+            request.options_kind(),
+            "FieldValueNotSupported",
+            "fieldValidation",
+            &format!(
+                "Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
             ),
         )),
+    }
+}
+
+/// Empty maps and lists of metadata are not kept.
+fn drop_empty_metadata(object: &mut Value) {
+    let metadata = metadata_map(object);
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let empty = match metadata.get(field) {
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            Some(Value::Null) => true,
+            _ => false,
+        };
+        if empty {
+            metadata.remove(field);
+        }
     }
 }
 
@@ -45,7 +62,7 @@ fn has_generation(resource: &Resource) -> bool {
             ("", kind) if !matches!(kind, "Pod" | "ReplicationController")
         ) && !matches!(
             resource.group.as_str(),
-            "coordination.k8s.io" | "events.k8s.io" | "rbac.authorization.k8s.io"
+            "coordination.k8s.io" | "events.k8s.io" | "rbac.authorization.k8s.io" | "storage.k8s.io"
         )
 }
 
@@ -134,6 +151,9 @@ impl ApiServer {
             ));
         }
         self.check_fields(request, resource, &mut object, warnings)?;
+        if resource.group == "events.k8s.io" {
+            object = events::to_core(&object);
+        }
         let uid = state.new_uid();
         let suffix = state.name_suffix();
         let now = self.now();
@@ -176,7 +196,8 @@ impl ApiServer {
             name,
             ..scope.clone()
         };
-        self.prepare_create(state, resource, &mut object)?;
+        drop_empty_metadata(&mut object);
+        self.prepare_create(state, resource, &mut object, request.manager(), now)?;
         self.check_values(resource, &object, None, &scope.name)?;
         if state.stored(&resource.storage(), &scope.key()).is_some() {
             return Err(ApiError::already_exists(
@@ -186,13 +207,6 @@ impl ApiServer {
             ));
         }
         let compiled = compile_definition(resource, &object)?;
-        let writer = Writer {
-            manager: request.manager(),
-            api_version: &resource.api_version(),
-            subresource: "",
-            now,
-        };
-        managed_fields::update(&resource.schema, None, &mut object, &writer);
         if dry_run {
             return Ok(Stored::new(object, state.revision));
         }
@@ -245,8 +259,31 @@ impl ApiServer {
         }
     }
 
-    /// Status, defaults and admission of a new object.
-    fn prepare_create(&self, state: &mut State, resource: &Resource, object: &mut Value) -> ApiResult<()> {
+    /// Status, defaults and admission of a new object. Its fields belong to the writer as they are before admission and without status.
+    fn prepare_create(
+        &self,
+        state: &mut State,
+        resource: &Resource,
+        object: &mut Value,
+        manager: &str,
+        now: jiff::Timestamp,
+    ) -> ApiResult<()> {
+        let writer = Writer {
+            manager,
+            api_version: &resource.api_version(),
+            subresource: "",
+            now,
+        };
+        let own = |object: &mut Value| {
+            let status = object
+                .as_object_mut()
+                .filter(|_| has_status(resource))
+                .and_then(|map| map.remove("status"));
+            managed_fields::update(&resource.schema, None, object, &writer);
+            if let Some(status) = status {
+                object["status"] = status;
+            }
+        };
         if let Some(version) = resource.custom() {
             if version.has_status()
                 && let Some(map) = object.as_object_mut()
@@ -254,6 +291,7 @@ impl ApiServer {
                 map.remove("status");
             }
             version.default(object);
+            own(object);
             return Ok(());
         }
         let keeps_status = matches!(
@@ -264,6 +302,7 @@ impl ApiServer {
             object["status"] = json!({});
         }
         defaults::apply(&resource.group, &resource.kind, object);
+        own(object);
         match (resource.group.as_str(), resource.kind.as_str()) {
             ("", "Pod") => self.admit_pod(state, object)?,
             ("", "Namespace") => {
@@ -353,6 +392,20 @@ impl ApiServer {
     ) -> ApiResult<Answer> {
         let object = self.decode(request, scope)?;
         let old = state.find(scope)?;
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if scope.resource.custom().is_some() && version.is_empty() {
+            let cause = Cause {
+                reason: "FieldValueInvalid",
+                field: "metadata.resourceVersion".to_owned(),
+                message: "Invalid value: 0: must be specified for an update".to_owned(),
+            };
+            return Err(ApiError::invalid(
+                &scope.resource.group,
+                &scope.resource.plural,
+                &scope.name,
+                &[cause],
+            ));
+        }
         let mut warnings = Vec::new();
         let stored = self.replace(
             state,
@@ -432,10 +485,11 @@ impl ApiServer {
         warnings: &mut Vec<String>,
     ) -> ApiResult<(Arc<Stored>, u16)> {
         if request.parameter("fieldManager").is_empty() {
-            return Err(ApiError::new(
-                422,
-                "Invalid",
-                "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+            return Err(ApiError::bad_options(
+                "PatchOptions",
+                "FieldValueRequired",
+                "fieldManager",
+                "Required value: is required for apply patch",
             ));
         }
         let mut applied = self.decode(request, scope)?;
@@ -535,6 +589,7 @@ impl ApiServer {
         if resource.group == "events.k8s.io" {
             object = events::to_core(&object);
         }
+        drop_empty_metadata(&mut object);
         let old_value = &old.value;
         self.prepare_update(resource, subresource, old_value, &mut object);
         self.check_values(resource, &object, Some(old_value), &scope.name)?;
@@ -686,13 +741,7 @@ fn apply_error(error: ApplyError) -> ApiError {
                 }
                 let parts: Vec<String> = by_manager
                     .iter()
-                    .map(|(manager, fields)| {
-                        if fields.len() == 1 {
-                            format!("conflict with {manager}: {}", fields[0])
-                        } else {
-                            format!("conflicts with {manager}:\n- {}", fields.join("\n- "))
-                        }
-                    })
+                    .map(|(manager, fields)| format!("conflicts with {manager}:\n- {}", fields.join("\n- ")))
                     .collect();
                 format!("Apply failed with {count} conflicts: {}", parts.join("\n"))
             };
@@ -708,6 +757,15 @@ fn apply_error(error: ApplyError) -> ApiError {
 /// Kind, apiVersion, namespace and name of a body must be those of the path.
 fn check_identity(object: &mut Value, scope: &Scope) -> ApiResult<()> {
     let resource = &scope.resource;
+    if resource.custom().is_some()
+        && object["kind"].as_str().unwrap_or_default().is_empty()
+        && object.is_object()
+    {
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{object}'",
+            resource.kind
+        )));
+    }
     if !object.is_object() {
         return Err(ApiError::bad_request(
             "couldn't get version/kind; json parse error: the body must be an object",
@@ -826,7 +884,7 @@ fn immutable_metadata(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause {
                 reason: "FieldValueForbidden",
                 field: "metadata.finalizers".to_owned(),
-                message: format!("Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"),
+                message: format!("Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}", added.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
             });
         }
     }
