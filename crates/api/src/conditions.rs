@@ -4,7 +4,9 @@
 
 use jiff::Timestamp;
 
+use crate::kinds::kwok::KWOKNodeClass;
 use crate::kinds::node_claim::NodeClaim;
+use crate::kinds::node_overlay::NodeOverlay;
 use crate::kinds::node_pool::NodePool;
 use crate::kinds::{Condition, whole_seconds};
 
@@ -36,6 +38,10 @@ pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 pub const NODE_CLASS_READY: &str = "NodeClassReady";
 /// NodePool: nodes launched lately have registered.
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+/// CapacityBuffer: its references resolve to pods of a known shape.
+pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
+/// CapacityBuffer: its room is being provided.
+pub const PROVISIONING: &str = "Provisioning";
 
 /// A condition's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -207,37 +213,33 @@ fn recompute_root<T: Conditioned + ?Sized>(object: &mut T, now: Timestamp) -> bo
     set_one(object, READY, status, reason, &message.join(", "), now)
 }
 
-impl Conditioned for NodeClaim {
-    const DEPENDENTS: &'static [&'static str] = &[LAUNCHED, REGISTERED, INITIALIZED];
+/// Gives a kind its condition set: the dependents of its root.
+macro_rules! conditioned {
+    ($kind:ty, $dependents:expr) => {
+        impl Conditioned for $kind {
+            const DEPENDENTS: &'static [&'static str] = $dependents;
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
+            fn conditions(&self) -> &[Condition] {
+                self.status
+                    .as_ref()
+                    .map_or(&[], |status| &status.conditions)
+            }
 
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.status.get_or_insert_default().conditions
-    }
+            fn conditions_mut(&mut self) -> &mut Vec<Condition> {
+                &mut self.status.get_or_insert_default().conditions
+            }
 
-    fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        &self.metadata
-    }
+            fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+        }
+    };
 }
 
-impl Conditioned for NodePool {
-    const DEPENDENTS: &'static [&'static str] = &[VALIDATION_SUCCEEDED, NODE_CLASS_READY];
-
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-        &mut self.status.get_or_insert_default().conditions
-    }
-
-    fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        &self.metadata
-    }
-}
+conditioned!(NodeClaim, &[LAUNCHED, REGISTERED, INITIALIZED]);
+conditioned!(NodePool, &[VALIDATION_SUCCEEDED, NODE_CLASS_READY]);
+conditioned!(NodeOverlay, &[VALIDATION_SUCCEEDED]);
+conditioned!(KWOKNodeClass, &[]);
 
 #[cfg(test)]
 mod tests {
@@ -333,5 +335,59 @@ mod tests {
         claim.set_true(DRIFTED, at(300));
         assert!(claim.is_true(READY));
         assert!(claim.clear(DRIFTED) && !claim.clear(DRIFTED));
+    }
+
+    #[test]
+    fn p_016_a_deletion_brings_every_generation_up_to_date() {
+        let mut claim = claim();
+        for type_ in [LAUNCHED, REGISTERED, INITIALIZED] {
+            claim.set_true(type_, at(200));
+        }
+        claim.metadata.generation = Some(2);
+        claim.metadata.deletion_timestamp = Some(Time(at(300)));
+        claim.set(DRAINED, Status::Unknown, "Draining", "Draining", at(301));
+        assert!(
+            claim
+                .conditions()
+                .iter()
+                .all(|condition| condition.observed_generation == Some(2))
+        );
+        assert!(claim.is_true(READY), "the root counts the dependents as current");
+    }
+
+    #[test]
+    fn p_016_conditions_are_stored_oldest_transition_first_and_the_root_last() {
+        let mut claim = claim();
+        claim.set_true(INITIALIZED, at(200));
+        claim.set_true(LAUNCHED, at(300));
+        claim.set_true(CONSOLIDATABLE, at(250));
+        let order: Vec<&str> = claim
+            .conditions()
+            .iter()
+            .map(|condition| condition.type_.as_str())
+            .collect();
+        assert_eq!(order, [REGISTERED, INITIALIZED, CONSOLIDATABLE, LAUNCHED, READY]);
+    }
+
+    #[test]
+    fn p_017_the_sets_of_the_other_kinds() {
+        let mut class = KWOKNodeClass::new("class", crate::KWOKNodeClassSpec::default());
+        assert!(
+            class.set_true("Anything", at(1)) && class.is_true(READY),
+            "no dependents"
+        );
+        let mut overlay = NodeOverlay::new("overlay", crate::NodeOverlaySpec::default());
+        overlay.set(
+            VALIDATION_SUCCEEDED,
+            Status::False,
+            "Conflict",
+            "conflict with another overlay",
+            at(1),
+        );
+        let root = overlay.condition(READY).unwrap();
+        assert_eq!(
+            (root.reason.as_str(), root.message.as_str()),
+            ("UnhealthyDependents", "ValidationSucceeded=False")
+        );
     }
 }

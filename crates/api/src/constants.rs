@@ -30,3 +30,63 @@ pub const REGISTRATION_HEALTH_ENTRIES: usize = 4;
 pub const EVENT_DEDUPLICATION: Duration = Duration::from_secs(2 * 60);
 /// Most characters of a provider's error text in a condition or event (P §9.2).
 pub const ERROR_TEXT_CHARACTERS: usize = 300;
+/// Idle window after which a batch of pending pods is closed, by default (P §5.1).
+pub const BATCH_IDLE: Duration = Duration::from_secs(1);
+/// Longest window of a batch of pending pods, by default (P §5.1).
+pub const BATCH_MAXIMUM: Duration = Duration::from_secs(10);
+/// Least nomination window; it is twice the longest batch window when that is more (P §0.1).
+pub const MINIMUM_NOMINATION: Duration = Duration::from_secs(10);
+/// Pending pods and pods on disrupted nodes ask again for provisioning after so long (P §5.1).
+pub const PROVISIONING_RETRIGGER: Duration = Duration::from_secs(10);
+/// A NodeClaim that was created and not launched is dropped from the state after so long (P §0.1).
+pub const UNLAUNCHED_STATE_GRACE: Duration = Duration::from_secs(15);
+/// Period of the refresh of a NodePool's counters (P §0.1).
+pub const NODE_POOL_COUNTERS: Duration = Duration::from_secs(5);
+/// Retry while the state is not yet synced (D §1.7).
+pub const UNSYNCED_RETRY: Duration = Duration::from_secs(1);
+/// Failures in the registration health ring from which a NodePool counts as unhealthy (P §0.1).
+pub const REGISTRATION_HEALTH_FAILURES: usize = 2;
+/// Period of the consistency scan of a Node (P §0.1).
+pub const CONSISTENCY_PERIOD: Duration = Duration::from_secs(10 * 60);
+/// Share of the promised capacity, in percent, below which a Node is inconsistent (P §0.1).
+pub const CONSISTENCY_PERCENT: i64 = 90;
+/// Work that garbage collection does at once (D App. A).
+pub const GARBAGE_COLLECTION_PARALLELISM: usize = 20;
+/// `FailedScheduling` is not repeated for a pod within this time (P §0.1).
+pub const FAILED_SCHEDULING_DEDUPLICATION: Duration = Duration::from_secs(5 * 60);
+/// `NoCompatibleInstanceTypes` is not repeated for a NodePool within this time (P §0.1).
+pub const NO_COMPATIBLE_INSTANCE_TYPES_DEDUPLICATION: Duration = Duration::from_secs(60);
+/// `Nominated` events a second, over all pods (P §0.1).
+pub const NOMINATED_EVENTS_PER_SECOND: u32 = 5;
+/// `Nominated` events that may be sent at once (P §0.1).
+pub const NOMINATED_EVENTS_BURST: u32 = 10;
+/// How long a finding that nothing can be consolidated is kept (D §3.7).
+pub const CONSOLIDATED_MEMO: Duration = Duration::from_secs(5 * 60);
+/// Most nodes in one multi-node command (D §4.8).
+pub const MULTI_NODE_CANDIDATES: usize = 101;
+/// Least number of cheaper spot types for a spot node to be replaced by a spot node (D §4.7).
+pub const SPOT_TO_SPOT_INSTANCE_TYPES: usize = 15;
+/// Retry of the command queue (D §3.6).
+pub const COMMAND_RETRY: Duration = Duration::from_secs(1);
+/// Least time that a command has for its replacements (D §3.6).
+pub const COMMAND_TIMEOUT_MINIMUM: Duration = Duration::from_secs(10 * 60);
+/// Most time that a command has for its replacements (D §3.6).
+pub const COMMAND_TIMEOUT_MAXIMUM: Duration = Duration::from_secs(60 * 60);
+/// Time that a command gets for each queued node, within the two bounds (D §3.6).
+pub const COMMAND_TIMEOUT_PER_NODE: Duration = Duration::from_millis(80);
+/// Period of the drift check (D-214).
+pub const DRIFT_PERIOD: Duration = Duration::from_secs(5 * 60);
+/// A drain is looked at again after so long (D §8.3).
+pub const DRAIN_RETRY: Duration = Duration::from_secs(1);
+/// First back-off of an eviction that was refused (D §8.5).
+pub const EVICTION_BACKOFF_MINIMUM: Duration = Duration::from_millis(100);
+/// Longest back-off of an eviction that was refused (D §8.5).
+pub const EVICTION_BACKOFF_MAXIMUM: Duration = Duration::from_secs(10);
+/// Static NodePools are looked at again after so long (D §9.1).
+pub const STATIC_POOL_PERIOD: Duration = Duration::from_secs(60);
+/// The same while a static NodePool is at its limit of nodes (D §9.1).
+pub const STATIC_POOL_PERIOD_AT_LIMIT: Duration = Duration::from_secs(30);
+/// NodeOverlays are evaluated again after so long (D §9.2).
+pub const OVERLAY_PERIOD: Duration = Duration::from_secs(6 * 60 * 60);
+/// CapacityBuffers are evaluated again after so long (D §9.3).
+pub const BUFFER_PERIOD: Duration = Duration::from_secs(30);

@@ -129,7 +129,8 @@ impl FromStr for Cron {
 /// The set of a field's values, and whether it is unrestricted.
 fn field(schedule: &str, text: &str, range: &FieldRange) -> Result<(u64, bool), CronError> {
     let (mut set, mut any) = (0, false);
-    for part in text.split(',') {
+    // Empty elements do not count: `1,,2` is `1,2`, as in robfig/cron.
+    for part in text.split(',').filter(|part| !part.is_empty()) {
         let (part_set, part_any) = element(part, range).map_err(|problem| CronError::Field {
             schedule: schedule.to_owned(),
             field: range.name,
@@ -148,14 +149,20 @@ fn element(text: &str, range: &FieldRange) -> Result<(u64, bool), String> {
         Some((base, step)) => (base, Some(step)),
         None => (text, None),
     };
-    let star = base == "*" || base == "?";
+    let (start_text, end_text) = match base.split_once('-') {
+        Some((start, end)) => (start, Some(end)),
+        None => (base, None),
+    };
+    if end_text.is_some_and(|end| end.contains('-')) || step_text.is_some_and(|step| step.contains('/')) {
+        return Err("has too many hyphens or slashes".to_owned());
+    }
+    // What follows a star is not looked at (`*-5` is `*`), as in robfig/cron.
+    let star = start_text == "*" || start_text == "?";
     let (low, high) = if star {
         (range.low, range.high)
     } else {
-        let (start, end) = match base.split_once('-') {
-            Some((start, end)) => (value(start, range)?, Some(value(end, range)?)),
-            None => (value(base, range)?, None),
-        };
+        let start = value(start_text, range)?;
+        let end = end_text.map(|end| value(end, range)).transpose()?;
         // `N/step` runs from N to the end of the field.
         (
             start,
@@ -192,10 +199,12 @@ fn value(text: &str, range: &FieldRange) -> Result<u32, String> {
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("contains {text:?}, which is not a number"));
     }
-    text.parse()
+    digits
+        .parse()
         .map_err(|_| format!("contains {text:?}, which is too large"))
 }
 
@@ -349,7 +358,8 @@ mod tests {
             "* * * 13 *",
             "*/0 * * * *",
             "a * * * *",
-            "1,,2 * * * *",
+            "1- * * * *",
+            "1/2/3 * * * *",
             "-1 * * * *",
             "1-2-3 * * * *",
             "",
@@ -359,6 +369,37 @@ mod tests {
         ] {
             assert!(bad.parse::<Cron>().is_err(), "{bad:?} must be refused");
         }
+    }
+
+    #[test]
+    fn d_191_what_the_standard_parser_lets_pass() {
+        for (loose, strict) in [
+            ("1,,2 * * * *", "1,2 * * * *"),
+            ("*-5 * * * *", "* * * * *"),
+            ("+5 0 * * *", "5 0 * * *"),
+            ("0\t0  * * *", "0 0 * * *"),
+            ("0 0 ? ? ?", "0 0 * * *"),
+        ] {
+            let (loose, strict): (Cron, Cron) = (loose.parse().unwrap(), strict.parse().unwrap());
+            assert_eq!(
+                Cron {
+                    text: String::new(),
+                    ..loose
+                },
+                Cron {
+                    text: String::new(),
+                    ..strict
+                }
+            );
+        }
+        let nothing: Cron = ", * * * *".parse().unwrap();
+        assert!(
+            matches!(
+                nothing.next_after(at("2026-01-01T00:00:00Z")),
+                Err(CronError::NeverFires(_))
+            ),
+            "an empty list has no hit"
+        );
     }
 
     #[test]
@@ -392,6 +433,28 @@ mod tests {
                 walk = Timestamp::from_second(walk.as_second() + 60).unwrap();
             }
             prop_assert_eq!(hit, walk);
+        }
+
+        /// An implementation by others, where its grammar and ours mean the same.
+        #[test]
+        fn croner_finds_the_same_hits(
+            minute in prop::sample::select(vec!["*", "0", "*/7", "3-9", "59", "1,2,40-50", "10-50/9"]),
+            hour in prop::sample::select(vec!["*", "0", "*/5", "22-23", "1,13"]),
+            day in prop::sample::select(vec!["*", "1", "31", "10-12", "15,29"]),
+            month in prop::sample::select(vec!["*", "1", "feb-may", "JUN,dec", "*/5", "9-12/3"]),
+            weekday in prop::sample::select(vec!["*", "sun", "1-5", "6", "Tue,thu"]),
+            second in 0_i64..400_000_000,
+        ) {
+            let text = format!("{minute} {hour} {day} {month} {weekday}");
+            let after = Timestamp::from_second(1_767_225_600 + second).unwrap();
+            let ours = text.parse::<Cron>().unwrap().next_after(after);
+            let theirs = croner::Cron::from_str(&text).unwrap().find_next_occurrence(&after.to_zoned(TimeZone::UTC), false);
+            match (ours, theirs) {
+                (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs.timestamp(), "{} after {}", text, after),
+                (Ok(ours), Err(error)) => prop_assert!(false, "{text} after {after}: we found {ours}, croner {error}"),
+                (Err(_), Ok(theirs)) => prop_assert!(theirs.year() > after.to_zoned(TimeZone::UTC).year() + HORIZON_YEARS),
+                (Err(_), Err(_)) => {}
+            }
         }
 
         #[test]

@@ -46,6 +46,20 @@ pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
 pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 /// `"true"` when minValues were lowered to what could be had.
 pub const MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
+/// DRA drivers that the pods of a NodeClaim asked for, sorted and separated by commas.
+pub const REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
+/// `"true"` on a NodeClaim whose price came from a NodeOverlay.
+pub const PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
+/// `"true"` on a NodeClaim whose capacity came from a NodeOverlay.
+pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
+/// A provider's own version mark, for migrations.
+pub const PROVIDER_COMPATIBILITY: &str = "compatibility.karpenter.sh/provider";
+/// `"true"` on the virtual pods of a CapacityBuffer, which exist in memory only.
+pub const CAPACITY_BUFFER_FAKE_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
+/// Name of the CapacityBuffer that a virtual pod stands for.
+pub const CAPACITY_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
+/// Namespace of the CapacityBuffer that a virtual pod stands for.
+pub const CAPACITY_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 /// Cost of deleting a pod, relative to others of its ReplicaSet.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
@@ -59,6 +73,16 @@ pub const UNREGISTERED_TAINT_KEY: &str = "karpenter.sh/unregistered";
 
 /// The domain that only Karpenter may use.
 pub const RESTRICTED_DOMAIN: &str = "karpenter.sh";
+
+/// Resources that every provider knows; a NodeOverlay may not change them (P §1.7).
+pub const WELL_KNOWN_RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
+
+/// Every capacity type.
+pub const CAPACITY_TYPES: [&str; 3] = [
+    CAPACITY_TYPE_ON_DEMAND,
+    CAPACITY_TYPE_RESERVED,
+    CAPACITY_TYPE_SPOT,
+];
 
 /// Labels that a user may name in requirements although nobody has defined them on the NodePool; providers add theirs.
 pub const WELL_KNOWN: [&str; 8] = [

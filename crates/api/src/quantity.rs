@@ -37,7 +37,9 @@ pub struct Quantity {
 
 const NANO: i128 = 1_000_000_000;
 /// Beyond this magnitude a value is cut, far above what Kubernetes can represent (2⁶³ units).
-const LIMIT_NANOS: i128 = (1_i128 << 96) - 1;
+const LIMIT_NANOS: i128 = (1_i128 << 120) - 1;
+/// Quantities with a binary suffix end here, as in Kubernetes: 2⁶³ − 1 units.
+const BINARY_LIMIT_NANOS: i128 = (i64::MAX as i128) * NANO;
 
 impl Quantity {
     /// So many base units.
@@ -58,16 +60,16 @@ impl Quantity {
         }
     }
 
-    /// Base units, rounded up; saturating.
+    /// Base units, rounded away from zero as Go's `Value()` does; saturating.
     #[must_use]
     pub fn to_units(self) -> i64 {
-        saturate(div_ceil(self.nanos, NANO))
+        saturate(divide_away(self.nanos, NANO))
     }
 
-    /// Thousandths of the base unit, rounded up; saturating.
+    /// Thousandths of the base unit, rounded away from zero as Go's `MilliValue()` does; saturating.
     #[must_use]
     pub fn to_milli(self) -> i64 {
-        saturate(div_ceil(self.nanos, NANO / 1000))
+        saturate(divide_away(self.nanos, NANO / 1000))
     }
 
     /// True for zero.
@@ -122,8 +124,9 @@ fn clamp(value: i128) -> i128 {
     value.clamp(-LIMIT_NANOS, LIMIT_NANOS)
 }
 
-fn div_ceil(value: i128, divisor: i128) -> i128 {
-    value.div_euclid(divisor) + i128::from(value.rem_euclid(divisor) != 0)
+/// Quotient rounded away from zero.
+fn divide_away(value: i128, divisor: i128) -> i128 {
+    value / divisor + (value % divisor).signum()
 }
 
 impl PartialEq for Quantity {
@@ -171,6 +174,10 @@ impl FromStr for Quantity {
         let (format, multiplier, exponent) =
             suffix_of(suffix).ok_or_else(|| fail("its suffix is unknown"))?;
         let magnitude = scaled(whole, fraction, multiplier, exponent);
+        let magnitude = match format {
+            Format::BinarySi => magnitude.min(BINARY_LIMIT_NANOS),
+            Format::DecimalSi | Format::DecimalExponent => magnitude,
+        };
         let nanos = if negative { -magnitude } else { magnitude };
         Ok(Self {
             nanos: clamp(nanos),
@@ -264,7 +271,8 @@ impl fmt::Display for Quantity {
             return write!(f, "{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
         }
         let (mut value, mut exponent) = (self.nanos, -9_i32);
-        while value % 1000 == 0 && exponent < 18 {
+        // There is no suffix beyond E; exponents have no end.
+        while value % 1000 == 0 && (exponent < 18 || self.format == Format::DecimalExponent) {
             value /= 1000;
             exponent += 3;
         }
@@ -298,12 +306,31 @@ mod tests {
 
     #[test]
     fn prints_as_go_does() {
+        // Most of these were read back from a kube-apiserver.
         for (text, shown) in [
+            ("8Ei", "9223372036854775807"),
+            ("8388608Ti", "9223372036854775807"),
+            ("1e21", "1e21"),
+            ("1e22", "10e21"),
+            ("1e20", "100e18"),
+            ("1.1Ki", "1126400m"),
+            ("1.5Ki", "1536"),
+            ("1e2", "100"),
+            ("10e2", "1e3"),
+            ("0.5e3", "500"),
+            ("1e-3", "1e-3"),
+            ("12345678901234567890", "12345678901234567890"),
+            ("1000Ki", "1000Ki"),
+            ("1025Mi", "1025Mi"),
             ("1000m", "1"),
             ("1.5Gi", "1536Mi"),
             ("1Ei", "1Ei"),
             ("12E", "12E"),
-            ("10Ei", "10Ei"),
+            ("7Ei", "7Ei"),
+            ("10Ei", "9223372036854775807"),
+            ("100E", "100E"),
+            ("1.1Gi", "1181116006400m"),
+            ("1e4", "10e3"),
             ("0.5", "500m"),
             ("1500m", "1500m"),
             ("1e3", "1e3"),
@@ -342,11 +369,60 @@ mod tests {
         let quantity: Quantity = "1.0001".parse().unwrap();
         assert_eq!((quantity.to_units(), quantity.to_milli()), (2, 1001));
         let negative: Quantity = "-1.5".parse().unwrap();
-        assert_eq!((negative.to_units(), negative.to_milli()), (-1, -1500));
+        assert_eq!((negative.to_units(), negative.to_milli()), (-2, -1500));
         assert_eq!("100E".parse::<Quantity>().unwrap().to_units(), i64::MAX);
     }
 
+    /// What a quantity's text means, in nanos, computed the long way: numerator and denominator as whole numbers.
+    fn oracle(whole: u32, fraction: &str, suffix: &str) -> i128 {
+        let (numerator, denominator): (i128, i128) = match suffix {
+            "n" => (1, NANO),
+            "u" => (1, 1_000_000),
+            "m" => (1, 1000),
+            "" => (1, 1),
+            "k" | "e3" | "E3" | "e+3" => (1000, 1),
+            "M" => (1_000_000, 1),
+            "G" | "e9" => (NANO, 1),
+            "e-3" => (1, 1000),
+            "Ki" => (1 << 10, 1),
+            "Mi" => (1 << 20, 1),
+            "Gi" => (1 << 30, 1),
+            _ => (1 << 40, 1),
+        };
+        let digits: i128 = format!("{whole}{fraction}").parse().unwrap();
+        let denominator = denominator * 10_i128.pow(u32::try_from(fraction.len()).unwrap());
+        let product = digits * numerator * NANO;
+        product / denominator + i128::from(product % denominator != 0)
+    }
+
     proptest! {
+        #[test]
+        fn values_are_those_of_whole_number_arithmetic(
+            negative in any::<bool>(),
+            whole in any::<u32>(),
+            fraction in "[0-9]{0,6}",
+            suffix in prop::sample::select(vec!["n", "u", "m", "", "k", "M", "G", "Ki", "Mi", "Gi", "Ti", "e3", "E3", "e+3", "e-3", "e9"]),
+            other in any::<i32>(),
+        ) {
+            let sign = if negative { "-" } else { "" };
+            let point = if fraction.is_empty() { "" } else { "." };
+            let quantity: Quantity = format!("{sign}{whole}{point}{fraction}{suffix}").parse().unwrap();
+            let magnitude = oracle(whole, &fraction, suffix);
+            let magnitude = if suffix.ends_with('i') { magnitude.min(BINARY_LIMIT_NANOS) } else { magnitude };
+            let nanos = magnitude * if negative { -1 } else { 1 };
+            prop_assert_eq!(quantity.nanos, nanos);
+            prop_assert_eq!(quantity.cmp(&Quantity::from_units(other.into())), nanos.cmp(&(i128::from(other) * NANO)));
+            let away = |unit: i128| nanos / unit + (nanos % unit).signum();
+            prop_assert_eq!(i128::from(quantity.to_milli()), away(NANO / 1000).clamp(i64::MIN.into(), i64::MAX.into()));
+            prop_assert_eq!(i128::from(quantity.to_units()), away(NANO).clamp(i64::MIN.into(), i64::MAX.into()));
+            let shown = quantity.to_string();
+            prop_assert!(!shown.contains('.'), "{}", shown);
+            let digits = shown.trim_start_matches('-').bytes().take_while(u8::is_ascii_digit).count();
+            let number = &shown[..digits + usize::from(shown.starts_with('-'))];
+            let binary = shown.ends_with('i');
+            prop_assert!(binary || nanos == 0 || !number.ends_with("000") || quantity.format == Format::BinarySi, "{} could be shorter", shown);
+        }
+
         #[test]
         fn printing_and_reading_again_keeps_the_value(mantissa in -1_000_000_000_000_i64..1_000_000_000_000, suffix in prop::sample::select(vec!["n", "u", "m", "", "k", "M", "Ki", "Mi", "Gi", "e3", "e-3"])) {
             let quantity: Quantity = format!("{mantissa}{suffix}").parse().unwrap();

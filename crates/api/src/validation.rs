@@ -1,19 +1,16 @@
-//! Rules that a NodePool must meet beyond its schema (P §1.8); they feed the condition `ValidationSucceeded`.
+//! Rules that NodePools and NodeOverlays must meet beyond their schemas (P §1.8); they feed the condition `ValidationSucceeded`.
 //!
 //! Older storage and other API servers can hold what the schema would refuse. All failures are collected, none stops the others.
 
 use k8s_openapi::api::core::v1::Taint;
 
+use crate::kinds::node_overlay::NodeOverlay;
 use crate::kinds::node_pool::NodePool;
 use crate::kinds::{Operator, Requirement};
 use crate::labels;
 
-const SUPPORTED_OPERATORS: [&str; 8] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"];
-const CAPACITY_TYPES: [&str; 3] = [
-    labels::CAPACITY_TYPE_ON_DEMAND,
-    labels::CAPACITY_TYPE_RESERVED,
-    labels::CAPACITY_TYPE_SPOT,
-];
+/// As Go prints a list of them.
+const SUPPORTED_OPERATORS: &str = "[In NotIn Exists DoesNotExist Gt Lt Gte Lte]";
 
 /// A provider's additions to the labels that users may name.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +49,7 @@ impl LabelRules {
     }
 }
 
-/// All failures of a NodePool, joined with `; `; empty when it is valid (P-018).
+/// All failures of a NodePool, to be joined with `; `; empty when it is valid (P-018).
 #[must_use]
 pub fn node_pool_failures(pool: &NodePool, rules: &LabelRules) -> Vec<String> {
     let template = &pool.spec.template;
@@ -65,31 +62,63 @@ pub fn node_pool_failures(pool: &NodePool, rules: &LabelRules) -> Vec<String> {
         &template.spec.startup_taints,
         &mut failures,
     );
+    list_failures(&template.spec.requirements, rules, &mut failures);
     for requirement in &template.spec.requirements {
-        if labels::normalized(&requirement.key) == labels::NODE_POOL {
+        if requirement.key == labels::NODE_POOL {
             failures.push(format!(
                 "invalid key: {:?} in requirements, restricted",
                 requirement.key
             ));
-        } else {
-            requirement_failures(requirement, rules, &mut failures);
         }
     }
     failures
+}
+
+/// All failures of a NodeOverlay; empty when it is valid (P §1.8). Conflicts between overlays are not its own failures.
+#[must_use]
+pub fn node_overlay_failures(overlay: &NodeOverlay, rules: &LabelRules) -> Vec<String> {
+    let mut failures = Vec::new();
+    list_failures(&overlay.spec.requirements, rules, &mut failures);
+    for requirement in &overlay.spec.requirements {
+        if requirement.operator == Operator::NotIn && requirement.values.is_empty() {
+            let key = labels::normalized(&requirement.key);
+            failures.push(format!("key {key} with operator NotIn must have a value defined"));
+        }
+    }
+    for resource in overlay.spec.capacity.keys() {
+        if labels::WELL_KNOWN_RESOURCES.contains(&resource.as_str()) {
+            failures.push(format!("invalid capacity: {resource} in resource, restricted"));
+        }
+    }
+    failures
+}
+
+/// One failure for each requirement that has any.
+fn list_failures(requirements: &[Requirement], rules: &LabelRules, failures: &mut Vec<String>) {
+    for requirement in requirements {
+        let mut own = Vec::new();
+        requirement_failures(requirement, rules, &mut own);
+        if !own.is_empty() {
+            failures.push(format!(
+                "invalid value: {} in requirements, restricted",
+                own.join("; ")
+            ));
+        }
+    }
 }
 
 fn label_failures(key: &str, value: &str, rules: &LabelRules, failures: &mut Vec<String>) {
     if key == labels::NODE_POOL {
         failures.push(format!("invalid key name {key:?} in labels, restricted"));
     }
-    if let Some(problem) = qualified_name_problem(key) {
+    for problem in qualified_name_problems(key) {
         failures.push(format!("invalid key name {key:?} in labels, {problem:?}"));
     }
-    if let Some(problem) = label_value_problem(value) {
+    for problem in label_value_problems(value) {
         failures.push(format!("invalid value: {value} for label[{key}], {problem}"));
     }
     if let Some(problem) = rules.restriction(key) {
-        failures.push(format!("invalid key name {key:?} in labels, {problem:?}"));
+        failures.push(format!("invalid key name {key:?} in labels, {problem}"));
     }
 }
 
@@ -97,20 +126,15 @@ fn taint_failures(taints: &[Taint], startup_taints: &[Taint], failures: &mut Vec
     let mut seen = std::collections::BTreeSet::new();
     for (list, name) in [(taints, "taints"), (startup_taints, "startupTaints")] {
         for taint in list {
-            if taint.key.is_empty() {
-                failures.push(format!("invalid value: key may not be empty in {name}"));
-            } else if let Some(problem) = qualified_name_problem(&taint.key) {
-                failures.push(format!("invalid value: {problem} in {name}"));
-            }
-            if let Some(value) = taint.value.as_deref().filter(|value| !value.is_empty())
-                && let Some(problem) = qualified_name_problem(value)
-            {
+            let value = taint.value.as_deref().filter(|value| !value.is_empty());
+            let problems = qualified_name_problems(&taint.key).into_iter();
+            for problem in problems.chain(value.into_iter().flat_map(qualified_name_problems)) {
                 failures.push(format!("invalid value: {problem} in {name}"));
             }
             if !["", "NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&taint.effect.as_str()) {
-                failures.push(format!("invalid value: effect {} in {name}", taint.effect));
+                failures.push(format!("invalid value: {} in {name}", taint.effect));
             }
-            if !seen.insert((taint.key.clone(), taint.effect.clone())) {
+            if !seen.insert((&taint.key, &taint.effect)) {
                 failures.push(format!(
                     "duplicate taint Key/Effect pair {}={}",
                     taint.key, taint.effect
@@ -126,17 +150,17 @@ pub fn requirement_failures(requirement: &Requirement, rules: &LabelRules, failu
     let operator = &requirement.operator;
     if let Operator::Other(_) = operator {
         failures.push(format!(
-            "key {key} has an unsupported operator {operator} not in {SUPPORTED_OPERATORS:?}"
+            "key {key} has an unsupported operator {operator} not in {SUPPORTED_OPERATORS}"
         ));
     }
     if let Some(problem) = rules.restriction(key) {
         failures.push(problem);
     }
-    if let Some(problem) = qualified_name_problem(key) {
+    for problem in qualified_name_problems(key) {
         failures.push(format!("key {key} is not a qualified name, {problem}"));
     }
     for value in &requirement.values {
-        if let Some(problem) = label_value_problem(value) {
+        for problem in label_value_problems(value) {
             failures.push(format!("invalid value {value} for key {key}, {problem}"));
         }
     }
@@ -173,59 +197,77 @@ fn known_value_failures(key: &str, requirement: &Requirement, failures: &mut Vec
     if key != labels::CAPACITY_TYPE || requirement.values.is_empty() {
         return;
     }
-    let valid = requirement
-        .values
-        .iter()
-        .filter(|value| CAPACITY_TYPES.contains(&value.as_str()))
-        .count();
-    let values = requirement.values.join(" ");
+    let known = |value: &&String| labels::CAPACITY_TYPES.contains(&value.as_str());
+    let valid = requirement.values.iter().filter(known).count();
+    let (values, all) = (requirement.values.join(" "), labels::CAPACITY_TYPES.join(" "));
     if valid == 0 {
         failures.push(format!(
-            "no valid values found in [{values}] for {key}, expected one of: {}, got: {values}",
-            CAPACITY_TYPES.join(", ")
+            "no valid values found in [{values}] for {key}, expected one of: [{all}], got: [{values}]"
         ));
     } else if let Some(wanted) = requirement.min_values
         && usize::try_from(wanted).is_ok_and(|wanted| valid < wanted)
     {
         failures.push(format!(
-            "not enough valid values found in [{values}] for {key}, expected at least {wanted} valid values from: {}",
-            CAPACITY_TYPES.join(", ")
+            "not enough valid values found in [{values}] for {key}, expected at least {wanted} valid values from: [{all}], got: [{values}]"
         ));
     }
 }
 
-/// Why a text is not a qualified name (an optional DNS prefix and `/`, then a name of at most 63 characters).
+const QUALIFIED_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// Why a text is not a qualified name (an optional DNS prefix and `/`, then a name of at most 63 characters), in Kubernetes' words.
 #[must_use]
-pub fn qualified_name_problem(text: &str) -> Option<String> {
-    let (prefix, name) = match text.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, text),
+pub fn qualified_name_problems(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        [prefix, name] => {
+            prefix_problems(prefix, &mut problems);
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified name {QUALIFIED_NAME} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
     };
-    if let Some(prefix) = prefix {
-        if prefix.is_empty() {
-            return Some("prefix part must be non-empty".to_owned());
-        }
-        let dns = prefix.len() <= 253 && prefix.split('.').all(is_dns_label);
-        if !dns {
-            return Some("prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character".to_owned());
-        }
-    }
     if name.is_empty() {
-        return Some("name part must be non-empty".to_owned());
+        problems.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        problems.push("name part must be no more than 63 bytes".to_owned());
     }
-    if name.len() > 63 {
-        return Some("name part must be no more than 63 bytes".to_owned());
+    if !is_label_text(name) {
+        problems.push(format!("name part {QUALIFIED_NAME}"));
     }
-    (!is_label_text(name)).then(|| "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character".to_owned())
+    problems
 }
 
-/// Why a text is not a label value (empty, or a name of at most 63 characters).
-#[must_use]
-pub fn label_value_problem(text: &str) -> Option<String> {
-    if text.len() > 63 {
-        return Some("must be no more than 63 bytes".to_owned());
+fn prefix_problems(prefix: &str, problems: &mut Vec<String>) {
+    if prefix.is_empty() {
+        problems.push("prefix part must be non-empty".to_owned());
+        return;
     }
-    (!text.is_empty() && !is_label_text(text)).then(|| "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character".to_owned())
+    if prefix.len() > 253 {
+        problems.push("prefix part must be no more than 253 bytes".to_owned());
+    }
+    if !prefix.split('.').all(is_dns_label) {
+        problems.push(format!("prefix part {SUBDOMAIN}"));
+    }
+}
+
+/// Why a text is not a label value (empty, or a name of at most 63 characters), in Kubernetes' words.
+#[must_use]
+pub fn label_value_problems(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 63 {
+        problems.push("must be no more than 63 bytes".to_owned());
+    }
+    if !text.is_empty() && !is_label_text(text) {
+        problems.push(LABEL_VALUE.to_owned());
+    }
+    problems
 }
 
 fn is_dns_label(text: &str) -> bool {
@@ -284,7 +326,7 @@ mod tests {
             ),
             (
                 json!({"metadata": {"labels": {"karpenter.sh/custom": "x"}}}),
-                "using label karpenter.sh/custom is not allowed",
+                r#"invalid key name "karpenter.sh/custom" in labels, using label karpenter.sh/custom is not allowed as it might interfere"#,
             ),
             (
                 json!({"spec": {"taints": [{"key": "a?", "effect": "NoSchedule"}]}}),
@@ -296,15 +338,15 @@ mod tests {
             ),
             (
                 json!({"spec": {"taints": [{"key": "a", "effect": "Never"}]}}),
-                "invalid value: effect Never in taints",
+                "invalid value: Never in taints",
             ),
             (
                 json!({"spec": {"requirements": [{"key": "a", "operator": "Like", "values": ["x"]}]}}),
-                "key a has an unsupported operator Like not in",
+                "invalid value: key a has an unsupported operator Like not in [In NotIn Exists DoesNotExist Gt Lt Gte Lte] in requirements, restricted",
             ),
             (
                 json!({"spec": {"requirements": [{"key": "a", "operator": "In"}]}}),
-                "key a with operator In must have a value defined",
+                "invalid value: key a with operator In must have a value defined in requirements, restricted",
             ),
             (
                 json!({"spec": {"requirements": [{"key": "a", "operator": "In", "values": ["x"], "minValues": 2}]}}),
@@ -362,6 +404,54 @@ mod tests {
     fn p_020_capacity_types() {
         let requirement = |values: Value| json!({"spec": {"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": values}]}});
         assert_eq!(failures(requirement(json!(["spot", "cheap"]))), "");
-        assert!(failures(requirement(json!(["cheap"]))).contains("no valid values found"));
+        assert!(failures(requirement(json!(["cheap"]))).contains(
+            "no valid values found in [cheap] for karpenter.sh/capacity-type, expected one of: [on-demand reserved spot], got: [cheap]"
+        ));
+        let few = json!({"spec": {"requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "cheap"], "minValues": 2}
+        ]}});
+        assert!(failures(few).contains("expected at least 2 valid values from"));
+    }
+
+    #[test]
+    fn p_018_names_in_kubernetes_words() {
+        for (name, problems) in [
+            ("a", 0),
+            ("a.b/c", 0),
+            ("", 2),
+            ("/a", 1),
+            ("A.b/c", 1),
+            ("a/b/c", 1),
+            ("a/", 2),
+            ("-a", 1),
+            (&"a".repeat(64), 1),
+        ] {
+            assert_eq!(qualified_name_problems(name).len(), problems, "{name:?}");
+        }
+        assert!(
+            qualified_name_problems("a b")[0]
+                .ends_with("regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')")
+        );
+        assert!(label_value_problems("").is_empty() && label_value_problems(&"-".repeat(64)).len() == 2);
+    }
+
+    #[test]
+    fn p_018_aliases_are_normalised_first() {
+        let zone = json!({"spec": {"requirements": [{"key": "failure-domain.beta.kubernetes.io/zone", "operator": "In"}]}});
+        assert!(failures(zone).contains("key topology.kubernetes.io/zone with operator In"));
+    }
+
+    #[test]
+    fn p_013_overlays() {
+        let spec = json!({
+            "requirements": [{"key": "a", "operator": "NotIn"}, {"key": "karpenter.sh/custom", "operator": "Exists"}],
+            "capacity": {"cpu": "1", "example.com/x": "1"},
+        });
+        let overlay = NodeOverlay::new("overlay", serde_json::from_value(spec).unwrap());
+        let found = node_overlay_failures(&overlay, &LabelRules::default());
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].starts_with("invalid value: using label karpenter.sh/custom is not allowed"));
+        assert_eq!(found[1], "key a with operator NotIn must have a value defined");
+        assert_eq!(found[2], "invalid capacity: cpu in resource, restricted");
     }
 }

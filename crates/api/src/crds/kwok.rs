@@ -39,7 +39,7 @@ pub(super) fn node_class() -> Value {
             column("Age", "date", ".metadata.creationTimestamp"),
         ],
         scale: None,
-        schema: shared::object(
+        schema: shared::object_without_required_spec(
             "A kind of machine that does not exist: its nodes are objects only.",
             &spec,
             &status,
@@ -64,6 +64,7 @@ pub(super) fn instance() -> Value {
             "capacityType": text("spot, on-demand or reserved."),
             "price": text("Price per hour."),
             "nodeName": text("Name of the instance's Node."),
+            "imageID": text("Image that the instance runs."),
             "labels": texts("Labels of the instance's Node."),
             "taints": shared::taints("Taints of the instance's Node."),
             "capacity": shared::quantities("Capacity."),
@@ -76,8 +77,9 @@ pub(super) fn instance() -> Value {
         "description": "What became of it.",
         "type": "object",
         "properties": {
-            "phase": text("Running, or Terminating once its end was asked for."),
+            "phase": text("Pending, Running, or Terminating once its end was asked for."),
             "terminationStarted": {"description": "When its end was asked for.", "type": "string", "format": "date-time"},
+            "conditions": shared::conditions(true),
         },
     });
     Definition {

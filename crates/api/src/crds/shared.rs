@@ -255,12 +255,18 @@ pub(super) fn conditions(lax: bool) -> Value {
     })
 }
 
-/// The top of every schema.
+/// The top of every schema but that of a kind whose spec may be left out.
 pub(super) fn object(description: &str, spec: &Value, status: &Value) -> Value {
+    let mut schema = object_without_required_spec(description, spec, status);
+    schema["required"] = json!(["spec"]);
+    schema
+}
+
+/// The top of a schema whose spec may be left out.
+pub(super) fn object_without_required_spec(description: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "description": description,
         "type": "object",
-        "required": ["spec"],
         "properties": {
             "apiVersion": {"description": "Group and version of this schema.", "type": "string"},
             "kind": {"description": "Kind of the object.", "type": "string"},

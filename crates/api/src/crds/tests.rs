@@ -104,9 +104,9 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
         &json!({
             "apiVersion": "kwok.spokeshave.dev/v1alpha1", "kind": "KWOKInstance", "metadata": {"name": "a"},
             "spec": {"nodeClaimName": "c", "nodeClaimUID": "u", "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "spot", "price": "0.1",
-                     "nodeName": "n", "labels": {"a": "b"}, "taints": [taint], "capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"}, "tags": {"a": "b"},
+                     "nodeName": "n", "imageID": "i", "labels": {"a": "b"}, "taints": [taint], "capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"}, "tags": {"a": "b"},
                      "registrationDelay": "5s"},
-            "status": {"phase": "Running", "terminationStarted": "2026-01-01T00:00:00.000000Z"},
+            "status": {"phase": "Running", "terminationStarted": "2026-01-01T00:00:00.000000Z", "conditions": [condition]},
         }),
     );
 }
@@ -117,8 +117,9 @@ fn unknown_fields_and_values_survive_a_read_modify_write() {
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"},
         "spec": {
             "template": {"spec": {"requirements": [{"key": "a", "operator": "Like", "values": ["x*"]}],
-                                   "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "expireAfter": "720h", "fromTomorrow": {"a": [1]}}},
-            "disruption": {"consolidateAfter": "0s", "consolidationPolicy": "WhenFullMoon", "budgets": [{"nodes": "1", "reasons": ["Bored"]}]},
+                                   "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "expireAfter": "720h", "fromTomorrow": {"a": [1]}},
+                         "metadata": {"labels": {"a": "b"}, "finalizers": ["later"]}},
+            "disruption": {"consolidateAfter": "0s", "consolidationPolicy": "WhenFullMoon", "budgets": [{"nodes": "1", "reasons": ["Bored"], "timeZone": "Europe/Berlin"}]},
             "alsoNew": true,
         },
     });

@@ -15,7 +15,7 @@ mod node_class {
     use super::{KWOKNodeClassSpec, KWOKNodeClassStatus, kind};
     kind! {
         /// A kind of machine that does not exist (P §1.5).
-        KWOKNodeClass, KWOKNodeClassSpec, KWOKNodeClassStatus,
+        KWOKNodeClass, #[serde(default)] KWOKNodeClassSpec, KWOKNodeClassStatus,
         group: "karpenter.kwok.sh", version: "v1alpha1", plural: "kwoknodeclasses", scope: k8s_openapi::ClusterResourceScope
     }
 }
@@ -76,6 +76,9 @@ pub struct KWOKInstanceSpec {
     pub price: String,
     /// Name that its Node will have.
     pub node_name: String,
+    /// Image that it runs, when the NodeClass names one.
+    #[serde(default, rename = "imageID", skip_serializing_if = "Option::is_none")]
+    pub image_id: Option<String>,
     /// Labels that its Node will have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -103,12 +106,15 @@ pub struct KWOKInstanceSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KWOKInstanceStatus {
-    /// `Running` or `Terminating`.
+    /// `Pending`, `Running` or `Terminating`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// When its end began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_started: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>,
+    /// Conditions, for whoever wants to say more about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
     /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: UnknownFields,

@@ -76,7 +76,7 @@ pub(crate) use open_enum;
 
 /// Declares a kind: its object type, with identity and access to metadata as kube-core wants them.
 macro_rules! kind {
-    ($(#[$meta:meta])* $name:ident, $spec:ty, $status:ty, group: $group:literal, version: $version:literal, plural: $plural:literal, scope: $scope:ty) => {
+    ($(#[$meta:meta])* $name:ident, $(#[$spec_meta:meta])* $spec:ty, $status:ty, group: $group:literal, version: $version:literal, plural: $plural:literal, scope: $scope:ty) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -91,6 +91,7 @@ macro_rules! kind {
             #[serde(default)]
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             /// What is wanted.
+            $(#[$spec_meta])*
             pub spec: $spec,
             /// What is.
             #[serde(default, skip_serializing_if = "Option::is_none")]

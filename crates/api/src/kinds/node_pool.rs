@@ -61,11 +61,14 @@ pub struct TemplateMetadata {
     /// Annotations of the nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    /// Fields that this version does not know.
+    #[serde(flatten)]
+    pub extra: UnknownFields,
 }
 
 impl TemplateMetadata {
     fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.annotations.is_empty()
+        self.labels.is_empty() && self.annotations.is_empty() && self.extra.is_empty()
     }
 }
 
@@ -162,6 +165,9 @@ pub struct Budget {
     /// How long its windows last; absent means always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<GoDuration>,
+    /// Fields that this version does not know.
+    #[serde(flatten)]
+    pub extra: UnknownFields,
 }
 
 impl Budget {
@@ -177,6 +183,7 @@ impl Budget {
             reasons: None,
             schedule: None,
             duration: None,
+            extra: UnknownFields::new(),
         }
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the corpus against a running API server that has our CustomResourceDefinitions, through kubectl's proxy-free raw requests.
+"""Holds the corpus against a running API server that has our CustomResourceDefinitions, with kubectl.
 
 Usage: against_server.py --kubeconfig FILE [CORPUS...]      (needs PyYAML and kubectl; leaves nothing behind)
 """

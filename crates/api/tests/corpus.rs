@@ -1,0 +1,194 @@
+//! What our CustomResourceDefinitions accept and refuse, case by case (`tests/corpus/*.yaml`), as the embedded API server sees it. The same files
+//! are held against a genuine kube-apiserver by `tests/corpus/against_server.py`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use spokeshave_apiserver::{CompiledCrd, CrdVersion};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Corpus {
+    base: Value,
+    cases: Vec<Case>,
+}
+
+/// The form is explained in `nodepool.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    #[serde(default)]
+    set: BTreeMap<String, Value>,
+    then: Option<BTreeMap<String, Value>>,
+    status: Option<BTreeMap<String, Value>>,
+    error: Option<String>,
+    #[serde(default)]
+    shows: BTreeMap<String, Value>,
+}
+
+/// Writes the shorthands for many copies out.
+fn expand(value: &Value) -> Value {
+    let count = |key: &str| value[key].as_u64();
+    match value {
+        Value::Array(items) => items.iter().map(expand).collect(),
+        Value::Object(fields) => {
+            let copy = || expand(&value["of"]);
+            if let Some(count) = count("$list") {
+                (0..count).map(|_| copy()).collect()
+            } else if let Some(count) = count("$map") {
+                (0..count)
+                    .map(|index| (format!("key-{index}"), copy()))
+                    .collect::<Map<_, _>>()
+                    .into()
+            } else if let Some(count) = count("$text") {
+                json!(copy().as_str().unwrap().repeat(usize::try_from(count).unwrap()))
+            } else {
+                fields
+                    .iter()
+                    .map(|(key, value)| (key.clone(), expand(value)))
+                    .collect::<Map<_, _>>()
+                    .into()
+            }
+        }
+        other => other.clone(),
+    }
+}
+
+/// `target` with the values at the dotted paths; null takes the field away.
+fn change(target: &Value, paths: &BTreeMap<String, Value>) -> Value {
+    let mut target = target.clone();
+    for (path, value) in paths {
+        let (parents, last) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut place = &mut target;
+        for name in parents.split('.').filter(|name| !name.is_empty()) {
+            place = &mut place[name];
+        }
+        if value.is_null() {
+            place.as_object_mut().unwrap().remove(last);
+        } else {
+            place[last] = expand(value);
+        }
+    }
+    target
+}
+
+fn at<'a>(target: &'a Value, path: &str) -> &'a Value {
+    path.split('.').fold(target, |place, name| &place[name])
+}
+
+fn includes(actual: &Value, wanted: &Value) -> bool {
+    match (actual, wanted) {
+        (Value::Object(actual), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, value)| actual.get(key).is_some_and(|actual| includes(actual, value))),
+        (Value::Array(actual), Value::Array(wanted)) => {
+            actual.len() == wanted.len()
+                && actual
+                    .iter()
+                    .zip(wanted)
+                    .all(|(actual, wanted)| includes(actual, wanted))
+        }
+        (actual, wanted) => actual == wanted,
+    }
+}
+
+/// Stores an object as an API server does: prune, default, validate.
+fn store(version: &CrdVersion, object: &Value, old: Option<&Value>) -> Result<Value, String> {
+    let mut object = object.clone();
+    version.prune(&mut object);
+    version.default(&mut object);
+    let causes = version.validate(&object, old);
+    if causes.is_empty() {
+        return Ok(object);
+    }
+    let sentences: Vec<String> = causes.iter().map(spokeshave_apiserver::Cause::sentence).collect();
+    Err(sentences.join("; "))
+}
+
+fn run(version: &CrdVersion, base: &Value, case: &Case) -> Result<Value, String> {
+    let mut stored = store(version, &change(base, &case.set), None)?;
+    for paths in [&case.then, &case.status].into_iter().flatten() {
+        stored = store(version, &change(&stored, paths), Some(&stored))?;
+    }
+    Ok(stored)
+}
+
+/// Runs one file and returns its number of cases and what went wrong.
+fn check(text: &str) -> (usize, Vec<String>) {
+    let corpus: Corpus = serde_saphyr::from_str(text).unwrap();
+    let crd = spokeshave_api::crds::crd_values()
+        .into_iter()
+        .find(|crd| crd["spec"]["names"]["kind"] == corpus.base["kind"])
+        .unwrap();
+    let compiled = CompiledCrd::compile(&crd).unwrap();
+    let version = compiled.served().next().unwrap();
+    let mut wrong = Vec::new();
+    for case in &corpus.cases {
+        let result = run(version, &corpus.base, case);
+        let name = &case.name;
+        match (&case.error, &result) {
+            (None, Ok(stored)) => {
+                for (path, wanted) in &case.shows {
+                    let actual = at(stored, path);
+                    if !includes(actual, wanted) {
+                        wrong.push(format!("{name}: {path} is {actual}, not {wanted}"));
+                    }
+                }
+            }
+            (None, Err(error)) => wrong.push(format!("{name}: must be accepted, refused with: {error}")),
+            (Some(wanted), Ok(_)) => wrong.push(format!("{name}: must be refused with: {wanted}")),
+            (Some(wanted), Err(error)) if !error.contains(wanted.as_str()) => {
+                wrong.push(format!("{name}: refused with: {error}\n  instead of: {wanted}"));
+            }
+            (Some(_), Err(_)) => {}
+        }
+    }
+    (corpus.cases.len(), wrong)
+}
+
+fn assert_all_right(text: &str, at_least: usize) {
+    let (count, wrong) = check(text);
+    assert!(count >= at_least, "{count} cases");
+    assert!(
+        wrong.is_empty(),
+        "{} of {count} cases:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn p_003_to_p_012_node_pools() {
+    assert_all_right(include_str!("corpus/nodepool.yaml"), 120);
+}
+
+#[test]
+fn p_011_node_claims() {
+    assert_all_right(include_str!("corpus/nodeclaim.yaml"), 25);
+}
+
+#[test]
+fn p_013_node_overlays() {
+    assert_all_right(include_str!("corpus/nodeoverlay.yaml"), 25);
+}
+
+#[test]
+fn p_014_capacity_buffers() {
+    assert_all_right(include_str!("corpus/capacitybuffer.yaml"), 15);
+}
+
+#[test]
+fn p_015_kwok_node_classes() {
+    assert_all_right(include_str!("corpus/kwoknodeclass.yaml"), 5);
+}
+
+#[test]
+fn a_case_that_does_not_hold_is_noticed() {
+    let text = include_str!("corpus/kwoknodeclass.yaml");
+    let (_, wrong) = check(&text.replace("error: \"should match", "error: \"should not match"));
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    let (_, wrong) = check(&text.replace("2024-01-01T01:01:01Z", "2024-01-01T01:01:02Z"));
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+}
