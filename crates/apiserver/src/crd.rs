@@ -41,6 +41,8 @@ pub struct CrdVersion {
     served: bool,
     type_schema: TypeSchema,
     raw: Value,
+    /// `raw`, whose defaults have the defaults within them filled in.
+    defaulting: Value,
     rules: CompiledSchema,
     has_rules: bool,
     rules_outside_spec: bool,
@@ -110,6 +112,7 @@ impl CompiledCrd {
                 type_schema: TypeSchema::custom(raw.clone()),
                 has_rules: has_rules(&raw),
                 rules_outside_spec: rules_outside_spec(&raw),
+                defaulting: with_complete_defaults(&raw),
                 raw,
                 rules,
                 definition: version.clone(),
@@ -149,6 +152,37 @@ fn rules_outside_spec(schema: &Value) -> bool {
             .any(|(name, property)| name != "spec" && has_rules(property))
 }
 
+/// A default that is itself an object lacks the defaults of its fields: kube-cel inserts it as written, Kubernetes goes on into it.
+fn with_complete_defaults(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    for key in ["items", "additionalProperties"] {
+        if schema[key].is_object() {
+            schema[key] = with_complete_defaults(&schema[key]);
+        }
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        for property in properties.values_mut() {
+            *property = with_complete_defaults(property);
+        }
+    }
+    if schema["default"].is_object() || schema["default"].is_array() {
+        schema["default"] = apply_defaults(&schema, &schema["default"]);
+    }
+    schema
+}
+
+/// The message that the schema gives a rule; a rule that could not be evaluated is named by it.
+fn declared_message<'a>(schema: &'a Value, rule: &str) -> Option<&'a str> {
+    match schema {
+        Value::Object(fields) if fields.get("rule").is_some_and(|text| text == rule) => {
+            fields.get("message")?.as_str()
+        }
+        Value::Object(fields) => fields.values().find_map(|field| declared_message(field, rule)),
+        Value::Array(items) => items.iter().find_map(|item| declared_message(item, rule)),
+        _ => None,
+    }
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -175,7 +209,7 @@ impl CrdVersion {
     pub fn default(&self, object: &mut Value) {
         structural::drop_nulls_with_default(&self.raw, object);
         let metadata = object["metadata"].take();
-        let mut defaulted = apply_defaults(&self.raw, object);
+        let mut defaulted = apply_defaults(&self.defaulting, object);
         defaulted["metadata"] = metadata;
         *object = defaulted;
     }
@@ -213,8 +247,9 @@ impl CrdVersion {
                 }
                 ErrorKind::ValidationFailure => format!("Invalid value: {value}: {}", error.message),
                 _ => format!(
-                    "Invalid value: {value}: {} (evaluating rule: {})",
-                    error.message, error.rule
+                    "Invalid value: {value}: {} evaluating rule: {}",
+                    error.message,
+                    declared_message(&self.raw, &error.rule).unwrap_or(&error.rule)
                 ),
             };
             causes.push(Cause {
