@@ -227,7 +227,7 @@ def drain_one(cluster, story):
             return f"NodeClaim {victim} still exists"
         return grown(cluster)
 
-    story.wait("a node is drained and replaced", 240, drained)
+    story.wait("a node is drained and replaced", 120, drained)
     if node in [node["metadata"]["name"] for node in cluster.nodes()]:
         raise Wrong(f"NodeClaim {victim} is gone and its Node {node} is not")
     story.say(f"{node} with {by_node[node]} pods drained through the Eviction API and replaced; never fewer than {lowest} of {REPLICAS} available (budget {AVAILABLE})")

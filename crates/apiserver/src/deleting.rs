@@ -230,7 +230,8 @@ impl ApiServer {
         let due = now
             .saturating_add(SignedDuration::from_secs(grace))
             .unwrap_or(now);
-        if already.is_none_or(|already| grace_left(&value) > 0 && due < already) {
+        // No grace left to give is the kubelet's word that the pod has stopped, however late it comes.
+        if already.is_none_or(|already| grace_left(&value) > 0 && (grace == 0 || due < already)) {
             value["metadata"]["deletionTimestamp"] = json!(seconds(due));
             if resource.is("", "pods") || grace > 0 {
                 value["metadata"]["deletionGracePeriodSeconds"] = json!(grace);

@@ -64,7 +64,10 @@ impl Kubelets {
             if change.old.is_none() && with_leases {
                 leases.add(node_name.clone());
             }
-            if change.old.is_none() || change.new.is_none() {
+            // Pods that were bound before the node was ready have waited for it.
+            let was_ready = change.old.as_deref().is_some_and(is_node_ready);
+            let is_ready = change.new.as_deref().is_some_and(is_node_ready);
+            if change.old.is_none() || change.new.is_none() || was_ready != is_ready {
                 for pod in by_node.get(&node_name) {
                     pods.add(ObjectKey::of(&*pod));
                 }
