@@ -81,7 +81,7 @@ def normalise(value, key=None, generated=()):
             value = value.replace(name, "<generated>")
         value = TIME.sub("<time>", value)
         value = UID.sub("<uid>", value)
-        value = re.sub(r"\bAge\b.*", "Age", value) if key == "age" else value
+        value = re.sub(r"in record \(\d+\)", "in record (<resourceVersion>)", value)
         # Ages in tables.
         if re.fullmatch(r"(\d+[smhd]){1,2}|<invalid>|<unknown>", value) and key is None:
             return "<age>"
