@@ -750,7 +750,7 @@ fn merge_lists(node: Node<'_>, old: &[(Step, &Value)], new: &[(Step, &Value)]) -
     for (step, item) in new {
         if before.contains_key(step) {
             // Shared elements of the old list up to this one have their place in the applied order.
-            while let Some((old_step, old_item)) = rest.next() {
+            for (old_step, old_item) in rest.by_ref() {
                 if old_step == step {
                     break;
                 }
