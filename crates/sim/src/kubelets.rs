@@ -187,7 +187,7 @@ async fn boot(world: Arc<World>, node_name: String) -> Result<Requeue, Reconcile
             "architecture": label("kubernetes.io/arch"), "operatingSystem": label("kubernetes.io/os"), "bootID": "", "machineID": "", "systemUUID": "",
             "containerRuntimeVersion": "fake://1.0", "kernelVersion": "fake", "kubeProxyVersion": VERSION, "kubeletVersion": VERSION, "osImage": "fake",
         },
-        "phase": "Running",
+        "phase": null,
     }});
     let api: Api<Node> = Api::all(world.client.clone());
     quiet(
@@ -336,7 +336,11 @@ fn conditions(pod: &Pod, ready: bool, reason: &str, now: &impl serde::Serialize)
         state("Ready", ready),
         state("ContainersReady", ready),
     ];
-    list.extend(condition(pod, "PodScheduled").map(|scheduled| json!(scheduled)));
+    // A pod that was made with its node never met a scheduler.
+    list.push(
+        condition(pod, "PodScheduled")
+            .map_or_else(|| state("PodScheduled", true), |scheduled| json!(scheduled)),
+    );
     json!(list)
 }
 

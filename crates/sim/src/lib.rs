@@ -5,11 +5,13 @@
 
 mod budgets;
 mod kubelets;
+mod neighbours;
 mod node_lifecycle;
 mod objects;
 mod quantities;
 mod rules;
 mod scheduler;
+mod volumes;
 mod workloads;
 mod world;
 
@@ -34,6 +36,8 @@ pub struct Options {
     pub node_lifecycle: bool,
     /// Status of PodDisruptionBudgets.
     pub disruption_budgets: bool,
+    /// Binding of PersistentVolumeClaims, and VolumeAttachments of CSI volumes.
+    pub volumes: bool,
     /// Whether kubelets renew Leases, which a real node lifecycle controller wants.
     pub leases: bool,
     /// Time from binding to Running.
@@ -54,6 +58,7 @@ impl Options {
             workloads: true,
             node_lifecycle: true,
             disruption_budgets: true,
+            volumes: true,
             leases: false,
             pod_start_delay: Duration::from_secs(1),
             pod_stop_time: Duration::from_secs(2),
@@ -69,6 +74,7 @@ impl Options {
             workloads: false,
             node_lifecycle: false,
             disruption_budgets: false,
+            volumes: false,
             leases: true,
             ..Self::all()
         }
@@ -99,6 +105,7 @@ struct Parts {
     workloads: Option<workloads::Workloads>,
     budgets: Option<budgets::Budgets>,
     node_lifecycle: Option<node_lifecycle::NodeLifecycle>,
+    volumes: Option<volumes::Volumes>,
 }
 
 impl Parts {
@@ -112,6 +119,7 @@ impl Parts {
             node_lifecycle: options
                 .node_lifecycle
                 .then(|| node_lifecycle::NodeLifecycle::new(world)),
+            volumes: options.volumes.then(|| volumes::Volumes::new(world)),
         }
     }
 
@@ -130,6 +138,9 @@ impl Parts {
         }
         if let Some(node_lifecycle) = self.node_lifecycle {
             node_lifecycle.start(world, tasks, shutdown);
+        }
+        if let Some(volumes) = self.volumes {
+            volumes.start(world, tasks, shutdown);
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, Taint, Toleration,
-    TopologySpreadConstraint,
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, Taint,
+    Toleration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
@@ -38,6 +38,16 @@ pub(crate) fn accepts_node(spec: &PodSpec, node: &Node) -> bool {
                 .iter()
                 .any(|term| term_matches(term, labels, name(&node.metadata)))
         })
+}
+
+/// Whether one of a selector's terms accepts a node.
+pub(crate) fn selector_accepts(selector: &NodeSelector, node: &Node) -> bool {
+    let none = Labels::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+    selector
+        .node_selector_terms
+        .iter()
+        .any(|term| term_matches(term, labels, name(&node.metadata)))
 }
 
 /// Weight of the preferred node affinity terms that a node meets.
@@ -147,18 +157,13 @@ pub(crate) fn ports_conflict(left: &(String, i32, String), right: &(String, i32,
     left.1 == right.1 && left.2 == right.2 && (left.0 == right.0 || any(&left.0) || any(&right.0))
 }
 
-/// Pods that are on nodes, as placement rules see them.
-pub(crate) struct Placed<'a> {
-    pub(crate) pod: &'a Pod,
-    pub(crate) node: &'a Node,
-}
-
-fn domain<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+/// The value of a topology key on a node.
+pub(crate) fn domain<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 /// Whether an affinity term of `owner` speaks of `pod`.
-fn term_selects(
+pub(crate) fn term_selects(
     term: &PodAffinityTerm,
     owner: &Pod,
     pod: &Pod,
@@ -188,7 +193,7 @@ fn term_selects(
 }
 
 /// A selector narrowed to the owner's own values of some labels.
-fn with_keys(
+pub(crate) fn with_keys(
     selector: Option<&LabelSelector>,
     keys: Option<&[String]>,
     owner: &Pod,
@@ -237,124 +242,32 @@ pub(crate) fn required_anti_affinity(spec: &PodSpec) -> &[PodAffinityTerm] {
         .unwrap_or_default()
 }
 
-/// Whether the pod's own required affinity and anti-affinity accept a node.
-pub(crate) fn affinity_accepts(
-    pod: &Pod,
-    spec: &PodSpec,
-    node: &Node,
-    placed: &[Placed<'_>],
-    namespaces: &BTreeMap<String, Labels>,
-) -> bool {
-    let together = required_affinity(spec).iter().all(|term| {
-        let Some(here) = domain(node, &term.topology_key) else {
-            return false;
-        };
-        let mut matching = placed
-            .iter()
-            .filter(|other| term_selects(term, pod, other.pod, namespaces))
-            .peekable();
-        if matching.peek().is_none() {
-            // The first of a group that looks for itself may go anywhere.
-            return term_selects(term, pod, pod, namespaces);
-        }
-        matching.any(|other| domain(other.node, &term.topology_key) == Some(here))
-    });
-    together
-        && required_anti_affinity(spec).iter().all(|term| {
-            let Some(here) = domain(node, &term.topology_key) else {
-                return true;
-            };
-            !placed.iter().any(|other| {
-                domain(other.node, &term.topology_key) == Some(here)
-                    && term_selects(term, pod, other.pod, namespaces)
-            })
-        })
-}
-
-/// Whether the required anti-affinity of pods that are there accepts the pod on a node.
-pub(crate) fn others_accept(
-    pod: &Pod,
-    node: &Node,
-    placed: &[Placed<'_>],
-    namespaces: &BTreeMap<String, Labels>,
-) -> bool {
-    placed.iter().all(|other| {
-        let Some(spec) = &other.pod.spec else { return true };
-        required_anti_affinity(spec).iter().all(|term| {
-            let Some(here) = domain(node, &term.topology_key) else {
-                return true;
-            };
-            domain(other.node, &term.topology_key) != Some(here)
-                || !term_selects(term, other.pod, pod, namespaces)
-        })
-    })
-}
-
-/// Whether the hard spread constraints of a pod accept a node, among the nodes given.
-pub(crate) fn spread_accepts(
-    pod: &Pod,
-    spec: &PodSpec,
-    node: &Node,
-    nodes: &[&Node],
-    placed: &[Placed<'_>],
-) -> bool {
-    let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
-    constraints
-        .iter()
-        .filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
-        .all(|constraint| spread_one(pod, spec, node, nodes, placed, constraint))
-}
-
-fn spread_one(
-    pod: &Pod,
-    spec: &PodSpec,
-    node: &Node,
-    nodes: &[&Node],
-    placed: &[Placed<'_>],
-    constraint: &TopologySpreadConstraint,
-) -> bool {
-    let key = &constraint.topology_key;
-    let Some(here) = domain(node, key) else {
-        return false;
-    };
-    let selector = with_keys(
-        constraint.label_selector.as_ref(),
-        constraint.match_label_keys.as_deref(),
-        pod,
-    );
-    let counts_node = |node: &Node| {
-        let affinity =
-            constraint.node_affinity_policy.as_deref() == Some("Ignore") || accepts_node(spec, node);
-        let taints = constraint.node_taints_policy.as_deref() != Some("Honor")
-            || untolerated(spec, node, &["NoSchedule", "NoExecute"]).is_none();
-        affinity && taints
-    };
-    let mut counts: BTreeMap<&str, i32> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| counts_node(node)) {
-        if let Some(domain) = domain(node, key) {
-            counts.entry(domain).or_insert(0);
-        }
-    }
-    for other in placed {
-        let counted = namespace(&other.pod.metadata) == namespace(&pod.metadata)
-            && selects(selector.as_ref(), other.pod.metadata.labels.as_ref());
-        if counted
-            && let Some(count) = domain(other.node, key).and_then(|domain| counts.get_mut(domain))
-            && counts_node(other.node)
-        {
-            *count += 1;
-        }
-    }
-    let few = constraint
-        .min_domains
-        .is_some_and(|least| i64::try_from(counts.len()).unwrap_or(i64::MAX) < i64::from(least));
-    let least = if few {
-        0
-    } else {
-        counts.values().copied().min().unwrap_or(0)
-    };
-    let own = i32::from(selects(selector.as_ref(), pod.metadata.labels.as_ref()));
-    counts.get(here).copied().unwrap_or(0) + own - least <= constraint.max_skew
+/// Preferred terms of affinity, and of anti-affinity with a negative weight.
+pub(crate) fn preferred_pod_terms(spec: &PodSpec) -> Vec<(i64, &PodAffinityTerm)> {
+    let affinity = spec.affinity.as_ref();
+    let near = affinity
+        .and_then(|affinity| affinity.pod_affinity.as_ref())
+        .and_then(|affinity| {
+            affinity
+                .preferred_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    let far = affinity
+        .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
+        .and_then(|affinity| {
+            affinity
+                .preferred_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    let near = near
+        .into_iter()
+        .flatten()
+        .map(|term| (i64::from(term.weight), &term.pod_affinity_term));
+    let far = far
+        .into_iter()
+        .flatten()
+        .map(|term| (-i64::from(term.weight), &term.pod_affinity_term));
+    near.chain(far).collect()
 }
 
 #[cfg(test)]
@@ -429,36 +342,5 @@ mod tests {
                 "{tolerations}"
             );
         }
-    }
-
-    #[test]
-    fn spread_keeps_the_skew() {
-        let (a, b) = (node("a", json!({"zone": "a"})), node("b", json!({"zone": "b"})));
-        let pod: Pod =
-            serde_json::from_value(json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}})).unwrap();
-        let spec = spec(
-            json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "w"}}}]}),
-        );
-        let placed = [Placed { pod: &pod, node: &a }];
-        assert!(!spread_accepts(&pod, &spec, &a, &[&a, &b], &placed));
-        assert!(spread_accepts(&pod, &spec, &b, &[&a, &b], &placed));
-    }
-
-    #[test]
-    fn anti_affinity_works_both_ways() {
-        let (a, b) = (node("a", json!({"host": "a"})), node("b", json!({"host": "b"})));
-        let shy: Pod = serde_json::from_value(json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}, "spec": {"containers": [], "affinity": {"podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "w"}}}]}}}})).unwrap();
-        let plain: Pod = serde_json::from_value(
-            json!({"metadata": {"namespace": "x", "labels": {"app": "w"}}, "spec": {"containers": []}}),
-        )
-        .unwrap();
-        let placed = [Placed { pod: &shy, node: &a }];
-        let none = BTreeMap::new();
-        assert!(
-            !affinity_accepts(&shy, shy.spec.as_ref().unwrap(), &a, &placed, &none)
-                && affinity_accepts(&shy, shy.spec.as_ref().unwrap(), &b, &placed, &none)
-        );
-        assert!(!others_accept(&plain, &a, &placed, &none) && others_accept(&plain, &b, &placed, &none));
     }
 }

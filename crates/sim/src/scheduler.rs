@@ -1,6 +1,6 @@
 //! The scheduler: one pass over all waiting pods whenever something changed, with sums per node kept along the pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,11 +12,13 @@ use serde_json::json;
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
+use crate::neighbours::{Neighbours, Placed};
 use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, time, uid,
 };
 use crate::quantities::{self, Amounts};
-use crate::rules::{self, Labels, Placed};
+use crate::rules::{self, Labels};
+use crate::volumes;
 use crate::world::{World, is_race};
 
 const NAME: &str = "default-scheduler";
@@ -55,6 +57,10 @@ impl Scheduler {
         world.pods.on_change(move |_| woken.dirty.notify_one());
         let woken = this.clone();
         world.nodes.on_change(move |_| woken.dirty.notify_one());
+        let woken = this.clone();
+        world.claims.on_change(move |_| woken.dirty.notify_one());
+        let woken = this.clone();
+        world.volumes.on_change(move |_| woken.dirty.notify_one());
         this
     }
 
@@ -77,14 +83,13 @@ impl Scheduler {
 
     fn waiting(&self) -> Vec<Arc<Pod>> {
         let mut assumed = self.assumed.lock().unwrap_or_else(PoisonError::into_inner);
-        assumed.retain(|pod_uid, _| {
-            self.world
-                .pods
-                .snapshot()
-                .iter()
-                .any(|pod| uid(&pod.metadata) == pod_uid && node_of(pod).is_empty())
-        });
         let mut pods: Vec<Arc<Pod>> = self.world.pods.snapshot();
+        let unbound: BTreeSet<&str> = pods
+            .iter()
+            .filter(|pod| node_of(pod).is_empty())
+            .map(|pod| uid(&pod.metadata))
+            .collect();
+        assumed.retain(|pod_uid, _| unbound.contains(pod_uid.as_str()));
         pods.retain(|pod| {
             let spec = pod.spec.as_ref();
             let ours = spec.is_some_and(|spec| {
@@ -104,7 +109,7 @@ impl Scheduler {
                 key(&pod.metadata),
             )
         };
-        pods.sort_by_key(|pod| order(pod));
+        pods.sort_by_cached_key(|pod| order(pod));
         pods
     }
 
@@ -127,14 +132,26 @@ impl Scheduler {
             })
             .collect();
         let mut placed = self.placed(&hosts);
+        let mut shy: Vec<Placed> = placed.iter().filter(|(pod, _)| is_shy(pod)).cloned().collect();
         for pod in waiting {
             let Some(spec) = &pod.spec else { continue };
-            match choose(&pod, spec, &hosts, &placed, &namespaces) {
+            if let Some(why) = volumes::refusal_everywhere(&self.world, &pod) {
+                let text = format!("0/{} nodes are available: {why}.", hosts.len());
+                self.refuse(&pod, &text).await;
+                continue;
+            }
+            let nodes: Vec<&Node> = hosts.iter().map(|host| &*host.node).collect();
+            let neighbours = Neighbours::new(&pod, spec, &nodes, &placed, &shy, &namespaces);
+            match choose(&self.world, &pod, spec, &hosts, &neighbours) {
                 Ok(index) => {
-                    if self.bind(&pod, &hosts[index].node).await {
+                    let node = hosts[index].node.clone();
+                    if self.bind(&pod, &node).await {
                         quantities::add(&mut hosts[index].used, &quantities::pod_requests(spec));
                         hosts[index].ports.extend(rules::host_ports(spec));
-                        placed.push((pod.clone(), hosts[index].node.clone()));
+                        if is_shy(&pod) {
+                            shy.push((pod.clone(), node.clone()));
+                        }
+                        placed.push((pod, node));
                     }
                 }
                 Err(refusals) => self.refuse(&pod, &message(hosts.len(), &refusals)).await,
@@ -186,7 +203,7 @@ impl Scheduler {
         self.world.nodes.snapshot().into_iter().map(host).collect()
     }
 
-    fn placed(&self, hosts: &[Host]) -> Vec<(Arc<Pod>, Arc<Node>)> {
+    fn placed(&self, hosts: &[Host]) -> Vec<Placed> {
         let assumed = self
             .assumed
             .lock()
@@ -219,6 +236,13 @@ impl Scheduler {
 
     async fn bind(&self, pod: &Pod, node: &Node) -> bool {
         let (pod_name, node_name) = (name(&pod.metadata), name(&node.metadata));
+        if let Err(error) = volumes::select_node(&self.world, pod, node).await {
+            if !is_race(&error) {
+                tracing::warn!(pod = key(&pod.metadata), node = node_name, %error, "choosing the node of a volume; the next pass tries again");
+            }
+            self.dirty.notify_one();
+            return false;
+        }
         let binding = Binding {
             metadata: ObjectMeta {
                 name: Some(pod_name.to_owned()),
@@ -320,37 +344,34 @@ impl Scheduler {
     }
 }
 
+/// Whether a pod keeps others away.
+fn is_shy(pod: &Pod) -> bool {
+    pod.spec
+        .as_ref()
+        .is_some_and(|spec| !rules::required_anti_affinity(spec).is_empty())
+}
+
 /// The best node for a pod, or why there is none.
 fn choose(
+    world: &World,
     pod: &Pod,
     spec: &PodSpec,
     hosts: &[Host],
-    placed: &[(Arc<Pod>, Arc<Node>)],
-    namespaces: &BTreeMap<String, Labels>,
+    neighbours: &Neighbours,
 ) -> Result<usize, Refusals> {
     let requests = quantities::pod_requests(spec);
     let ports = rules::host_ports(spec);
-    let nodes: Vec<&Node> = hosts.iter().map(|host| &*host.node).collect();
-    let views: Vec<Placed<'_>> = placed.iter().map(|(pod, node)| Placed { pod, node }).collect();
-    let shy: Vec<Placed<'_>> = placed
-        .iter()
-        .filter(|(pod, _)| {
-            pod.spec
-                .as_ref()
-                .is_some_and(|spec| !rules::required_anti_affinity(spec).is_empty())
-        })
-        .map(|(pod, node)| Placed { pod, node })
-        .collect();
     let mut refusals = Refusals::new();
     let mut best: Option<(i64, usize)> = None;
     for (index, host) in hosts.iter().enumerate() {
-        if let Some(refusal) = refusal(
-            pod, spec, host, &requests, &ports, &nodes, &views, &shy, namespaces,
-        ) {
-            *refusals.entry(refusal).or_insert(0) += 1;
+        let why = refusal(spec, host, &requests, &ports)
+            .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
+            .or_else(|| volumes::refusal(world, pod, &host.node).map(str::to_owned));
+        if let Some(why) = why {
+            *refusals.entry(why).or_insert(0) += 1;
             continue;
         }
-        let score = score(spec, host, &requests);
+        let score = score(spec, host, &requests) + neighbours.score(&host.node) * 10;
         if best.is_none_or(|(known, _)| score > known) {
             best = Some((score, index));
         }
@@ -359,15 +380,10 @@ fn choose(
 }
 
 fn refusal(
-    pod: &Pod,
     spec: &PodSpec,
     host: &Host,
     requests: &Amounts,
     ports: &[(String, i32, String)],
-    nodes: &[&Node],
-    placed: &[Placed<'_>],
-    shy: &[Placed<'_>],
-    namespaces: &BTreeMap<String, Labels>,
 ) -> Option<String> {
     let node = &host.node;
     let tolerates_cordon = spec.tolerations.iter().flatten().any(|toleration| {
@@ -410,14 +426,7 @@ fn refusal(
     if !is_node_ready(node) {
         return Some("node(s) were not ready".to_owned());
     }
-    if !rules::spread_accepts(pod, spec, node, nodes, placed) {
-        return Some("node(s) didn't match pod topology spread constraints".to_owned());
-    }
-    if !rules::affinity_accepts(pod, spec, node, placed, namespaces) {
-        return Some("node(s) didn't match pod affinity/anti-affinity rules".to_owned());
-    }
-    (!rules::others_accept(pod, node, shy, namespaces))
-        .then(|| "node(s) didn't satisfy existing pods anti-affinity rules".to_owned())
+    None
 }
 
 /// Most free first, preferences before that.

@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::Client;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{
@@ -32,6 +33,8 @@ pub(crate) struct World {
     pub(crate) budgets: Store<PodDisruptionBudget>,
     pub(crate) claims: Store<PersistentVolumeClaim>,
     pub(crate) volumes: Store<PersistentVolume>,
+    pub(crate) storage_classes: Store<StorageClass>,
+    pub(crate) attachments: Store<VolumeAttachment>,
     /// Pods by the UID of the owner that controls them.
     pub(crate) pods_by_owner: Index<Pod>,
     /// Pods by the name of their node.
@@ -76,6 +79,8 @@ impl World {
             budgets: Store::default(),
             claims: Store::default(),
             volumes: Store::default(),
+            storage_classes: Store::default(),
+            attachments: Store::default(),
             client,
             clock,
             options,
@@ -91,6 +96,10 @@ impl World {
         self.options.workloads || self.options.disruption_budgets
     }
 
+    fn needs_volumes(&self) -> bool {
+        self.options.scheduler || self.options.volumes
+    }
+
     pub(crate) fn watch(&self, entropy: &Entropy, tasks: &mut TaskGroup, shutdown: &Shutdown) {
         let mut start = Starter {
             world: self,
@@ -102,8 +111,14 @@ impl World {
         start.watch(&self.pods);
         if self.options.scheduler {
             start.watch(&self.namespaces);
+        }
+        if self.needs_volumes() {
             start.watch(&self.claims);
             start.watch(&self.volumes);
+            start.watch(&self.storage_classes);
+        }
+        if self.options.volumes {
+            start.watch(&self.attachments);
         }
         if self.needs_workloads() {
             start.watch(&self.deployments);
@@ -122,8 +137,14 @@ impl World {
         self.pods.ready().await;
         if self.options.scheduler {
             self.namespaces.ready().await;
+        }
+        if self.needs_volumes() {
             self.claims.ready().await;
             self.volumes.ready().await;
+            self.storage_classes.ready().await;
+        }
+        if self.options.volumes {
+            self.attachments.ready().await;
         }
         if self.needs_workloads() {
             self.deployments.ready().await;

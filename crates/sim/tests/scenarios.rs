@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -518,4 +519,74 @@ async fn invariant_37_a_kill_at_any_write_ends_in_the_same_state() {
         index += 1;
     }
     assert!(index > 30, "the scenario has only {index} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_follow_their_pods_and_leave_with_their_claims() {
+    let cluster = Cluster::new(7).await;
+    let _operator = cluster.operator(cluster.client.clone());
+    cluster
+        .create::<StorageClass>(json!({
+            "metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }))
+        .await;
+    let sets: Api<StatefulSet> = Api::default_namespaced(cluster.client.clone());
+    let set = serde_json::from_value(json!({
+        "metadata": {"name": "db"}, "spec": {
+            "replicas": 2, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+            "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}, "volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+            ]}},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
+            }}],
+        },
+    }))
+    .unwrap();
+    sets.create(&PostParams::default(), &set).await.unwrap();
+    cluster.until_running(2).await;
+    cluster
+        .until("each volume is attached where its pod runs", async |cluster| {
+            let mut expected = std::collections::BTreeSet::new();
+            for pod in cluster.list::<Pod>().await {
+                let claim_name = format!("data-{}", pod.name_any());
+                for claim in cluster.list::<PersistentVolumeClaim>().await {
+                    if claim.name_any() == claim_name {
+                        let volume = claim.spec.unwrap_or_default().volume_name.unwrap_or_default();
+                        expected.insert((
+                            volume,
+                            pod.spec.clone().unwrap_or_default().node_name.unwrap_or_default(),
+                        ));
+                    }
+                }
+            }
+            let attached: std::collections::BTreeSet<_> = cluster
+                .list::<VolumeAttachment>()
+                .await
+                .into_iter()
+                .filter(|one| one.status.as_ref().is_some_and(|status| status.attached))
+                .map(|one| {
+                    (
+                        one.spec.source.persistent_volume_name.unwrap_or_default(),
+                        one.spec.node_name,
+                    )
+                })
+                .collect();
+            expected.len() == 2 && attached == expected
+        })
+        .await;
+
+    sets.delete("db", &DeleteParams::default()).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(cluster.client.clone());
+    for name in ["data-db-0", "data-db-1"] {
+        claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    cluster.until_empty().await;
+    cluster
+        .until("no volume and no attachment is left", async |cluster| {
+            cluster.list::<PersistentVolume>().await.is_empty()
+                && cluster.list::<VolumeAttachment>().await.is_empty()
+        })
+        .await;
 }

@@ -27,18 +27,20 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     );
     template.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
     tolerate(&mut template);
-    let (mut desired, mut current, mut ready) = (0, 0, 0);
+    let (mut desired, mut current, mut ready, mut misscheduled) = (0, 0, 0, 0);
     for node in &nodes {
         let node_name = name(&node.metadata);
         let here: Vec<&Arc<Pod>> = pods
             .iter()
             .filter(|pod| target(pod).as_deref() == Some(node_name) && !is_deleting(&pod.metadata))
             .collect();
-        let fits = eligible(&template, node);
+        let fits = eligible(&template, node, &["NoSchedule", "NoExecute"]);
         if fits {
             desired += 1;
         }
-        if !fits {
+        // A taint that only keeps new pods away leaves a daemon where it is.
+        let stays = eligible(&template, node, &["NoExecute"]);
+        if !fits && (!stays || here.is_empty()) {
             for pod in here {
                 delete_pod(&world, pod).await?;
             }
@@ -48,6 +50,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             None if !is_deleting(&node.metadata) => create_pod(&world, &pinned(&template, node_name)).await?,
             None => {}
             Some(pod) if has_ended(pod) => delete_pod(&world, pod).await?,
+            Some(_) if !fits => misscheduled += 1,
             Some(pod) => {
                 current += 1;
                 ready += i32::from(is_ready(pod));
@@ -56,7 +59,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     }
     let status = json!({
         "desiredNumberScheduled": desired, "currentNumberScheduled": current, "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": current,
-        "numberMisscheduled": 0, "numberUnavailable": if desired > ready { json!(desired - ready) } else { Value::Null }, "observedGeneration": set.metadata.generation,
+        "numberMisscheduled": misscheduled, "numberUnavailable": if desired > ready { json!(desired - ready) } else { Value::Null }, "observedGeneration": set.metadata.generation,
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
     write_status(&world, &world.daemon_sets, &*set, &before, status).await
@@ -108,9 +111,9 @@ fn tolerate(pod: &mut Pod) {
     }
 }
 
-fn eligible(template: &Pod, node: &Node) -> bool {
+fn eligible(template: &Pod, node: &Node, effects: &[&str]) -> bool {
     let Some(spec) = &template.spec else { return false };
-    rules::accepts_node(spec, node) && rules::untolerated(spec, node, &["NoSchedule", "NoExecute"]).is_none()
+    rules::accepts_node(spec, node) && rules::untolerated(spec, node, effects).is_none()
 }
 
 fn pinned(template: &Pod, node_name: &str) -> Pod {

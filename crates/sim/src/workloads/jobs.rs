@@ -38,7 +38,12 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     let wanted = if suspended || complete || given_up {
         0
     } else {
-        completions.map_or(parallelism, |count| parallelism.min(count - succeeded))
+        match completions {
+            Some(count) => parallelism.min(count - succeeded),
+            // Pods that share one queue of work: after the first success the others only finish.
+            None if succeeded > 0 => running.len(),
+            None => parallelism,
+        }
     };
     for _ in running.len()..wanted {
         let mut pod = pod_of(

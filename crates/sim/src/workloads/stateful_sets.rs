@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
 use super::{create_pod, delete_pod, pod_of, template_hash, write_status};
 use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, owner, uid};
-use crate::world::World;
+use crate::world::{World, is_race};
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -40,6 +44,7 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
                 labels.insert(REVISION.to_owned(), revision.clone());
                 labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), pod_name.clone());
                 labels.insert("apps.kubernetes.io/pod-index".to_owned(), ordinal.to_string());
+                claim_volumes(&world, &set, &mut pod, &pod_name).await?;
                 pod.metadata.name = Some(pod_name);
                 create_pod(&world, &pod).await?;
                 held = true;
@@ -109,4 +114,41 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
     write_status(&world, &world.stateful_sets, &*set, &before, status).await
+}
+
+/// Each ordinal keeps claims of its own, made once from the templates.
+async fn claim_volumes(
+    world: &World,
+    set: &StatefulSet,
+    pod: &mut Pod,
+    pod_name: &str,
+) -> Result<(), ReconcileError> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), namespace(&set.metadata));
+    for template in set.spec.volume_claim_templates.iter().flatten() {
+        let volume_name = name(&template.metadata);
+        let claim_name = format!("{volume_name}-{pod_name}");
+        let mut claim = template.clone();
+        claim.status = None;
+        claim.metadata.name = Some(claim_name.clone());
+        claim.metadata.namespace = set.metadata.namespace.clone();
+        let labels = claim.metadata.labels.get_or_insert_default();
+        labels.extend(set.spec.selector.match_labels.clone().unwrap_or_default());
+        match api.create(&PostParams::default(), &claim).await {
+            Ok(created) => world.claims.note_written(created),
+            Err(error) if is_race(&error) => {}
+            Err(error) => return Err(Box::new(error)),
+        }
+        let Some(spec) = &mut pod.spec else { continue };
+        let volumes = spec.volumes.get_or_insert_default();
+        volumes.retain(|volume| volume.name != volume_name);
+        volumes.push(Volume {
+            name: volume_name.to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name,
+                read_only: None,
+            }),
+            ..Volume::default()
+        });
+    }
+    Ok(())
 }
