@@ -1,5 +1,6 @@
 //! The settings that decisions depend on: flags of the operator, never read here (P §15.1).
 
+use crate::disrupt::DisruptOptions;
 use spokeshave_model::placement::Launch;
 use spokeshave_schedule::{MinValuesPolicy, PackOptions, PreferencePolicy};
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub struct Policy {
     pub nomination_window: Duration,
     /// How long a command waits between decision and validation (D-086).
     pub validation_delay: Duration,
+    /// How voluntary disruption is decided.
+    pub disrupt: DisruptOptions,
 }
 
 impl Default for Policy {
@@ -27,6 +30,7 @@ impl Default for Policy {
             instance_types_per_claim: spokeshave_api::constants::MAX_INSTANCE_TYPES,
             nomination_window: nomination_window(Duration::from_secs(10)),
             validation_delay: spokeshave_api::constants::VALIDATION_DELAY,
+            disrupt: DisruptOptions::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ pub enum DisruptionClass {
 
 /// The first check that a node failed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Blocker {
+pub enum Ineligible {
     /// Check 1: part of a command in the queue.
     AlreadyDisrupting,
     /// Check 2: no NodeClaim.
@@ -42,30 +42,30 @@ pub enum Blocker {
     MultiplePodDisruptionBudgets(Vec<String>),
 }
 
-impl std::fmt::Display for Blocker {
+impl std::fmt::Display for Ineligible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Blocker::AlreadyDisrupting => f.write_str("candidate is already being disrupted"),
-            Blocker::NotManaged => f.write_str("node isn't managed by karpenter"),
-            Blocker::NoNode => f.write_str("nodeclaim does not have an associated node"),
-            Blocker::NotInitialized => f.write_str("node isn't initialized"),
-            Blocker::Deleting => f.write_str("node is deleting or marked for deletion"),
-            Blocker::Nominated => f.write_str("node is nominated for a pending pod"),
-            Blocker::NodeDoNotDisrupt => {
+            Ineligible::AlreadyDisrupting => f.write_str("candidate is already being disrupted"),
+            Ineligible::NotManaged => f.write_str("node isn't managed by karpenter"),
+            Ineligible::NoNode => f.write_str("nodeclaim does not have an associated node"),
+            Ineligible::NotInitialized => f.write_str("node isn't initialized"),
+            Ineligible::Deleting => f.write_str("node is deleting or marked for deletion"),
+            Ineligible::Nominated => f.write_str("node is nominated for a pending pod"),
+            Ineligible::NodeDoNotDisrupt => {
                 f.write_str("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation")
             }
-            Blocker::NoPoolLabel => {
+            Ineligible::NoPoolLabel => {
                 f.write_str("node doesn't have required label (label=karpenter.sh/nodepool)")
             }
-            Blocker::PoolNotFound(pool) => write!(f, "NodePool not found (NodePool={pool})"),
-            Blocker::PodDoNotDisrupt(pod) => write!(
+            Ineligible::PoolNotFound(pool) => write!(f, "NodePool not found (NodePool={pool})"),
+            Ineligible::PodDoNotDisrupt(pod) => write!(
                 f,
                 "pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod={pod})"
             ),
-            Blocker::PodDisruptionBudget(budget) => {
+            Ineligible::PodDisruptionBudget(budget) => {
                 write!(f, "pdb prevents pod evictions (PodDisruptionBudget=[{budget}])")
             }
-            Blocker::MultiplePodDisruptionBudgets(budgets) => {
+            Ineligible::MultiplePodDisruptionBudgets(budgets) => {
                 write!(
                     f,
                     "eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])",
@@ -76,14 +76,14 @@ impl std::fmt::Display for Blocker {
     }
 }
 
-impl Blocker {
+impl Ineligible {
     /// Whether checks 10–12 made it, which a terminationGracePeriod waives for the eventual class.
     pub fn is_about_pods(&self) -> bool {
         matches!(
             self,
-            Blocker::PodDoNotDisrupt(_)
-                | Blocker::PodDisruptionBudget(_)
-                | Blocker::MultiplePodDisruptionBudgets(_)
+            Ineligible::PodDoNotDisrupt(_)
+                | Ineligible::PodDisruptionBudget(_)
+                | Ineligible::MultiplePodDisruptionBudgets(_)
         )
     }
 }
@@ -108,7 +108,7 @@ pub fn candidates(
     snapshot: &Snapshot,
     class: DisruptionClass,
     now: Timestamp,
-) -> (Vec<Candidate>, Vec<(NodeId, Blocker)>) {
+) -> (Vec<Candidate>, Vec<(NodeId, Ineligible)>) {
     let mut passed = Vec::new();
     let mut blocked = Vec::new();
     for node in snapshot.node_ids() {
@@ -126,33 +126,33 @@ pub fn candidate(
     node: NodeId,
     class: DisruptionClass,
     now: Timestamp,
-) -> Result<Candidate, Blocker> {
+) -> Result<Candidate, Ineligible> {
     let view = snapshot.node(node);
     if view.in_command {
-        return Err(Blocker::AlreadyDisrupting);
+        return Err(Ineligible::AlreadyDisrupting);
     }
-    let claim = view.claim.as_ref().ok_or(Blocker::NotManaged)?;
+    let claim = view.claim.as_ref().ok_or(Ineligible::NotManaged)?;
     if view.node.is_none() {
-        return Err(Blocker::NoNode);
+        return Err(Ineligible::NoNode);
     }
     if !view.initialized {
-        return Err(Blocker::NotInitialized);
+        return Err(Ineligible::NotInitialized);
     }
     if view.marked_for_deletion {
-        return Err(Blocker::Deleting);
+        return Err(Ineligible::Deleting);
     }
     if view.is_nominated(now) {
-        return Err(Blocker::Nominated);
+        return Err(Ineligible::Nominated);
     }
     if state_node::is_protected(view) {
-        return Err(Blocker::NodeDoNotDisrupt);
+        return Err(Ineligible::NodeDoNotDisrupt);
     }
-    let pool_name = view.pool_name.as_ref().ok_or(Blocker::NoPoolLabel)?;
+    let pool_name = view.pool_name.as_ref().ok_or(Ineligible::NoPoolLabel)?;
     let known = view.pool.filter(|pool| {
         let pool = snapshot.pool(*pool);
         pool.supported && !pool.instance_types.is_empty()
     });
-    let pool = known.ok_or_else(|| Blocker::PoolNotFound(pool_name.clone()))?;
+    let pool = known.ok_or_else(|| Ineligible::PoolNotFound(pool_name.clone()))?;
     let waived = class == DisruptionClass::Eventual && claim.spec.termination_grace_period.is_some();
     if !waived {
         check_pods(snapshot, &view.pods, now)?;
@@ -172,13 +172,13 @@ pub fn candidate(
 }
 
 /// Checks 10 to 12 (D-014, D-017…D-021).
-fn check_pods(snapshot: &Snapshot, pods: &[PodId], now: Timestamp) -> Result<(), Blocker> {
+fn check_pods(snapshot: &Snapshot, pods: &[PodId], now: Timestamp) -> Result<(), Ineligible> {
     let protected = pods
         .iter()
         .map(|pod| snapshot.pod(*pod))
         .find(|pod| pod.active && pod.do_not_disrupt.is_active(now));
     if let Some(pod) = protected {
-        return Err(Blocker::PodDoNotDisrupt(pod.key()));
+        return Err(Ineligible::PodDoNotDisrupt(pod.key()));
     }
     let mut several = None;
     for pod in pods {
@@ -189,14 +189,14 @@ fn check_pods(snapshot: &Snapshot, pods: &[PodId], now: Timestamp) -> Result<(),
         };
         match budgets.len() {
             0 => {}
-            1 => return Err(Blocker::PodDisruptionBudget(name(0))),
+            1 => return Err(Ineligible::PodDisruptionBudget(name(0))),
             count => {
                 several.get_or_insert_with(|| (0..count).map(name).collect::<Vec<_>>());
             }
         }
     }
     several.map_or(Ok(()), |budgets| {
-        Err(Blocker::MultiplePodDisruptionBudgets(budgets))
+        Err(Ineligible::MultiplePodDisruptionBudgets(budgets))
     })
 }
 
@@ -230,8 +230,8 @@ pub(crate) fn objects(snapshot: &Snapshot, node: NodeId) -> Vec<ObjectRef> {
 }
 
 /// The `DisruptionBlocked` events of a blocked node: none for checks 1 and 2, the NodeClaim only for check 3 (D §1.4).
-pub fn blocked_events(snapshot: &Snapshot, node: NodeId, blocker: &Blocker) -> Vec<Event> {
-    if matches!(blocker, Blocker::AlreadyDisrupting | Blocker::NotManaged) {
+pub fn blocked_events(snapshot: &Snapshot, node: NodeId, blocker: &Ineligible) -> Vec<Event> {
+    if matches!(blocker, Ineligible::AlreadyDisrupting | Ineligible::NotManaged) {
         return Vec::new();
     }
     let message = capitalised(&blocker.to_string());

@@ -4,6 +4,7 @@ use spokeshave_api::DisruptionReason;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_model::{CapacityType, Price, labels};
+use std::collections::BTreeMap;
 
 /// Which method made a command (D §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,31 @@ pub enum Method {
 }
 
 impl Method {
+    /// All methods in the order in which they run (D-062).
+    pub const ALL: [Method; 5] = [
+        Method::Emptiness,
+        Method::StaticDrift,
+        Method::Drift,
+        Method::MultiNodeConsolidation,
+        Method::SingleNodeConsolidation,
+    ];
+
+    /// Its name in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Emptiness => "Emptiness",
+            Method::StaticDrift => "StaticDrift",
+            Method::Drift => "Drift",
+            Method::MultiNodeConsolidation => "MultiNodeConsolidation",
+            Method::SingleNodeConsolidation => "SingleNodeConsolidation",
+        }
+    }
+
+    /// Whether its commands wait for a second look (D-086).
+    pub fn is_validated(self) -> bool {
+        !matches!(self, Method::StaticDrift | Method::Drift)
+    }
+
     /// The label value `consolidation_type` of metrics.
     pub fn consolidation_type(self) -> &'static str {
         match self {
@@ -117,6 +143,64 @@ impl CommandNode {
     }
 }
 
+/// A node that is to come, by names that survive the Snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The NodeClaim to create. Its ids belong to the Snapshot that the command was decided on, or last validated on: `validate` gives fresh ones.
+    pub claim: PlannedClaim,
+    /// The NodePool.
+    pub pool: String,
+    /// The instance types it may be launched as, cheapest first.
+    pub instance_types: Vec<String>,
+    /// The cheapest of them under the claim's requirements (D-152).
+    pub price: Price,
+    /// Under which capacity type that is.
+    pub capacity_type: Option<CapacityType>,
+    /// In which zone that is.
+    pub zone: Option<String>,
+}
+
+impl Replacement {
+    pub(crate) fn of(snapshot: &Snapshot, claim: PlannedClaim) -> Self {
+        let cheapest = claim.launches.iter().min_by_key(|launch| launch.price);
+        Replacement {
+            pool: snapshot.pool(claim.pool).name.clone(),
+            instance_types: crate::report::instance_type_names(snapshot, &claim),
+            price: cheapest.map_or(Price::ZERO, |launch| launch.price),
+            capacity_type: cheapest.and_then(|launch| launch.capacity_type),
+            zone: cheapest.and_then(|launch| launch.zone.clone()),
+            claim,
+        }
+    }
+}
+
+/// Where a pod is expected to go.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Destination {
+    /// An existing node, by name and provider ID.
+    Node {
+        /// Its name.
+        name: String,
+        /// Its provider ID.
+        provider_id: String,
+    },
+    /// A replacement, by its position in `Command::replacements`.
+    Replacement(usize),
+}
+
+/// One pod that has to move, and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// `namespace/name`.
+    pub pod: String,
+    /// Its UID.
+    pub uid: String,
+    /// The Node it leaves.
+    pub from: String,
+    /// Where it is expected.
+    pub to: Destination,
+}
+
 /// The intention to disrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
@@ -125,7 +209,9 @@ pub struct Command {
     /// The nodes that go, in the order of preference.
     pub nodes: Vec<CommandNode>,
     /// What comes instead.
-    pub replacements: Vec<PlannedClaim>,
+    pub replacements: Vec<Replacement>,
+    /// Where each displaced pod goes, in pod order. Empty for emptiness and static drift, which simulate nothing.
+    pub moves: Vec<Move>,
     /// The price of the nodes that go.
     pub price_before: Price,
     /// The price of what comes.
@@ -140,6 +226,20 @@ impl Command {
             (false, true) => Decision::Delete,
             (false, false) => Decision::Replace,
         }
+    }
+
+    /// How many pods will have to move.
+    pub fn evictions(&self) -> usize {
+        self.nodes.iter().map(|node| node.reschedulable_pods).sum()
+    }
+
+    /// The NodePools that lose nodes, with how many: what it takes from their budgets for `method.reason()`.
+    pub fn budget_use(&self) -> BTreeMap<&str, usize> {
+        let mut pools = BTreeMap::new();
+        for node in &self.nodes {
+            *pools.entry(node.pool.as_str()).or_default() += 1;
+        }
+        pools
     }
 
     /// What is saved per hour.

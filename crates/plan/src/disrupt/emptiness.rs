@@ -1,9 +1,10 @@
 //! Emptiness: nodes without pods that matter go, as many at once as budgets allow (D §4.2), and the second look before they do (D-087, D-089).
 
 use super::budgets::BudgetMapping;
-use super::candidates::{Blocker, Candidate, DisruptionClass, blocked_events, candidates, objects};
+use super::candidates::{Candidate, DisruptionClass, Ineligible, blocked_events, candidates, objects};
 use super::command::{Command, CommandNode, Decision, Method};
 use super::cost;
+use super::validate::{Rejection, Validation};
 use jiff::Timestamp;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_model::{Event, EventType, Price};
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keep {
     /// It is no candidate.
-    Blocked(Blocker),
+    Blocked(Ineligible),
     /// Its NodePool is static.
     StaticPool,
     /// `consolidateAfter: Never` (D-128).
@@ -162,6 +163,7 @@ pub fn emptiness(snapshot: &Snapshot, now: Timestamp) -> EmptinessOutcome {
         price_before: nodes.iter().map(|node| node.price).sum(),
         price_after: Price::ZERO,
         replacements: Vec::new(),
+        moves: Vec::new(),
         nodes,
     });
     EmptinessOutcome {
@@ -180,34 +182,6 @@ fn unconsolidatable_events(snapshot: &Snapshot, node: NodeId, message: &str) -> 
     objects(snapshot, node).into_iter().map(event).collect()
 }
 
-/// Why a candidate fell out of a command at validation (D-092).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rejection {
-    /// It is no candidate any more, or not empty any more.
-    Churn,
-    /// It was nominated meanwhile, or the budget is used up.
-    Budget,
-}
-
-impl Rejection {
-    /// As in metrics and events.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Rejection::Churn => "churn",
-            Rejection::Budget => "budget",
-        }
-    }
-}
-
-/// The second look at a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Validation {
-    /// What is left of the command; `None` rejects it.
-    pub command: Option<Command>,
-    /// Nodes that fell out, by name, with the reason.
-    pub dropped: Vec<(String, Rejection)>,
-}
-
 /// D-087, D-089: re-evaluates on a later Snapshot and reduces the command to the nodes that are still empty, not nominated, and within budget.
 pub fn validate_emptiness(command: &Command, snapshot: &Snapshot, now: Timestamp) -> Validation {
     let (passed, blocked) = candidates(snapshot, DisruptionClass::Graceful, now);
@@ -222,7 +196,7 @@ pub fn validate_emptiness(command: &Command, snapshot: &Snapshot, now: Timestamp
             .filter(|candidate| qualifies(snapshot, candidate).is_ok());
         let nominated = blocked
             .iter()
-            .any(|(id, blocker)| same(*id) && *blocker == Blocker::Nominated);
+            .any(|(id, blocker)| same(*id) && *blocker == Ineligible::Nominated);
         match survivor {
             Some(candidate) if budgets.take(candidate.pool) => {
                 kept.insert(&node.provider_id);
@@ -234,7 +208,14 @@ pub fn validate_emptiness(command: &Command, snapshot: &Snapshot, now: Timestamp
     }
     let reduced = command.reduced(|node| kept.contains(node.provider_id.as_str()));
     Validation {
+        rejection: reduced.nodes.is_empty().then(|| {
+            dropped
+                .first()
+                .map_or(Rejection::Churn, |(_, rejection)| *rejection)
+        }),
         command: (!reduced.nodes.is_empty()).then_some(reduced),
         dropped,
+        message: String::new(),
+        events: Vec::new(),
     }
 }

@@ -1,16 +1,24 @@
 //! Voluntary disruption: which nodes may go, in which order, how many, and the Command that says so (D §1–§5).
 //!
 //! Each method is a file. All work on one Snapshot and create nothing; a Command carries names, because it outlives its Snapshot
-//! until its validation is due.
+//! until its validation is due. `disrupt` is one pass, `validate` the second look, `judge` what is said about one node.
 
 pub mod budgets;
 pub mod candidates;
 pub mod command;
 pub mod cost;
 pub mod emptiness;
+mod outcome;
+mod pass;
 pub mod steps;
+mod validate;
+mod verdict;
 
 pub use budgets::{BudgetMapping, PoolBudget};
-pub use candidates::{Blocker, Candidate, DisruptionClass, candidate, candidates};
-pub use command::{Command, CommandNode, Decision, Method};
-pub use emptiness::{EmptinessOutcome, Keep, Rejection, Validation, Verdict, emptiness, validate_emptiness};
+pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidates};
+pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
+pub use emptiness::{EmptinessOutcome, emptiness, validate_emptiness};
+pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
+pub use pass::{disrupt, judge};
+pub use validate::{Rejection, Validation, validate};
+pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};

@@ -1,0 +1,186 @@
+//! The result of a disruption pass as values, and the little that one pass leaves to the next.
+
+use super::budgets::BudgetMapping;
+use super::command::{Command, Method};
+use super::verdict::Verdict;
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_model::{Event, Price};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How voluntary disruption is decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DisruptOptions {
+    /// The methods that run; all of them unless told otherwise.
+    pub methods: BTreeSet<Method>,
+    /// Feature gate `SpotToSpotConsolidation` (D-153).
+    pub spot_to_spot: bool,
+    /// Whether every node is judged, with its minimal blockers.
+    pub verdicts: bool,
+    /// How many steps the search over sets may take in one pass; a step is one node tried.
+    pub search_steps: usize,
+}
+
+impl Default for DisruptOptions {
+    fn default() -> Self {
+        DisruptOptions {
+            methods: Method::ALL.into_iter().collect(),
+            spot_to_spot: false,
+            verdicts: false,
+            search_steps: 50_000,
+        }
+    }
+}
+
+/// What one pass decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What is to be started now: the commands of the first method that has one (D-063). One, except for static drift.
+    pub commands: Vec<Command>,
+    /// What is said about each node taken alone, in node order. Empty unless asked for.
+    pub verdicts: Vec<Verdict>,
+    /// The budgets as they are before the commands, one per reason that some method has a candidate for (D-208).
+    pub budgets: Vec<BudgetMapping>,
+    /// Candidates per method that ran, whatever the budgets: the gauge `eligible_nodes`.
+    pub eligible: BTreeMap<Method, usize>,
+    /// Events to record.
+    pub events: Vec<Event>,
+    /// What each method that ran did, in order.
+    pub reports: Vec<MethodReport>,
+    /// To be given to the next pass.
+    pub frontier: Frontier,
+    /// Work done; equal inputs give equal counts.
+    pub statistics: DisruptStatistics,
+}
+
+/// What one method did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodReport {
+    /// The method.
+    pub method: Method,
+    /// Candidates that passed its filter.
+    pub eligible: usize,
+    /// Of these, how many were evaluated.
+    pub evaluated: usize,
+    /// Of these, how many were passed over because of a budget.
+    pub constrained: usize,
+    /// Commands that it found.
+    pub commands: usize,
+    /// Scores of policy `Balanced` and approvals of the other policies, for metrics (D-179, D-180).
+    pub scores: Vec<PoolScore>,
+}
+
+/// How a command scored for one NodePool (D §4.10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolScore {
+    /// The NodePool that loses nodes.
+    pub pool: String,
+    /// Its policy.
+    pub policy: String,
+    /// Whether the score is enough, or the policy asks for none.
+    pub approved: bool,
+    /// The pool's share of the savings per hour.
+    pub savings: Price,
+    /// What the pool costs per hour.
+    pub total_cost: Price,
+    /// Disruption cost of the nodes that go, in units of 2^-27.
+    pub disruption_cost: i64,
+    /// Disruption cost of the whole pool, in units of 2^-27.
+    pub total_disruption_cost: i64,
+}
+
+/// Work done by a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DisruptStatistics {
+    /// What-ifs: sets of nodes whose removal was tried.
+    pub what_ifs: u64,
+    /// Single nodes removed or put back in the search over sets.
+    pub steps: u64,
+    /// Pods for which a place was looked for.
+    pub pods: u64,
+    /// Whether the pass did nothing because nothing had changed.
+    pub idle: bool,
+}
+
+/// What one pass leaves to the next: never needed for safety, and safe to lose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frontier {
+    /// The version of the state that the next Snapshot is made of, if the caller knows one. With it, a pass over what was found fruitless
+    /// before is free.
+    pub version: Option<u64>,
+    /// The version that was found fruitless, until when that holds, and what was found.
+    pub(crate) settled: Option<Settled>,
+    /// Where the search over sets goes on.
+    pub(crate) seed: u64,
+    /// What failed lately, by what it was about, with the time before which it is not tried again (W-10, W-24).
+    pub(crate) back_offs: BTreeMap<String, BackOff>,
+}
+
+/// A fruitless pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    pub(crate) version: u64,
+    pub(crate) until: Timestamp,
+}
+
+/// How often something failed, and until when it rests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackOff {
+    pub(crate) failures: u32,
+    pub(crate) until: Timestamp,
+}
+
+impl Frontier {
+    /// Says of which version of the state the next Snapshot is made.
+    #[must_use]
+    pub fn at(mut self, version: u64) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    /// A command was rejected at validation, or failed while it was carried out: what it was about rests for a minute, twice as long after each
+    /// further failure, at most ten minutes, so that others get their turn (W-10, W-24).
+    pub fn failed(&mut self, command: &Command, now: Timestamp) {
+        self.settled = None;
+        for key in back_off_keys(command) {
+            let entry = self.back_offs.entry(key).or_insert(BackOff {
+                failures: 0,
+                until: now,
+            });
+            entry.failures = entry.failures.saturating_add(1);
+            let seconds = (60_i64 << (entry.failures - 1).min(4)).min(600);
+            entry.until = now
+                .saturating_add(SignedDuration::from_secs(seconds))
+                .unwrap_or(Timestamp::MAX);
+        }
+    }
+
+    /// A command was carried out: what it was about rests no more.
+    pub fn succeeded(&mut self, command: &Command) {
+        for key in back_off_keys(command) {
+            self.back_offs.remove(&key);
+        }
+    }
+
+    /// Whether something rests.
+    pub(crate) fn rests(&self, key: &str, now: Timestamp) -> bool {
+        self.back_offs
+            .get(key)
+            .is_some_and(|back_off| now < back_off.until)
+    }
+}
+
+/// Drift fails by NodePool (its new nodes do not come up); everything else by node.
+fn back_off_keys(command: &Command) -> Vec<String> {
+    match command.method {
+        Method::StaticDrift | Method::Drift => command
+            .budget_use()
+            .into_keys()
+            .map(|pool| format!("drift/{pool}"))
+            .collect(),
+        _ => command
+            .nodes
+            .iter()
+            .map(|node| format!("node/{}", node.provider_id))
+            .collect(),
+    }
+}

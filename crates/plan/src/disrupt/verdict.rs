@@ -1,0 +1,224 @@
+//! What is said about one node: delete, replace or keep, the smallest set of things in the way, and what would happen without them.
+//!
+//! Values only; `judge` finds them, and the command line and conditions render them.
+
+use super::command::{Decision, Method};
+use spokeshave_model::Price;
+use spokeshave_model::snapshot::NodeId;
+use std::fmt;
+
+/// What sort of thing keeps a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockerKind {
+    /// It belongs to a command that is being carried out.
+    InCommand,
+    /// It has no NodeClaim.
+    NotManaged,
+    /// Its NodeClaim has no Node yet.
+    NoNode,
+    /// It is not initialised.
+    NotInitialized,
+    /// It is on its way out already.
+    Deleting,
+    /// It is kept for a pending pod.
+    Nominated,
+    /// The Node carries `karpenter.sh/do-not-disrupt: "true"`.
+    NodeDoNotDisrupt,
+    /// A label that every managed node has is missing.
+    MissingLabel,
+    /// Its NodePool does not exist or offers no instance types.
+    NodePoolNotFound,
+    /// Its NodePool has `spec.replicas`.
+    StaticNodePool,
+    /// A pod carries `karpenter.sh/do-not-disrupt`.
+    PodDoNotDisrupt,
+    /// A PodDisruptionBudget allows nothing now.
+    PodDisruptionBudget,
+    /// Several PodDisruptionBudgets select one pod; Kubernetes refuses its eviction.
+    MultiplePodDisruptionBudgets,
+    /// `consolidateAfter: Never`.
+    ConsolidationDisabled,
+    /// consolidateAfter has not passed.
+    ConsolidateAfter,
+    /// The policy forbids it: `WhenEmpty` on a node with pods, or a policy of a future version.
+    ConsolidationPolicy,
+    /// The disruption budgets of the NodePool allow no more now.
+    Budget,
+    /// The instance type is not in the NodePool's catalogue.
+    UnknownInstanceType,
+    /// What the node costs is unknown, so nothing can be shown to be cheaper.
+    UnknownPrice,
+    /// A pod has nowhere to go.
+    Pod,
+    /// A limit of a NodePool leaves no room for a replacement.
+    Limits,
+    /// Neighbours that could take the pods changed too recently (D-044).
+    Neighbours,
+    /// More than one node would have to come.
+    TooManyReplacements,
+    /// No instance type that could take the pods is cheaper.
+    NotCheaper,
+    /// Too few cheaper types are left for minValues.
+    MinValues,
+    /// The feature gate SpotToSpotConsolidation is off.
+    SpotToSpotDisabled,
+    /// Fewer than 15 cheaper spot types.
+    SpotToSpotFlexibility,
+    /// The saving is not worth the disruption under policy `Balanced`.
+    Score,
+    /// A static NodePool has no headroom for a replacement, or is not at its number of replicas.
+    StaticHeadroom,
+}
+
+impl BlockerKind {
+    /// Whether the rest of the world could be as it is without it. What cannot be thought away (a missing NodeClaim, a deletion under way)
+    /// stands alone and has no counterfactual.
+    pub fn is_removable(self) -> bool {
+        !matches!(
+            self,
+            BlockerKind::InCommand
+                | BlockerKind::NotManaged
+                | BlockerKind::NoNode
+                | BlockerKind::Deleting
+                | BlockerKind::MissingLabel
+                | BlockerKind::NodePoolNotFound
+                | BlockerKind::StaticNodePool
+                | BlockerKind::UnknownInstanceType
+        )
+    }
+}
+
+impl fmt::Display for BlockerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// The object that a blocker is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    /// Its kind: `Node`, `NodeClaim`, `NodePool`, `Pod`, `PodDisruptionBudget`.
+    pub kind: &'static str,
+    /// Its namespace; empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Subject {
+    pub(crate) fn cluster(kind: &'static str, name: &str) -> Self {
+        Subject {
+            kind,
+            namespace: String::new(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// From `namespace/name`.
+    pub(crate) fn namespaced(kind: &'static str, key: &str) -> Self {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        Subject {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    /// `PodDisruptionBudget shop/web`, `NodePool default`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// One thing in the way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Blocker {
+    /// What sort of thing.
+    pub kind: BlockerKind,
+    /// The object to change.
+    pub object: Subject,
+    /// What is wrong, in upstream's words where upstream has some.
+    pub message: String,
+    /// What would have to hold, as in "if …": `PodDisruptionBudget shop/web allowed 1`.
+    pub condition: String,
+}
+
+/// What would happen if exactly the blockers of a verdict were gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counterfactual {
+    /// Delete or replace.
+    pub decision: Decision,
+    /// By which method.
+    pub method: Method,
+    /// What the node costs.
+    pub price_before: Price,
+    /// What would come instead, at its cheapest; zero for a delete.
+    pub price_after: Price,
+    /// The cheapest instance type of the replacement, if any.
+    pub replacement: Option<String>,
+}
+
+/// What is said about one node, taken alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The node.
+    pub node: NodeId,
+    /// What the first method that would act on this node alone would do; `NoOp` keeps it.
+    pub decision: Decision,
+    /// That method; none when the node is kept.
+    pub method: Option<Method>,
+    /// What the node costs.
+    pub price_before: Price,
+    /// What would come instead, at its cheapest; the same as before when the node is kept, zero for a delete.
+    pub price_after: Price,
+    /// The cheapest instance type of the replacement, if any.
+    pub replacement: Option<String>,
+    /// A minimal set: while any of them stands, the node is kept; without all of them it is not. Empty when the node is not kept.
+    pub blockers: Vec<Blocker>,
+    /// What would happen without them; none when the node is not kept, or when a blocker cannot be thought away.
+    pub if_removed: Option<Counterfactual>,
+}
+
+impl Verdict {
+    /// Whether the node stays.
+    pub fn is_keep(&self) -> bool {
+        self.decision == Decision::NoOp
+    }
+
+    /// `delete`, `replace` or `keep`.
+    pub fn decision_text(&self) -> &'static str {
+        match self.decision {
+            Decision::NoOp => "keep",
+            other => other.as_str(),
+        }
+    }
+
+    /// `if PodDisruptionBudget shop/web allowed 1: delete, saves $0.19/h`; empty when there is no counterfactual.
+    pub fn if_removed_text(&self) -> String {
+        let Some(then) = &self.if_removed else {
+            return String::new();
+        };
+        let conditions: Vec<&str> = self
+            .blockers
+            .iter()
+            .map(|blocker| blocker.condition.as_str())
+            .collect();
+        let saved = then.price_before.saturating_sub(then.price_after);
+        let money = if saved.0 >= 0 {
+            format!("saves ${}/h", saved.to_cents_text())
+        } else {
+            format!("costs ${}/h more", Price(-saved.0).to_cents_text())
+        };
+        format!(
+            "if {}: {}, {money}",
+            conditions.join(" and "),
+            then.decision.as_str()
+        )
+    }
+}
