@@ -11,10 +11,12 @@ mod algebra;
 mod outcome;
 mod pack;
 mod relax;
+mod simulation;
 mod template;
 mod topology;
 
 pub use outcome::{Packing, Statistics, UnplacedPod};
 pub use pack::{MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack};
 pub use relax::PreferencePolicy;
+pub use simulation::{Fork, PlacedSummary, Simulation};
 pub use template::SkippedPool;

@@ -50,7 +50,7 @@ impl Pass<'_> {
         claim.types.intersect_with(&facts.offering);
     }
 
-    pub(super) fn finish(mut self) -> Packing {
+    pub(crate) fn finish(mut self) -> Packing {
         let mut claims = Vec::new();
         let mut orders: FxHashMap<(usize, SetId), Rc<Vec<Launch>>> = FxHashMap::with_hasher(FxBuildHasher);
         for mut claim in std::mem::take(&mut self.claims) {

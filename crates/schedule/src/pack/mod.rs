@@ -135,7 +135,7 @@ struct Remaining {
     nodes: Option<i64>,
 }
 
-struct Pass<'a> {
+pub(crate) struct Pass<'a> {
     snapshot: &'a Snapshot,
     options: &'a PackOptions,
     width: usize,
@@ -182,7 +182,7 @@ struct Failure {
 }
 
 impl<'a> Pass<'a> {
-    fn new(snapshot: &'a Snapshot, request: &PackRequest, options: &'a PackOptions) -> Self {
+    pub(crate) fn new(snapshot: &'a Snapshot, request: &PackRequest, options: &'a PackOptions) -> Self {
         let mut algebra = Algebra::new(&snapshot.well_known);
         let mut templates = Vec::new();
         let mut skipped = Vec::new();
@@ -266,7 +266,37 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn run(&mut self, pods: &[PodId]) {
+    /// These nodes take no pods any more, nor do the claims planned so far.
+    pub(crate) fn withhold(&mut self, nodes: impl Iterator<Item = usize>) {
+        for node in nodes {
+            self.usable_nodes.set(node, false);
+            for variant in self.classes.iter_mut().flat_map(|class| &mut class.variants) {
+                variant.nodes.set(node, false);
+            }
+        }
+        self.buckets.clear();
+    }
+
+    /// Takes a node away.
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        let view = self.snapshot.node(node);
+        self.usable_nodes.set(node.index(), false);
+        for variant in self.classes.iter_mut().flat_map(|class| &mut class.variants) {
+            variant.nodes.set(node.index(), false);
+            variant.closed.clear();
+        }
+        for (template, remaining) in self.templates.iter().zip(&mut self.remaining) {
+            if view.pool == Some(template.pool) && !view.marked_for_deletion {
+                for (index, left) in remaining.resources.iter_mut().enumerate() {
+                    let capacity = view.capacity.get(self.snapshot.resources.name(index));
+                    *left = left.map(|left| left.saturating_add(capacity));
+                }
+                remaining.nodes = remaining.nodes.map(|left| left + 1);
+            }
+        }
+    }
+
+    pub(crate) fn run(&mut self, pods: &[PodId]) {
         let mut order: Vec<PodId> = pods.to_vec();
         let snapshot = self.snapshot;
         let created = |pod: PodId| {
