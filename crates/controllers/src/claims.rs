@@ -2,33 +2,55 @@
 //!
 //! One key a NodeClaim: a slow call to the cloud for one delays no other.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED};
-use spokeshave_api::constants::INSTANCE_TERMINATION_POLL;
+use spokeshave_api::constants::{CONSISTENCY_PERIOD, INSTANCE_TERMINATION_POLL};
 use spokeshave_api::labels;
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
-use spokeshave_plan::consolidatable::{consolidatable, disturbed_node, pod_event_action};
+use spokeshave_plan::consistency;
+use spokeshave_plan::consolidatable::{consolidatable, disturbed_node, pod_event_action, pod_event_time};
 use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
+use spokeshave_plan::registration_health::Outcome;
 use spokeshave_plan::termination::{self, ClaimStep};
 use spokeshave_ports::CloudError;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
 use crate::decision::DecisionKind;
 use crate::shared::Shared;
+pub(crate) use crate::shared::termination_mode;
 
 /// The controller of NodeClaims.
 #[derive(Debug)]
 pub(crate) struct Claims {
     shared: Arc<Shared>,
     pub(crate) queue: WorkQueue<String>,
+    /// Results of launches that are not written yet, by UID (P-162). Lost: the cloud is asked again and finds the same instance.
+    launches: Mutex<BTreeMap<String, NodeClaim>>,
+    /// The newest pod event of nodes that is not written yet, by name of the Node.
+    pod_events: Mutex<BTreeMap<String, Timestamp>>,
+    /// When claims were last checked for consistency, by UID. Lost: they are checked once more.
+    checked: Mutex<BTreeMap<String, Timestamp>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Claims {
     pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
-        let this = Arc::new(Self { shared, queue });
+        let this = Arc::new(Self {
+            shared,
+            queue,
+            launches: Mutex::default(),
+            pod_events: Mutex::default(),
+            checked: Mutex::default(),
+        });
         this.subscribe();
         this
     }
@@ -63,17 +85,32 @@ impl Claims {
 
     /// D-036: pods that come and go restart the clock of their node.
     pub(crate) fn watch_pods(self: &Arc<Self>, disturbed: WorkQueue<String>) {
+        let this = self.clone();
         self.shared.stores.pods.on_change(move |change| {
-            if let Some(node) = disturbed_node(change.old.as_deref(), change.new.as_deref()) {
+            let Some(pod) = change.new.as_deref() else {
+                return;
+            };
+            if let Some(node) = disturbed_node(change.old.as_deref(), Some(pod)) {
+                let time = pod_event_time(change.old.as_deref(), pod, this.shared.now());
+                this.note_pod_event(node, time);
                 disturbed.add(node.to_owned());
             }
         });
     }
 
+    fn note_pod_event(&self, node: &str, time: Timestamp) {
+        let mut events = lock(&self.pod_events);
+        let newest = events.entry(node.to_owned()).or_insert(time);
+        *newest = (*newest).max(time);
+    }
+
     /// Writes a pod event for a node.
-    pub(crate) async fn disturbed(self: Arc<Self>, node: String) -> Result<Requeue, ReconcileError> {
+    pub(crate) async fn disturbed(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
+        let Some(time) = lock(&self.pod_events).remove(&name) else {
+            return Ok(Requeue::Done);
+        };
         let stores = &self.shared.stores;
-        let Some(node) = stores.nodes.get_named(&node) else {
+        let Some(node) = stores.nodes.get_named(&name) else {
             return Ok(Requeue::Done);
         };
         let id = node
@@ -82,8 +119,11 @@ impl Claims {
             .and_then(|spec| spec.provider_id.clone())
             .unwrap_or_default();
         for claim in stores.claims_by_provider_id.get(&id) {
-            if let Some(action) = pod_event_action(&claim, self.shared.now()) {
-                self.write(&[action]).await?;
+            if let Some(action) = pod_event_action(&claim, time)
+                && let Err(error) = self.write(&[action]).await
+            {
+                self.note_pod_event(&name, time);
+                return Err(error);
             }
         }
         Ok(Requeue::Done)
@@ -94,6 +134,10 @@ impl Claims {
         let Some(claim) = self.shared.stores.node_claims.get_named(&name) else {
             return Ok(Requeue::Done);
         };
+        if claim.is_deleting() {
+            lock(&self.launches).remove(claim.uid());
+            lock(&self.checked).remove(claim.uid());
+        }
         if !self.shared.is_ours(&claim) {
             return Ok(Requeue::Done);
         }
@@ -118,7 +162,7 @@ impl Claims {
 
     async fn live(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        if let Some(action) = lifecycle::finalizer_action(claim) {
+        if let Some(action) = lifecycle::prepare_action(claim) {
             self.write(&[action]).await?;
             return Ok(Requeue::After(Duration::ZERO));
         }
@@ -127,7 +171,9 @@ impl Claims {
             && left.is_zero()
         {
             tracing::info!(NodeClaim = claim.name(), "expired nodeclaim");
-            return self.give_up(claim, "expired", "its expireAfter has passed").await;
+            let requeue = self.give_up(claim, "expired", "its expireAfter has passed").await?;
+            self.shared.count_initiated(claim, "expired");
+            return Ok(requeue);
         }
         if !claim.is_true(LAUNCHED) {
             return self.launch(claim).await;
@@ -143,13 +189,14 @@ impl Claims {
         if !self.write(&outcome.actions).await? {
             return Ok(Requeue::After(Duration::from_millis(100)));
         }
-        self.progressed(claim, &outcome.progress).await;
+        self.progressed(claim, &outcome.progress);
         if !outcome.actions.is_empty() {
             // Our own write comes back as a change, and with it the next look.
             return Ok(Requeue::After(Duration::ZERO));
         }
         let mut wait = match lifecycle::liveness(claim, now) {
             Liveness::TimedOut(reason) => {
+                shared.note_outcome(claim, Outcome::of_timed_out(claim));
                 return self
                     .give_up(claim, reason, "its node did not register in time")
                     .await;
@@ -163,8 +210,11 @@ impl Claims {
         let (action, window) = consolidatable(claim, pool.as_deref(), now);
         if let Some(action) = action {
             self.write(&[action]).await?;
+            // Our own write comes back as a change, and with it the next look.
+            return Ok(Requeue::After(Duration::ZERO));
         }
-        for due in [window, lifecycle::until_expiry(claim, now)]
+        let check = self.check_consistency(claim, &nodes, now).await?;
+        for due in [window, check, lifecycle::until_expiry(claim, now)]
             .into_iter()
             .flatten()
         {
@@ -173,91 +223,159 @@ impl Claims {
         Ok(wait.map_or(Requeue::Done, Requeue::After))
     }
 
+    /// P-173: every ten minutes. Returns the time to the next check.
+    async fn check_consistency(
+        &self,
+        claim: &NodeClaim,
+        nodes: &[Arc<Node>],
+        now: Timestamp,
+    ) -> Result<Option<Duration>, ReconcileError> {
+        let [node] = nodes else { return Ok(None) };
+        if !consistency::applies(claim) {
+            return Ok(None);
+        }
+        let last = lock(&self.checked).get(claim.uid()).copied();
+        let passed = last.map(|last| Duration::try_from(now.duration_since(last)).unwrap_or_default());
+        if let Some(passed) = passed.filter(|passed| *passed < CONSISTENCY_PERIOD) {
+            return Ok(Some(CONSISTENCY_PERIOD - passed));
+        }
+        let (action, events) = consistency::check(claim, node, now);
+        for event in &events {
+            tracing::error!(NodeClaim = claim.name(), error = event.message, "consistency error");
+            self.shared.execute.tell(event);
+        }
+        if let Some(action) = action
+            && !self.write(&[action]).await?
+        {
+            return Ok(Some(Duration::from_millis(100)));
+        }
+        lock(&self.checked).insert(claim.uid().to_owned(), now);
+        Ok(Some(CONSISTENCY_PERIOD))
+    }
+
     async fn launch(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        if let Liveness::TimedOut(reason) = lifecycle::liveness(claim, shared.now()) {
-            return self
-                .give_up(claim, reason, "its launch did not succeed in time")
-                .await;
+        let left = match lifecycle::liveness(claim, shared.now()) {
+            Liveness::TimedOut(reason) => {
+                shared.note_outcome(claim, Outcome::of_timed_out(claim));
+                return self
+                    .give_up(claim, reason, "its launch did not succeed in time")
+                    .await;
+            }
+            Liveness::Within(left) => left,
+            Liveness::Fine => Duration::MAX,
+        };
+        let known = lock(&self.launches).get(claim.uid()).cloned();
+        if let Some(instance) = known {
+            return self.launched(claim, &instance).await;
         }
         let started = shared.now();
-        let answer = shared.provider.create(claim).await;
+        let answer = self.create_instance(claim, left).await;
         self.called("create", started, answer.as_ref().err());
-        match answer {
-            Ok(instance) => self.launched(claim, &instance).await,
-            Err(CloudError::InsufficientCapacity(_)) => {
-                let error = answer
-                    .err()
-                    .map(|error| error.short_message())
-                    .unwrap_or_default();
-                let message = format!("NodeClaim {} event: {error}", claim.name());
+        let error = match answer {
+            Ok(instance) => {
+                lock(&self.launches).insert(claim.uid().to_owned(), instance.clone());
+                return self.launched(claim, &instance).await;
+            }
+            Err(error) => error,
+        };
+        let (reason, message) = match &error {
+            CloudError::InsufficientCapacity(_) => {
+                let text = error.short_message();
                 shared.execute.tell(&Event::new(
                     claim_ref(claim),
                     EventType::Warning,
                     "InsufficientCapacityError",
-                    message,
+                    format!("NodeClaim {} event: {text}", claim.name()),
                 ));
-                tracing::error!(NodeClaim = claim.name(), error, "failed launching nodeclaim");
-                self.give_up(claim, "insufficient_capacity", &error).await
+                tracing::error!(NodeClaim = claim.name(), error = text, "failed launching nodeclaim");
+                return self.give_up(claim, "insufficient_capacity", &text).await;
             }
-            Err(error @ CloudError::NodeClassNotReady(_)) => {
+            CloudError::NodeClassNotReady(_) => {
                 tracing::error!(NodeClaim = claim.name(), %error, "failed launching nodeclaim");
-                self.give_up(claim, "nodeclass_not_ready", &error.to_string())
-                    .await
+                return self
+                    .give_up(claim, "nodeclass_not_ready", &error.to_string())
+                    .await;
             }
-            Err(error) => {
-                let (reason, message) = match &error {
-                    CloudError::Create { reason, message } => (reason.clone(), message.clone()),
-                    other => ("LaunchFailed".to_owned(), other.short_message()),
-                };
-                let after = lifecycle::launch_failed(claim, &reason, &message, shared.now());
-                let action = Action::patch(claim_ref(claim), Subresource::Status, &**claim, &after, false);
-                self.write(&action.into_iter().collect::<Vec<_>>()).await?;
-                Err(Box::new(error))
-            }
+            CloudError::Create { reason, message } => (reason.clone(), message.clone()),
+            other => ("LaunchFailed".to_owned(), other.short_message()),
+        };
+        let after = lifecycle::launch_failed(claim, &reason, &message, shared.now());
+        let action = Action::patch(claim_ref(claim), Subresource::Status, &**claim, &after, true);
+        self.write(&action.into_iter().collect::<Vec<_>>()).await?;
+        Err(Box::new(error))
+    }
+
+    /// Asks the cloud, but not for longer than the claim has left: a call that never answers must not keep it for ever. The instance that such a call
+    /// may still make is found by the claim's UID, or as leaked.
+    async fn create_instance(&self, claim: &NodeClaim, left: Duration) -> Result<NodeClaim, CloudError> {
+        tokio::select! {
+            biased;
+            answer = self.shared.provider.create(claim) => answer,
+            () = self.shared.clock.sleep(left) => Err(CloudError::Timeout(format!(
+                "the launch of NodeClaim {} had no answer before its time was over",
+                claim.name()
+            ))),
         }
     }
 
+    /// Writes down what was launched: labels and annotations first, because `Launched` ends the launch.
     async fn launched(
         &self,
         claim: &Arc<NodeClaim>,
         instance: &NodeClaim,
     ) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let after = lifecycle::launched(claim, instance, shared.now());
-        let actions: Vec<Action> = [Subresource::Main, Subresource::Status]
-            .into_iter()
-            .filter_map(|part| Action::patch(claim_ref(claim), part, &**claim, &after, false))
-            .collect();
-        if self.write(&actions).await? {
-            let label = |key: &str| after.label(key).unwrap_or_default().to_owned();
-            let (kind, zone, capacity) = (
-                label(labels::INSTANCE_TYPE),
-                label(labels::ZONE),
-                label(labels::CAPACITY_TYPE),
-            );
-            tracing::info!(
-                NodeClaim = claim.name(),
-                "provider-id" = after.provider_id().unwrap_or_default(),
-                "instance-type" = kind,
-                zone = zone,
-                "capacity-type" = capacity,
-                "launched nodeclaim"
-            );
-            let price = shared.cluster_price().await;
-            shared.tell(
-                DecisionKind::Launched,
-                claim.name(),
-                format!("{kind} {capacity} in {zone}"),
-                "the cheapest offering that was left",
-                None,
-                price,
-            );
+        let again = Ok(Requeue::After(Duration::from_millis(100)));
+        let patch = |before: &NodeClaim, part| {
+            let after = lifecycle::launched(before, instance, shared.now());
+            let lock = part == Subresource::Status;
+            let action = Action::patch(claim_ref(before), part, before, &after, lock);
+            action.into_iter().collect::<Vec<_>>()
+        };
+        if !self.write(&patch(claim, Subresource::Main)).await? {
+            return again;
         }
+        let Some(current) = shared
+            .stores
+            .node_claims
+            .get_named(claim.name())
+            .filter(|current| current.uid() == claim.uid())
+        else {
+            return Ok(Requeue::Done);
+        };
+        if !self.write(&patch(&current, Subresource::Status)).await? {
+            return again;
+        }
+        lock(&self.launches).remove(claim.uid());
+        let after = lifecycle::launched(&current, instance, shared.now());
+        let label = |key: &str| after.label(key).unwrap_or_default().to_owned();
+        let (kind, zone, capacity) = (
+            label(labels::INSTANCE_TYPE),
+            label(labels::ZONE),
+            label(labels::CAPACITY_TYPE),
+        );
+        tracing::info!(
+            NodeClaim = claim.name(),
+            "provider-id" = after.provider_id().unwrap_or_default(),
+            "instance-type" = kind,
+            zone = zone,
+            "capacity-type" = capacity,
+            allocatable = allocatable_text(&after),
+            "launched nodeclaim"
+        );
+        shared.note_price(&after).await;
+        shared.note(
+            DecisionKind::Launched,
+            claim.name(),
+            format!("{kind} {capacity} in {zone}"),
+            "the cheapest offering that was left",
+            None,
+        );
         Ok(Requeue::After(Duration::ZERO))
     }
 
-    async fn progressed(&self, claim: &NodeClaim, progress: &[Progress]) {
+    fn progressed(&self, claim: &NodeClaim, progress: &[Progress]) {
         let shared = &self.shared;
         let label = |key: &str| claim.label(key).unwrap_or_default();
         for step in progress {
@@ -267,18 +385,17 @@ impl Claims {
                         .families
                         .nodes_created
                         .inc(&[claim.node_pool().unwrap_or_default(), label(labels::ZONE)]);
+                    shared.note_outcome(claim, Outcome::Registered);
                     tracing::info!(NodeClaim = claim.name(), Node = node, "registered nodeclaim");
                 }
                 Progress::Initialized { node } => {
                     tracing::info!(NodeClaim = claim.name(), Node = node, "initialized nodeclaim");
-                    let price = shared.cluster_price().await;
-                    shared.tell(
+                    shared.note(
                         DecisionKind::Ready,
                         node,
                         "can run pods",
                         format!("nodeclaim {} is initialised", claim.name()),
                         None,
-                        price,
                     );
                 }
             }
@@ -293,30 +410,16 @@ impl Claims {
         why: &str,
     ) -> Result<Requeue, ReconcileError> {
         if self.write(&[Action::delete(claim_ref(claim))]).await? {
-            self.count_disrupted(claim, reason);
-            let price = self.shared.cluster_price().await;
-            self.shared.tell(
+            self.shared.count_disrupted(claim, reason);
+            self.shared.note(
                 DecisionKind::Trouble,
                 claim.name(),
                 format!("deleted ({reason})"),
                 why,
                 None,
-                price,
             );
         }
         Ok(Requeue::Done)
-    }
-
-    fn count_disrupted(&self, claim: &NodeClaim, reason: &str) {
-        let capacity = claim.label(labels::CAPACITY_TYPE).unwrap_or_default();
-        let labels = [
-            reason,
-            claim.node_pool().unwrap_or_default(),
-            capacity,
-            "",
-            termination_mode(claim),
-        ];
-        self.shared.families.claims_disrupted.inc(&labels);
     }
 
     fn called(&self, method: &str, started: jiff::Timestamp, error: Option<&CloudError>) {
@@ -400,29 +503,19 @@ impl Claims {
             .claims_terminated
             .inc(&[pool, label(labels::CAPACITY_TYPE), label(labels::ZONE)]);
         tracing::info!(NodeClaim = claim.name(), "deleted nodeclaim");
-        let price = shared.cluster_price().await;
-        shared.tell(
+        let price = shared.forget_price(claim);
+        shared.note(
             DecisionKind::Gone,
             claim.name(),
             "is gone",
             "its instance has ended",
-            Some(Price::ZERO),
-            price,
+            Some(Price(-price.0)),
         );
         Ok(Requeue::Done)
     }
 }
 
-/// D-244.
-pub(crate) fn termination_mode(claim: &NodeClaim) -> &'static str {
-    match claim
-        .spec
-        .termination_grace_period
-        .as_ref()
-        .map(spokeshave_api::GoDuration::nanoseconds)
-    {
-        None => "graceful",
-        Some(nanoseconds) if nanoseconds <= 0 => "forceful",
-        Some(_) => "eventual",
-    }
+fn allocatable_text(claim: &NodeClaim) -> String {
+    let quantities = claim.status.as_ref().map(|status| &status.allocatable);
+    spokeshave_model::Resources::from_quantities_lossy(quantities).to_json_text()
 }

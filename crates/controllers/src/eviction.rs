@@ -162,7 +162,10 @@ impl Evictions {
                         shared
                             .execute
                             .tell(&termination::refused_event(node, &target, *several_budgets));
-                        let delay = self.next_delay(&key);
+                        // A pod whose deadline comes before the next try is looked at right then (D-328).
+                        let due = termination::delete_after(&pod, deadline)
+                            .map(|start| shared.clock.until(start).saturating_add(Duration::from_millis(1)));
+                        let delay = self.next_delay(&key).min(due.unwrap_or(Duration::MAX));
                         tracing::debug!(%error, retry_in = ?delay, "eviction refused");
                         return Ok(Requeue::After(delay));
                     }

@@ -3,6 +3,9 @@
 //! Owns the translation of an Action into a request, the classes of its failures, and the way of results back into the stores. It decides
 //! nothing: a conflict is an error that makes the caller look again.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
@@ -65,12 +68,18 @@ impl ExecuteError {
     }
 }
 
+fn lock(created: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
+    created.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The writer.
 #[derive(Clone)]
 pub(crate) struct Execute {
     client: Client,
     stores: Stores,
     events: EventRecorder,
+    /// NodeClaims that this process made and that have no instance yet, by name: what they are for is known here.
+    created: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl std::fmt::Debug for Execute {
@@ -89,7 +98,18 @@ impl Execute {
             client,
             stores,
             events,
+            created: Arc::default(),
         }
+    }
+
+    /// True when this process made the NodeClaim of this name.
+    pub(crate) fn has_created(&self, name: &str) -> bool {
+        lock(&self.created).contains(name)
+    }
+
+    /// Forgets NodeClaims that were made here and need not be remembered.
+    pub(crate) fn retain_created(&self, keep: impl FnMut(&String) -> bool) {
+        lock(&self.created).retain(keep);
     }
 
     /// Carries out one Action.
@@ -155,6 +175,7 @@ impl Execute {
                     source,
                 }
             })?;
+        lock(&self.created).insert(created.name().to_owned());
         self.stores.node_claims.note_written(created.clone());
         Ok(created)
     }

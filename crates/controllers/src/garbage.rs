@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spokeshave_api::constants::GARBAGE_COLLECTION_PERIOD;
-use spokeshave_model::{Action, Price};
+use spokeshave_model::Action;
 use spokeshave_plan::garbage_collection::{claims_without_instance, leaked_instances};
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
-use crate::claims::termination_mode;
 use crate::decision::DecisionKind;
 use crate::shared::Shared;
 
@@ -47,27 +46,18 @@ impl Garbage {
             }
             match shared.execute.run(&Action::delete(claim_ref(&claim))).await {
                 Ok(()) => {
-                    let capacity = claim
-                        .label(spokeshave_api::labels::CAPACITY_TYPE)
-                        .unwrap_or_default();
-                    shared.families.claims_disrupted.inc(&[
-                        "garbage_collected",
-                        claim.node_pool().unwrap_or_default(),
-                        capacity,
-                        "",
-                        termination_mode(&claim),
-                    ]);
+                    shared.count_disrupted(&claim, "garbage_collected");
+                    shared.count_initiated(&claim, "garbage_collected");
                     tracing::info!(
                         NodeClaim = claim.name(),
                         "garbage collecting nodeclaim with no cloudprovider representation"
                     );
-                    shared.tell(
+                    shared.note(
                         DecisionKind::Trouble,
                         claim.name(),
                         "deleted",
                         "its instance no longer exists",
                         None,
-                        Price::ZERO,
                     );
                 }
                 Err(error) if error.is_not_found() || error.is_conflict() => {}
@@ -82,13 +72,12 @@ impl Garbage {
                         "provider-id" = id,
                         "garbage collecting instance without nodeclaim"
                     );
-                    shared.tell(
+                    shared.note(
                         DecisionKind::Trouble,
                         id,
                         "ended",
                         "no NodeClaim names this instance",
                         None,
-                        Price::ZERO,
                     );
                     self.delete_node(id).await;
                 }

@@ -1,7 +1,7 @@
 //! NodeClasses of whatever kind the cloud declares: only their generation and readiness matter here.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
 use kube::api::DynamicObject;
@@ -14,12 +14,18 @@ use spokeshave_ports::{NodeClassKind, SharedClock};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::watch;
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 type Key = (String, String, String);
 
 /// All NodeClasses of the cloud's kinds. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeClasses {
     views: Arc<Mutex<BTreeMap<Key, NodeClassView>>>,
+    /// Kinds, with their groups, that were listed once.
+    listed: Arc<Mutex<BTreeSet<(String, String)>>>,
     changed: Arc<watch::Sender<u64>>,
 }
 
@@ -27,6 +33,7 @@ impl NodeClasses {
     pub(crate) fn new() -> Self {
         Self {
             views: Arc::default(),
+            listed: Arc::default(),
             changed: Arc::new(watch::channel(0).0),
         }
     }
@@ -37,11 +44,13 @@ impl NodeClasses {
             reference.kind.clone(),
             reference.name.clone(),
         );
-        self.views
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-            .cloned()
+        lock(&self.views).get(&key).cloned()
+    }
+
+    /// True once the objects of this kind were listed.
+    pub(crate) fn has_listed(&self, reference: &NodeClassRef) -> bool {
+        let kind = (reference.group.clone(), reference.kind.clone());
+        lock(&self.listed).contains(&kind)
     }
 
     /// Hears of every change.
@@ -74,10 +83,13 @@ impl NodeClasses {
                     let (key, view) = read(&kind, &object);
                     fresh.insert(key, view);
                 }
-                Ok(watcher::Event::InitDone) => self.change(|views| {
-                    views.retain(|(group, name, _), _| !(*group == kind.group && *name == kind.kind));
-                    views.append(&mut fresh);
-                }),
+                Ok(watcher::Event::InitDone) => {
+                    lock(&self.listed).insert((kind.group.clone(), kind.kind.clone()));
+                    self.change(|views| {
+                        views.retain(|(group, name, _), _| !(*group == kind.group && *name == kind.kind));
+                        views.append(&mut fresh);
+                    });
+                }
                 Ok(watcher::Event::Apply(object)) => {
                     let (key, view) = read(&kind, &object);
                     self.change(|views| drop(views.insert(key, view)));
@@ -95,7 +107,7 @@ impl NodeClasses {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<Key, NodeClassView>)) {
-        change(&mut self.views.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.views));
         self.changed.send_modify(|count| *count += 1);
     }
 }

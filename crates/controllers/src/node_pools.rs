@@ -1,5 +1,6 @@
 //! NodePools: hash, validation, readiness, counts (P §10).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ use crate::shared::Shared;
 
 /// Changes of nodes are counted together for this long.
 const COUNT_DELAY: Duration = Duration::from_secs(1);
+
+/// After a start, a NodeClass counts as missing only once its kind was listed, or after this long (its kind may not be installed).
+const CLASSES_LISTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The controller of NodePools.
 #[derive(Debug)]
@@ -55,6 +59,7 @@ impl NodePools {
         let Some(pool) = shared.stores.node_pools.get_named(&name) else {
             shared.families.pool_limit.remove_where("nodepool", &name);
             shared.families.pool_usage.remove_where("nodepool", &name);
+            self.forget_vanished();
             return Ok(Requeue::Done);
         };
         let class = &pool.spec.template.spec.node_class_ref;
@@ -71,20 +76,39 @@ impl NodePools {
         let (nodes, resources) = count(&references);
         let mut actions = hash_actions(&pool, &references);
         let view = shared.node_classes.find(class);
+        let young = shared.clock.since(shared.started) < CLASSES_LISTED_WITHIN;
+        if view.is_none() && young && !shared.node_classes.has_listed(class) {
+            // Right after a start: the NodeClass is not missing, it was not looked for yet.
+            return Ok(Requeue::After(Duration::from_millis(200)));
+        }
+        let known = shared.memory().health.remove(pool.uid());
+        let mut health = known.unwrap_or_default();
         actions.extend(status_action(
             &pool,
             view.as_ref(),
             &shared.options.label_rules,
             nodes,
             &resources,
+            &mut health,
             shared.now(),
         ));
+        shared.memory().health.insert(pool.uid().to_owned(), health);
         self.observe(&pool, nodes, &resources);
         match shared.execute.run_all(&actions).await {
             Ok(()) => Ok(Requeue::Done),
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(Requeue::Done),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Drops what was learnt of NodePools that are no more.
+    fn forget_vanished(&self) {
+        let pools = self.shared.stores.node_pools.snapshot();
+        let alive: BTreeSet<&str> = pools.iter().map(|pool| pool.uid()).collect();
+        self.shared
+            .memory()
+            .health
+            .retain(|uid, _| alive.contains(uid.as_str()));
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge")]

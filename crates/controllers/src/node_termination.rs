@@ -79,13 +79,13 @@ impl NodeTermination {
         }
     }
 
-    /// D-299: only Nodes of this cloud's NodeClasses are handled.
-    fn is_managed(&self, node: &Node) -> bool {
+    /// D-299: only Nodes of this cloud's NodeClasses are handled. One whose label somebody took away is known by its claim.
+    fn is_managed(&self, node: &Node, claim: Option<&NodeClaim>) -> bool {
         let kinds = self.shared.provider.supported_node_classes();
-        node.metadata
-            .labels
-            .as_ref()
-            .is_some_and(|labels| kinds.iter().any(|kind| labels.contains_key(&kind.label())))
+        let labels = node.metadata.labels.as_ref();
+        let labelled =
+            labels.is_some_and(|labels| kinds.iter().any(|kind| labels.contains_key(&kind.label())));
+        labelled || claim.is_some_and(|claim| self.shared.is_ours(claim))
     }
 
     /// One look at a Node.
@@ -96,10 +96,10 @@ impl NodeTermination {
         };
         let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
         let held = finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER);
-        if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node) {
+        let claim = self.claim_of(&node);
+        if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node, claim.as_deref()) {
             return Ok(Requeue::Done);
         }
-        let claim = self.claim_of(&node);
         let pods = shared.stores.pods_by_node.get(&name);
         let attachments = shared.stores.attachments_by_node.get(&name);
         let now = shared.now();
@@ -135,16 +135,14 @@ impl NodeTermination {
                 .and_then(|claim| claim.node_pool())
                 .unwrap_or_default()]);
         }
-        if !step.evict.is_empty() && pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()) {
-            let price = shared.cluster_price().await;
-            shared.tell(
-                DecisionKind::Drain,
-                &name,
-                format!("evicting {} pods", step.evict.len()),
-                "the node is to go",
-                None,
-                price,
-            );
+        if let Some(count) = step.begins {
+            tracing::info!(Node = name, pods = count, "tainted node");
+            let what = match count {
+                0 => "nothing to evict".to_owned(),
+                1 => "evicting 1 pod".to_owned(),
+                count => format!("evicting {count} pods"),
+            };
+            shared.note(DecisionKind::Drain, &name, what, "the node is to go", None);
         }
         for target in step.evict {
             self.evictions.add(EvictionKey::new(&target, &name));

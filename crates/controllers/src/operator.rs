@@ -181,6 +181,7 @@ impl Operator {
             node_classes: NodeClasses::new(),
             decisions: self.decisions.clone(),
             memory: Mutex::new(Memory::default()),
+            started: self.clock.now(),
         });
         let parts = Parts::new(&shared, &self.clock, &self.metrics);
         shared.stores.watch(

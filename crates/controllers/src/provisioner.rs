@@ -118,7 +118,7 @@ impl Provisioner {
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
         self.retrigger();
         while shutdown.cut(self.wait()).await.is_some() {
-            if self.shared.unlaunched().1 {
+            if self.shared.awaits_predecessor() {
                 // Claims of a predecessor: their pods are known again once they have an instance.
                 self.batcher.clear();
                 let _ = shutdown
@@ -177,10 +177,8 @@ impl Provisioner {
                 .families
                 .state_node_count
                 .set(&[], snapshot.nodes.len() as f64);
-            shared
-                .families
-                .state_synced
-                .set(&[], f64::from(u8::from(snapshot.synced)));
+            let synced = f64::from(u8::from(shared.is_synced()));
+            shared.families.state_synced.set(&[], synced);
         }
         if outcome.pods.is_empty() {
             return;
@@ -200,13 +198,7 @@ impl Provisioner {
         for (node, _) in outcome.nominated_nodes() {
             shared.nominate(&snapshot.node(node).provider_id);
         }
-        let price: Price = snapshot
-            .nodes
-            .iter()
-            .filter(|node| node.is_managed())
-            .map(|node| node.price)
-            .sum();
-        self.create(&snapshot, &outcome, price).await;
+        self.create(&snapshot, &outcome).await;
     }
 
     fn report(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
@@ -231,18 +223,17 @@ impl Provisioner {
         for (reason, pods) in reasons {
             let pods = report::first_few(&pods, 3);
             tracing::error!(pods, error = reason, "could not schedule pod");
-            self.shared.tell(
+            self.shared.note(
                 DecisionKind::Unschedulable,
                 &pods,
                 "cannot be placed",
                 reason,
                 None,
-                Price::ZERO,
             );
         }
     }
 
-    async fn create(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome, mut price: Price) {
+    async fn create(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
         for planned in &outcome.placements.claims {
             let pool = snapshot.pool(planned.pool);
             if let Some(exceeded) = limit_exceeded(pool) {
@@ -256,8 +247,8 @@ impl Provisioner {
                         .launches
                         .first()
                         .map_or(Price::ZERO, |launch| launch.price);
-                    price = price.saturating_add(launch);
-                    self.created(snapshot, planned, &created, launch, price);
+                    self.shared.note_planned_price(&created, launch);
+                    self.created(snapshot, planned, &created, launch);
                 }
                 Err(error) => {
                     tracing::error!(nodepool = pool.name, %error, "creating nodeclaim; its pods are planned for again")
@@ -272,7 +263,6 @@ impl Provisioner {
         planned: &PlannedClaim,
         created: &spokeshave_api::NodeClaim,
         launch: Price,
-        cluster: Price,
     ) {
         let shared = &self.shared;
         let pool = &snapshot.pool(planned.pool).name;
@@ -301,14 +291,7 @@ impl Provisioner {
         );
         let line = report::planned_claim_line(snapshot, planned);
         let (what, why) = line.rsplit_once(" for ").unwrap_or((&line, ""));
-        shared.tell(
-            DecisionKind::Launch,
-            created.name(),
-            what,
-            why,
-            Some(launch),
-            cluster,
-        );
+        shared.note(DecisionKind::Launch, created.name(), what, why, Some(launch));
         for id in &planned.pods {
             let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
             shared.execute.tell(&event);

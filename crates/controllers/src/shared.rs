@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::NodeClaim;
+use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, lower};
 use spokeshave_plan::Policy;
+use spokeshave_plan::in_flight::{Room, stand_in};
+use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
 
@@ -26,9 +29,13 @@ pub(crate) struct Memory {
     pub(crate) nominations: BTreeMap<String, Timestamp>,
     /// Provider IDs of nodes in a command. Lost: the taint is cleaned up and the decision made anew (D-072).
     pub(crate) in_command: BTreeSet<String>,
-    /// Pods that a NodeClaim without provider ID was made for, by UID, under the claim's name. Lost: planning waits until such claims have
-    /// launched, and then sees them as nodes.
+    /// Pods that a NodeClaim without provider ID was made for, by UID, under the claim's name. Lost: planning waits a moment for such claims to
+    /// launch, and then takes their requests as room for the pods.
     pub(crate) assigned: BTreeMap<String, BTreeSet<String>>,
+    /// The last outcomes of launches, by UID of the NodePool. Lost: its condition tells the gist (P-182).
+    pub(crate) health: BTreeMap<String, Ring>,
+    /// What instances cost per hour, by NodeClaim. Lost: the next Snapshot tells.
+    prices: BTreeMap<String, Price>,
 }
 
 /// What all controllers share.
@@ -44,7 +51,12 @@ pub(crate) struct Shared {
     pub(crate) node_classes: NodeClasses,
     pub(crate) decisions: DecisionLog,
     pub(crate) memory: Mutex<Memory>,
+    /// When this term of leadership began.
+    pub(crate) started: Timestamp,
 }
+
+/// How long planning waits for claims of a predecessor, whose pods are not known, to get their instances.
+const PREDECESSOR_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 impl Shared {
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -64,20 +76,62 @@ impl Shared {
             .any(|kind| kind.group == class.group && kind.kind == class.kind)
     }
 
-    /// NodeClaims that have not got an instance yet, with those of them that this process did not plan.
-    pub(crate) fn unlaunched(&self) -> (Vec<Arc<NodeClaim>>, bool) {
-        let claims: Vec<Arc<NodeClaim>> = self
-            .stores
+    /// True while NodeClaims that this process did not plan are about to launch. Their pods are not known, so planning waits a moment; a claim
+    /// that takes longer than that delays nobody (W-22).
+    pub(crate) fn awaits_predecessor(&self) -> bool {
+        let now = self.now();
+        let mut awaits = false;
+        self.stores.node_claims.for_each(|_, claim| {
+            let begun = claim
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(self.started, |time| time.0.max(self.started));
+            awaits |= claim.provider_id().is_none()
+                && !claim.is_deleting()
+                && claim.node_pool().is_some()
+                && self.is_ours(claim)
+                && !self.execute.has_created(claim.name())
+                && now.duration_since(begun) < PREDECESSOR_GRACE;
+        });
+        awaits
+    }
+
+    /// True when every NodeClaim has its instance (P-142).
+    pub(crate) fn is_synced(&self) -> bool {
+        let mut synced = true;
+        self.stores
             .node_claims
-            .snapshot()
+            .for_each(|_, claim| synced &= claim.provider_id().is_some() || !self.is_ours(claim));
+        synced
+    }
+
+    /// The NodeClaims as planning sees them: those without an instance as stand-ins.
+    fn planned_claims(
+        &self,
+        instance_types: &BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>,
+    ) -> Vec<Arc<NodeClaim>> {
+        let seen = |claim: Arc<NodeClaim>| {
+            if claim.provider_id().is_some() || claim.is_deleting() {
+                return claim;
+            }
+            let types = claim
+                .node_pool()
+                .and_then(|pool| instance_types.get(pool)?.as_deref().ok())
+                .unwrap_or_default();
+            let room = if self.execute.has_created(claim.name()) {
+                Room::Taken
+            } else {
+                Room::Open
+            };
+            Arc::new(stand_in(&claim, types, room))
+        };
+        let claims = self.stores.node_claims.snapshot();
+        claims
             .into_iter()
-            .filter(|claim| claim.provider_id().is_none() && !claim.is_deleting() && self.is_ours(claim))
-            .collect();
-        let memory = self.memory();
-        let strangers = claims
-            .iter()
-            .any(|claim| !memory.assigned.contains_key(claim.name()));
-        (claims, strangers)
+            .filter(|claim| self.is_ours(claim))
+            .map(seen)
+            .collect()
     }
 
     /// Freezes what is known into a Snapshot.
@@ -101,11 +155,13 @@ impl Shared {
             let mut memory = self.memory();
             memory.nominations.retain(|_, until| *until > now);
             let claims = &self.stores.node_claims;
-            memory.assigned.retain(|name, _| {
+            let waits = |name: &String| {
                 claims
                     .get_named(name)
                     .is_some_and(|claim| claim.provider_id().is_none())
-            });
+            };
+            memory.assigned.retain(|name, _| waits(name));
+            self.execute.retain_created(waits);
             let nominations = memory
                 .nominations
                 .iter()
@@ -133,13 +189,7 @@ impl Shared {
             namespaces: self.stores.namespaces.snapshot(),
             volumes: self.volumes(),
             node_pools,
-            node_claims: self
-                .stores
-                .node_claims
-                .snapshot()
-                .into_iter()
-                .filter(|claim| self.is_ours(claim))
-                .collect(),
+            node_claims: self.planned_claims(&instance_types),
             instance_types,
             supported_node_classes: self
                 .provider
@@ -151,7 +201,9 @@ impl Shared {
             marked_for_deletion: in_command.clone(),
             in_command,
         };
-        lower(&state)
+        let snapshot = lower(&state);
+        self.refresh_prices(&snapshot);
+        snapshot
     }
 
     fn volumes(&self) -> VolumeObjects {
@@ -186,15 +238,111 @@ impl Shared {
         self.memory().nominations.insert(provider_id.to_owned(), until);
     }
 
-    /// What all launched nodes cost per hour, by the cloud's own price list.
-    pub(crate) async fn cluster_price(&self) -> Price {
-        let snapshot = self.freeze().await;
-        snapshot
-            .nodes
+    /// A claim without an instance keeps the price that it was planned at.
+    fn refresh_prices(&self, snapshot: &Snapshot) {
+        let claims = &self.stores.node_claims;
+        let launched = |name: &str| {
+            claims
+                .get_named(name)
+                .is_some_and(|claim| claim.provider_id().is_some())
+        };
+        let mut memory = self.memory();
+        let fresh = snapshot.nodes.iter().filter_map(|node| {
+            let name = node.claim_name()?;
+            let planned = memory.prices.get(name).copied().unwrap_or_default();
+            let price = if launched(name) { node.price } else { planned };
+            Some((name.to_owned(), price))
+        });
+        memory.prices = fresh.collect();
+    }
+
+    /// What all nodes cost per hour, by the cloud's own price list.
+    pub(crate) fn cluster_price(&self) -> Price {
+        self.memory().prices.values().copied().sum()
+    }
+
+    /// Notes what a planned NodeClaim will cost if the cloud has its cheapest offering.
+    pub(crate) fn note_planned_price(&self, claim: &NodeClaim, price: Price) {
+        self.memory().prices.insert(claim.name().to_owned(), price);
+    }
+
+    /// Notes what a freshly launched instance costs, and returns it.
+    pub(crate) async fn note_price(&self, claim: &NodeClaim) -> Price {
+        let pool = claim
+            .node_pool()
+            .and_then(|name| self.stores.node_pools.get_named(name));
+        let Some(pool) = pool else { return Price::ZERO };
+        let Ok(types) = self.provider.instance_types(&pool).await else {
+            return Price::ZERO;
+        };
+        let label = |key: &str| claim.label(key).unwrap_or_default();
+        let price = types
             .iter()
-            .filter(|node| node.is_managed())
-            .map(|node| node.price)
-            .sum()
+            .find(|instance_type| instance_type.name == label(labels::INSTANCE_TYPE))
+            .and_then(|instance_type| {
+                instance_type.price_of(label(labels::ZONE), label(labels::CAPACITY_TYPE))
+            })
+            .unwrap_or_default();
+        self.memory().prices.insert(claim.name().to_owned(), price);
+        price
+    }
+
+    /// Notes that a NodeClaim is no more, and returns what it cost.
+    pub(crate) fn forget_price(&self, claim: &NodeClaim) -> Price {
+        self.memory().prices.remove(claim.name()).unwrap_or_default()
+    }
+
+    /// Takes in how a launch ended, for the health of its NodePool (P-182): only of the NodePool that the claim was made from.
+    pub(crate) fn note_outcome(&self, claim: &NodeClaim, outcome: Outcome) {
+        let owners = claim.metadata.owner_references.iter().flatten();
+        let pool = claim
+            .node_pool()
+            .and_then(|name| self.stores.node_pools.get_named(name))
+            .filter(|pool| owners.into_iter().any(|owner| owner.uid == pool.uid()));
+        if let Some(pool) = pool {
+            self.memory()
+                .health
+                .entry(pool.uid().to_owned())
+                .or_default()
+                .record(outcome);
+        }
+    }
+
+    /// Counts a NodeClaim that is deleted by force (D-243).
+    pub(crate) fn count_disrupted(&self, claim: &NodeClaim, reason: &str) {
+        self.families.claims_disrupted.inc(&disrupted_labels(claim, reason));
+    }
+
+    /// Counts the pods that will have to move because a NodeClaim is deleted by force (D-243).
+    pub(crate) fn count_initiated(&self, claim: &NodeClaim, reason: &str) {
+        let nodes = claim
+            .provider_id()
+            .map(|id| self.stores.nodes_by_provider_id.get(id))
+            .unwrap_or_default();
+        let on_node = |node: &Arc<Node>| {
+            self.stores
+                .pods_by_node
+                .get(node.metadata.name.as_deref().unwrap_or_default())
+        };
+        let pods = nodes.iter().flat_map(on_node);
+        let pods = pods.filter(|pod| spokeshave_model::pod::is_reschedulable(pod)).count();
+        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+        self.families
+            .pods_disruption_initiated
+            .add(&disrupted_labels(claim, reason), pods as f64);
+    }
+
+    /// Tells a decision to people, with what all nodes cost as far as known.
+    pub(crate) fn note(
+        &self,
+        kind: DecisionKind,
+        subject: &str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        price_change: Option<Price>,
+    ) {
+        let price = self.cluster_price();
+        self.tell(kind, subject, what, why, price_change, price);
     }
 
     /// Tells a decision to people.
@@ -216,5 +364,26 @@ impl Shared {
             price_change,
             cluster_price,
         });
+    }
+}
+
+/// Reason, NodePool, capacity type, consolidation policy (none: it was by force), termination mode.
+fn disrupted_labels<'a>(claim: &'a NodeClaim, reason: &'a str) -> [&'a str; 5] {
+    [
+        reason,
+        claim.node_pool().unwrap_or_default(),
+        claim.label(labels::CAPACITY_TYPE).unwrap_or_default(),
+        "",
+        termination_mode(claim),
+    ]
+}
+
+/// D-244.
+pub(crate) fn termination_mode(claim: &NodeClaim) -> &'static str {
+    let grace = claim.spec.termination_grace_period.as_ref();
+    match grace.map(spokeshave_api::GoDuration::nanoseconds) {
+        None => "graceful",
+        Some(nanoseconds) if nanoseconds <= 0 => "forceful",
+        Some(_) => "eventual",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned, INITIALIZED};
@@ -26,21 +26,53 @@ pub fn disturbed_node<'a>(before: Option<&Pod>, after: Option<&'a Pod>) -> Optio
     (fresh(bound) || fresh(is_terminal) || fresh(is_terminating)).then_some(node)
 }
 
-/// D-036: the write of a pod event, unless one was written less than 10 s ago.
+/// When the event of `disturbed_node` was. A pod that is seen for the first time (after a restart of ours all of them are) was bound, and perhaps
+/// told to go, before now: its own record says when. Upstream takes now, so that a restart restarts every timer (D-037).
 #[must_use]
-pub fn pod_event_action(claim: &NodeClaim, now: Timestamp) -> Option<Action> {
+pub fn pod_event_time(before: Option<&Pod>, after: &Pod, now: Timestamp) -> Timestamp {
+    if before.is_some() {
+        return now;
+    }
+    let status = after.status.as_ref();
+    let bound = status
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default()
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "True")
+        .and_then(|condition| condition.last_transition_time.as_ref())
+        .or_else(|| status.and_then(|status| status.start_time.as_ref()))
+        .map(|time| time.0);
+    let told_to_go = after.metadata.deletion_timestamp.as_ref().map(|due| {
+        let grace = after.metadata.deletion_grace_period_seconds.unwrap_or(0).max(0);
+        due.0
+            .saturating_sub(SignedDuration::from_secs(grace))
+            .unwrap_or(due.0)
+    });
+    let ended = status
+        .and_then(|status| status.container_statuses.as_deref())
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|container| container.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref())
+        .map(|time| time.0)
+        .max()
+        .filter(|_| is_terminal(after));
+    let known = [bound, told_to_go, ended].into_iter().flatten().max();
+    known.map_or(now, |time| time.min(now))
+}
+
+/// D-036: the write of a pod event at `event`, unless one less than 10 s older, or a later one, is written already.
+#[must_use]
+pub fn pod_event_action(claim: &NodeClaim, event: Timestamp) -> Option<Action> {
     let last = claim
         .status
         .as_ref()
         .and_then(|status| status.last_pod_event_time.as_ref());
-    let recent = last.is_some_and(|last| {
-        Duration::try_from(now.duration_since(last.0)).unwrap_or(Duration::ZERO) < POD_EVENT_DEDUPLICATION
-    });
-    if recent {
+    let gap = SignedDuration::try_from(POD_EVENT_DEDUPLICATION).unwrap_or(SignedDuration::ZERO);
+    if last.is_some_and(|last| event.duration_since(last.0) < gap) {
         return None;
     }
     let mut after = claim.clone();
-    after.status.get_or_insert_default().last_pod_event_time = Some(Time(now));
+    after.status.get_or_insert_default().last_pod_event_time = Some(Time(event));
     Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false)
 }
 
@@ -62,7 +94,7 @@ pub fn consolidatable(
         return (None, wait);
     }
     (
-        Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false),
+        Action::patch(claim_ref(claim), Subresource::Status, claim, &after, true),
         wait,
     )
 }
@@ -159,6 +191,34 @@ mod tests {
             ),
             (None, None)
         );
+    }
+
+    #[test]
+    fn d_037_a_pod_seen_for_the_first_time_tells_itself_when_it_came_or_went() {
+        let pod = |value: serde_json::Value| serde_json::from_value::<Pod>(value).unwrap();
+        let bound = pod(serde_json::json!({
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at(5).to_string()}]},
+        }));
+        assert_eq!(pod_event_time(None, &bound, at(500)), at(5));
+        assert_eq!(pod_event_time(Some(&Pod::default()), &bound, at(500)), at(500));
+        let going = pod(serde_json::json!({
+            "metadata": {"deletionTimestamp": at(90).to_string(), "deletionGracePeriodSeconds": 30},
+            "spec": {"nodeName": "n", "containers": []},
+        }));
+        assert_eq!(pod_event_time(None, &going, at(500)), at(60));
+        let ended = pod(serde_json::json!({
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": "Succeeded", "containerStatuses": [
+                {"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 0, "finishedAt": at(70).to_string()}}},
+            ]},
+        }));
+        assert_eq!(pod_event_time(None, &ended, at(500)), at(70));
+        let silent = pod(serde_json::json!({"spec": {"nodeName": "n", "containers": []}}));
+        assert_eq!(pod_event_time(None, &silent, at(500)), at(500));
+        let mut claim = initialized();
+        claim.status.as_mut().unwrap().last_pod_event_time = Some(Time(at(6)));
+        assert_eq!(pod_event_action(&claim, at(5)), None, "an older event changes nothing");
     }
 
     #[test]

@@ -37,8 +37,8 @@ pub fn claims_without_instance(
     claims.iter().filter(orphaned).cloned().collect()
 }
 
-/// D-252: instances older than 30 s that no NodeClaim names. `instances` were listed before `claims`. A claim that is still launching names
-/// its instance by name and UID only, so `owner_exists` tells whether the claim that an instance was made for is still there.
+/// D-252: instances older than 30 s that no NodeClaim names. `instances` were listed before `claims`. A claim that is still launching has not
+/// recorded its provider ID, but its instance carries its name.
 #[must_use]
 pub fn leaked_instances(
     instances: &[NodeClaim],

@@ -3,15 +3,20 @@
 //! Every function here takes a Snapshot (or single objects), the Policy and `now`, and returns values. None knows a provider, an API server
 //! or a clock.
 
+pub mod consistency;
 pub mod consolidatable;
 pub mod disrupt;
 pub mod garbage_collection;
+pub mod in_flight;
 pub mod lifecycle;
 mod node_claim;
 pub mod nodepool;
+pub mod node_repair;
 mod policy;
 mod provision;
+pub mod registration_health;
 pub mod report;
+pub mod static_pools;
 pub mod termination;
 
 pub use node_claim::{create_action, to_node_claim};

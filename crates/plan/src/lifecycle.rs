@@ -33,16 +33,30 @@ pub fn node_ref(node: &Node) -> ObjectRef {
     )
 }
 
-/// P-160: the finalizer, before anything is launched.
+/// P-160, P-171: the finalizer and the label of the NodeClass, before anything is launched.
 #[must_use]
-pub fn finalizer_action(claim: &NodeClaim) -> Option<Action> {
+pub fn prepare_action(claim: &NodeClaim) -> Option<Action> {
     let mut after = claim.clone();
     let finalizers = after.metadata.finalizers.get_or_insert_default();
-    if finalizers.iter().any(|one| one == TERMINATION_FINALIZER) {
+    if !finalizers.iter().any(|one| one == TERMINATION_FINALIZER) {
+        finalizers.push(TERMINATION_FINALIZER.to_owned());
+    }
+    let (key, value) = node_class_label(claim);
+    after
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .insert(key, value.to_owned());
+    if after.metadata == claim.metadata {
         return None;
     }
-    finalizers.push(TERMINATION_FINALIZER.to_owned());
     Action::patch(claim_ref(claim), Subresource::Main, claim, &after, true)
+}
+
+/// The label that says which NodeClass a NodeClaim and its Node come from; termination knows its Nodes by it (D-299).
+fn node_class_label(claim: &NodeClaim) -> (String, &str) {
+    let class = &claim.spec.node_class_ref;
+    (class.label_key(), &class.name)
 }
 
 /// P-161: the claim after its instance was launched. The claim's labels win over the cloud's, the cloud's annotations over the claim's.
@@ -118,6 +132,14 @@ pub fn advance(claim: &NodeClaim, nodes: &[Arc<Node>], now: Timestamp) -> Outcom
     if after.is_true(REGISTERED) && !after.is_true(INITIALIZED) {
         initialize(&mut after, nodes, &mut node_now, &mut outcome, now);
     }
+    if let Some(node) = node_now.as_mut().filter(|_| after.is_true(REGISTERED)) {
+        // P-171: also a Node that joined before its claim had the label.
+        let (key, value) = node_class_label(claim);
+        node.metadata
+            .labels
+            .get_or_insert_default()
+            .insert(key, value.to_owned());
+    }
     if let (Some(before), Some(after)) = (nodes.first(), &node_now)
         && nodes.len() == 1
     {
@@ -134,7 +156,7 @@ pub fn advance(claim: &NodeClaim, nodes: &[Arc<Node>], now: Timestamp) -> Outcom
         Subresource::Status,
         claim,
         &after,
-        false,
+        true,
     ));
     outcome
 }
@@ -449,11 +471,47 @@ mod tests {
     }
 
     #[test]
-    fn p_160_the_finalizer_comes_first_and_once() {
+    fn p_160_p_171_finalizer_and_class_label_come_first_and_once() {
         let mut claim = claim();
-        assert!(finalizer_action(&claim).is_some());
+        claim.spec.node_class_ref = serde_json::from_value(
+            serde_json::json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}),
+        )
+        .unwrap();
+        let label = "karpenter.kwok.sh/kwoknodeclass";
+        let Some(Action::Patch { patch, .. }) = prepare_action(&claim) else {
+            panic!("a patch")
+        };
+        assert_eq!(patch["metadata"]["finalizers"][0], TERMINATION_FINALIZER);
+        assert_eq!(patch["metadata"]["labels"][label], "default");
         claim.metadata.finalizers = Some(vec![TERMINATION_FINALIZER.to_owned()]);
-        assert!(finalizer_action(&claim).is_none());
+        assert!(prepare_action(&claim).is_some(), "a claim made by hand has no label");
+        claim
+            .metadata
+            .labels
+            .get_or_insert_default()
+            .insert(label.to_owned(), "default".to_owned());
+        assert_eq!(prepare_action(&claim), None);
+        claim.set_true(REGISTERED, at(0));
+        claim.set_true(INITIALIZED, at(0));
+        let outcome = advance(&claim, &[Arc::new(node(true, &[]))], at(1));
+        let Action::Patch { target, patch, .. } = &outcome.actions[0] else {
+            panic!("a patch")
+        };
+        assert_eq!(
+            (target.kind, &patch["metadata"]["labels"][label]),
+            (ObjectKind::Node, &"default".into())
+        );
+    }
+
+    #[test]
+    fn conditions_are_written_under_a_lock_because_a_merge_patch_replaces_the_list() {
+        let mut claim = claim();
+        claim.metadata.resource_version = Some("3".to_owned());
+        let outcome = advance(&claim, &[], at(1));
+        let Action::Patch { resource_version, .. } = &outcome.actions[0] else {
+            panic!("a patch")
+        };
+        assert_eq!(resource_version.as_deref(), Some("3"));
     }
 
     #[test]

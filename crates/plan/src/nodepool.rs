@@ -9,6 +9,7 @@ use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap, hash, labels};
 use spokeshave_model::{Action, ObjectKind, ObjectRef, Subresource};
 
 use crate::lifecycle::claim_ref;
+use crate::registration_health::Ring;
 
 /// What matters of a NodeClass.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -75,7 +76,7 @@ pub fn hash_actions(pool: &NodePool, claims: &[&NodeClaim]) -> Vec<Action> {
     actions
 }
 
-/// P-018, P-181, P-183: the write that brings a pool's status up to date.
+/// P-018, P-181, P-182, P-183: the write that brings a pool's status up to date.
 #[must_use]
 pub fn status_action(
     pool: &NodePool,
@@ -83,9 +84,11 @@ pub fn status_action(
     rules: &LabelRules,
     nodes: usize,
     resources: &QuantityMap,
+    health: &mut Ring,
     now: Timestamp,
 ) -> Option<Action> {
     let mut after = pool.clone();
+    health.apply(&mut after, class.map(|class| class.generation), now);
     let failures = node_pool_failures(pool, rules);
     if failures.is_empty() {
         after.set_true(VALIDATION_SUCCEEDED, now);
@@ -111,8 +114,10 @@ pub fn status_action(
     counted.extend(resources.clone());
     counted.insert("nodes".to_owned(), Quantity::from_units(status.nodes).to_wire());
     status.resources = counted;
-    status.node_class_observed_generation = class.map(|class| class.generation);
-    Action::patch(pool_ref(pool), Subresource::Status, pool, &after, false)
+    if let Some(class) = class {
+        status.node_class_observed_generation = Some(class.generation);
+    }
+    Action::patch(pool_ref(pool), Subresource::Status, pool, &after, true)
 }
 
 /// Why a NodeClass cannot be used; `None` when it can.
@@ -183,6 +188,7 @@ mod tests {
                     &LabelRules::default(),
                     0,
                     &QuantityMap::new(),
+                    &mut Ring::default(),
                     now(),
                 ),
                 NODE_CLASS_READY,
@@ -224,6 +230,7 @@ mod tests {
             &LabelRules::default(),
             3,
             &[("cpu".to_owned(), Quantity::from_units(12).to_wire())].into(),
+            &mut Ring::default(),
             now(),
         );
         assert_eq!(

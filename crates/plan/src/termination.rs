@@ -120,7 +120,7 @@ fn write_deadline(claim: &NodeClaim) -> Option<ClaimStep> {
 pub fn instance_terminating(claim: &NodeClaim, now: Timestamp) -> Option<Action> {
     let mut after = claim.clone();
     after.set_true(INSTANCE_TERMINATING, now);
-    Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false)
+    Action::patch(claim_ref(claim), Subresource::Status, claim, &after, true)
 }
 
 /// The patch that lets a NodeClaim go.
@@ -182,6 +182,8 @@ pub struct NodeStep {
     pub events: Vec<Event>,
     /// Pods to hand to the eviction queue.
     pub evict: Vec<ObjectRef>,
+    /// With the look that begins the termination: how many pods are to be evicted.
+    pub begins: Option<usize>,
     /// Whether the drain ended with this look (D-315).
     pub drained: bool,
     /// What comes next.
@@ -194,6 +196,7 @@ impl NodeStep {
             actions: Vec::new(),
             events: Vec::new(),
             evict: Vec::new(),
+            begins: None,
             drained: false,
             next: NodeNext::Wait(duration),
         }
@@ -221,6 +224,8 @@ pub fn node_step(end: &NodeEnd<'_>, now: Timestamp) -> Result<NodeStep, String> 
     if let Some(patch) = taint_patch(end.node) {
         let mut step = NodeStep::wait(Duration::ZERO);
         step.actions.push(patch);
+        let waited = end.pods.iter().filter(|pod| is_waited_for_in_drain(pod, now));
+        step.begins = Some(waited.count());
         return Ok(step);
     }
     let deadline = end.claim.map(deadline).transpose()?.flatten();
@@ -402,21 +407,19 @@ fn pod_ref(pod: &Pod) -> ObjectRef {
 
 /// D-334: deleted instead of evicted when its own grace would reach beyond the deadline.
 fn is_due_for_delete(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> bool {
-    let Some(deadline) = deadline else { return false };
+    delete_after(pod, deadline).is_some_and(|start| now > start)
+}
+
+/// D-334: the time after which a pod is deleted instead of evicted; none without a deadline, or when it will be gone by then.
+#[must_use]
+pub fn delete_after(pod: &Pod, deadline: Option<Timestamp>) -> Option<Timestamp> {
+    let deadline = deadline?;
     if let Some(going) = &pod.metadata.deletion_timestamp {
-        return going.0 > deadline;
+        return (going.0 > deadline).then_some(Timestamp::MIN);
     }
-    let Some(grace) = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.termination_grace_period_seconds)
-    else {
-        return false;
-    };
-    let start = deadline
-        .saturating_sub(SignedDuration::from_secs(grace))
-        .unwrap_or(Timestamp::MIN);
-    now > start
+    let grace = pod.spec.as_ref()?.termination_grace_period_seconds?;
+    let start = deadline.saturating_sub(SignedDuration::from_secs(grace));
+    Some(start.unwrap_or(Timestamp::MIN))
 }
 
 /// What the eviction queue does with a pod (D-328).
@@ -802,6 +805,28 @@ mod tests {
                 )
             ),
             "D-335: never 0"
+        );
+    }
+
+    #[test]
+    fn d_334_a_refused_pod_is_looked_at_again_when_its_time_has_come() {
+        let deadline = Some(at("13:00:00"));
+        assert_eq!(delete_after(&pod("a", 30), deadline), deadline.map(|_| at("12:59:30")));
+        assert_eq!(delete_after(&pod("a", 30), None), None);
+        let mut going = pod("a", 30);
+        going.metadata.deletion_timestamp = Some(Time(at("12:30:00")));
+        assert_eq!(delete_after(&going, deadline), None);
+    }
+
+    #[test]
+    fn d_310_the_look_that_taints_says_how_many_pods_are_to_go() {
+        let mut node = tainted_node();
+        node.spec = None;
+        let pods = [Arc::new(pod("a", 30)), Arc::new(pod("b", 30))];
+        assert_eq!(step(&node, Some(&claim()), &pods, at("12:00:00")).begins, Some(2));
+        assert_eq!(
+            step(&tainted_node(), Some(&claim()), &pods, at("12:00:00")).begins,
+            None
         );
     }
 

@@ -1,0 +1,223 @@
+//! Whether the nodes that a NodePool launched lately have joined: condition `NodeRegistrationHealthy` (P-182, D-269).
+//!
+//! Owns the ring of the last outcomes and what it says. It informs people; no decision reads it.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned, LAUNCHED, NODE_REGISTRATION_HEALTHY, Status};
+use spokeshave_api::constants::{REGISTRATION_HEALTH_ENTRIES, REGISTRATION_HEALTH_FAILURES};
+use spokeshave_api::{NodeClaim, NodePool};
+
+/// How one launch of a NodePool ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its Node has joined.
+    Registered,
+    /// It was given up.
+    Failed {
+        /// Reason for the condition.
+        reason: String,
+        /// Message for the condition.
+        message: String,
+    },
+}
+
+impl Outcome {
+    /// A claim that was given up: the trouble of its launch, or that its Node never joined.
+    #[must_use]
+    pub fn of_timed_out(claim: &NodeClaim) -> Self {
+        match claim.condition(LAUNCHED) {
+            Some(launched) if launched.status != "True" => Outcome::Failed {
+                reason: launched.reason.clone(),
+                message: launched.message.clone(),
+            },
+            _ => Outcome::Failed {
+                reason: "RegistrationFailed".to_owned(),
+                message: "Failed to register node".to_owned(),
+            },
+        }
+    }
+}
+
+/// The last four outcomes of a NodePool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ring(VecDeque<Outcome>);
+
+impl Ring {
+    /// Takes in an outcome; the fifth pushes out the first.
+    pub fn record(&mut self, outcome: Outcome) {
+        if self.0.len() == REGISTRATION_HEALTH_ENTRIES {
+            self.0.pop_front();
+        }
+        self.0.push_back(outcome);
+    }
+
+    fn is_unhealthy(&self) -> bool {
+        let failed = |outcome: &&Outcome| matches!(outcome, Outcome::Failed { .. });
+        self.0.iter().filter(failed).count() >= REGISTRATION_HEALTH_FAILURES
+    }
+
+    /// Brings the condition of a NodePool up to date, after a restart the other way round. `class_generation` is the generation of its NodeClass,
+    /// `None` while that is not found.
+    pub fn apply(&mut self, pool: &mut NodePool, class_generation: Option<i64>, now: Timestamp) {
+        let observed = pool
+            .status
+            .as_ref()
+            .and_then(|status| status.node_class_observed_generation);
+        let class_changed = class_generation.is_some() && observed != class_generation;
+        let generation = pool.metadata.generation;
+        let current = pool
+            .condition(NODE_REGISTRATION_HEALTHY)
+            .filter(|condition| condition.observed_generation == generation && !class_changed)
+            .cloned();
+        let Some(condition) = current else {
+            // Another template or another NodeClass: what was learnt of the old one says nothing.
+            self.0.clear();
+            pool.set(
+                NODE_REGISTRATION_HEALTHY,
+                Status::Unknown,
+                "AwaitingReconciliation",
+                "object is awaiting reconciliation",
+                now,
+            );
+            return;
+        };
+        if self.0.is_empty() {
+            self.seed(&condition.status, &condition.reason, &condition.message);
+        }
+        if self.is_unhealthy() {
+            if condition.status != "False"
+                && let Some((reason, message)) = self.last_failure()
+            {
+                pool.set(NODE_REGISTRATION_HEALTHY, Status::False, &reason, &message, now);
+            }
+        } else if self.0.back() == Some(&Outcome::Registered) {
+            pool.set_true(NODE_REGISTRATION_HEALTHY, now);
+        }
+    }
+
+    /// After a restart: as much as the condition still tells.
+    fn seed(&mut self, status: &str, reason: &str, message: &str) {
+        match status {
+            "True" => self.record(Outcome::Registered),
+            "False" => {
+                for _ in 0..REGISTRATION_HEALTH_FAILURES {
+                    self.record(Outcome::Failed {
+                        reason: reason.to_owned(),
+                        message: message.to_owned(),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn last_failure(&self) -> Option<(String, String)> {
+        self.0.iter().rev().find_map(|outcome| match outcome {
+            Outcome::Failed { reason, message } => Some((reason.clone(), message.clone())),
+            Outcome::Registered => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_api::{NodeClaimSpec, NodePoolSpec};
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_700_000_000).unwrap()
+    }
+
+    fn pool() -> NodePool {
+        let spec = serde_json::json!({"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}}}});
+        let mut pool = NodePool::new("p", serde_json::from_value::<NodePoolSpec>(spec).unwrap());
+        pool.metadata.generation = Some(1);
+        pool.status.get_or_insert_default().node_class_observed_generation = Some(1);
+        pool
+    }
+
+    fn health(pool: &NodePool) -> (&str, &str) {
+        let condition = pool.condition(NODE_REGISTRATION_HEALTHY).unwrap();
+        (&condition.status, &condition.reason)
+    }
+
+    fn failure() -> Outcome {
+        let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
+        claim.set_true(LAUNCHED, now());
+        Outcome::of_timed_out(&claim)
+    }
+
+    #[test]
+    fn p_182_two_failures_of_four_are_unhealthy() {
+        let (mut ring, mut pool) = (Ring::default(), pool());
+        ring.apply(&mut pool, Some(1), now());
+        assert_eq!(health(&pool), ("Unknown", "AwaitingReconciliation"));
+        ring.record(failure());
+        ring.apply(&mut pool, Some(1), now());
+        assert_eq!(health(&pool).0, "Unknown", "one failure says nothing");
+        ring.record(failure());
+        ring.apply(&mut pool, Some(1), now());
+        assert_eq!(health(&pool), ("False", "RegistrationFailed"));
+        for expected in ["False", "False", "True"] {
+            ring.record(Outcome::Registered);
+            ring.apply(&mut pool, Some(1), now());
+            assert_eq!(health(&pool).0, expected);
+        }
+    }
+
+    #[test]
+    fn d_269_a_failed_launch_gives_its_own_reason() {
+        let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
+        claim.set(LAUNCHED, Status::Unknown, "QuotaExceeded", "no more", now());
+        assert_eq!(
+            Outcome::of_timed_out(&claim),
+            Outcome::Failed {
+                reason: "QuotaExceeded".to_owned(),
+                message: "no more".to_owned()
+            }
+        );
+    }
+
+    #[test]
+    fn p_182_another_generation_of_pool_or_class_starts_anew() {
+        for (pool_generation, class_generation) in [(2, 1), (1, 2)] {
+            let (mut ring, mut pool) = (Ring::default(), pool());
+            ring.apply(&mut pool, Some(1), now());
+            ring.record(Outcome::Registered);
+            ring.apply(&mut pool, Some(1), now());
+            assert_eq!(health(&pool).0, "True");
+            pool.metadata.generation = Some(pool_generation);
+            ring.apply(&mut pool, Some(class_generation), now());
+            assert_eq!(health(&pool).0, "Unknown");
+            assert_eq!(ring, Ring::default());
+        }
+        let (mut ring, mut pool) = (Ring::default(), pool());
+        ring.apply(&mut pool, Some(1), now());
+        ring.record(Outcome::Registered);
+        ring.apply(&mut pool, None, now());
+        assert_eq!(
+            health(&pool).0,
+            "True",
+            "a NodeClass that is not found is no new NodeClass"
+        );
+    }
+
+    #[test]
+    fn p_182_a_restart_remembers_what_the_condition_tells() {
+        let mut pool = pool();
+        Ring::default().apply(&mut pool, Some(1), now());
+        pool.set(NODE_REGISTRATION_HEALTHY, Status::False, "R", "M", now());
+        let mut ring = Ring::default();
+        ring.record(Outcome::Registered);
+        let mut fresh = Ring::default();
+        fresh.apply(&mut pool, Some(1), now());
+        assert_eq!(health(&pool), ("False", "R"));
+        for expected in ["False", "False", "True"] {
+            fresh.record(Outcome::Registered);
+            fresh.apply(&mut pool, Some(1), now());
+            assert_eq!(health(&pool).0, expected);
+        }
+    }
+}

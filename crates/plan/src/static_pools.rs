@@ -1,0 +1,345 @@
+//! NodePools with a fixed number of nodes (D-353…D-363): how many NodeClaims are missing, and which ones are too many.
+//!
+//! Owns the arithmetic and the order. Who is in a command is told to it; it counts nothing itself and writes nothing.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use spokeshave_api::conditions::{Conditioned, READY};
+use spokeshave_api::{NodeClaim, NodeClaimSpec, NodePool, Quantity, hash, labels};
+use spokeshave_model::pod::{self, DoNotDisrupt};
+use spokeshave_model::{Requirement, Requirements};
+
+/// Shares are counted in parts of a million.
+const WHOLE: i128 = 1_000_000;
+
+/// How many NodeClaims of a NodePool are in which state (D-355).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Neither in a command nor being deleted.
+    pub active: usize,
+    /// Part of a started command, not deleted yet.
+    pub pending_disruption: usize,
+    /// Being deleted.
+    pub deleting: usize,
+}
+
+/// D-355. `in_command` tells whether a provider ID belongs to a started command.
+#[must_use]
+pub fn count<'a>(
+    claims: impl IntoIterator<Item = &'a NodeClaim>,
+    in_command: impl Fn(&str) -> bool,
+) -> Counts {
+    let mut counts = Counts::default();
+    for claim in claims {
+        let part = if claim.is_deleting() {
+            &mut counts.deleting
+        } else if claim.provider_id().is_some_and(&in_command) {
+            &mut counts.pending_disruption
+        } else {
+            &mut counts.active
+        };
+        *part += 1;
+    }
+    counts
+}
+
+/// How many NodeClaims are to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleUp {
+    /// None: there are enough, or the NodePool is not ready or going (D-362).
+    None,
+    /// None, because `limits.nodes` is reached.
+    AtLimit,
+    /// So many.
+    Create(usize),
+}
+
+/// D-140, D-356: replicas − active, as far as `limits.nodes` has room.
+#[must_use]
+pub fn scale_up(pool: &NodePool, counts: Counts) -> ScaleUp {
+    let Some(replicas) = replicas(pool).filter(|_| pool.is_true(READY) && !pool.is_deleting()) else {
+        return ScaleUp::None;
+    };
+    if counts.active + counts.pending_disruption >= replicas {
+        return ScaleUp::None;
+    }
+    let all = counts.active + counts.pending_disruption + counts.deleting;
+    let headroom = node_limit(pool).map_or(usize::MAX, |limit| limit.saturating_sub(all));
+    match replicas.saturating_sub(counts.active).min(headroom) {
+        0 => ScaleUp::AtLimit,
+        missing => ScaleUp::Create(missing),
+    }
+}
+
+fn replicas(pool: &NodePool) -> Option<usize> {
+    usize::try_from(pool.spec.replicas?.max(0)).ok()
+}
+
+/// `limits.nodes`; an amount that is not a quantity permits nothing.
+fn node_limit(pool: &NodePool) -> Option<usize> {
+    let wire = pool.spec.limits.as_ref()?.get("nodes")?;
+    let limit = Quantity::from_wire(wire).map_or(0, |quantity| quantity.to_units().max(0));
+    Some(usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// D-356: a NodeClaim straight from the template, without instance types and without requests.
+#[must_use]
+pub fn template_claim(pool: &NodePool) -> NodeClaim {
+    let template = &pool.spec.template;
+    let class = &template.spec.node_class_ref;
+    let mut own = template.metadata.labels.clone();
+    own.insert(labels::NODE_POOL.to_owned(), pool.name().to_owned());
+    own.insert(class.label_key(), class.name.clone());
+    let mut annotations = template.metadata.annotations.clone();
+    annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash::node_pool_hash(pool));
+    annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hash::VERSION.to_owned());
+    let mut requirements = Requirements::from_api(&template.spec.requirements).unwrap_or_default();
+    requirements.add_all(&Requirements::from_labels(&own));
+    let spec = NodeClaimSpec {
+        taints: template.spec.taints.clone(),
+        startup_taints: template.spec.startup_taints.clone(),
+        requirements: requirements.iter().flat_map(Requirement::to_api).collect(),
+        node_class_ref: class.clone(),
+        termination_grace_period: template.spec.termination_grace_period.clone(),
+        expire_after: template.spec.expire_after.clone(),
+        ..NodeClaimSpec::default()
+    };
+    let mut claim = NodeClaim::new("", spec);
+    claim.metadata = ObjectMeta {
+        generate_name: Some(format!("{}-", pool.name())),
+        labels: Some(own),
+        annotations: Some(annotations),
+        owner_references: Some(vec![OwnerReference {
+            api_version: pool.api_version.clone(),
+            kind: pool.kind.clone(),
+            name: pool.name().to_owned(),
+            uid: pool.uid().to_owned(),
+            block_owner_deletion: Some(true),
+            controller: None,
+        }]),
+        ..ObjectMeta::default()
+    };
+    claim
+}
+
+/// D-357, D-358: the NodeClaims that are too many, in the order in which they go. `active` are the pool's active claims (D-355), `pods` the pods on a
+/// claim's node.
+#[must_use]
+pub fn scale_down(
+    pool: &NodePool,
+    active: &[Arc<NodeClaim>],
+    pods: impl Fn(&NodeClaim) -> Vec<Arc<Pod>>,
+    now: Timestamp,
+) -> Vec<Arc<NodeClaim>> {
+    let Some(replicas) = replicas(pool).filter(|_| !pool.is_deleting()) else {
+        return Vec::new();
+    };
+    let excess = active.len().saturating_sub(replicas);
+    if excess == 0 {
+        return Vec::new();
+    }
+    let mut ranked: Vec<(Rank, &Arc<NodeClaim>)> = active
+        .iter()
+        .map(|claim| (rank(claim, &pods(claim), now), claim))
+        .collect();
+    ranked.sort_by(|(left, one), (right, other)| left.cmp(right).then_with(|| one.name().cmp(other.name())));
+    ranked
+        .into_iter()
+        .take(excess)
+        .map(|(_, claim)| claim.clone())
+        .collect()
+}
+
+/// Whom it hurts least comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    NotLaunched,
+    Empty,
+    /// Whether a pod is protected, then the cost.
+    Used(bool, i128),
+}
+
+fn rank(claim: &NodeClaim, pods: &[Arc<Pod>], now: Timestamp) -> Rank {
+    if claim.provider_id().is_none() {
+        return Rank::NotLaunched;
+    }
+    let alive = || pods.iter().filter(|pod| pod::is_active(pod));
+    let protected = alive().any(|pod| DoNotDisrupt::of(pod).is_active(now));
+    if !protected && alive().all(|pod| pod::is_daemon(pod) || pod::is_mirror(pod)) {
+        return Rank::Empty;
+    }
+    let costs = alive().filter(|pod| pod::is_reschedulable(pod));
+    let cost: i128 = costs.map(|pod| i128::from(pod::eviction_cost(pod))).sum();
+    Rank::Used(protected, cost.max(0) * remaining_lifetime(claim, now) / WHOLE)
+}
+
+/// D-056: the share of its life that a claim has left, in millionths; all of it when it never expires.
+fn remaining_lifetime(claim: &NodeClaim, now: Timestamp) -> i128 {
+    let left = crate::lifecycle::until_expiry(claim, now);
+    match (left, claim.spec.expire_after.duration()) {
+        (Some(left), Some(whole)) if !whole.is_zero() => {
+            let millis = |duration: std::time::Duration| i128::try_from(duration.as_millis()).unwrap_or(i128::MAX);
+            millis(left) * WHOLE / millis(whole).max(1)
+        }
+        _ => WHOLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use spokeshave_api::NodePoolSpec;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn pool(replicas: i64, limit: Option<&str>) -> NodePool {
+        let mut spec = serde_json::json!({
+            "replicas": replicas,
+            "template": {
+                "metadata": {"labels": {"team": "a"}},
+                "spec": {
+                    "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                    "requirements": [{"key": labels::ZONE, "operator": "In", "values": ["z"]}],
+                },
+            },
+        });
+        if let Some(limit) = limit {
+            spec["limits"] = serde_json::json!({"nodes": limit});
+        }
+        let mut pool = NodePool::new("fixed", serde_json::from_value::<NodePoolSpec>(spec).unwrap());
+        pool.metadata.uid = Some("uid-p".to_owned());
+        for condition in NodePool::DEPENDENTS {
+            pool.set_true(condition, at(0));
+        }
+        pool
+    }
+
+    fn counts(active: usize, pending_disruption: usize, deleting: usize) -> Counts {
+        Counts {
+            active,
+            pending_disruption,
+            deleting,
+        }
+    }
+
+    #[test]
+    fn d_356_what_is_missing_is_made_within_the_limit() {
+        for (replicas, limit, now, wanted) in [
+            (3, None, counts(0, 0, 0), ScaleUp::Create(3)),
+            (3, None, counts(1, 0, 5), ScaleUp::Create(2)),
+            (3, None, counts(2, 1, 0), ScaleUp::None),
+            (3, None, counts(1, 1, 0), ScaleUp::Create(2)),
+            (3, Some("4"), counts(1, 0, 2), ScaleUp::Create(1)),
+            (3, Some("3"), counts(1, 0, 2), ScaleUp::AtLimit),
+            (0, None, counts(0, 0, 0), ScaleUp::None),
+            (2, None, counts(5, 0, 0), ScaleUp::None),
+        ] {
+            assert_eq!(
+                scale_up(&pool(replicas, limit), now),
+                wanted,
+                "{replicas} {limit:?} {now:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn d_356_d_362_only_a_ready_pool_that_stays_is_scaled() {
+        let mut unready = pool(3, None);
+        unready.set(
+            READY,
+            spokeshave_api::conditions::Status::False,
+            "No",
+            "no",
+            at(0),
+        );
+        assert_eq!(scale_up(&unready, counts(0, 0, 0)), ScaleUp::None);
+        let mut going = pool(3, None);
+        going.metadata.deletion_timestamp = Some(Time(at(0)));
+        assert_eq!(scale_up(&going, counts(0, 0, 0)), ScaleUp::None);
+        let active = [Arc::new(NodeClaim::new("a", NodeClaimSpec::default()))];
+        going.spec.replicas = Some(0);
+        assert!(scale_down(&going, &active, |_| Vec::new(), at(0)).is_empty());
+    }
+
+    #[test]
+    fn d_355_three_states() {
+        let claim = |name: &str, id: &str, going: bool| {
+            let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+            claim.status.get_or_insert_default().provider_id = Some(id.to_owned());
+            claim.metadata.deletion_timestamp = going.then(|| Time(at(0)));
+            claim
+        };
+        let claims = [
+            claim("a", "1", false),
+            claim("b", "2", false),
+            claim("c", "3", true),
+        ];
+        assert_eq!(count(&claims, |id| id == "2"), counts(1, 1, 1));
+    }
+
+    #[test]
+    fn d_356_the_claim_comes_straight_from_the_template() {
+        let claim = template_claim(&pool(1, None));
+        assert_eq!(claim.metadata.generate_name.as_deref(), Some("fixed-"));
+        assert_eq!(claim.label("team"), Some("a"));
+        assert_eq!(claim.node_pool(), Some("fixed"));
+        assert_eq!(claim.label("karpenter.kwok.sh/kwoknodeclass"), Some("default"));
+        assert!(claim.spec.resources.requests.is_empty());
+        let keys: Vec<&str> = claim
+            .spec
+            .requirements
+            .iter()
+            .map(|requirement| requirement.key.as_str())
+            .collect();
+        assert!(keys.contains(&labels::ZONE) && !keys.contains(&labels::INSTANCE_TYPE));
+        assert_eq!(claim.metadata.owner_references.unwrap()[0].uid, "uid-p");
+    }
+
+    #[test]
+    fn d_358_those_whom_it_hurts_least_go_first() {
+        let claim = |name: &str, launched: bool| {
+            let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+            claim.status.get_or_insert_default().provider_id = launched.then(|| format!("id-{name}"));
+            Arc::new(claim)
+        };
+        let pod = |value: serde_json::Value| Arc::new(serde_json::from_value::<Pod>(value).unwrap());
+        let plain = |priority: i32| {
+            pod(serde_json::json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [], "priority": priority}}))
+        };
+        let protected = pod(
+            serde_json::json!({"metadata": {"name": "p", "annotations": {labels::DO_NOT_DISRUPT: "true"}}, "spec": {"nodeName": "n", "containers": []}}),
+        );
+        let daemon = pod(
+            serde_json::json!({"metadata": {"name": "d", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d"}]}, "spec": {"nodeName": "n", "containers": []}}),
+        );
+        let active = [
+            claim("a-protected", true),
+            claim("b-dear", true),
+            claim("c-cheap", true),
+            claim("d-daemons", true),
+            claim("e-young", false),
+        ];
+        let pods = |claim: &NodeClaim| match claim.name() {
+            "a-protected" => vec![protected.clone()],
+            "b-dear" => vec![plain(1_000_000_000)],
+            "c-cheap" => vec![plain(0)],
+            "d-daemons" => vec![daemon.clone()],
+            _ => Vec::new(),
+        };
+        let order = |replicas| -> Vec<String> {
+            scale_down(&pool(replicas, None), &active, pods, at(0))
+                .iter()
+                .map(|claim| claim.name().to_owned())
+                .collect()
+        };
+        assert_eq!(order(0), ["e-young", "d-daemons", "c-cheap", "b-dear", "a-protected"]);
+        assert_eq!(order(3), ["e-young", "d-daemons"]);
+        assert!(order(5).is_empty());
+    }
+}
