@@ -9,7 +9,7 @@ use crate::kinds::node_pool::{Budget, NodePool};
 /// The allowance without any limit (D-195).
 pub const UNLIMITED: i64 = 2_147_483_647;
 
-/// Why a budget cannot be evaluated. Such a budget closes its whole NodePool (D-197).
+/// Why a budget cannot be evaluated. Such a budget allows nothing for the reasons that it covers (D-197).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
     /// The schedule cannot be evaluated.
@@ -83,7 +83,8 @@ impl NodePool {
     /// How many of the pool's `nodes` nodes may be disrupting at once for `reason` (D-195), before those that already are.
     ///
     /// # Errors
-    /// The first budget that cannot be evaluated; the caller allows nothing then, for any reason (D-197).
+    /// The first budget for this reason that cannot be evaluated; the caller allows nothing then. Karpenter closes the pool for every reason
+    /// (D-197); here a mistake permits nothing that its budget would have governed, and no more than that.
     pub fn allowed_disruptions(
         &self,
         reason: &DisruptionReason,
@@ -91,13 +92,10 @@ impl NodePool {
         now: Timestamp,
     ) -> Result<i64, BudgetError> {
         let mut allowed = UNLIMITED;
-        for budget in self.budgets() {
-            let limit = if budget.is_active(now)? {
-                budget.allowed(nodes)?
-            } else {
-                UNLIMITED
-            };
-            if budget.covers(reason) {
+        for budget in self.budgets().iter().filter(|budget| budget.covers(reason)) {
+            // A malformed number is an error also while its budget is not in force: it must not open the pool between its windows.
+            let limit = budget.allowed(nodes)?;
+            if budget.is_active(now)? {
                 allowed = allowed.min(limit);
             }
         }
@@ -235,14 +233,16 @@ mod tests {
     }
 
     #[test]
-    fn d_197_a_faulty_budget_closes_the_pool_for_every_reason() {
+    fn d_197_a_faulty_budget_closes_what_it_would_have_governed_and_no_more() {
         let pool = pool(json!([
             {"nodes": "10%"},
             {"nodes": "5", "schedule": "* * * * 7", "duration": "1h", "reasons": ["Drifted"]},
         ]));
         let error = pool
-            .allowed_disruptions(&DisruptionReason::Empty, 10, at("2026-01-01T00:00:00Z"))
+            .allowed_disruptions(&DisruptionReason::Drifted, 10, at("2026-01-01T00:00:00Z"))
             .expect_err("faulty");
+        let empty = pool.allowed_disruptions(&DisruptionReason::Empty, 10, at("2026-01-01T00:00:00Z"));
+        assert_eq!(empty, Ok(1));
         assert!(
             error.to_string().contains("day of week \"7\" is outside 0 to 6"),
             "{error}"

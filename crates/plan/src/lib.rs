@@ -3,6 +3,9 @@
 //! Every function here takes a Snapshot (or single objects), the Policy and `now`, and returns values. None knows a provider, an API server
 //! or a clock.
 
+mod budget_repair;
+pub mod budget_lint;
+pub mod calendar;
 pub mod consistency;
 pub mod consolidatable;
 pub mod disrupt;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use jiff::Timestamp;
 
 use crate::settings::SettingsArgs;
 
@@ -31,7 +32,8 @@ pub(crate) struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong.
+Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong;
+3 `budgets` has found an error in a NodePool.
 Standard output carries data, standard error carries everything that is said to you.";
 
 /// The commands.
@@ -43,6 +45,9 @@ pub(crate) enum Command {
     /// Run the controllers against a cluster
     #[command(after_help = OPERATOR_EXAMPLES)]
     Operator(OperatorArgs),
+    /// Show what disruption budgets allow and when, and what is wrong with them
+    #[command(after_help = BUDGETS_EXAMPLES)]
+    Budgets(BudgetsArgs),
     /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
     Crds,
     /// Print the completion script of a shell
@@ -67,6 +72,51 @@ Examples:
                                                     where no kubelet runs: fake nodes become Ready, fake pods run
 
 Every setting can also come from the environment, under the name in brackets. A flag wins over its variable.";
+
+const BUDGETS_EXAMPLES: &str = "\
+Examples:
+  spokeshave budgets                                the next two weeks of every NodePool of the cluster
+  spokeshave budgets -f nodepools.yaml --nodes 20   before it is applied, for pools of 20 nodes
+  spokeshave budgets -f nodepools.yaml -o json      for machines; docs/budgets.md names every field
+
+Nothing is changed. Exit code 0 when nothing is wrong or only warnings and notes are due; 3 with a finding of level error.";
+
+/// Arguments of `budgets`.
+#[derive(Debug, Args)]
+pub(crate) struct BudgetsArgs {
+    /// NodePools to look at; by default all
+    #[arg(value_name = "NODEPOOL")]
+    pub(crate) node_pools: Vec<String>,
+    /// Read NodePools (and Nodes and NodeClaims, if there are any) from a YAML or JSON file or a directory instead of the cluster
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) filenames: Vec<PathBuf>,
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How many days to look ahead
+    #[arg(long, value_name = "N", default_value = "14", value_parser = clap::value_parser!(u16).range(1..=366))]
+    pub(crate) days: u16,
+    /// Take percentages of this many nodes instead of those that are there
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
+    /// The instant to begin at, such as 2026-01-31T12:00:00Z; by default the present
+    #[arg(long, value_name = "RFC3339")]
+    pub(crate) now: Option<Timestamp>,
+    /// What to print
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value = "table")]
+    pub(crate) output: OutputFormat,
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// For people, 80 columns wide
+    Table,
+    /// For machines
+    Json,
+    /// For machines that people look over the shoulder of
+    Yaml,
+}
 
 /// Arguments of `up`.
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! The spokeshave binary: reads arguments and the environment, and runs a command.
 
+mod budgets;
 mod cli;
 mod demo;
 mod kubeconfig_file;
@@ -9,6 +10,7 @@ mod narrator;
 mod operate;
 mod settings;
 mod signals;
+mod text;
 mod up;
 
 use std::io::Write as _;
@@ -26,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -34,12 +36,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<()> {
+/// `budgets` has found what is wrong for certain.
+const FINDINGS: u8 = 3;
+
+fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Up(args) => runtime()?.block_on(up::run(args)),
         Command::Operator(args) => {
             let environment = std::env::vars().collect();
             runtime()?.block_on(operate::run(args, &environment))
+        }
+        Command::Budgets(args) => {
+            let answer = runtime()?.block_on(budgets::run(args))?;
+            print(&answer.text)?;
+            return Ok(if answer.has_errors {
+                ExitCode::from(FINDINGS)
+            } else {
+                ExitCode::SUCCESS
+            });
         }
         Command::Crds => print(&spokeshave_api::crds::crds_yaml()),
         Command::Completions { shell } => {
@@ -48,6 +62,7 @@ fn run(cli: Cli) -> Result<()> {
             print(&String::from_utf8_lossy(&script))
         }
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

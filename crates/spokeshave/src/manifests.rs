@@ -36,14 +36,23 @@ pub(crate) struct Manifest {
 /// Names the file, the document and what is wrong with it.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
-    for path in paths {
-        for file in files_of(path)? {
-            let text =
-                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            manifests.extend(parse(&file.display().to_string(), &text)?);
-        }
+    for file in files_of_all(paths)? {
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        manifests.extend(parse(&file.display().to_string(), &text)?);
     }
     Ok(manifests)
+}
+
+/// The files behind paths that may be directories.
+///
+/// # Errors
+/// A path cannot be read, or a directory holds no manifest.
+pub(crate) fn files_of_all(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        files.extend(files_of(path)?);
+    }
+    Ok(files)
 }
 
 fn files_of(path: &Path) -> Result<Vec<PathBuf>> {

@@ -1,0 +1,770 @@
+//! What is wrong with the budgets of a NodePool, field by field, each with the line that would be right.
+//!
+//! It reads a NodePool as written, not as typed: a file may hold what no API server would take, and that is when a linter helps most.
+//! It owns no arithmetic: windows come from `calendar`, texts from `budget_repair`. It never changes anything.
+
+use crate::budget_repair as repair;
+use crate::calendar::{Activity, REASONS, Window, calendar};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+use spokeshave_api::{Budget, Cron, CronError, DisruptionReason};
+
+/// How far ahead windows are compared: every schedule that is not about leap days has shown all it does within a year.
+const HORIZON: SignedDuration = SignedDuration::from_hours(366 * 24);
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It does something else than it says.
+    Error,
+    /// It works, and most likely not as meant.
+    Warning,
+    /// Good to know.
+    Note,
+}
+
+/// One thing to know about one field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// How bad it is.
+    pub level: Level,
+    /// One word for machines; the list is in `docs/budgets.md`.
+    pub code: &'static str,
+    /// The field, as in `spec.disruption.budgets[1].schedule`. It may be absent in the object: then its parent is where it belongs.
+    pub field: String,
+    /// One sentence.
+    pub message: String,
+    /// What to write instead, one or more lines of YAML.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+}
+
+/// How many nodes of the pool count, and how many of them use up allowance now (D-199, D-200).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCounts {
+    /// Nodes that count.
+    pub nodes: usize,
+    /// Nodes that are on their way out or not Ready.
+    pub disrupting: usize,
+}
+
+/// The budgets of a NodePool, as far as they can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The budgets, one per entry. An entry that cannot be read is one that cannot be evaluated either, and so allows nothing.
+    pub budgets: Vec<Budget>,
+    /// False when the pool has none and 10 % holds by default (D-183).
+    pub written: bool,
+    /// What reading them has shown.
+    pub findings: Vec<Finding>,
+}
+
+/// Everything that is wrong with the budgets of one NodePool, in the order of its fields.
+pub fn lint(pool: &Value, counts: Option<NodeCounts>, now: Timestamp) -> Vec<Finding> {
+    let Reading {
+        budgets,
+        written,
+        mut findings,
+    } = read(pool);
+    if written {
+        let linter = Linter::new(&budgets, now);
+        findings.extend(linter.windows());
+        findings.extend(linter.reasons());
+        findings.extend(linter.time_zone());
+        findings.extend(counts.and_then(|counts| linter.counts(counts)));
+        findings.extend(linter.rounding(counts));
+    }
+    if written && budgets.is_empty() {
+        findings.push(note(
+            "no-budget",
+            "spec.disruption.budgets",
+            "an empty list means no limit at all; leave the field out for the default of 10%".to_owned(),
+        ));
+    }
+    findings.sort_by(|left, right| place(left).cmp(&place(right)));
+    findings
+}
+
+/// Findings about the pool come before those about its budgets; those by index.
+fn place(finding: &Finding) -> (Option<usize>, Level, &str) {
+    let index = finding.field.split_once('[').and_then(|(_, rest)| {
+        let (index, _) = rest.split_once(']')?;
+        index.parse().ok()
+    });
+    (index, finding.level, &finding.field)
+}
+
+fn field(index: usize, name: &str) -> String {
+    match name {
+        "" => format!("spec.disruption.budgets[{index}]"),
+        name => format!("spec.disruption.budgets[{index}].{name}"),
+    }
+}
+
+fn error(code: &'static str, field: String, message: String, suggestion: Option<String>) -> Finding {
+    Finding {
+        level: Level::Error,
+        code,
+        field,
+        message,
+        suggestion,
+    }
+}
+
+fn note(code: &'static str, field: &str, message: String) -> Finding {
+    Finding {
+        level: Level::Note,
+        code,
+        field: field.to_owned(),
+        message,
+        suggestion: None,
+    }
+}
+
+/// Reads the budgets of a NodePool, whatever they look like.
+pub fn read(pool: &Value) -> Reading {
+    let disruption = &pool["spec"]["disruption"];
+    let mut findings = Vec::new();
+    unknown_fields(disruption, &mut findings);
+    let written = match &disruption["budgets"] {
+        Value::Null => None,
+        Value::Array(entries) => Some(entries.as_slice()),
+        other => {
+            findings.push(error(
+                "budgets-malformed",
+                "spec.disruption.budgets".to_owned(),
+                format!("expected a list of budgets, found {other}"),
+                None,
+            ));
+            Some(std::slice::from_ref(other))
+        }
+    };
+    let budgets = match written {
+        None => vec![Budget::always("10%")],
+        Some(entries) => entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| read_budget(index, entry, &mut findings))
+            .collect(),
+    };
+    Reading {
+        budgets,
+        written: written.is_some(),
+        findings,
+    }
+}
+
+/// D-381, and misspelt fields beside `budgets`.
+fn unknown_fields(disruption: &Value, findings: &mut Vec<Finding>) {
+    const KNOWN: [&str; 3] = ["budgets", "consolidationPolicy", "consolidateAfter"];
+    let keys = disruption.as_object().into_iter().flat_map(serde_json::Map::keys);
+    for key in keys.filter(|key| !KNOWN.contains(&key.as_str())) {
+        let at = format!("spec.disruption.{key}");
+        if key == "expireAfter" {
+            findings.push(Finding {
+                level: Level::Warning,
+                ..error(
+                    "expire-after-misplaced",
+                    at,
+                    "is not read here: the default of 720h holds; it belongs to spec.template.spec"
+                        .to_owned(),
+                    Some(format!(
+                        "template:\n  spec:\n    expireAfter: {}",
+                        repair::scalar(&disruption[key])
+                    )),
+                )
+            });
+        } else if let Some(known) = repair::nearest(key, &KNOWN) {
+            let message = format!("no such field; {known} is meant, and its default holds meanwhile");
+            findings.push(error("field-unknown", at, message, Some(format!("{known}:"))));
+        }
+    }
+}
+
+fn read_budget(index: usize, entry: &Value, findings: &mut Vec<Finding>) -> Budget {
+    const KNOWN: [&str; 4] = ["nodes", "reasons", "schedule", "duration"];
+    if !entry.is_object() {
+        findings.push(error(
+            "budgets-malformed",
+            field(index, ""),
+            format!("expected a budget with nodes, reasons, schedule, duration; found {entry}"),
+            None,
+        ));
+        return Budget::always("");
+    }
+    let keys = entry.as_object().into_iter().flat_map(serde_json::Map::keys);
+    for key in keys.filter(|key| !KNOWN.contains(&key.as_str())) {
+        let (message, suggestion) = match repair::nearest(key, &KNOWN) {
+            Some("reasons") => (
+                "no such field; reasons is meant, and without it the budget limits every reason".to_owned(),
+                Some(repair::reasons_line(&entry[key])),
+            ),
+            Some(known) => (
+                format!("no such field; {known} is meant"),
+                Some(format!("{known}: {}", repair::scalar(&entry[key]))),
+            ),
+            None => (
+                "no such field; a budget has nodes, reasons, schedule and duration, and its times are UTC"
+                    .to_owned(),
+                None,
+            ),
+        };
+        findings.push(error("field-unknown", field(index, key), message, suggestion));
+    }
+    let mut budget = Budget::always("10%");
+    read_nodes(index, &entry["nodes"], &mut budget, findings);
+    read_reasons(index, &entry["reasons"], &mut budget, findings);
+    read_schedule(index, entry, &mut budget, findings);
+    budget
+}
+
+/// D-185.
+fn read_nodes(index: usize, nodes: &Value, budget: &mut Budget, findings: &mut Vec<Finding>) {
+    if nodes.is_null() {
+        return;
+    }
+    let text = repair::scalar(nodes);
+    budget.nodes = nodes.as_str().unwrap_or_default().to_owned();
+    if nodes.is_string() && budget.allowed(1).is_ok() {
+        return;
+    }
+    let message = if nodes.is_string() {
+        format!("{text:?} is neither a whole number nor a percentage from 0% to 100%; nothing is allowed")
+    } else {
+        format!("{text} is not a text: put it in quotes")
+    };
+    let suggestion = repair::nodes(&text).map(|nodes| format!("nodes: \"{nodes}\""));
+    findings.push(error(
+        "nodes-malformed",
+        field(index, "nodes"),
+        message,
+        suggestion,
+    ));
+}
+
+/// D-188: unknown reasons limit nothing, and so does an empty list.
+fn read_reasons(index: usize, reasons: &Value, budget: &mut Budget, findings: &mut Vec<Finding>) {
+    let entries = match reasons {
+        Value::Null => return,
+        Value::Array(entries) => entries.clone(),
+        other => {
+            findings.push(error(
+                "reasons-malformed",
+                field(index, "reasons"),
+                format!("expected a list, found {other}"),
+                Some(repair::reasons_line(other)),
+            ));
+            vec![other.clone()]
+        }
+    };
+    let names: Vec<String> = entries.iter().map(repair::scalar).collect();
+    for (position, name) in names.iter().enumerate() {
+        if !matches!(DisruptionReason::from(name.as_str()), DisruptionReason::Other(_)) {
+            continue;
+        }
+        let at = field(index, &format!("reasons[{position}]"));
+        let (message, suggestion) = match repair::reason(name) {
+            repair::ReasonRepair::Is(reason) => (
+                format!(
+                    "{name:?} is no reason; {reason} is meant, and this budget does not limit it meanwhile"
+                ),
+                Some(format!("- {reason}")),
+            ),
+            repair::ReasonRepair::NeverLimited => (
+                format!("{name:?} is no reason: budgets never limit expiration; a PodDisruptionBudget does"),
+                None,
+            ),
+            repair::ReasonRepair::Unknown => (
+                format!("{name:?} is no reason; there are Empty, Drifted and Underutilized"),
+                None,
+            ),
+        };
+        findings.push(error("reason-unknown", at, message, suggestion));
+    }
+    if names.is_empty() {
+        findings.push(Finding {
+            level: Level::Warning,
+            ..error(
+                "reasons-empty",
+                field(index, "reasons"),
+                "an empty list means that this budget limits no reason; leave the field out to limit all"
+                    .to_owned(),
+                Some(format!("- nodes: \"{}\"", budget.nodes)),
+            )
+        });
+    }
+    budget.reasons = Some(
+        names
+            .iter()
+            .map(|name| DisruptionReason::from(name.as_str()))
+            .collect(),
+    );
+}
+
+/// D-184, D-186, D-187, D-189…D-194.
+fn read_schedule(index: usize, entry: &Value, budget: &mut Budget, findings: &mut Vec<Finding>) {
+    let (schedule, duration) = (&entry["schedule"], &entry["duration"]);
+    if schedule.is_null() && duration.is_null() {
+        return;
+    }
+    let at = |name| field(index, name);
+    if !schedule.is_null() {
+        let text = repair::scalar(schedule);
+        if let Some(finding) = schedule_finding(at("schedule"), &text) {
+            findings.push(finding);
+        }
+        budget.schedule = Some(text);
+    }
+    let duration_text = repair::scalar(duration);
+    match repair::duration(&duration_text) {
+        _ if duration.is_null() => findings.push(error(
+            "schedule-without-duration",
+            at("duration"),
+            "is missing: a schedule needs it to know when its windows end; nothing is allowed".to_owned(),
+            Some("duration: 8h".to_owned()),
+        )),
+        repair::DurationRepair::Fine => budget.duration = duration_text.parse().ok(),
+        repair::DurationRepair::Is(better) => {
+            budget.duration = duration_text.parse().ok();
+            findings.push(error(
+                "duration-malformed",
+                at("duration"),
+                format!("{duration_text:?} is not hours and minutes, as in 8h or 1h30m"),
+                Some(format!("duration: {better}")),
+            ));
+        }
+        repair::DurationRepair::Zero => {
+            budget.duration = duration_text.parse().ok();
+            findings.push(error(
+                "duration-zero",
+                at("duration"),
+                "a window of no length never opens: the budget limits nothing".to_owned(),
+                None,
+            ));
+        }
+    }
+    if schedule.is_null() {
+        findings.push(error(
+            "duration-without-schedule",
+            at("schedule"),
+            "is missing: a duration needs it to know when its windows begin; nothing is allowed".to_owned(),
+            Some("schedule: \"0 9 * * 1-5\"".to_owned()),
+        ));
+    }
+}
+
+fn schedule_finding(at: String, text: &str) -> Option<Finding> {
+    let problem = match text.parse::<Cron>() {
+        Err(problem) => problem,
+        // Whether a schedule ever fires does not depend on when one asks, leap days of the year 2100 aside.
+        Ok(cron) => cron
+            .next_after(Timestamp::from_second(1_767_225_600).unwrap_or_default())
+            .err()?,
+    };
+    let code = match problem {
+        CronError::NeverFires(_) => "schedule-never-fires",
+        CronError::TimeZone(_) => "schedule-time-zone",
+        CronError::Shape(_) | CronError::Field { .. } => "schedule-malformed",
+    };
+    let mut message = format!("{problem}; nothing is allowed");
+    if code == "schedule-time-zone" {
+        message.push_str("; move the hours to UTC by hand");
+    }
+    let suggestion = repair::schedule(text).map(|schedule| format!("schedule: \"{schedule}\""));
+    Some(error(code, at, message, suggestion))
+}
+
+/// The budgets with their windows over the horizon.
+struct Linter<'a> {
+    budgets: &'a [Budget],
+    activities: Vec<Activity>,
+    range: Window,
+}
+
+impl<'a> Linter<'a> {
+    fn new(budgets: &'a [Budget], now: Timestamp) -> Self {
+        let range = Window {
+            from: now,
+            until: now.saturating_add(HORIZON).unwrap_or(Timestamp::MAX),
+        };
+        Linter {
+            budgets,
+            activities: budgets.iter().map(|budget| Activity::of(budget, range)).collect(),
+            range,
+        }
+    }
+
+    /// Neither a number nor a schedule that cannot be read: `read` has spoken of those.
+    fn is_sound(&self, index: usize) -> bool {
+        self.activities[index].fault.is_none() && self.budgets[index].allowed(1).is_ok()
+    }
+
+    /// Zero whatever the number of nodes.
+    fn is_zero(&self, index: usize) -> bool {
+        self.is_sound(index) && self.budgets[index].allowed(1) == Ok(0)
+    }
+
+    fn is_scheduled(&self, index: usize) -> bool {
+        self.budgets[index].schedule.is_some()
+    }
+
+    fn is_always(&self, index: usize) -> bool {
+        self.activities[index].covers(self.range)
+    }
+
+    fn shown(&self, index: usize) -> String {
+        let budget = &self.budgets[index];
+        match (&budget.schedule, &budget.duration) {
+            (Some(schedule), Some(duration)) => {
+                let duration = repair::hours_and_minutes(duration.to_signed());
+                format!(
+                    "budgets[{index}] ({} at \"{schedule}\" for {duration})",
+                    budget.nodes
+                )
+            }
+            _ => format!("budgets[{index}] ({})", budget.nodes),
+        }
+    }
+
+    fn covering(&self, reason: &DisruptionReason) -> Vec<usize> {
+        (0..self.budgets.len())
+            .filter(|index| self.budgets[*index].covers(reason))
+            .collect()
+    }
+
+    /// Durations at or above the distance of hits.
+    fn windows(&self) -> Vec<Finding> {
+        let overlong = |index: usize| {
+            let budget = &self.budgets[index];
+            let (schedule, duration) = (budget.schedule.as_ref()?, budget.duration.as_ref()?);
+            let shortest = repair::shortest_period(schedule, self.range)?;
+            if !self.is_sound(index) || duration.to_signed() < shortest {
+                return None;
+            }
+            let shown = repair::hours_and_minutes(shortest);
+            let written = repair::hours_and_minutes(duration.to_signed());
+            let (message, suggestion) = if self.is_always(index) {
+                (
+                    format!(
+                        "{written} is no less than the period of {schedule:?}: the budget is always in force"
+                    ),
+                    Some(repair::budget_without_schedule(budget)),
+                )
+            } else if duration.to_signed() > shortest {
+                (
+                    format!(
+                        "{written} is longer than the {shown} between two hits of {schedule:?}: its windows run into each other"
+                    ),
+                    Some(format!("duration: {shown}")),
+                )
+            } else {
+                return None;
+            };
+            Some(Finding {
+                level: Level::Warning,
+                ..error(
+                    "duration-covers-period",
+                    field(index, "duration"),
+                    message,
+                    suggestion,
+                )
+            })
+        };
+        (0..self.budgets.len()).filter_map(overlong).collect()
+    }
+
+    /// What the budgets do to each other, reason by reason. One finding of a kind per budget, however many reasons it concerns.
+    fn reasons(&self) -> Vec<Finding> {
+        let mut findings: Vec<(Finding, Vec<&str>)> = Vec::new();
+        for reason in &REASONS {
+            for finding in self.reason(reason) {
+                let known = findings
+                    .iter_mut()
+                    .find(|(known, _)| known.code == finding.code && known.field == finding.field);
+                match known {
+                    Some((_, reasons)) => reasons.push(reason.as_str()),
+                    None => findings.push((finding, vec![reason.as_str()])),
+                }
+            }
+        }
+        let named = |(finding, reasons): (Finding, Vec<&str>)| Finding {
+            message: finding.message.replace("{reasons}", &repair::list(&reasons)),
+            ..finding
+        };
+        findings.into_iter().map(named).collect()
+    }
+
+    fn reason(&self, reason: &DisruptionReason) -> Vec<Finding> {
+        let covering = self.covering(reason);
+        let faulty = covering.iter().any(|index| !self.is_sound(*index));
+        if faulty || covering.is_empty() {
+            return Vec::new();
+        }
+        let intervals = calendar(self.budgets, reason, 1, self.range).intervals;
+        let (closed, open): (Vec<_>, Vec<_>) = intervals.iter().partition(|interval| interval.allowed == 0);
+        if open.is_empty() {
+            return self.never_open(&covering).into_iter().collect();
+        }
+        let closed: Vec<Window> = closed
+            .iter()
+            .map(|interval| Window {
+                from: interval.from,
+                until: interval.until,
+            })
+            .collect();
+        let mut findings = self.drowned(&covering, &closed);
+        findings.extend(self.shadowed(&covering));
+        let unlimited = intervals
+            .iter()
+            .any(|interval| interval.allowed == spokeshave_api::UNLIMITED);
+        findings.extend(unlimited.then(|| self.unlimited(&covering)));
+        findings
+    }
+
+    /// Nothing is ever allowed: which budget does it, and what for.
+    fn never_open(&self, covering: &[usize]) -> Option<Finding> {
+        let Some(closing) = covering
+            .iter()
+            .copied()
+            .find(|index| self.is_zero(*index) && self.is_always(*index))
+        else {
+            let zeros: Vec<String> = covering
+                .iter()
+                .filter(|index| self.is_zero(**index))
+                .map(|index| format!("budgets[{index}]"))
+                .collect();
+            let zeros: Vec<&str> = zeros.iter().map(String::as_str).collect();
+            let last = *covering.iter().rfind(|index| self.is_zero(**index))?;
+            return Some(error(
+                "never-open",
+                field(last, "schedule"),
+                format!(
+                    "{} leave no moment open between them: {{reasons}} is never allowed",
+                    repair::list(&zeros)
+                ),
+                None,
+            ));
+        };
+        let openers: Vec<usize> = covering
+            .iter()
+            .copied()
+            .filter(|index| !self.is_zero(*index))
+            .collect();
+        let scheduled = openers.iter().copied().find(|index| self.is_scheduled(*index));
+        if let Some(opener) = scheduled {
+            let suggestion = repair::only_in_windows(&self.budgets[opener], self.range);
+            return Some(error(
+                "never-open",
+                field(closing, ""),
+                format!(
+                    "{} never opens for {{reasons}}: the minimum of all budgets in force counts, and this one allows 0 at all times; close the other times instead",
+                    self.shown(opener)
+                ),
+                suggestion,
+            ));
+        }
+        let Some(opener) = openers.first() else {
+            let deliberate =
+                "turns off voluntary disruption for {reasons}; expiration, repair and deletion by hand go on";
+            return Some(note(
+                "always-closed",
+                &field(closing, "nodes"),
+                deliberate.to_owned(),
+            ));
+        };
+        let others = repair::reasons_without(&self.budgets[closing], &self.budgets[*opener]);
+        Some(error(
+            "blocks-all-reasons",
+            field(
+                closing,
+                if self.budgets[closing].reasons.is_some() {
+                    "reasons"
+                } else {
+                    "nodes"
+                },
+            ),
+            format!(
+                "allows 0 for {{reasons}} at all times, so that {} allows nothing; name the reasons that this one is for",
+                self.shown(*opener)
+            ),
+            others.map(|reasons| repair::budget_with_reasons(&self.budgets[closing], &reasons)),
+        ))
+    }
+
+    /// Windows that open while another budget is closed.
+    fn drowned(&self, covering: &[usize], closed: &[Window]) -> Vec<Finding> {
+        let inside = |window: &Window| {
+            closed
+                .iter()
+                .any(|closed| closed.from <= window.from && window.until <= closed.until)
+        };
+        let drowned = |index: &&usize| {
+            let windows = &self.activities[**index].windows;
+            self.is_scheduled(**index)
+                && !self.is_zero(**index)
+                && !windows.is_empty()
+                && windows.iter().all(inside)
+        };
+        let finding = |index: &usize| {
+            let zeros = covering.iter().filter(|other| self.is_zero(**other));
+            let zeros: Vec<String> = zeros.map(|other| self.shown(*other)).collect();
+            let zeros: Vec<&str> = zeros.iter().map(String::as_str).collect();
+            error(
+                "window-never-opens",
+                field(*index, "schedule"),
+                format!(
+                    "for {{reasons}} every window lies inside those of {}, where 0 is allowed",
+                    repair::list(&zeros)
+                ),
+                None,
+            )
+        };
+        covering.iter().filter(drowned).map(finding).collect()
+    }
+
+    /// Budgets that another one makes superfluous whatever the number of nodes.
+    fn shadowed(&self, covering: &[usize]) -> Vec<Finding> {
+        let limit = |index: usize| {
+            let nodes = &self.budgets[index].nodes;
+            let number: i64 = nodes
+                .trim_end_matches('%')
+                .parse()
+                .unwrap_or(spokeshave_api::UNLIMITED);
+            (nodes.ends_with('%'), number)
+        };
+        let covers_as_much = |strict: usize, loose: usize| {
+            REASONS
+                .iter()
+                .all(|reason| !self.budgets[loose].covers(reason) || self.budgets[strict].covers(reason))
+        };
+        let shadow = |index: usize| {
+            covering.iter().copied().find(|other| {
+                let ((percent, number), (other_percent, other_number)) = (limit(index), limit(*other));
+                let stricter = other_number < number || (other_number == number && *other < index);
+                *other != index
+                    && percent == other_percent
+                    && stricter
+                    && self.is_always(*other)
+                    && covers_as_much(*other, index)
+            })
+        };
+        let shadowed = covering
+            .iter()
+            .filter_map(|index| Some((*index, shadow(*index)?)));
+        let finding = |(index, other): (usize, usize)| {
+            note(
+                "without-effect",
+                &field(index, ""),
+                format!(
+                    "never decides: {} is always in force and at least as strict",
+                    self.shown(other)
+                ),
+            )
+        };
+        shadowed.map(finding).collect()
+    }
+
+    /// Times at which no budget is in force.
+    fn unlimited(&self, covering: &[usize]) -> Finding {
+        let opener = covering.iter().copied().find(|index| !self.is_zero(*index));
+        let message = "outside the windows no budget is in force: {reasons} is unlimited then";
+        match opener {
+            Some(index) => Finding {
+                level: Level::Warning,
+                ..error(
+                    "unlimited-between-windows",
+                    field(index, "schedule"),
+                    message.to_owned(),
+                    repair::closed_between(self.budgets, covering, self.range),
+                )
+            },
+            None => Finding {
+                suggestion: Some("- nodes: \"10%\"".to_owned()),
+                ..note(
+                    "unlimited-between-windows",
+                    "spec.disruption.budgets",
+                    message.to_owned(),
+                )
+            },
+        }
+    }
+
+    /// Hours in a schedule are UTC, whatever the author's clock says.
+    fn time_zone(&self) -> Option<Finding> {
+        let by_the_hour = (0..self.budgets.len()).filter(|index| {
+            let schedule = self.budgets[*index].schedule.as_deref().unwrap_or_default();
+            let hour = schedule.split_whitespace().nth(1).unwrap_or("*");
+            self.is_sound(*index) && hour.bytes().any(|byte| byte.is_ascii_digit()) && !hour.starts_with("*/")
+        });
+        let fields: Vec<String> = by_the_hour.map(|index| format!("budgets[{index}]")).collect();
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        (!fields.is_empty()).then(|| {
+            note(
+                "hours-are-utc",
+                "spec.disruption.budgets",
+                format!("the hours of {} are UTC, all year round", repair::list(&fields)),
+            )
+        })
+    }
+
+    /// The allowance is there, and used up.
+    fn counts(&self, counts: NodeCounts) -> Option<Finding> {
+        let now = Window {
+            until: self
+                .range
+                .from
+                .saturating_add(SignedDuration::from_mins(1))
+                .ok()?,
+            ..self.range
+        };
+        let used = i64::try_from(counts.disrupting).unwrap_or(i64::MAX);
+        let used_up = REASONS.iter().filter_map(|reason| {
+            let allowed = calendar(self.budgets, reason, counts.nodes, now)
+                .intervals
+                .first()?
+                .allowed;
+            (allowed > 0 && allowed <= used).then_some((reason.as_str(), allowed))
+        });
+        let used_up: Vec<(&str, i64)> = used_up.collect();
+        let (_, allowed) = used_up.first()?;
+        let reasons: Vec<&str> = used_up.iter().map(|(reason, _)| *reason).collect();
+        Some(note(
+            "used-up",
+            "spec.disruption.budgets",
+            format!(
+                "{} of {} nodes are on their way out or not Ready, {allowed} allowed: nothing is left for {} now",
+                counts.disrupting,
+                counts.nodes,
+                repair::list(&reasons)
+            ),
+        ))
+    }
+
+    /// D-196: a percentage above zero never rounds to zero; it rounds up, which is much in a small pool.
+    fn rounding(&self, counts: Option<NodeCounts>) -> Vec<Finding> {
+        let Some(NodeCounts { nodes, .. }) = counts.filter(|counts| counts.nodes > 1) else {
+            return Vec::new();
+        };
+        let rounded = |index: usize| {
+            let budget = &self.budgets[index];
+            let percent: usize = budget.nodes.strip_suffix('%')?.parse().ok()?;
+            let allowed = usize::try_from(budget.allowed(nodes).ok()?).ok()?;
+            (allowed * 100 >= 2 * percent * nodes && percent > 0).then(|| {
+                let share = allowed * 100 / nodes;
+                let message = format!(
+                    "{} of {nodes} nodes is rounded up to {allowed}, which is {share}% of them",
+                    budget.nodes
+                );
+                note("rounded-up", &field(index, "nodes"), message)
+            })
+        };
+        (0..self.budgets.len()).filter_map(rounded).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

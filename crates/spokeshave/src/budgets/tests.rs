@@ -1,0 +1,103 @@
+//! The whole command on files, against transcripts in `tests/budgets`.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/budgets")
+}
+
+fn arguments(files: &[&str]) -> BudgetsArgs {
+    BudgetsArgs {
+        node_pools: Vec::new(),
+        filenames: files.iter().map(|file| directory().join(file)).collect(),
+        kubeconfig: None,
+        days: 14,
+        nodes: None,
+        now: Some("2026-11-21T08:15:00Z".parse().unwrap()),
+        output: OutputFormat::Table,
+    }
+}
+
+fn answer(arguments: BudgetsArgs) -> Result<Answer> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(run(arguments)).map(|answer| Answer {
+        text: answer.text.replace(&format!("{}/", directory().display()), ""),
+        ..answer
+    })
+}
+
+/// Compares with the transcript, or writes it when BLESS is set.
+fn golden(name: &str, text: &str) {
+    let path = directory().join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, expected, "{name} differs; BLESS=1 writes it anew");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{name} has a line beyond 80 columns"
+    );
+}
+
+#[test]
+fn d_380_d_381_d_390_the_table_of_files_without_nodes() {
+    let answer = answer(BudgetsArgs {
+        nodes: Some(19),
+        ..arguments(&["nodepools.yaml"])
+    })
+    .unwrap();
+    assert!(answer.has_errors);
+    golden("nodepools.txt", &answer.text);
+}
+
+#[test]
+fn d_199_d_200_nodes_of_a_dump_are_counted() {
+    let answer = answer(arguments(&["dump.yaml"])).unwrap();
+    assert!(!answer.has_errors);
+    golden("dump.txt", &answer.text);
+}
+
+#[test]
+fn json_and_yaml_say_the_same() {
+    let of = |output| {
+        answer(BudgetsArgs {
+            output,
+            days: 2,
+            ..arguments(&["dump.yaml"])
+        })
+        .unwrap()
+        .text
+    };
+    let json: serde_json::Value = serde_json::from_str(&of(OutputFormat::Json)).unwrap();
+    let yaml: serde_json::Value = serde_saphyr::from_str(&of(OutputFormat::Yaml)).unwrap();
+    assert_eq!(json, yaml);
+    assert_eq!(json["apiVersion"], "plan.spokeshave.dev/v1alpha1");
+    let pool = &json["nodePools"][0];
+    assert_eq!((&pool["nodes"], &pool["disrupting"]), (&3.into(), &1.into()));
+    let empty = &pool["calendar"][0];
+    assert_eq!(empty["reason"], "Empty");
+    assert_eq!(empty["intervals"][0]["until"], "2026-11-22T22:00:00Z");
+    assert_eq!(empty["intervals"][0]["allowed"], 2);
+    assert_eq!(empty["intervals"][1]["allowed"], 0);
+    assert_eq!(
+        json["nodePools"][1]["calendar"][0]["intervals"][0]["allowed"],
+        serde_json::Value::Null
+    );
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let text = |arguments| answer(arguments).err().unwrap().to_string();
+    let unknown = text(BudgetsArgs {
+        node_pools: vec!["nodepool/weekand".to_owned()],
+        ..arguments(&["nodepools.yaml"])
+    });
+    assert_eq!(
+        unknown,
+        "there is no NodePool \"weekand\"; there are: mixed, typical, weekend"
+    );
+    assert!(text(arguments(&["absent.yaml"])).contains("absent.yaml"));
+}
