@@ -17,7 +17,7 @@ pub struct PoolBudget {
     pub allowed: i64,
     /// What is left, never below zero.
     pub remaining: i64,
-    /// A budget that cannot be evaluated, which closes the pool (D-197).
+    /// A budget that cannot be evaluated, which closes the pool for this reason (D-197).
     pub error: Option<BudgetError>,
 }
 
