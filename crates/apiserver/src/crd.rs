@@ -109,7 +109,7 @@ impl CompiledCrd {
             versions.push(CrdVersion {
                 name: text(&version["name"]).to_owned(),
                 served: version["served"].as_bool().unwrap_or(false),
-                type_schema: TypeSchema::custom(raw.clone()),
+                type_schema: TypeSchema::custom(&raw),
                 has_rules: has_rules(&raw),
                 rules_outside_spec: rules_outside_spec(&raw),
                 defaulting: with_complete_defaults(&raw),

@@ -9,17 +9,15 @@ fn set(map: &mut Map<String, Value>, key: &str, value: Value) {
 /// Fills in what a user may leave out.
 pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
-        ("", "Secret") => with(object, |object| set(object, "type", json!("Opaque"))),
+        ("", "Secret") => secret(object),
         ("batch", "Job") => job(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
         ("storage.k8s.io", "StorageClass") => with(object, |object| {
             set(object, "reclaimPolicy", json!("Delete"));
             set(object, "volumeBindingMode", json!("Immediate"));
         }),
         ("scheduling.k8s.io", "PriorityClass") => with(object, |object| {
             set(object, "preemptionPolicy", json!("PreemptLowerPriority"));
-        }),
-        ("", "Namespace") => with(&mut object["spec"], |spec| {
-            set(spec, "finalizers", json!(["kubernetes"]))
         }),
         _ => {
             if let Some(spec) = object.get_mut("spec") {
@@ -119,9 +117,40 @@ fn stateful_set(spec: &mut Value) {
     pod_spec(&mut spec["template"]["spec"]);
 }
 
+/// Texts written as such join the encoded data.
+fn secret(object: &mut Value) {
+    with(object, |object| {
+        set(object, "type", json!("Opaque"));
+        let Some(Value::Object(texts)) = object.remove("stringData") else {
+            return;
+        };
+        let data = object.entry("data").or_insert_with(|| json!({}));
+        for (key, text) in texts {
+            data[key] = json!(crate::listener::base64(
+                text.as_str().unwrap_or_default().as_bytes()
+            ));
+        }
+    });
+}
+
+fn definition(object: &mut Value) {
+    with(&mut object["spec"], |spec| {
+        set(spec, "conversion", json!({"strategy": "None"}));
+        let kind = spec
+            .get("names")
+            .and_then(|names| names["kind"].as_str())
+            .unwrap_or_default()
+            .to_owned();
+        if let Some(names) = spec.get_mut("names") {
+            with(names, |names| {
+                set(names, "singular", json!(kind.to_lowercase()));
+                set(names, "listKind", json!(format!("{kind}List")));
+            });
+        }
+    });
+}
+
 fn job(object: &mut Value) {
-    let uid = object["metadata"]["uid"].clone();
-    let name = object["metadata"]["name"].clone();
     let spec = &mut object["spec"];
     with(spec, |spec| {
         if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
@@ -133,27 +162,34 @@ fn job(object: &mut Value) {
         set(spec, "suspend", json!(false));
         set(spec, "podReplacementPolicy", json!("TerminatingOrFailed"));
         set(spec, "manualSelector", json!(false));
-        if spec["manualSelector"] == json!(false) {
-            spec.remove("manualSelector");
-            set(
-                spec,
-                "selector",
-                json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
-            );
+    });
+    pod_spec(&mut spec["template"]["spec"]);
+    let labels = object["spec"]["template"]["metadata"]["labels"].clone();
+    if !labels.is_null() && object["metadata"]["labels"].is_null() {
+        object["metadata"]["labels"] = labels;
+    }
+}
+
+/// Labels by which a new Job finds its pods, unless its author has chosen them.
+pub(crate) fn job_identity(object: &mut Value) {
+    if object["spec"]["manualSelector"] == true {
+        return;
+    }
+    let (uid, name) = (
+        object["metadata"]["uid"].clone(),
+        object["metadata"]["name"].clone(),
+    );
+    with(&mut object["spec"]["template"]["metadata"]["labels"], |labels| {
+        for key in ["batch.kubernetes.io/controller-uid", "controller-uid"] {
+            set(labels, key, uid.clone());
+        }
+        for key in ["batch.kubernetes.io/job-name", "job-name"] {
+            set(labels, key, name.clone());
         }
     });
-    if spec["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] == uid {
-        let labels = &mut spec["template"]["metadata"]["labels"];
-        with(labels, |labels| {
-            for key in ["batch.kubernetes.io/controller-uid", "controller-uid"] {
-                set(labels, key, uid.clone());
-            }
-            for key in ["batch.kubernetes.io/job-name", "job-name"] {
-                set(labels, key, name.clone());
-            }
-        });
+    if object["spec"]["selector"].is_null() {
+        object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
     }
-    pod_spec(&mut spec["template"]["spec"]);
 }
 
 fn service(spec: &mut Value) {

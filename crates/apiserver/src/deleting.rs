@@ -5,8 +5,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::definitions;
 use crate::error::{ApiError, ApiResult};
-use crate::reading::{self, Filter};
+use crate::reading::Filter;
 use crate::registry::Resource;
 use crate::request::Request;
 use crate::response::Answer;
@@ -23,22 +24,23 @@ enum Propagation {
 }
 
 const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
 
 /// Options of a deletion.
 #[derive(Debug, Clone)]
 pub(crate) struct DeleteOptions {
     grace_period_seconds: Option<i64>,
-    propagation: Propagation,
+    propagation: Option<Propagation>,
     uid: Option<String>,
     resource_version: Option<String>,
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 impl DeleteOptions {
     fn background() -> Self {
         Self {
             grace_period_seconds: None,
-            propagation: Propagation::Background,
+            propagation: Some(Propagation::Background),
             uid: None,
             resource_version: None,
             dry_run: false,
@@ -49,7 +51,7 @@ impl DeleteOptions {
         let body = if request.body.is_empty() {
             json!({})
         } else {
-            request.object()?
+            request.object("DeleteOptions")?
         };
         Self::from_value(&body, request)
     }
@@ -70,10 +72,11 @@ impl DeleteOptions {
             .as_str()
             .unwrap_or_else(|| request.parameter("propagationPolicy"));
         let propagation = match policy {
-            "" if body["orphanDependents"] == true => Propagation::Orphan,
-            "" | "Background" => Propagation::Background,
-            "Foreground" => Propagation::Foreground,
-            "Orphan" => Propagation::Orphan,
+            "" if body["orphanDependents"] == true => Some(Propagation::Orphan),
+            "" => None,
+            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(Propagation::Foreground),
+            "Orphan" => Some(Propagation::Orphan),
             other => {
                 return Err(ApiError::bad_options(
                     "DeleteOptions",
@@ -93,6 +96,15 @@ impl DeleteOptions {
             resource_version: text(&body["preconditions"]["resourceVersion"]),
             dry_run: request.is_dry_run()? || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
         })
+    }
+
+    /// The same options for an object whose preconditions have been checked.
+    pub(crate) fn unconditional(&self) -> Self {
+        Self {
+            uid: None,
+            resource_version: None,
+            ..self.clone()
+        }
     }
 
     /// Checks the preconditions against an object.
@@ -157,11 +169,14 @@ impl ApiServer {
             error.details = json!({"name": scope.name, "kind": "namespaces"});
             return Err(error);
         }
-        if options.dry_run {
-            return Ok(self.show(request, &scope.resource, stored));
-        }
-        let (after, gone) = self.delete_object(state, &scope.resource, &scope.key(), stored, options);
-        if gone && !scope.resource.is("", "pods") {
+        let outcome = outcome(&scope.resource, stored, options, self.now());
+        let gone = outcome.gone && !returns_deleted(&scope.resource);
+        let shown = if options.dry_run {
+            Stored::new(outcome.value, stored.revision)
+        } else {
+            self.carry_out(state, &scope.resource, &scope.key(), stored, outcome)
+        };
+        if gone {
             let mut details = json!({"name": scope.name, "kind": scope.resource.plural, "uid": stored.uid()});
             if !scope.resource.group.is_empty() {
                 details["group"] = json!(scope.resource.group);
@@ -170,7 +185,7 @@ impl ApiServer {
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
             })));
         }
-        Ok(self.show(request, &scope.resource, &after))
+        Ok(self.show(request, &scope.resource, &shown))
     }
 
     pub(crate) fn delete_collection(
@@ -182,93 +197,69 @@ impl ApiServer {
         let options = DeleteOptions::of(request)?;
         let filter = Filter::of(request, scope)?;
         let storage = scope.resource.storage();
-        let chosen: Vec<(Key, Arc<Stored>)> = state
-            .collection(&storage)
-            .objects
-            .iter()
+        let chosen: Vec<(Key, Arc<Stored>)> = filter
+            .range(&state.collection(&storage).objects)
             .filter(|(key, stored)| filter.matches(key, &stored.value))
             .map(|(key, stored)| (key.clone(), stored.clone()))
             .collect();
-        let items: Vec<Value> = chosen
-            .iter()
-            .map(|(_, stored)| reading::view(&scope.resource, &stored.value))
-            .collect();
-        if !options.dry_run {
-            for (key, stored) in chosen {
-                self.delete_object(state, &scope.resource, &key, &stored, &options);
+        let mut shown = Vec::new();
+        for (key, stored) in chosen {
+            let outcome = outcome(&scope.resource, &stored, &options, self.now());
+            // Something deleted before may have taken this one along.
+            if options.dry_run || state.stored(&storage, &key).is_none() {
+                shown.push((key, stored));
+            } else {
+                let after = self.carry_out(state, &scope.resource, &key, &stored, outcome);
+                shown.push((key, after));
             }
         }
-        Ok(Answer::ok(json!({
-            "kind": format!("{}List", scope.resource.kind), "apiVersion": scope.resource.api_version(),
-            "metadata": {"resourceVersion": state.revision.to_string()}, "items": items,
-        })))
+        let items: Vec<(&Key, &Arc<Stored>)> = shown.iter().map(|(key, stored)| (key, stored)).collect();
+        Ok(self.show_list(
+            request,
+            &scope.resource,
+            &items,
+            &json!({"resourceVersion": state.revision.to_string()}),
+        ))
     }
 
-    /// Deletes an object, or marks it when something holds it. Returns its last version and whether it is gone.
-    fn delete_object(
+    /// Deletes an object in the background, as collectors do.
+    fn delete_object(&self, state: &mut State, resource: &Arc<Resource>, key: &Key, stored: &Arc<Stored>) {
+        let outcome = outcome(resource, stored, &DeleteOptions::background(), self.now());
+        self.carry_out(state, resource, key, stored, outcome);
+    }
+
+    /// Stores what a deletion makes of an object and follows up. Returns the version that the client is shown.
+    fn carry_out(
         &self,
         state: &mut State,
         resource: &Arc<Resource>,
         key: &Key,
         stored: &Arc<Stored>,
-        options: &DeleteOptions,
-    ) -> (Arc<Stored>, bool) {
+        outcome: Outcome,
+    ) -> Arc<Stored> {
         let storage = resource.storage();
-        let now = self.now();
-        let mut value = stored.value.clone();
-        let grace = grace_seconds(resource, &value, options);
-        let already = value["metadata"]["deletionTimestamp"]
-            .as_str()
-            .and_then(|text| text.parse::<Timestamp>().ok());
-        match options.propagation {
-            Propagation::Orphan => self.orphan(state, stored.uid()),
-            Propagation::Foreground if has_dependents(state, stored.uid()) => {
-                add_finalizer(&mut value, FOREGROUND)
-            }
-            _ => {}
+        if outcome.gone {
+            let last = Stored::new(outcome.value, state.revision);
+            return self.remove(state, resource, &storage, key, &last);
         }
-        let due = now
-            .saturating_add(SignedDuration::from_secs(grace))
-            .unwrap_or(now);
-        // No grace left to give is the kubelet's word that the pod has stopped, however late it comes.
-        if already.is_none_or(|already| grace_left(&value) > 0 && (grace == 0 || due < already)) {
-            value["metadata"]["deletionTimestamp"] = json!(seconds(due));
-            if resource.is("", "pods") || grace > 0 {
-                value["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-            } else if already.is_none() {
-                value["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-            }
-            bump_generation(&mut value);
+        let after = if outcome.value == stored.value {
+            stored.clone()
+        } else {
+            state.commit(&storage, key, outcome.value, false)
+        };
+        if has_finalizer(&after.value, ORPHAN) {
+            self.orphan(state, after.uid());
+            self.drop_finalizer(state, &storage, key, ORPHAN);
+        } else if has_finalizer(&after.value, FOREGROUND) {
+            self.delete_dependents(state, after.uid());
+            self.release_foreground(state, &storage, key);
         }
-        let namespace = resource.is("", "namespaces");
-        if namespace {
-            value["status"]["phase"] = json!("Terminating");
+        if resource.is("", "namespaces") {
+            self.empty_namespace(state, &key.1);
+        } else if definitions::is_definition(resource) {
+            self.empty_definition(state, &after.value);
         }
-        let held = value["metadata"]["finalizers"]
-            .as_array()
-            .is_some_and(|list| !list.is_empty());
-        let content = namespace
-            && value["spec"]["finalizers"]
-                .as_array()
-                .is_some_and(|list| !list.is_empty());
-        if held || content || grace_left(&value) > 0 {
-            let after = if value == stored.value {
-                stored.clone()
-            } else {
-                state.commit(&storage, key, value, false)
-            };
-            if options.propagation == Propagation::Foreground {
-                self.delete_dependents(state, after.uid());
-                self.release_foreground(state, &storage, key);
-            }
-            if namespace {
-                self.empty_namespace(state, &key.1);
-            }
-            let gone = state.stored(&storage, key).is_none();
-            return (after, gone);
-        }
-        let last = Stored::new(value, state.revision);
-        (self.remove(state, resource, &storage, key, &last), true)
+        after
     }
 
     /// Takes an object away for good and follows up: dependents, owners that wait for it, its namespace, its definition.
@@ -281,8 +272,8 @@ impl ApiServer {
         last: &Stored,
     ) -> Arc<Stored> {
         let gone = state.commit(storage, key, last.value.clone(), true);
-        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            self.remove_definition(state, &gone.value);
+        if definitions::is_definition(resource) {
+            retire_definition(state, &gone.value);
         }
         self.delete_dependents(state, gone.uid());
         for owner in gone.value["metadata"]["ownerReferences"]
@@ -301,58 +292,40 @@ impl ApiServer {
         if !key.0.is_empty() {
             self.release_namespace(state, &key.0);
         }
+        if resource.custom().is_some() {
+            self.release_definition(state, storage);
+        }
         gone
     }
 
     /// Dependents all of whose owners are gone (or going in the foreground) are deleted; others lose the reference.
     fn delete_dependents(&self, state: &mut State, uid: &str) {
-        let places: Vec<Place> = state.dependents.get(uid).into_iter().flatten().cloned().collect();
-        let owner_exists = state.by_uid.contains_key(uid);
-        for (storage, key) in places {
+        for (storage, key) in places_of_dependents(state, uid) {
             let Some(stored) = state.stored(&storage, &key) else {
                 continue;
             };
-            let others = stored.value["metadata"]["ownerReferences"]
-                .as_array()
+            let Some(resource) = resource_of(state, &storage, &stored.value) else {
+                continue;
+            };
+            let owners = stored.value["metadata"]["ownerReferences"].as_array();
+            let has_others = owners
                 .into_iter()
                 .flatten()
                 .filter_map(|owner| owner["uid"].as_str())
                 .any(|other| other != uid && state.by_uid.contains_key(other));
-            let Some(resource) = resource_of(state, &stored.value) else {
-                continue;
-            };
-            if others {
-                if !owner_exists {
-                    let mut value = stored.value.clone();
-                    if let Some(owners) = value["metadata"]["ownerReferences"].as_array_mut() {
-                        owners.retain(|owner| owner["uid"] != uid);
-                    }
-                    state.commit(&storage, &key, value, false);
-                }
-                continue;
-            }
-            if stored.value["metadata"]["deletionTimestamp"].is_null() {
-                self.delete_object(state, &resource, &key, &stored, &DeleteOptions::background());
+            if has_others {
+                state.commit(&storage, &key, without_owner(&stored.value, uid), false);
+            } else if stored.value["metadata"]["deletionTimestamp"].is_null() {
+                self.delete_object(state, &resource, &key, &stored);
             }
         }
     }
 
     fn orphan(&self, state: &mut State, uid: &str) {
-        let places: Vec<Place> = state.dependents.get(uid).into_iter().flatten().cloned().collect();
-        for (storage, key) in places {
-            let Some(stored) = state.stored(&storage, &key) else {
-                continue;
-            };
-            let mut value = stored.value.clone();
-            if let Some(metadata) = value["metadata"].as_object_mut()
-                && let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut)
-            {
-                owners.retain(|owner| owner["uid"] != uid);
-                if owners.is_empty() {
-                    metadata.remove("ownerReferences");
-                }
+        for (storage, key) in places_of_dependents(state, uid) {
+            if let Some(stored) = state.stored(&storage, &key) {
+                state.commit(&storage, &key, without_owner(&stored.value, uid), false);
             }
-            state.commit(&storage, &key, value, false);
         }
     }
 
@@ -361,36 +334,37 @@ impl ApiServer {
         let Some(stored) = state.stored(storage, key) else {
             return;
         };
-        let waits = stored.value["metadata"]["finalizers"]
-            .as_array()
-            .is_some_and(|list| list.iter().any(|one| one == FOREGROUND));
-        if !waits {
+        if !has_finalizer(&stored.value, FOREGROUND) {
             return;
         }
-        let blocked = state
-            .dependents
-            .get(stored.uid())
-            .into_iter()
-            .flatten()
-            .any(|(storage, key)| {
-                state.stored(storage, key).is_some_and(|dependent| {
-                    dependent.value["metadata"]["ownerReferences"]
-                        .as_array()
-                        .into_iter()
-                        .flatten()
-                        .any(|owner| owner["uid"] == stored.uid() && owner["blockOwnerDeletion"] == true)
-                })
-            });
-        if blocked {
-            return;
+        let blocks = |dependent: &Stored| {
+            let owners = dependent.value["metadata"]["ownerReferences"].as_array();
+            owners
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["uid"] == stored.uid() && owner["blockOwnerDeletion"] == true)
+        };
+        let dependents = state.dependents.get(stored.uid());
+        let blocked = dependents.into_iter().flatten().any(|(storage, key)| {
+            state
+                .stored(storage, key)
+                .is_some_and(|dependent| blocks(&dependent))
+        });
+        if !blocked {
+            self.drop_finalizer(state, storage, key, FOREGROUND);
         }
-        let Some(resource) = resource_of(state, &stored.value) else {
+    }
+
+    /// Takes a finalizer off; the object goes if it was the last and its deletion was asked for.
+    fn drop_finalizer(&self, state: &mut State, storage: &(String, String), key: &Key, name: &str) {
+        let Some(stored) = state.stored(storage, key) else {
+            return;
+        };
+        let Some(resource) = resource_of(state, storage, &stored.value) else {
             return;
         };
         let mut value = stored.value.clone();
-        if let Some(finalizers) = value["metadata"]["finalizers"].as_array_mut() {
-            finalizers.retain(|one| one != FOREGROUND);
-        }
+        remove_finalizer(&mut value, name);
         let scope = Scope {
             resource,
             namespace: key.0.clone(),
@@ -413,13 +387,7 @@ impl ApiServer {
             .any(|uid| state.by_uid.contains_key(uid));
         // A real collector looks a little later; nobody can tell the difference but by a race.
         if !any_exists {
-            self.delete_object(
-                state,
-                &scope.resource,
-                &scope.key(),
-                &stored.clone(),
-                &DeleteOptions::background(),
-            );
+            self.delete_object(state, &scope.resource, &scope.key(), stored);
         }
     }
 
@@ -427,21 +395,29 @@ impl ApiServer {
     fn empty_namespace(&self, state: &mut State, namespace: &str) {
         let storages: Vec<(String, String)> = state.collections.keys().cloned().collect();
         for storage in storages {
-            let found: Vec<(Key, Arc<Stored>)> = state.collections[&storage]
-                .objects
-                .range((namespace.to_owned(), String::new())..)
+            let first = (namespace.to_owned(), String::new());
+            let objects = state
+                .collections
+                .get(&storage)
+                .into_iter()
+                .flat_map(|collection| collection.objects.range(first.clone()..));
+            let keys: Vec<Key> = objects
                 .take_while(|(key, _)| key.0 == namespace)
-                .map(|(key, stored)| (key.clone(), stored.clone()))
+                .map(|(key, _)| key.clone())
                 .collect();
-            for (key, stored) in found {
-                if let Some(resource) = resource_of(state, &stored.value)
-                    && state.stored(&storage, &key).is_some()
-                {
-                    self.delete_object(state, &resource, &key, &stored, &DeleteOptions::background());
-                }
-            }
+            self.delete_all(state, &storage, &keys);
         }
         self.release_namespace(state, namespace);
+    }
+
+    fn delete_all(&self, state: &mut State, storage: &(String, String), keys: &[Key]) {
+        for key in keys {
+            if let Some(stored) = state.stored(storage, key)
+                && let Some(resource) = resource_of(state, storage, &stored.value)
+            {
+                self.delete_object(state, &resource, key, &stored);
+            }
+        }
     }
 
     /// A terminating namespace goes once nothing is left in it.
@@ -454,10 +430,11 @@ impl ApiServer {
         if stored.value["metadata"]["deletionTimestamp"].is_null() {
             return;
         }
+        let first = (namespace.to_owned(), String::new());
         let occupied = state.collections.values().any(|collection| {
             collection
                 .objects
-                .range((namespace.to_owned(), String::new())..)
+                .range(first.clone()..)
                 .next()
                 .is_some_and(|(key, _)| key.0 == namespace)
         });
@@ -479,38 +456,185 @@ impl ApiServer {
         self.commit_update(state, &scope, value);
     }
 
-    /// With a definition go its objects, whatever their finalizers: nobody could remove them any more.
-    fn remove_definition(&self, state: &mut State, crd: &Value) {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (group, plural) = (text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["plural"]));
-        let storage = (group.clone(), plural.clone());
-        let found: Vec<(Key, Arc<Stored>)> = state
+    /// Deletes the objects of a definition that is on its way out, then lets it go.
+    fn empty_definition(&self, state: &mut State, definition: &Value) {
+        let storage = definitions::storage_of(definition);
+        let keys: Vec<Key> = state
             .collections
             .get(&storage)
             .into_iter()
-            .flat_map(|collection| &collection.objects)
-            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .flat_map(|collection| collection.objects.keys().cloned())
             .collect();
-        for (key, stored) in found {
-            if let Some(resource) = resource_of(state, &stored.value) {
-                self.remove(state, &resource, &storage, &key, &stored);
-            }
+        self.delete_all(state, &storage, &keys);
+        self.release_definition(state, &storage);
+    }
+
+    /// A terminating definition goes once no object of its kind is left.
+    fn release_definition(&self, state: &mut State, (group, plural): &(String, String)) {
+        let storage = (
+            "apiextensions.k8s.io".to_owned(),
+            "customresourcedefinitions".to_owned(),
+        );
+        let key = (String::new(), format!("{plural}.{group}"));
+        let Some(definition) = state.stored(&storage, &key) else {
+            return;
+        };
+        let occupied = state
+            .collections
+            .get(&(group.clone(), plural.clone()))
+            .is_some_and(|collection| !collection.objects.is_empty());
+        if !definition.value["metadata"]["deletionTimestamp"].is_null() && !occupied {
+            self.drop_finalizer(state, &storage, &key, definitions::CLEANUP);
         }
-        state.registry.uninstall(&group, &plural);
-        state.compiled.remove(&storage);
-        state.collections.remove(&storage);
     }
 }
 
-fn resource_of(state: &State, value: &Value) -> Option<Arc<Resource>> {
-    state.registry.of_kind(
-        value["apiVersion"].as_str().unwrap_or_default(),
-        value["kind"].as_str().unwrap_or_default(),
-    )
+/// What a deletion makes of an object.
+struct Outcome {
+    value: Value,
+    /// True when nothing holds it.
+    gone: bool,
 }
 
-fn has_dependents(state: &State, uid: &str) -> bool {
-    state.dependents.contains_key(uid)
+fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: Timestamp) -> Outcome {
+    let mut value = stored.value.clone();
+    let waits = resource.is("", "pods") && begin_grace(&mut value, options, now);
+    match options.propagation {
+        Some(Propagation::Orphan) => {
+            remove_finalizer(&mut value, FOREGROUND);
+            add_finalizer(&mut value, ORPHAN);
+        }
+        Some(Propagation::Foreground) => {
+            remove_finalizer(&mut value, ORPHAN);
+            add_finalizer(&mut value, FOREGROUND);
+        }
+        Some(Propagation::Background) => {
+            remove_finalizer(&mut value, FOREGROUND);
+            remove_finalizer(&mut value, ORPHAN);
+        }
+        None => {}
+    }
+    let namespace = resource.is("", "namespaces");
+    let has_content = namespace
+        && value["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
+    let held = has_content
+        || value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
+    if held && value["metadata"]["deletionTimestamp"].is_null() {
+        value["metadata"]["deletionTimestamp"] = json!(seconds(now));
+        if !namespace {
+            value["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        }
+        bump_generation(&mut value);
+    }
+    if namespace {
+        value["status"]["phase"] = json!("Terminating");
+    }
+    Outcome {
+        value,
+        gone: !held && !waits,
+    }
+}
+
+/// Starts or shortens the grace period of a pod. True while it lasts.
+fn begin_grace(pod: &mut Value, options: &DeleteOptions, now: Timestamp) -> bool {
+    let asked = options
+        .grace_period_seconds
+        .map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let metadata = &pod["metadata"];
+    let begun = metadata["deletionTimestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<Timestamp>().ok());
+    let Some(due) = begun else {
+        let bound = pod["spec"]["nodeName"]
+            .as_str()
+            .is_some_and(|name| !name.is_empty());
+        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let own = pod["spec"]["terminationGracePeriodSeconds"]
+            .as_i64()
+            .map_or(30, |seconds| if seconds < 0 { 1 } else { seconds });
+        let grace = if bound && !ended { asked.unwrap_or(own) } else { 0 };
+        pod["metadata"]["deletionTimestamp"] = json!(seconds(
+            now.saturating_add(SignedDuration::from_secs(grace))
+                .unwrap_or(now)
+        ));
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        bump_generation(pod);
+        return grace > 0;
+    };
+    let left = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    match asked {
+        Some(asked) if asked < left => {
+            let sooner = due
+                .saturating_sub(SignedDuration::from_secs(left - asked))
+                .unwrap_or(due);
+            pod["metadata"]["deletionTimestamp"] = json!(seconds(sooner));
+            pod["metadata"]["deletionGracePeriodSeconds"] = json!(asked);
+            asked > 0
+        }
+        _ => left > 0,
+    }
+}
+
+/// Kinds whose deletion answers with the object; others answer with a Status.
+fn returns_deleted(resource: &Resource) -> bool {
+    match resource.group.as_str() {
+        "" => matches!(
+            resource.plural.as_str(),
+            "pods"
+                | "services"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "serviceaccounts"
+                | "podtemplates"
+                | "resourcequotas"
+                | "namespaces"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => resource.plural != "csistoragecapacities",
+        _ => false,
+    }
+}
+
+/// With a definition go its paths; its history is forgotten, so that nobody resumes a watch of an earlier life.
+fn retire_definition(state: &mut State, definition: &Value) {
+    let storage = definitions::storage_of(definition);
+    state.registry.uninstall(&storage.0, &storage.1);
+    state.compiled.remove(&storage);
+    state.collections.remove(&storage);
+    state.retired.insert(storage, state.revision);
+}
+
+fn places_of_dependents(state: &State, uid: &str) -> Vec<Place> {
+    state.dependents.get(uid).into_iter().flatten().cloned().collect()
+}
+
+fn resource_of(state: &State, storage: &(String, String), value: &Value) -> Option<Arc<Resource>> {
+    state
+        .registry
+        .of_storage(storage, value["apiVersion"].as_str().unwrap_or_default())
+}
+
+fn without_owner(value: &Value, uid: &str) -> Value {
+    let mut value = value.clone();
+    if let Some(metadata) = value["metadata"].as_object_mut()
+        && let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut)
+    {
+        owners.retain(|owner| owner["uid"] != uid);
+        if owners.is_empty() {
+            metadata.remove("ownerReferences");
+        }
+    }
+    value
+}
+
+fn has_finalizer(value: &Value, name: &str) -> bool {
+    value["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|list| list.iter().any(|one| one == name))
 }
 
 fn add_finalizer(value: &mut Value, name: &str) {
@@ -525,32 +649,19 @@ fn add_finalizer(value: &mut Value, name: &str) {
     }
 }
 
+fn remove_finalizer(value: &mut Value, name: &str) {
+    if let Some(metadata) = value["metadata"].as_object_mut()
+        && let Some(list) = metadata.get_mut("finalizers").and_then(Value::as_array_mut)
+    {
+        list.retain(|one| one != name);
+        if list.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+}
+
 fn bump_generation(value: &mut Value) {
     if let Some(generation) = value["metadata"]["generation"].as_i64() {
         value["metadata"]["generation"] = json!(generation + 1);
     }
-}
-
-fn grace_left(value: &Value) -> i64 {
-    value["metadata"]["deletionGracePeriodSeconds"]
-        .as_i64()
-        .unwrap_or(0)
-}
-
-/// Only bound pods that still run get time to stop.
-fn grace_seconds(resource: &Resource, value: &Value, options: &DeleteOptions) -> i64 {
-    if !resource.is("", "pods") {
-        return 0;
-    }
-    let bound = value["spec"]["nodeName"]
-        .as_str()
-        .is_some_and(|name| !name.is_empty());
-    let ended = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if !bound || ended {
-        return 0;
-    }
-    let own = value["spec"]["terminationGracePeriodSeconds"]
-        .as_i64()
-        .unwrap_or(30);
-    options.grace_period_seconds.unwrap_or(own).max(0)
 }

@@ -13,6 +13,7 @@ pub(crate) struct Facts {
     pub(crate) resources: Vec<Value>,
     pub(crate) definitions: Value,
     by_kind: FxHashMap<(String, String, String), String>,
+    indexes: FxHashMap<String, u32>,
 }
 
 /// The table, parsed at first use.
@@ -36,10 +37,17 @@ pub(crate) fn facts() -> &'static Facts {
                 by_kind.insert((text("group"), text("version"), text("kind")), name.clone());
             }
         }
+        let names = definitions
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone());
+        let indexes = names.zip(0..).collect();
         Facts {
             resources,
             definitions,
             by_kind,
+            indexes,
         }
     })
 }
@@ -50,5 +58,10 @@ impl Facts {
         self.by_kind
             .get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
             .map(String::as_str)
+    }
+
+    /// Place of a definition among all, in the order of their names.
+    pub(crate) fn definition_index(&self, name: &str) -> Option<u32> {
+        self.indexes.get(name).copied()
     }
 }

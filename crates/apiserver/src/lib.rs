@@ -7,17 +7,21 @@
 //! The core is synchronous behind one lock, so that the order of requests alone decides the result; only watches are streams.
 
 mod crd;
+mod decode;
 mod defaults;
+mod definitions;
 mod deleting;
 mod discovery;
 mod error;
 mod events;
 mod facts;
+mod field_set;
 mod listener;
 mod managed_fields;
 mod openapi;
 mod patch;
 mod protobuf;
+mod quantity;
 mod reading;
 mod registry;
 mod request;
@@ -26,6 +30,7 @@ mod schema;
 mod selector;
 mod server;
 mod store;
+mod strategy;
 mod structural;
 mod subresources;
 mod table;
@@ -36,7 +41,7 @@ mod writing;
 pub use crd::{Cause, CompiledCrd, CrdVersion};
 pub use error::{ApiError, ApiResult};
 pub use listener::{Listener, ListenerError, TlsIdentity, kubeconfig};
-pub use managed_fields::{ApplyError, Conflict, Writer};
+pub use managed_fields::{ApplyError, Conflict, Reset, Writer};
 pub use patch::{PatchError, json_patch, merge_patch, strategic_merge};
 pub use response::{ResponseBody, Service};
 pub use schema::{TypeSchema, prune};

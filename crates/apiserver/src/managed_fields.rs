@@ -1,14 +1,14 @@
 //! Field ownership: `metadata.managedFields` and server-side apply.
 //!
-//! Owns sets of fields (FieldsV1), how they change by updates, and how an applied configuration is merged, conflicts included. The semantics
-//! are those of structured-merge-diff; the schema says which lists are sets, maps or atoms.
-
-use std::collections::BTreeMap;
+//! Owns who owns which set of fields: how updates and applied configurations change that, and which conflicts they meet. The algebra of
+//! the sets is in `field_set`. The rules are those of structured-merge-diff and of Kubernetes' field managers around it.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::schema::{ListKind, Node, TypeSchema};
+use crate::decode::zero;
+use crate::field_set::{Fields, compare_objects, elements, fields_of, merge, remove_items, shown};
+use crate::schema::{Node, TypeSchema};
 
 /// Who writes, and when.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,36 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// Time of the write.
     pub now: Timestamp,
+    /// Fields that a write through this resource cannot change, so that writing them owns nothing.
+    pub reset: Reset,
+}
+
+/// Fields that a write leaves alone whatever it says of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// Every field can be written.
+    Nothing,
+    /// `status` is a subresource of its own.
+    Status,
+    /// The status subresource of a core kind.
+    Spec,
+    /// The status subresource of a custom kind.
+    AllButStatus,
+}
+
+impl Reset {
+    fn apply(self, fields: &mut Fields) {
+        match self {
+            Self::Nothing => {}
+            Self::Status => fields.remove_tree(&["status"]),
+            Self::Spec => {
+                fields.remove_tree(&["spec"]);
+                fields.remove_tree(&["metadata", "ownerReferences"]);
+                fields.remove_tree(&["metadata", "deletionTimestamp"]);
+            }
+            Self::AllButStatus => fields.below.retain(|step, _| step == "f:status"),
+        }
+    }
 }
 
 /// A field that another manager owns with another value.
@@ -39,287 +69,13 @@ pub enum ApplyError {
     Conflicts(Vec<Conflict>),
     /// The configuration is malformed (HTTP 400).
     Invalid(String),
+    /// The configuration does not fit the schema (HTTP 500, as a real server has it).
+    Untyped(String),
 }
 
-/// One step of a path in FieldsV1's spelling: `f:name`, `k:{"name":"a"}`, `v:"x"`.
-type Step = String;
-
-/// A set of fields. `own` says that the place itself is a member (`.`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Fields {
-    own: bool,
-    below: BTreeMap<Step, Fields>,
-}
-
-impl Fields {
-    fn leaf() -> Self {
-        Self {
-            own: true,
-            below: BTreeMap::new(),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.own && self.below.is_empty()
-    }
-
-    fn from_json(value: &Value) -> Self {
-        let Value::Object(map) = value else {
-            return Self::default();
-        };
-        let mut fields = Self {
-            own: map.contains_key("."),
-            below: BTreeMap::new(),
-        };
-        for (step, child) in map {
-            if step == "." {
-                continue;
-            }
-            let mut below = Self::from_json(child);
-            if child.as_object().is_some_and(Map::is_empty) {
-                below.own = true;
-            }
-            fields.below.insert(step.clone(), below);
-        }
-        fields
-    }
-
-    fn to_json(&self) -> Value {
-        let mut map = Map::new();
-        if self.own && !self.below.is_empty() {
-            map.insert(".".to_owned(), json!({}));
-        }
-        for (step, child) in &self.below {
-            map.insert(step.clone(), child.to_json());
-        }
-        Value::Object(map)
-    }
-
-    fn union(&mut self, other: &Self) {
-        self.own |= other.own;
-        for (step, child) in &other.below {
-            self.below.entry(step.clone()).or_default().union(child);
-        }
-    }
-
-    /// Removes the members of `other`.
-    fn subtract(&mut self, other: &Self) {
-        if other.own {
-            self.own = false;
-        }
-        for (step, gone) in &other.below {
-            if let Some(child) = self.below.get_mut(step) {
-                child.subtract(gone);
-                if child.is_empty() {
-                    self.below.remove(step);
-                }
-            }
-        }
-    }
-
-    fn contains(&self, path: &[Step]) -> bool {
-        match path.split_first() {
-            None => self.own,
-            Some((step, rest)) => self.below.get(step).is_some_and(|child| child.contains(rest)),
-        }
-    }
-
-    /// Calls `visit` with the path of every member, children before their parents.
-    fn each_member(&self, path: &mut Vec<Step>, visit: &mut impl FnMut(&[Step], bool)) {
-        for (step, child) in &self.below {
-            path.push(step.clone());
-            child.each_member(path, visit);
-            path.pop();
-        }
-        if self.own {
-            visit(path, self.below.is_empty());
-        }
-    }
-}
-
-fn key_step(item: &Value, keys: &[&str], node: Node<'_>) -> Step {
-    let mut identity = Map::new();
-    for key in keys {
-        let value = item
-            .get(key)
-            .cloned()
-            .or_else(|| node.field(key).resolved().0.get("default").cloned());
-        if let Some(value) = value.or_else(|| (*key == "protocol").then(|| json!("TCP"))) {
-            identity.insert((*key).to_owned(), value);
-        }
-    }
-    format!("k:{}", Value::Object(identity))
-}
-
-fn value_step(item: &Value) -> Step {
-    format!("v:{item}")
-}
-
-/// The elements of an associative list by their step; `None` when it is atomic or not a list of that kind.
-fn elements<'a>(node: Node<'_>, list: &'a [Value]) -> Option<Vec<(Step, &'a Value)>> {
-    match node.list_kind() {
-        ListKind::Atomic => None,
-        ListKind::Set => Some(list.iter().map(|item| (value_step(item), item)).collect()),
-        ListKind::Map(keys) => list.iter().all(Value::is_object).then(|| {
-            list.iter()
-                .map(|item| (key_step(item, &keys, node.items()), item))
-                .collect()
-        }),
-    }
-}
-
-fn is_composite(node: Node<'_>, value: &Value) -> bool {
-    match value {
-        Value::Object(_) => !node.is_atomic_map() && !node.is_unknown(),
-        Value::Array(list) => elements(node, list).is_some(),
-        _ => false,
-    }
-}
-
-/// All fields of a value.
-fn fields_of(node: Node<'_>, value: &Value) -> Fields {
-    if !is_composite(node, value) {
-        return Fields::leaf();
-    }
-    let mut fields = Fields::default();
-    match value {
-        Value::Object(map) => {
-            if map.is_empty() {
-                return Fields::leaf();
-            }
-            for (key, child) in map {
-                fields
-                    .below
-                    .insert(format!("f:{key}"), fields_of(node.field(key), child));
-            }
-        }
-        Value::Array(list) => {
-            if list.is_empty() {
-                return Fields::leaf();
-            }
-            for (step, item) in elements(node, list).unwrap_or_default() {
-                let mut child = fields_of(node.items(), item);
-                child.own = true;
-                fields.below.insert(step, child);
-            }
-        }
-        _ => {}
-    }
-    fields
-}
-
-/// Fields that differ between two values: those that `new` has (`changed`) and those that only `old` had (`removed`).
-fn compare(
-    node: Node<'_>,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    changed: &mut Fields,
-    removed: &mut Fields,
-) {
-    match (old, new) {
-        (None, None) => {}
-        (None, Some(new)) => {
-            let mut added = fields_of(node, new);
-            added.own = true;
-            *changed = added;
-        }
-        (Some(old), None) => {
-            let mut gone = fields_of(node, old);
-            gone.own = true;
-            *removed = gone;
-        }
-        (Some(old), Some(new)) if old == new => {}
-        (Some(Value::Object(old)), Some(new_value @ Value::Object(new))) if is_composite(node, new_value) => {
-            for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
-                compare_child(
-                    &format!("f:{key}"),
-                    node.field(key),
-                    old.get(key),
-                    new.get(key),
-                    changed,
-                    removed,
-                );
-            }
-        }
-        (Some(Value::Array(old)), Some(Value::Array(new))) => {
-            match (elements(node, old), elements(node, new)) {
-                (Some(old), Some(new)) => {
-                    let old: BTreeMap<Step, &Value> = old.into_iter().collect();
-                    let new: BTreeMap<Step, &Value> = new.into_iter().collect();
-                    for step in old
-                        .keys()
-                        .chain(new.keys().filter(|step| !old.contains_key(*step)))
-                    {
-                        compare_child(
-                            step,
-                            node.items(),
-                            old.get(step).copied(),
-                            new.get(step).copied(),
-                            changed,
-                            removed,
-                        );
-                    }
-                }
-                _ => changed.own = true,
-            }
-        }
-        _ => *changed = fields_of(node, new.unwrap_or(&Value::Null)),
-    }
-}
-
-fn compare_child(
-    step: &str,
-    node: Node<'_>,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    changed: &mut Fields,
-    removed: &mut Fields,
-) {
-    let (mut child_changed, mut child_removed) = (Fields::default(), Fields::default());
-    compare(node, old, new, &mut child_changed, &mut child_removed);
-    if !child_changed.is_empty() {
-        changed.below.insert(step.to_owned(), child_changed);
-    }
-    if !child_removed.is_empty() {
-        removed.below.insert(step.to_owned(), child_removed);
-    }
-}
-
-/// Fields that nobody owns: identity, and what the server sets.
-fn strip_system_fields(fields: &mut Fields) {
-    for step in ["f:apiVersion", "f:kind"] {
-        fields.below.remove(step);
-    }
-    if let Some(metadata) = fields.below.get_mut("f:metadata") {
-        metadata.own = false;
-        for name in [
-            "name",
-            "generateName",
-            "namespace",
-            "uid",
-            "resourceVersion",
-            "generation",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "managedFields",
-        ] {
-            metadata.below.remove(&format!("f:{name}"));
-        }
-        if metadata.is_empty() {
-            fields.below.remove("f:metadata");
-        }
-    }
-    for step in ["f:spec", "f:status"] {
-        if let Some(child) = fields.below.get_mut(step)
-            && !child.below.is_empty()
-        {
-            child.own = false;
-        }
-    }
-    fields.own = false;
-}
+/// Entries of updates that an object keeps; beyond them the oldest are joined.
+const MOST_UPDATE_MANAGERS: usize = 10;
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// One entry of `metadata.managedFields`.
 #[derive(Debug, Clone)]
@@ -333,6 +89,17 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(writer: &Writer<'_>, operation: &str) -> Self {
+        Self {
+            manager: writer.manager.to_owned(),
+            operation: operation.to_owned(),
+            api_version: writer.api_version.to_owned(),
+            subresource: writer.subresource.to_owned(),
+            time: None,
+            fields: Fields::default(),
+        }
+    }
+
     fn is_of(&self, writer: &Writer<'_>, operation: &str) -> bool {
         self.manager == writer.manager
             && self.operation == operation
@@ -360,6 +127,7 @@ fn entries(object: &Value) -> Vec<Entry> {
 
 fn store(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
+    cap_update_managers(&mut entries);
     entries.sort_by(|a, b| {
         (&a.operation, &a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
             &b.operation,
@@ -394,105 +162,127 @@ fn store(object: &mut Value, mut entries: Vec<Entry>) {
     }
 }
 
+/// Joins the oldest updates of one version when there are too many.
+fn cap_update_managers(entries: &mut Vec<Entry>) {
+    let is_update = |entry: &Entry| entry.operation == "Update";
+    while entries.iter().filter(|entry| is_update(entry)).count() > MOST_UPDATE_MANAGERS {
+        let mut order: Vec<usize> = (0..entries.len())
+            .filter(|index| is_update(&entries[*index]))
+            .collect();
+        order.sort_by(|a, b| {
+            (&entries[*a].time, &entries[*a].manager).cmp(&(&entries[*b].time, &entries[*b].manager))
+        });
+        let pair = order.iter().enumerate().find_map(|(position, first)| {
+            let same = |second: &&usize| entries[**second].api_version == entries[*first].api_version;
+            order[position + 1..]
+                .iter()
+                .find(same)
+                .map(|second| (*first, *second))
+        });
+        let Some((first, second)) = pair else { return };
+        let joined = entries[first].fields.clone();
+        let entry = &mut entries[second];
+        entry.fields.union(&joined);
+        "ancient-changes".clone_into(&mut entry.manager);
+        entry.subresource.clear();
+        entries.remove(first);
+    }
+}
+
 fn time_text(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }
 
-/// Records an update: what changed belongs to the writer now. Entries sent by the client count only as a reset (`[]` or `[{}]`).
+/// Identity, and what the server sets, belong to nobody.
+fn strip_system_fields(fields: &mut Fields) {
+    for step in ["f:apiVersion", "f:kind"] {
+        fields.below.remove(step);
+    }
+    if let Some(metadata) = fields.below.get_mut("f:metadata") {
+        metadata.own = false;
+        for name in [
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        ] {
+            metadata.below.remove(&format!("f:{name}"));
+        }
+        if metadata.is_empty() {
+            fields.below.remove("f:metadata");
+        }
+    }
+    fields.own = false;
+}
+
+fn is_reset(object: &Value) -> bool {
+    object["metadata"]["managedFields"]
+        .as_array()
+        .is_some_and(|list| {
+            list.is_empty() || list.len() == 1 && list[0].as_object().is_some_and(Map::is_empty)
+        })
+}
+
+/// What an object is compared with when it is created: Go's empty struct, or for a custom kind nothing.
+fn nothing(schema: &TypeSchema) -> Value {
+    if schema.core { zero(schema) } else { json!({}) }
+}
+
+/// Records an update: what changed belongs to the writer now.
 pub fn update(schema: &TypeSchema, old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
-    let reset = new["metadata"]["managedFields"].as_array().is_some_and(|list| {
-        list.is_empty()
-            || list
-                .iter()
-                .all(|entry| entry.as_object().is_some_and(Map::is_empty))
-    });
     let mut known = match old {
-        Some(old) if !reset => entries(old),
-        _ => Vec::new(),
+        Some(old) if !writer.subresource.is_empty() => entries(old),
+        _ if is_reset(new) => Vec::new(),
+        _ => {
+            // A client may edit the list; one that does not know it must not lose it.
+            let sent = entries(new);
+            if sent.is_empty() {
+                old.map(entries).unwrap_or_default()
+            } else {
+                sent
+            }
+        }
     };
     if let Some(metadata) = new["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
-    let (mut changed, mut removed) = (Fields::default(), Fields::default());
-    compare_without_managed(schema, old, new, &mut changed, &mut removed);
-    strip_system_fields(&mut changed);
-    strip_system_fields(&mut removed);
-    if reset && old.is_some() {
-        store(new, Vec::new());
+    // Whose fields were never tracked, or no longer, is not tracked by halves.
+    if known.is_empty() && old.is_some() {
         return;
     }
-    for entry in &mut known {
-        let own = entry.is_of(writer, "Update");
-        if !own {
-            entry.fields.subtract(&changed);
-        }
-        entry.fields.subtract(&removed);
-    }
-    if !changed.is_empty() {
-        let time = Some(time_text(writer.now));
-        match known.iter_mut().find(|entry| entry.is_of(writer, "Update")) {
-            Some(entry) => {
-                entry.fields.union(&changed);
-                entry.time = time;
-            }
-            None => known.push(Entry {
-                manager: writer.manager.to_owned(),
-                operation: "Update".to_owned(),
-                api_version: writer.api_version.to_owned(),
-                subresource: writer.subresource.to_owned(),
-                time,
-                fields: changed,
-            }),
-        }
-    }
+    let empty = if old.is_none() {
+        nothing(schema)
+    } else {
+        Value::Null
+    };
+    record(schema, old.unwrap_or(&empty), new, writer, &mut known);
     store(new, known);
 }
 
-/// Compares two objects leaving their managed fields out, without copying them.
-fn compare_without_managed(
-    schema: &TypeSchema,
-    old: Option<&Value>,
-    new: &Value,
-    changed: &mut Fields,
-    removed: &mut Fields,
-) {
-    let root = schema.root();
-    let empty = Map::new();
-    let old = old.and_then(Value::as_object).unwrap_or(&empty);
-    let new = new.as_object().unwrap_or(&empty);
-    for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
-        let node = root.field(key);
-        if key == "metadata" {
-            let (mut child_changed, mut child_removed) = (Fields::default(), Fields::default());
-            let old = old.get(key).and_then(Value::as_object).unwrap_or(&empty);
-            let new = new.get(key).and_then(Value::as_object).unwrap_or(&empty);
-            for name in old
-                .keys()
-                .chain(new.keys().filter(|name| !old.contains_key(*name)))
-            {
-                if name != "managedFields" {
-                    compare_child(
-                        &format!("f:{name}"),
-                        node.field(name),
-                        old.get(name),
-                        new.get(name),
-                        &mut child_changed,
-                        &mut child_removed,
-                    );
-                }
-            }
-            changed.below.insert("f:metadata".to_owned(), child_changed);
-            removed.below.insert("f:metadata".to_owned(), child_removed);
-        } else {
-            compare_child(
-                &format!("f:{key}"),
-                node,
-                old.get(key),
-                new.get(key),
-                changed,
-                removed,
-            );
+fn record(schema: &TypeSchema, old: &Value, new: &Value, writer: &Writer<'_>, known: &mut Vec<Entry>) {
+    let mut difference = compare_objects(schema.root(), old, new);
+    writer.reset.apply(&mut difference.changed);
+    writer.reset.apply(&mut difference.removed);
+    for entry in known.iter_mut() {
+        if !entry.is_of(writer, "Update") {
+            entry.fields.subtract(&difference.changed);
         }
+        entry.fields.subtract(&difference.removed);
+    }
+    strip_system_fields(&mut difference.changed);
+    if difference.changed.is_empty() {
+        return;
+    }
+    if !known.iter().any(|entry| entry.is_of(writer, "Update")) {
+        known.push(Entry::new(writer, "Update"));
+    }
+    if let Some(entry) = known.iter_mut().find(|entry| entry.is_of(writer, "Update")) {
+        entry.fields.union(&difference.changed);
+        entry.time = Some(time_text(writer.now));
     }
 }
 
@@ -507,140 +297,185 @@ pub fn apply(
     writer: &Writer<'_>,
     force: bool,
 ) -> Result<Value, ApplyError> {
-    if applied["metadata"]["managedFields"]
-        .as_array()
-        .is_some_and(|list| !list.is_empty())
-    {
+    if !applied["metadata"]["managedFields"].is_null() {
         return Err(ApplyError::Invalid(
             "metadata.managedFields must be nil".to_owned(),
         ));
     }
     let root = schema.root();
-    check_elements(root, applied, "")?;
-    let mut wanted = fields_of(root, applied);
-    strip_system_fields(&mut wanted);
-    let empty = json!({});
+    check_elements(root, applied, "").map_err(|problem| ApplyError::Untyped(untyped(applied, &problem)))?;
+    let empty = nothing(schema);
     let base = live.unwrap_or(&empty);
     let mut known = live.map(entries).unwrap_or_default();
-
-    let mut conflicts = Vec::new();
-    let mut taken = Fields::default();
-    for entry in known.iter().filter(|entry| !entry.is_of(writer, "Apply")) {
-        let mut path = Vec::new();
-        wanted.each_member(&mut path, &mut |path, is_leaf| {
-            if is_leaf
-                && entry.fields.contains(path)
-                && lookup(root, base, path) != lookup(root, applied, path)
-            {
-                conflicts.push(Conflict {
-                    manager: describe(entry),
-                    field: shown(path),
-                });
-                insert(&mut taken, path);
-            }
-        });
+    if let (Some(live), true) = (live, known.is_empty()) {
+        let before = Writer {
+            manager: "before-first-apply",
+            subresource: "",
+            reset: Reset::Nothing,
+            ..*writer
+        };
+        record(schema, &nothing(schema), live, &before, &mut known);
     }
-    if !conflicts.is_empty() && !force {
-        return Err(ApplyError::Conflicts(conflicts));
-    }
-
-    let mut result = merge(root, Some(base), applied);
-    let previous = known
-        .iter()
-        .find(|entry| entry.is_of(writer, "Apply"))
-        .map(|entry| entry.fields.clone());
-    if let Some(previous) = previous {
-        let mut gone = Vec::new();
-        previous.each_member(&mut Vec::new(), &mut |path, _| {
-            let others = known
-                .iter()
-                .any(|entry| !entry.is_of(writer, "Apply") && owns_within(&entry.fields, path));
-            if !owns_within(&wanted, path) && !others {
-                gone.push(path.to_vec());
-            }
-        });
-        // Whole elements first: without its key an element could not be found any more.
-        gone.sort_by_key(Vec::len);
-        for path in gone {
-            remove(root, &mut result, &path);
+    let mut result = merged(root, base, applied, writer, &mut known, force)?;
+    if writer.manager == "kubectl"
+        && result["metadata"]["annotations"][LAST_APPLIED]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+    {
+        let mut last = applied.clone();
+        if let Some(annotations) = last["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(LAST_APPLIED);
         }
-    }
-    let same = live.is_some_and(|live| equal_but_managed(live, &result));
-    let time = Some(time_text(writer.now));
-    for entry in known.iter_mut().filter(|entry| !entry.is_of(writer, "Apply")) {
-        entry.fields.subtract(&taken);
-    }
-    match known.iter_mut().find(|entry| entry.is_of(writer, "Apply")) {
-        Some(entry) => {
-            if !same || entry.fields != wanted {
-                entry.time = time;
-            }
-            writer.api_version.clone_into(&mut entry.api_version);
-            entry.fields = wanted;
-        }
-        None => known.push(Entry {
-            manager: writer.manager.to_owned(),
-            operation: "Apply".to_owned(),
-            api_version: writer.api_version.to_owned(),
-            subresource: writer.subresource.to_owned(),
-            time,
-            fields: wanted,
-        }),
+        result["metadata"]["annotations"][LAST_APPLIED] = json!(format!("{last}\n"));
     }
     store(&mut result, known);
     Ok(result)
 }
 
-/// Keyed lists must have their keys, and no element twice.
-fn check_elements(node: Node<'_>, value: &Value, path: &str) -> Result<(), ApplyError> {
+fn merged(
+    root: Node<'_>,
+    base: &Value,
+    applied: &Value,
+    writer: &Writer<'_>,
+    known: &mut Vec<Entry>,
+    force: bool,
+) -> Result<Value, ApplyError> {
+    let mut result = merge(root, Some(base), Some(applied));
+    if let Some(metadata) = result["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    let mut wanted = fields_of(root, applied);
+    writer.reset.apply(&mut wanted);
+    let last = known
+        .iter()
+        .position(|entry| entry.is_of(writer, "Apply"))
+        .map(|index| known.remove(index));
+    if let Some(last) = &last {
+        result = prune(root, &result, &last.fields, &wanted, known);
+    }
+    let mut difference = compare_objects(root, base, &result);
+    writer.reset.apply(&mut difference.changed);
+    writer.reset.apply(&mut difference.removed);
+    let taken: Vec<Fields> = known
+        .iter()
+        .map(|entry| entry.fields.intersection(&difference.changed))
+        .collect();
+    let mut conflicts = Vec::new();
+    let allowed = if writer.manager == "kubectl" {
+        last_applied_fields(root, base)
+    } else {
+        None
+    };
+    for (entry, taken) in known.iter().zip(&taken) {
+        let mut refused = taken.clone();
+        if let Some(allowed) = &allowed {
+            refused.subtract(allowed);
+        }
+        refused.each(&mut Vec::new(), &mut |path| {
+            conflicts.push(Conflict {
+                manager: describe(entry),
+                field: shown(path),
+            })
+        });
+    }
+    if !conflicts.is_empty() && !force {
+        return Err(ApplyError::Conflicts(conflicts));
+    }
+    for (entry, taken) in known.iter_mut().zip(&taken) {
+        entry.fields.subtract(taken);
+        entry.fields.subtract(&difference.removed);
+    }
+    strip_system_fields(&mut wanted);
+    let mut entry = Entry::new(writer, "Apply");
+    entry.fields = wanted;
+    let same = difference.changed.is_empty() && difference.removed.is_empty();
+    entry.time = if same {
+        last.and_then(|last| last.time)
+    } else {
+        Some(time_text(writer.now))
+    };
+    known.push(entry);
+    Ok(result)
+}
+
+/// Takes out what the manager applied last time and nobody claims any more.
+fn prune(root: Node<'_>, merged: &Value, last: &Fields, wanted: &Fields, others: &[Entry]) -> Value {
+    let empty = || json!({});
+    let last = last.with_named_parents(root);
+    let pruned = remove_items(root, merged, &last).unwrap_or_else(empty);
+    let mut claimed = wanted.clone();
+    for entry in others {
+        claimed.union(&entry.fields);
+    }
+    let all = fields_of(root, merged).with_named_parents(root);
+    // What was taken out but is claimed comes back …
+    let mut gone = all.clone();
+    let mut kept = fields_of(root, &pruned).with_named_parents(root);
+    kept.union(&claimed.with_named_parents(root));
+    gone.subtract(&kept);
+    let pruned = remove_items(root, merged, &gone).unwrap_or_else(empty);
+    // … and so does what this manager did not apply.
+    let mut gone = all;
+    gone.subtract(&fields_of(root, &pruned).with_named_parents(root));
+    remove_items(root, merged, &gone.intersection(&last)).unwrap_or_else(empty)
+}
+
+/// Fields that a client-side `kubectl apply` has set and that still stand: kubectl may take them over without a conflict.
+fn last_applied_fields(root: Node<'_>, live: &Value) -> Option<Fields> {
+    let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
+    let last: Value = serde_json::from_str(text).ok()?;
+    if last["apiVersion"] != live["apiVersion"] {
+        return None;
+    }
+    let mut fields = fields_of(root, &last);
+    let difference = compare_objects(root, &last, live);
+    fields.subtract(&difference.changed);
+    fields.subtract(&difference.removed);
+    Some(fields)
+}
+
+/// What is said of an applied configuration that does not fit the schema.
+pub(crate) fn untyped(applied: &Value, problem: &str) -> String {
+    format!(
+        "failed to create typed patch object ({}): {problem}",
+        identity(applied)
+    )
+}
+
+/// `namespace/name; group/version, Kind=kind`, as errors name an object.
+fn identity(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = text(&object["apiVersion"]);
+    let version = if version.contains('/') {
+        version
+    } else {
+        format!("/{version}")
+    };
+    format!(
+        "{}/{}; {version}, Kind={}",
+        text(&object["metadata"]["namespace"]),
+        text(&object["metadata"]["name"]),
+        text(&object["kind"])
+    )
+}
+
+/// Keyed lists must have no element twice.
+fn check_elements(node: Node<'_>, value: &Value, path: &str) -> Result<(), String> {
     match value {
         Value::Object(map) => map
             .iter()
             .try_for_each(|(key, child)| check_elements(node.field(key), child, &format!("{path}.{key}"))),
         Value::Array(list) => {
-            if let Some(elements) = elements(node, list) {
-                let mut seen = std::collections::BTreeSet::new();
-                for (step, _) in elements {
-                    if !seen.insert(step.clone()) {
-                        return Err(ApplyError::Invalid(format!(
-                            "{path}: duplicate entries for key [{}]",
-                            shown(&[step])
-                        )));
-                    }
+            let mut seen = std::collections::BTreeSet::new();
+            for (step, _) in elements(node, list).unwrap_or_default() {
+                if !seen.insert(step.clone()) {
+                    return Err(format!("{path}: duplicate entries for key {}", shown(&[step])));
                 }
             }
             list.iter()
                 .try_for_each(|item| check_elements(node.items(), item, path))
         }
         _ => Ok(()),
-    }
-}
-
-fn owns_within(fields: &Fields, path: &[Step]) -> bool {
-    match path.split_first() {
-        None => !fields.is_empty(),
-        Some((step, rest)) => fields
-            .below
-            .get(step)
-            .is_some_and(|child| owns_within(child, rest)),
-    }
-}
-
-fn equal_but_managed(a: &Value, b: &Value) -> bool {
-    let without = |value: &Value| {
-        let mut value = value.clone();
-        if let Some(metadata) = value["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-        }
-        value
-    };
-    without(a) == without(b)
-}
-
-fn insert(fields: &mut Fields, path: &[Step]) {
-    match path.split_first() {
-        None => fields.own = true,
-        Some((step, rest)) => insert(fields.below.entry(step.clone()).or_default(), rest),
     }
 }
 
@@ -658,114 +493,26 @@ fn describe(entry: &Entry) -> String {
     text
 }
 
-/// `.spec.containers[name="a"].image`.
-fn shown(path: &[Step]) -> String {
-    let mut text = String::new();
-    for step in path {
-        if let Some(name) = step.strip_prefix("f:") {
-            text.push('.');
-            text.push_str(name);
-        } else if let Some(key) = step.strip_prefix("k:") {
-            let key: Value = serde_json::from_str(key).unwrap_or_default();
-            let parts: Vec<String> = key
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(name, value)| format!("{name}={value}"))
-                .collect();
-            text.push_str(&format!("[{}]", parts.join(",")));
-        } else {
-            text.push_str(&format!("[={}]", step.trim_start_matches("v:")));
+/// Moves the ownership of the replica count to whoever scales: an entry of its own for the scale subresource.
+pub(crate) fn scaled(old: &Value, new: &mut Value, path: &[&str], writer: &Writer<'_>, operation: &str) {
+    let mut known = entries(old);
+    let mut replicas = Fields::default();
+    let leaf = path.iter().fold(&mut replicas, |here, name| {
+        here.below.entry(format!("f:{name}")).or_default()
+    });
+    leaf.own = true;
+    for entry in &mut known {
+        if !entry.is_of(writer, operation) {
+            entry.fields.subtract(&replicas);
         }
     }
-    text
-}
-
-fn position(node: Node<'_>, list: &[Value], step: &str) -> Option<usize> {
-    elements(node, list)?
-        .iter()
-        .position(|(candidate, _)| candidate == step)
-}
-
-fn lookup<'v>(node: Node<'_>, value: &'v Value, path: &[Step]) -> Option<&'v Value> {
-    let Some((step, rest)) = path.split_first() else {
-        return Some(value);
-    };
-    match (value, step.strip_prefix("f:")) {
-        (Value::Object(map), Some(name)) => lookup(node.field(name), map.get(name)?, rest),
-        (Value::Array(list), None) => lookup(node.items(), &list[position(node, list, step)?], rest),
-        _ => None,
+    if !known.iter().any(|entry| entry.is_of(writer, operation)) {
+        known.push(Entry::new(writer, operation));
     }
-}
-
-fn remove(node: Node<'_>, value: &mut Value, path: &[Step]) {
-    let Some((step, rest)) = path.split_first() else {
-        return;
-    };
-    match (value, step.strip_prefix("f:")) {
-        (Value::Object(map), Some(name)) => {
-            if rest.is_empty() {
-                map.remove(name);
-            } else if let Some(child) = map.get_mut(name) {
-                remove(node.field(name), child, rest);
-            }
-        }
-        (Value::Array(list), None) => {
-            if let Some(position) = position(node, list, step) {
-                if rest.is_empty() {
-                    list.remove(position);
-                } else {
-                    remove(node.items(), &mut list[position], rest);
-                }
-            }
-        }
-        _ => {}
+    if let Some(entry) = known.iter_mut().find(|entry| entry.is_of(writer, operation)) {
+        entry.fields.union(&replicas);
     }
-}
-
-fn merge(node: Node<'_>, base: Option<&Value>, applied: &Value) -> Value {
-    match (base, applied) {
-        (Some(Value::Object(old)), Value::Object(new)) if is_composite(node, applied) => {
-            let mut result = old.clone();
-            for (key, child) in new {
-                let merged = merge(node.field(key), old.get(key), child);
-                result.insert(key.clone(), merged);
-            }
-            Value::Object(result)
-        }
-        (Some(Value::Array(old)), Value::Array(new)) => match (elements(node, old), elements(node, new)) {
-            (Some(old), Some(new)) => Value::Array(merge_lists(node, &old, &new)),
-            _ => applied.clone(),
-        },
-        _ => applied.clone(),
-    }
-}
-
-/// Elements of the applied list in their order; elements of the old list that it does not name keep their place before the next shared one.
-fn merge_lists(node: Node<'_>, old: &[(Step, &Value)], new: &[(Step, &Value)]) -> Vec<Value> {
-    let named: BTreeMap<&Step, &Value> = new.iter().map(|(step, item)| (step, *item)).collect();
-    let before: BTreeMap<&Step, &Value> = old.iter().map(|(step, item)| (step, *item)).collect();
-    let mut result = Vec::new();
-    let mut rest = old.iter();
-    for (step, item) in new {
-        if before.contains_key(step) {
-            // Shared elements of the old list up to this one have their place in the applied order.
-            for (old_step, old_item) in rest.by_ref() {
-                if old_step == step {
-                    break;
-                }
-                if !named.contains_key(old_step) {
-                    result.push((*old_item).clone());
-                }
-            }
-        }
-        result.push(merge(node.items(), before.get(step).copied(), item));
-    }
-    result.extend(
-        rest.filter(|(step, _)| !named.contains_key(step))
-            .map(|(_, item)| (*item).clone()),
-    );
-    result
+    store(new, known);
 }
 
 #[cfg(test)]
@@ -782,6 +529,7 @@ mod tests {
             api_version: "apps/v1",
             subresource: "",
             now: Timestamp::from_second(1_700_000_000).unwrap(),
+            reset: Reset::Status,
         }
     }
 
@@ -844,12 +592,8 @@ mod tests {
         );
         let forced = apply(&schema(), Some(&live), &config(Some(2), "a"), &writer("y"), true).unwrap();
         assert_eq!(forced["spec"]["replicas"], 2);
-        assert!(
-            !entries(&forced)[0]
-                .fields
-                .contains(&["f:spec".to_owned(), "f:replicas".to_owned()]),
-            "x has lost the field"
-        );
+        let lost = entries(&forced).remove(0).fields.to_json();
+        assert!(lost["f:spec"].get("f:replicas").is_none(), "x has lost the field");
         let shared = apply(&schema(), Some(&live), &config(Some(1), "a"), &writer("y"), false).unwrap();
         assert_eq!(owners(&shared).len(), 2, "equal values are owned together");
     }
@@ -926,7 +670,7 @@ mod tests {
         twice["spec"]["template"]["spec"]["containers"] = json!([{"name": "c"}, {"name": "c"}]);
         assert!(matches!(
             apply(&schema(), None, &twice, &writer("x"), false),
-            Err(ApplyError::Invalid(_))
+            Err(ApplyError::Untyped(_))
         ));
     }
 }

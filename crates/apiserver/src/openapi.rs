@@ -109,6 +109,7 @@ fn point(schema: &mut Value, prefix: &str, open: &mut Vec<String>) {
         Value::Object(map) => {
             if let Some(Value::String(target)) = map.get("$ref").cloned() {
                 open.push(target.clone());
+                map.remove("x-go");
                 let reference = json!({"$ref": format!("{prefix}{target}")});
                 if map.len() == 1 {
                     *schema = reference;
@@ -118,6 +119,8 @@ fn point(schema: &mut Value, prefix: &str, open: &mut Vec<String>) {
                 }
                 return;
             }
+            // How Go writes a field is a note of ours.
+            map.remove("x-go");
             for child in map.values_mut() {
                 point(child, prefix, open);
             }

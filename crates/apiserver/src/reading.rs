@@ -1,6 +1,8 @@
 //! Reads: get and list, with selectors, limits and resource versions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -11,7 +13,7 @@ use crate::request::Request;
 use crate::response::Answer;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::{ApiServer, Scope, State};
-use crate::store::{Key, Stored};
+use crate::store::{Key, Stored, write_json};
 use crate::{events, table};
 
 /// Which objects of a resource are meant.
@@ -26,32 +28,14 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn of(request: &Request, scope: &Scope) -> ApiResult<Self> {
         let resource = &scope.resource;
-        let custom: Vec<String> = resource
-            .custom()
-            .map(|version| version.selectable_fields())
-            .unwrap_or_default();
-        let supported = |path: &str| {
-            matches!(path, "metadata.name" | "metadata.namespace")
-                || core_fields(resource).contains(&path)
-                || custom.iter().any(|field| field == path)
-        };
-        let fields =
-            FieldSelector::parse(request.parameter("fieldSelector"), supported).map_err(|mut error| {
-                if error.message.starts_with("field label not supported") {
-                    error.message = format!(
-                        "Unable to find {:?} that match label selector {:?}, field selector {:?}: {}",
-                        resource.plural,
-                        request.parameter("labelSelector"),
-                        request.parameter("fieldSelector"),
-                        error.message
-                    );
-                }
-                error
-            })?;
+        let labels = LabelSelector::parse(request.parameter("labelSelector"))?;
+        let fields = FieldSelector::parse(request.parameter("fieldSelector"), |path| {
+            stored_path(resource, path)
+        })?;
         Ok(Self {
             namespace: scope.namespace.clone(),
             name: scope.name.clone(),
-            labels: LabelSelector::parse(request.parameter("labelSelector"))?,
+            labels,
             fields,
         })
     }
@@ -61,6 +45,56 @@ impl Filter {
             && (self.name.is_empty() || self.name == key.1)
             && (self.labels.is_empty() || self.labels.matches(&value["metadata"]["labels"]))
             && (self.fields.is_empty() || self.fields.matches(value))
+    }
+
+    /// The objects among which it can find any: those of its namespace.
+    pub(crate) fn range<'a>(
+        &self,
+        objects: &'a BTreeMap<Key, Arc<Stored>>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
+        self.range_after(objects, None)
+    }
+
+    fn range_after<'a>(
+        &self,
+        objects: &'a BTreeMap<Key, Arc<Stored>>,
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
+        let first = (self.namespace.clone(), String::new());
+        let start = match after {
+            Some(key) if *key >= first => Bound::Excluded(key.clone()),
+            _ => Bound::Included(first),
+        };
+        let namespace = self.namespace.clone();
+        objects
+            .range((start, Bound::Unbounded))
+            .take_while(move |(key, _)| namespace.is_empty() || key.0 == namespace)
+    }
+}
+
+/// Where a path of a field selector leads in a stored object.
+///
+/// # Errors
+/// The resource cannot be selected by it, in a real server's words.
+fn stored_path(resource: &Resource, path: &str) -> Result<String, String> {
+    let own = core_fields(resource);
+    if path == "metadata.name" || path == "metadata.namespace" && resource.namespaced || own.contains(&path) {
+        return Ok(match path {
+            "source" => "source.component".to_owned(),
+            "reportingController" => "reportingComponent".to_owned(),
+            other => match other.strip_prefix("regarding.") {
+                Some(rest) => format!("involvedObject.{rest}"),
+                None => other.to_owned(),
+            },
+        });
+    }
+    match resource.custom() {
+        Some(version) if version.selectable_fields().iter().any(|field| field == path) => Ok(path.to_owned()),
+        Some(_) => Err(format!("field label not supported: {path}")),
+        None if own.is_empty() => Err(format!(
+            "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        )),
+        None => Err(format!("field label not supported: {path}")),
     }
 }
 
@@ -110,13 +144,16 @@ fn core_fields(resource: &Resource) -> &'static [&'static str] {
 }
 
 /// An object in the version that was asked for.
-pub(crate) fn view(resource: &Resource, value: &Value) -> Value {
+pub(crate) fn view<'a>(resource: &Resource, value: &'a Value) -> Cow<'a, Value> {
     if resource.group == "events.k8s.io" {
-        return events::to_new(value);
+        return Cow::Owned(events::to_new(value));
+    }
+    if is_stored_as_shown(resource, value) {
+        return Cow::Borrowed(value);
     }
     let mut value = value.clone();
     value["apiVersion"] = json!(resource.api_version());
-    value
+    Cow::Owned(value)
 }
 
 /// True when objects are kept exactly as they are shown.
@@ -132,14 +169,14 @@ pub(crate) fn partial(value: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value["metadata"]})
 }
 
-pub(crate) fn parse_revision(text: &str) -> ApiResult<u64> {
+pub(crate) fn parse_revision(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        ApiError::bad_request(format!(
+        format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        ))
+        )
     })
 }
 
@@ -158,37 +195,21 @@ pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
 
 impl ApiServer {
     pub(crate) fn get(&self, state: &State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        let stored = state.find(scope)?;
-        let asked = parse_revision(request.parameter("resourceVersion"))?;
+        let asked = parse_revision(request.parameter("resourceVersion")).map_err(ApiError::bad_request)?;
         if asked > state.revision {
             return Err(too_large(asked, state.revision));
         }
+        let stored = state.find(scope)?;
         Ok(self.show(request, &scope.resource, &stored))
     }
 
     /// One object in the form that the client wants.
     pub(crate) fn show(&self, request: &Request, resource: &Resource, stored: &Stored) -> Answer {
-        if request.wants_table() {
-            let meta = json!({"resourceVersion": stored.revision.to_string()});
-            return Answer::ok(table::render(
-                resource,
-                &[&stored.value],
-                &meta,
-                table::include(request),
-                self.now(),
-            ));
-        }
-        if request.wants_partial_metadata() {
-            return Answer::ok(partial(&stored.value));
-        }
-        if is_stored_as_shown(resource, &stored.value) {
-            Answer::Encoded(stored.json())
-        } else {
-            Answer::ok(view(resource, &stored.value))
-        }
+        self.shown(request, resource, stored, 200, Vec::new())
     }
 
     pub(crate) fn list(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        check_list_options(request)?;
         let filter = Filter::of(request, scope)?;
         let page = Page::of(state, request)?;
         let storage = scope.resource.storage();
@@ -206,26 +227,20 @@ impl ApiServer {
             &past
         };
         let mut chosen: Vec<(&Key, &Arc<Stored>)> = Vec::new();
-        let mut more = None;
         let mut remaining = 0_u64;
-        let start = page
-            .start
-            .as_ref()
-            .map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        for (key, stored) in objects.range((start, std::ops::Bound::Unbounded)) {
+        for (key, stored) in filter.range_after(objects, page.start.as_ref()) {
             if !filter.matches(key, &stored.value) {
                 continue;
             }
             if page.limit > 0 && chosen.len() == page.limit {
-                more = more.or_else(|| chosen.last().map(|(key, _)| (*key).clone()));
                 remaining += 1;
                 continue;
             }
             chosen.push((key, stored));
         }
         let mut meta = json!({"resourceVersion": revision.to_string()});
-        if let Some(last) = more {
-            meta["continue"] = json!(page.token(&last));
+        if let (Some((last, _)), true) = (chosen.last(), remaining > 0) {
+            meta["continue"] = json!(page.token(last));
             if filter.labels.is_empty() && filter.fields.is_empty() {
                 meta["remainingItemCount"] = json!(remaining);
             }
@@ -233,7 +248,7 @@ impl ApiServer {
         Ok(self.show_list(request, &scope.resource, &chosen, &meta))
     }
 
-    fn show_list(
+    pub(crate) fn show_list(
         &self,
         request: &Request,
         resource: &Resource,
@@ -256,7 +271,7 @@ impl ApiServer {
                 json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items}),
             );
         }
-        let mut body = Vec::with_capacity(chosen.len() * 1024 + 256);
+        let mut body = Vec::with_capacity(chosen.len() * 1536 + 256);
         body.extend_from_slice(
             format!(
                 "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
@@ -269,14 +284,66 @@ impl ApiServer {
             if index > 0 {
                 body.push(b',');
             }
-            if is_stored_as_shown(resource, &stored.value) {
-                body.extend_from_slice(&stored.json());
-            } else {
-                body.extend_from_slice(view(resource, &stored.value).to_string().as_bytes());
-            }
+            write_item(resource, stored, &mut body);
         }
         body.extend_from_slice(b"]}\n");
-        Answer::Encoded(body.into())
+        Answer::Encoded(200, body.into(), Vec::new())
+    }
+}
+
+/// Appends an item of a list. Items of core kinds do not say again what they are; custom ones do.
+fn write_item(resource: &Resource, stored: &Stored, body: &mut Vec<u8>) {
+    if resource.group == "events.k8s.io" {
+        let mut event = events::to_new(&stored.value);
+        if let Some(map) = event.as_object_mut() {
+            map.remove("kind");
+            map.remove("apiVersion");
+        }
+        write_json(body, &event);
+    } else if resource.custom().is_none() {
+        stored.write_untyped(body);
+    } else if is_stored_as_shown(resource, &stored.value) {
+        body.extend_from_slice(&stored.json());
+    } else {
+        write_json(body, &*view(resource, &stored.value));
+    }
+}
+
+fn check_list_options(request: &Request) -> ApiResult<()> {
+    let matched = request.parameter("resourceVersionMatch");
+    let refuse = |reason: &str, field: &str, message: &str| {
+        Err(ApiError::bad_options("ListOptions", reason, field, message))
+    };
+    if request.query.contains_key("sendInitialEvents") {
+        return refuse(
+            "FieldValueForbidden",
+            "sendInitialEvents",
+            "Forbidden: sendInitialEvents is forbidden for list",
+        );
+    }
+    match (matched, request.parameter("resourceVersion")) {
+        ("", _) => Ok(()),
+        (_, "") => refuse(
+            "FieldValueForbidden",
+            "resourceVersionMatch",
+            "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+        ),
+        _ if !request.parameter("continue").is_empty() => refuse(
+            "FieldValueForbidden",
+            "resourceVersionMatch",
+            "Forbidden: resourceVersionMatch is forbidden when continue is provided",
+        ),
+        ("Exact", "0") => refuse(
+            "FieldValueForbidden",
+            "resourceVersionMatch",
+            "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        ),
+        ("Exact" | "NotOlderThan", _) => Ok(()),
+        (other, _) => refuse(
+            "FieldValueNotSupported",
+            "resourceVersionMatch",
+            &format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""),
+        ),
     }
 }
 
@@ -298,8 +365,13 @@ impl Page {
         };
         let token = request.parameter("continue");
         if !token.is_empty() {
+            if !matches!(request.parameter("resourceVersion"), "" | "0") {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
             let (revision, start) = read_token(token).ok_or_else(|| {
-                ApiError::bad_request("continue key is not valid: encoded continue token is malformed")
+                ApiError::bad_request("invalid continue token: continue key is not valid: the token does not come from this server")
             })?;
             return Ok(Self {
                 revision,
@@ -308,26 +380,14 @@ impl Page {
                 continued: true,
             });
         }
-        let asked = parse_revision(request.parameter("resourceVersion"))?;
+        let asked = parse_revision(request.parameter("resourceVersion"))
+            .map_err(|problem| ApiError::bad_request(format!("invalid resource version: {problem}")))?;
         if asked > state.revision {
             return Err(too_large(asked, state.revision));
         }
-        if !request.parameter("resourceVersionMatch").is_empty()
-            && request.parameter("resourceVersion").is_empty()
-        {
-            return Err(ApiError::bad_options(
-                "ListOptions",
-                "FieldValueForbidden",
-                "resourceVersionMatch",
-                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ));
-        }
-        let exact = request.parameter("resourceVersionMatch") == "Exact";
-        if exact && asked == 0 {
-            return Err(ApiError::bad_request(
-                "resourceVersionMatch is forbidden for resourceVersion \"0\"",
-            ));
-        }
+        let exact = request.parameter("resourceVersionMatch") == "Exact"
+            // A page of a list at a version is a page of exactly that version.
+            || request.parameter("resourceVersionMatch").is_empty() && limit > 0 && asked > 0;
         Ok(Self {
             revision: if exact { asked } else { state.revision },
             start: None,
@@ -341,7 +401,7 @@ impl Page {
             ApiError::new(
                 410,
                 "Expired",
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
             )
         } else {
             ApiError::expired(revision, oldest)

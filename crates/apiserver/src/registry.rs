@@ -150,12 +150,15 @@ impl Registry {
             .filter(move |resource| resource.group == group && resource.version == version)
     }
 
-    /// The resource of a kind named by an owner reference or an object.
-    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.of_version(group, version)
-            .find(|resource| resource.kind == kind)
-            .cloned()
+    /// The resource whose objects are kept in a place: in the version asked for if it is served, else in any.
+    pub(crate) fn of_storage(
+        &self,
+        (group, plural): &(String, String),
+        api_version: &str,
+    ) -> Option<Arc<Resource>> {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        self.find(group, version, plural)
+            .or_else(|| self.all().find(|resource| resource.is(group, plural)).cloned())
     }
 
     /// Serves the versions of a definition instead of those of its predecessor.

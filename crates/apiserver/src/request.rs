@@ -99,49 +99,82 @@ impl Request {
             })
     }
 
-    /// The body as a value; YAML is read too.
-    pub(crate) fn object(&self) -> ApiResult<Value> {
-        if self.body.is_empty() {
-            return Err(ApiError::bad_request(
-                "the request body is empty; expected an object",
-            ));
-        }
-        let value: Value = match self.content_type.as_str() {
-            ""
-            | "application/json"
-            | "application/json-patch+json"
-            | "application/merge-patch+json"
-            | "application/strategic-merge-patch+json" => parse_json(&self.body)?,
+    /// The body as an object of a kind (named in errors); YAML and protobuf are read too.
+    pub(crate) fn object(&self, kind: &str) -> ApiResult<Value> {
+        let value = match self.content_type.as_str() {
+            "" | "application/json" => {
+                parse_json(&self.body).map_err(|problem| unrecognized(kind, &problem, &self.body))?
+            }
             "application/yaml" | "application/apply-patch+yaml" => parse_yaml(&self.body)?,
             "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(&self.body)
                 .map_err(|problem| ApiError::bad_request(format!("couldn't decode the body: {problem}")))?,
-            "application/cbor" | "application/apply-patch+cbor" => {
+            _ => {
                 return Err(ApiError::new(
                     415,
                     "UnsupportedMediaType",
-                    format!(
-                        "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {})",
-                        self.content_type
-                    ),
-                ));
-            }
-            other => {
-                return Err(ApiError::new(
-                    415,
-                    "UnsupportedMediaType",
-                    format!(
-                        "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {other})"
-                    ),
+                    "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
                 ));
             }
         };
-        Ok(value)
+        if value.is_object() {
+            return Ok(value);
+        }
+        let found = match &value {
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            _ => "null",
+        };
+        let problem = format!(
+            "json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        );
+        Err(unrecognized(kind, &problem, &self.body))
+    }
+
+    /// The body as a patch in JSON.
+    pub(crate) fn patch(&self) -> ApiResult<Value> {
+        parse_json(&self.body)
+            .map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))
     }
 }
 
-fn parse_json(body: &[u8]) -> ApiResult<Value> {
-    serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("couldn't decode the body: invalid JSON at {error}")))
+fn unrecognized(kind: &str, problem: &str, body: &[u8]) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {problem} ({})",
+        summary(body)
+    ))
+}
+
+/// The beginning of a body as errors quote it.
+fn summary(body: &[u8]) -> String {
+    const LONGEST: usize = 30;
+    let cut = &body[..body.len().min(LONGEST)];
+    let more = if body.len() > LONGEST { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(cut)),
+        Some(_) => format!(
+            "{}{more}",
+            cut.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        ),
+    }
+}
+
+fn parse_json(body: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(body).map_err(|error| {
+        if error.is_eof() {
+            return "unexpected end of JSON input".to_owned();
+        }
+        let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
+        let found = lines
+            .get(error.line().saturating_sub(1))
+            .and_then(|line| line.get(error.column().saturating_sub(1)));
+        let found = found.map_or_else(String::new, |byte| {
+            format!("invalid character '{}': ", char::from(*byte))
+        });
+        format!("{found}{error}")
+    })
 }
 
 fn parse_yaml(body: &[u8]) -> ApiResult<Value> {

@@ -25,8 +25,8 @@ pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 pub(crate) enum Answer {
     /// A JSON value with a status code, and warnings for the client.
     Json(u16, Value, Vec<String>),
-    /// JSON that was encoded before.
-    Encoded(Bytes),
+    /// JSON that was encoded before, with a status code, and warnings for the client.
+    Encoded(u16, Bytes, Vec<String>),
     /// A JSON value whose content type says what it is.
     Typed(&'static str, Value),
     /// Text.
@@ -145,24 +145,11 @@ impl Service {
     fn respond(&self, answer: Answer) -> http::Response<ResponseBody> {
         match answer {
             Answer::Json(code, value, warnings) => {
-                let mut response = full(
-                    code,
-                    "application/json",
-                    serde_json::to_vec(&value).unwrap_or_default().into(),
-                );
-                for warning in warnings {
-                    let text: String = warning
-                        .chars()
-                        .filter(|character| !character.is_control())
-                        .map(|c| if c == '"' { '\'' } else { c })
-                        .collect();
-                    if let Ok(value) = http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
-                        response.headers_mut().append(http::header::WARNING, value);
-                    }
-                }
-                response
+                with_warnings(full(code, "application/json", encode(&value)), &warnings)
             }
-            Answer::Encoded(bytes) => full(200, "application/json", bytes),
+            Answer::Encoded(code, bytes, warnings) => {
+                with_warnings(full(code, "application/json", bytes), &warnings)
+            }
             Answer::Typed(content_type, value) => full(
                 200,
                 content_type,
@@ -192,6 +179,32 @@ fn full(code: u16, content_type: &'static str, bytes: Bytes) -> http::Response<R
         http::header::CONTENT_TYPE,
         http::HeaderValue::from_static(content_type),
     );
+    response
+}
+
+fn encode(value: &Value) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+fn with_warnings(
+    mut response: http::Response<ResponseBody>,
+    warnings: &[String],
+) -> http::Response<ResponseBody> {
+    for warning in warnings {
+        let printable = warning.chars().filter(|character| !character.is_control());
+        let text: String = printable
+            .flat_map(|character| {
+                if matches!(character, '"' | '\\') {
+                    vec!['\\', character]
+                } else {
+                    vec![character]
+                }
+            })
+            .collect();
+        if let Ok(value) = http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
+            response.headers_mut().append(http::header::WARNING, value);
+        }
+    }
     response
 }
 

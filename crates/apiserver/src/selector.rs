@@ -23,18 +23,16 @@ impl LabelSelector {
     /// Reads the text form: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
     ///
     /// # Errors
-    /// HTTP 400 naming what cannot be read.
+    /// HTTP 400 in a real server's words.
     pub fn parse(text: &str) -> ApiResult<Self> {
-        let mut requirements = Vec::new();
-        for part in split_outside_parentheses(text) {
-            let part = part.trim();
-            if !part.is_empty() {
-                requirements.push(requirement(part).ok_or_else(|| {
-                    ApiError::bad_request(format!("unable to parse requirement: couldn't parse the selector string {text:?}: unexpected {part:?}"))
-                })?);
-            }
+        if text.is_empty() {
+            return Ok(Self::default());
         }
-        Ok(Self(requirements))
+        let mut parser = Parser {
+            tokens: tokens(text),
+            next: 0,
+        };
+        parser.requirements().map(Self).map_err(ApiError::bad_request)
     }
 
     /// Reads the object form (`matchLabels`, `matchExpressions`). `None` when it cannot be read.
@@ -93,85 +91,210 @@ impl LabelSelector {
     }
 }
 
-fn split_outside_parentheses(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0_u32, 0);
-    for (index, character) in text.char_indices() {
-        match character {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                parts.push(&text[start..index]);
-                start = index + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[start..]);
-    parts
+/// A piece of a selector's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    Word(&'a str),
+    Symbol(&'a str),
+    End,
 }
 
-fn requirement(text: &str) -> Option<Requirement> {
-    if let Some(key) = text.strip_prefix('!') {
-        return Some(Requirement::DoesNotExist(key_of(key)?));
+impl Token<'_> {
+    fn text(&self) -> &str {
+        match self {
+            Token::Word(text) | Token::Symbol(text) => text,
+            Token::End => "",
+        }
     }
-    for (operator, negated) in [("!=", true), ("==", false), ("=", false)] {
-        if let Some((key, value)) = text.split_once(operator) {
-            let (key, value) = (key_of(key)?, value.trim());
-            if !is_value(value) {
-                return None;
+}
+
+const SYMBOLS: [&str; 9] = ["!=", "==", ")", ",", "!", "=", ">", "<", "("];
+
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let is_space = |character: char| matches!(character, ' ' | '\t' | '\r' | '\n');
+    let mut found = Vec::new();
+    let mut rest = text.trim_start_matches(is_space);
+    while !rest.is_empty() {
+        let length = match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
+            Some(symbol) => {
+                found.push(Token::Symbol(symbol));
+                symbol.len()
             }
-            let values = vec![value.to_owned()];
-            return Some(if negated {
-                Requirement::NotIn(key, values)
-            } else {
-                Requirement::In(key, values)
-            });
-        }
-    }
-    for (operator, greater) in [('>', true), ('<', false)] {
-        if let Some((key, value)) = text.split_once(operator) {
-            let (key, value) = (key_of(key)?, value.trim().parse().ok()?);
-            return Some(if greater {
-                Requirement::Greater(key, value)
-            } else {
-                Requirement::Less(key, value)
-            });
-        }
-    }
-    if let Some(open) = text.find('(') {
-        let values = text[open + 1..].trim_end().strip_suffix(')')?;
-        let mut words = text[..open].split_whitespace();
-        let (key, operator) = (key_of(words.next()?)?, words.next()?);
-        if words.next().is_some() {
-            return None;
-        }
-        let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
-        if !values.iter().all(|value| is_value(value)) {
-            return None;
-        }
-        return match operator {
-            "in" => Some(Requirement::In(key, values)),
-            "notin" => Some(Requirement::NotIn(key, values)),
-            _ => None,
+            None => {
+                let end = rest
+                    .find(|character| is_space(character) || "=!(),><".contains(character))
+                    .unwrap_or(rest.len());
+                found.push(Token::Word(&rest[..end]));
+                end
+            }
         };
+        rest = rest[length..].trim_start_matches(is_space);
     }
-    key_of(text).map(Requirement::Exists)
+    found
 }
 
-fn key_of(text: &str) -> Option<String> {
-    let text = text.trim();
-    let fine = !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'));
-    fine.then(|| text.to_owned())
+/// Reads tokens as client-go's parser does, errors included.
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    next: usize,
 }
 
-fn is_value(text: &str) -> bool {
-    text.len() <= 63
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.tokens.get(self.next).copied().unwrap_or(Token::End)
+    }
+
+    fn take(&mut self) -> Token<'a> {
+        let token = self.peek();
+        self.next += 1;
+        token
+    }
+
+    fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
+        let mut requirements = Vec::new();
+        loop {
+            match self.peek() {
+                Token::Word(_) | Token::Symbol("!") => {
+                    requirements.push(
+                        self.requirement()
+                            .map_err(|problem| format!("unable to parse requirement: {problem}"))?,
+                    );
+                    match self.take() {
+                        Token::End => return Ok(requirements),
+                        Token::Symbol(",") => {
+                            let next = self.peek();
+                            if !matches!(next, Token::Word(_) | Token::Symbol("!")) {
+                                return Err(format!(
+                                    "found '{}', expected: identifier after ','",
+                                    next.text()
+                                ));
+                            }
+                        }
+                        other => {
+                            return Err(format!(
+                                "found '{}', expected: ',' or 'end of string'",
+                                other.text()
+                            ));
+                        }
+                    }
+                }
+                Token::End => return Ok(requirements),
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: !, identifier, or 'end of string'",
+                        other.text()
+                    ));
+                }
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let mut token = self.take();
+        let negated = token == Token::Symbol("!");
+        if negated {
+            token = self.take();
+        }
+        let Token::Word(key) = token else {
+            return Err(format!("found '{}', expected: identifier", token.text()));
+        };
+        check_key(key)?;
+        let key = key.to_owned();
+        if negated {
+            return Ok(Requirement::DoesNotExist(key));
+        }
+        if matches!(self.peek(), Token::End | Token::Symbol(",")) {
+            return Ok(Requirement::Exists(key));
+        }
+        let operator = self.take();
+        match operator {
+            Token::Word("in") => Ok(Requirement::In(key.clone(), self.values(&key)?)),
+            Token::Word("notin") => Ok(Requirement::NotIn(key.clone(), self.values(&key)?)),
+            Token::Symbol("=" | "==") => Ok(Requirement::In(key.clone(), vec![self.value(&key)?])),
+            Token::Symbol("!=") => Ok(Requirement::NotIn(key.clone(), vec![self.value(&key)?])),
+            Token::Symbol(symbol @ (">" | "<")) => {
+                let value = self.value(&key)?;
+                let bound = value.parse().map_err(|_| {
+                    format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+                })?;
+                Ok(if symbol == ">" {
+                    Requirement::Greater(key, bound)
+                } else {
+                    Requirement::Less(key, bound)
+                })
+            }
+            other => Err(format!(
+                "found '{}', expected: in, notin, =, ==, !=, gt, lt",
+                other.text()
+            )),
+        }
+    }
+
+    fn value(&mut self, key: &str) -> Result<String, String> {
+        let value = match self.peek() {
+            Token::End | Token::Symbol(",") => "",
+            Token::Word(value) => {
+                self.next += 1;
+                value
+            }
+            Token::Symbol(other) => return Err(format!("found '{other}', expected: identifier")),
+        };
+        check_value(key, 0, value)?;
+        Ok(value.to_owned())
+    }
+
+    fn values(&mut self, key: &str) -> Result<Vec<String>, String> {
+        let open = self.take();
+        if open != Token::Symbol("(") {
+            return Err(format!("found '{}' expected: '('", open.text()));
+        }
+        let mut values = Vec::new();
+        loop {
+            match self.peek() {
+                Token::Word(value) => {
+                    self.next += 1;
+                    check_value(key, values.len(), value)?;
+                    values.push(value.to_owned());
+                    match self.take() {
+                        Token::Symbol(",") => {}
+                        Token::Symbol(")") => return Ok(values),
+                        other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
+                    }
+                }
+                Token::Symbol(",") => {
+                    self.next += 1;
+                    values.push(String::new());
+                }
+                Token::Symbol(")") => {
+                    self.next += 1;
+                    values.push(String::new());
+                    return Ok(values);
+                }
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: ',', ')' or identifier",
+                        other.text()
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn check_key(key: &str) -> Result<(), String> {
+    match crate::validate::label_key_problems(key) {
+        problems if problems.is_empty() => Ok(()),
+        problems => Err(format!("<nil>: Invalid value: {key:?}: {}", problems.join("; "))),
+    }
+}
+
+fn check_value(key: &str, index: usize, value: &str) -> Result<(), String> {
+    match crate::validate::label_value_problem(value) {
+        None => Ok(()),
+        Some(problem) => Err(format!(
+            "values[{index}][{key}]: Invalid value: {value:?}: {problem}"
+        )),
+    }
 }
 
 /// A field selector: equalities on dotted paths.
@@ -179,11 +302,11 @@ fn is_value(text: &str) -> bool {
 pub struct FieldSelector(Vec<(String, bool, String)>);
 
 impl FieldSelector {
-    /// Reads `metadata.name=a,status.phase!=Running`; `supported` says which paths a resource knows.
+    /// Reads `metadata.name=a,status.phase!=Running`; `read` says where a path leads in a stored object, or what is wrong with it.
     ///
     /// # Errors
     /// HTTP 400 for an unreadable selector or a path that the resource does not index.
-    pub fn parse(text: &str, supported: impl Fn(&str) -> bool) -> ApiResult<Self> {
+    pub fn parse(text: &str, read: impl Fn(&str) -> Result<String, String>) -> ApiResult<Self> {
         let mut terms = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (path, equal, value) = if let Some((path, value)) = part.split_once("!=") {
@@ -192,16 +315,12 @@ impl FieldSelector {
                 (path, true, value)
             } else {
                 return Err(ApiError::bad_request(format!(
-                    "invalid field selector: {part:?}; can't understand {part:?}"
+                    "invalid selector: '{text}'; can't understand '{part}'"
                 )));
             };
             let path = path.trim();
-            if !supported(path) {
-                return Err(ApiError::bad_request(format!(
-                    "field label not supported: {path}"
-                )));
-            }
-            terms.push((path.to_owned(), equal, value.trim().to_owned()));
+            let path = read(path).map_err(ApiError::bad_request)?;
+            terms.push((path, equal, value.trim().to_owned()));
         }
         Ok(Self(terms))
     }
@@ -222,7 +341,11 @@ impl FieldSelector {
             }
             let found = match here {
                 Value::String(text) => text == wanted,
-                Value::Null => wanted.is_empty() || wanted == "false",
+                // Go's zero values: a flag that is not set is false, text that is not set is empty.
+                Value::Null if matches!(path.as_str(), "spec.unschedulable" | "spec.hostNetwork") => {
+                    wanted == "false"
+                }
+                Value::Null => wanted.is_empty(),
                 other => &other.to_string() == wanted,
             };
             found == *equal
@@ -263,18 +386,27 @@ mod tests {
                 "{text:?}"
             );
         }
-        for bad in [
-            "a b",
-            "a in x",
-            "a in (b",
-            "=b",
-            "a=b=c d",
-            "!",
-            "a near (b)",
-            "a>x",
-            "a in (b c)",
+        for (bad, problem) in [
+            ("a in", "unable to parse requirement: found '' expected: '('"),
+            ("a in x", "unable to parse requirement: found 'x' expected: '('"),
+            (
+                "a in (b",
+                "unable to parse requirement: found '', expected: ',' or ')'",
+            ),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+            ("=b", "found '=', expected: !, identifier, or 'end of string'"),
+            ("!", "unable to parse requirement: found '', expected: identifier"),
+            (
+                "a near (b)",
+                "unable to parse requirement: found 'near', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            ("a,", "found '', expected: identifier after ','"),
+            (
+                "a>x",
+                "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
         ] {
-            assert!(LabelSelector::parse(bad).is_err(), "{bad:?}");
+            assert_eq!(LabelSelector::parse(bad).unwrap_err().message, problem, "{bad:?}");
         }
     }
 
@@ -292,22 +424,27 @@ mod tests {
     #[test]
     fn field_selectors() {
         let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n"}});
-        let matches = |text: &str| FieldSelector::parse(text, |_| true).unwrap().matches(&pod);
+        let matches = |text: &str| {
+            FieldSelector::parse(text, |path| Ok(path.to_owned()))
+                .unwrap()
+                .matches(&pod)
+        };
         assert!(
             matches("metadata.name=a,spec.nodeName!=x")
                 && matches("status.phase=")
                 && !matches("spec.nodeName=")
         );
         assert!(matches("spec.unschedulable=false"));
-        let error = FieldSelector::parse("spec.image=x", |path| path == "metadata.name").unwrap_err();
-        assert_eq!(error.message, "field label not supported: spec.image");
+        let error =
+            FieldSelector::parse("spec.image=x", |path| Err(format!("{path} is not known"))).unwrap_err();
+        assert_eq!(error.message, "spec.image is not known");
     }
 
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in ".{0,30}") {
             let _ = LabelSelector::parse(&text);
-            let _ = FieldSelector::parse(&text, |_| true);
+            let _ = FieldSelector::parse(&text, |path| Ok(path.to_owned()));
         }
         #[test]
         fn arbitrary_selectorlike_text_never_panics(text in "[a-c!=<>,() ]{0,20}( in| notin)?[a-c,() ]{0,12}") {

@@ -83,7 +83,8 @@ pub(crate) struct State {
     /// UID → object, for owners.
     pub(crate) by_uid: FxHashMap<String, Place>,
     pub(crate) compiled: BTreeMap<(String, String), Arc<CompiledCrd>>,
-    /// Objects in terminating namespaces are counted out until none is left.
+    /// Where objects were kept whose definition has gone, and the revision at which their history ends.
+    pub(crate) retired: BTreeMap<(String, String), u64>,
     pub(crate) history_limit: usize,
     chance: ChaCha8Rng,
 }
@@ -99,6 +100,7 @@ impl ApiServer {
             dependents: FxHashMap::default(),
             by_uid: FxHashMap::default(),
             compiled: BTreeMap::new(),
+            retired: BTreeMap::new(),
             history_limit: config.history_limit.max(10),
             chance: ChaCha8Rng::seed_from_u64(config.seed),
         };
@@ -260,7 +262,7 @@ impl ApiServer {
 
 /// Reviews of identity and access are answered and not kept: whoever has the token may do everything.
 fn review(request: &Request, resource: &Resource) -> ApiResult<Answer> {
-    let mut review = request.object()?;
+    let mut review = request.object(&resource.kind)?;
     review["kind"] = json!(resource.kind);
     review["apiVersion"] = json!(resource.api_version());
     let user = json!({"username": "admin", "groups": ["system:masters", "system:authenticated"]});
@@ -304,9 +306,11 @@ const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 impl State {
     pub(crate) fn collection(&mut self, storage: &(String, String)) -> &mut Collection {
         let revision = self.revision;
+        // Nothing has happened to objects of a new place yet, so every earlier revision has the same: none.
+        let compacted = self.retired.get(storage).copied().unwrap_or(0);
         self.collections
             .entry(storage.clone())
-            .or_insert_with(|| Collection::new(revision))
+            .or_insert_with(|| Collection::new(compacted, revision))
     }
 
     pub(crate) fn stored(&self, storage: &(String, String), key: &Key) -> Option<Arc<Stored>> {

@@ -17,7 +17,14 @@ pub(crate) type Key = (String, String);
 pub(crate) struct Stored {
     pub(crate) value: Value,
     pub(crate) revision: u64,
-    json: OnceLock<Bytes>,
+    json: OnceLock<Encoded>,
+}
+
+#[derive(Debug)]
+struct Encoded {
+    bytes: Bytes,
+    /// Where the object continues behind its kind and version.
+    body: usize,
 }
 
 impl Stored {
@@ -29,19 +36,57 @@ impl Stored {
         })
     }
 
+    fn encoded(&self) -> &Encoded {
+        self.json.get_or_init(|| {
+            let mut bytes = Vec::with_capacity(2048);
+            let mut body = 0;
+            let fields = self.value.as_object();
+            bytes.push(b'{');
+            for own in [true, false] {
+                for (key, value) in fields
+                    .into_iter()
+                    .flatten()
+                    .filter(|(key, _)| own == matches!(key.as_str(), "kind" | "apiVersion"))
+                {
+                    if bytes.len() > 1 {
+                        bytes.push(b',');
+                    }
+                    if !own && body == 0 {
+                        body = bytes.len();
+                    }
+                    write_json(&mut bytes, key);
+                    bytes.push(b':');
+                    write_json(&mut bytes, value);
+                }
+            }
+            bytes.push(b'}');
+            Encoded {
+                bytes: bytes.into(),
+                body,
+            }
+        })
+    }
+
+    /// The object as JSON.
     pub(crate) fn json(&self) -> Bytes {
-        self.json
-            .get_or_init(|| {
-                serde_json::to_vec(&self.value)
-                    .map(Bytes::from)
-                    .unwrap_or_default()
-            })
-            .clone()
+        self.encoded().bytes.clone()
+    }
+
+    /// Appends the object as it stands in a list of its kind: without kind and version.
+    pub(crate) fn write_untyped(&self, out: &mut Vec<u8>) {
+        let encoded = self.encoded();
+        out.push(b'{');
+        out.extend_from_slice(&encoded.bytes[encoded.body..]);
     }
 
     pub(crate) fn uid(&self) -> &str {
         self.value["metadata"]["uid"].as_str().unwrap_or_default()
     }
+}
+
+/// Appends a value as JSON; writing to memory does not fail.
+pub(crate) fn write_json<T: serde::Serialize + ?Sized>(bytes: &mut Vec<u8>, value: &T) {
+    drop(serde_json::to_writer(bytes, value));
 }
 
 /// What happened to an object.
@@ -66,11 +111,11 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    pub(crate) fn new(revision: u64) -> Self {
+    pub(crate) fn new(compacted: u64, revision: u64) -> Self {
         Self {
             objects: BTreeMap::new(),
             history: VecDeque::new(),
-            compacted: revision,
+            compacted,
             changed: watch::channel(revision).0,
         }
     }

@@ -4,19 +4,25 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::crd::Cause;
+use crate::decode;
 use crate::deleting::DeleteOptions;
 use crate::error::{ApiError, ApiResult};
+use crate::managed_fields::{self, Reset, Writer};
 use crate::request::Request;
 use crate::response::Answer;
 use crate::selector::LabelSelector;
 use crate::server::{ApiServer, Scope, State};
 use crate::store::{Key, Stored};
-use crate::writing::seconds;
-use crate::{patch, reading};
+use crate::writing::{is_apply, patched, seconds};
 
 /// Text that clients compare literally (D-331).
 const SEVERAL_BUDGETS: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+/// Labels of a node that its pods get when they are bound to it.
+const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
+/// Disruptions that a budget keeps in mind at most.
+const MOST_DISRUPTED_PODS: usize = 2000;
 
 impl ApiServer {
     pub(crate) fn subresource(
@@ -39,13 +45,14 @@ impl ApiServer {
             ("binding", "POST") => self.bind(state, request, scope),
             ("eviction", "POST") => self.evict(state, request, scope),
             ("finalize", "PUT") => self.finalize(state, request, scope),
-            ("token", "POST") => Ok(Answer::Json(
-                201,
-                json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {"name": scope.name, "namespace": scope.namespace},
-                       "spec": {"audiences": ["https://kubernetes.default.svc"], "expirationSeconds": 3600},
-                       "status": {"token": "there-is-nothing-to-authorise", "expirationTimestamp": seconds(self.now())}}),
-                Vec::new(),
-            )),
+            ("token", "POST") => {
+                state.find(scope)?;
+                Err(ApiError::new(
+                    501,
+                    "NotImplemented",
+                    "tokens of service accounts are not issued: this server knows one token, which is its administrator's",
+                ))
+            }
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
                 state.find(scope)?;
                 Err(ApiError::new(
@@ -63,33 +70,49 @@ impl ApiServer {
     }
 
     fn finalize(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        let body = request.object()?;
+        let body = request.object(&scope.resource.kind)?;
         let old = state.find(scope)?;
         let mut value = old.value.clone();
-        value["spec"]["finalizers"] = body["spec"]["finalizers"].clone();
+        match body["spec"]["finalizers"]
+            .as_array()
+            .filter(|list| !list.is_empty())
+        {
+            Some(list) => value["spec"]["finalizers"] = json!(list),
+            None => drop(
+                value["spec"]
+                    .as_object_mut()
+                    .map(|spec| spec.remove("finalizers")),
+            ),
+        }
         let stored = self.commit_update(state, scope, value);
         Ok(self.show(request, &scope.resource, &stored))
     }
 
     fn scale(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        let resource = &scope.resource;
         let old = state.find(scope)?;
-        let paths = match scope.resource.custom() {
+        let paths = match resource.custom() {
             Some(version) => version.scale().ok_or_else(ApiError::no_such_path)?,
             None => ("spec.replicas".to_owned(), "status.replicas".to_owned(), None),
         };
         let current = scale_of(scope, &old.value, &paths);
-        let wanted = match request.method.as_str() {
+        let mut wanted = match request.method.as_str() {
             "GET" => return Ok(Answer::ok(current)),
-            "PUT" => request.object()?,
-            _ => {
-                let body = request.object()?;
-                match request.content_type.as_str() {
-                    "application/json-patch+json" => patch::json_patch(&current, &body)
-                        .map_err(|error| ApiError::bad_request(error.to_string()))?,
-                    _ => patch::merge_patch(&current, &body),
-                }
+            "PUT" => request.object("Scale")?,
+            _ if is_apply(request) => crate::patch::merge_patch(&current, &request.object("Scale")?),
+            // A Scale has no lists, so a strategic merge is a merge.
+            _ if request.content_type == "application/strategic-merge-patch+json" => {
+                crate::patch::merge_patch(&current, &request.patch()?)
             }
+            _ => patched(request, resource, &current)?,
         };
+        if let Some(schema) = crate::schema::TypeSchema::builtin("autoscaling", "v1", "Scale") {
+            decode::decode(&schema, "Scale", &mut wanted).map_err(|problem| {
+                ApiError::bad_request(format!(
+                    "Scale in version \"v1\" cannot be handled as a Scale: {problem}"
+                ))
+            })?;
+        }
         let version = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !version.is_empty() && old.value["metadata"]["resourceVersion"] != version {
             return Err(scope.conflict(
@@ -98,98 +121,156 @@ impl ApiServer {
         }
         let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
         if replicas < 0 {
-            let cause = crate::Cause {
+            let cause = Cause {
                 reason: "FieldValueInvalid",
                 field: "spec.replicas".to_owned(),
                 message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
             };
             return Err(ApiError::invalid("autoscaling", "Scale", &scope.name, &[cause]));
         }
-        let mut value = reading::view(&scope.resource, &old.value);
+        let mut value = old.value.clone();
         set_path(&mut value, &paths.0, json!(replicas));
-        let mut whole = request.clone();
-        whole.content_type = "application/json".to_owned();
-        let stored = self.replace(state, &whole, scope, "", &old, value, None, &mut Vec::new())?;
+        if value != old.value {
+            let path: Vec<&str> = paths.0.split('.').collect();
+            let writer = Writer {
+                manager: request.manager(),
+                api_version: &resource.api_version(),
+                subresource: "scale",
+                now: self.now(),
+                reset: Reset::Nothing,
+            };
+            managed_fields::scaled(
+                &old.value,
+                &mut value,
+                &path,
+                &writer,
+                if is_apply(request) { "Apply" } else { "Update" },
+            );
+        }
+        let stored = self.store_changed(state, request, scope, "scale", &old, value)?;
         Ok(Answer::ok(scale_of(scope, &stored.value, &paths)))
     }
 
-    fn bind(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        let binding = request.object()?;
+    pub(crate) fn bind(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        let binding = request.object("Binding")?;
+        if binding["metadata"]["name"]
+            .as_str()
+            .is_some_and(|name| name != scope.name)
+        {
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Binding object",
+            ));
+        }
         let node = binding["target"]["name"].as_str().unwrap_or_default();
+        let kind = binding["target"]["kind"].as_str().unwrap_or_default();
+        if !matches!(kind, "" | "Node") {
+            return Err(ApiError::new(
+                500,
+                "",
+                format!("target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""),
+            ));
+        }
         if node.is_empty() {
-            let cause = crate::Cause {
-                reason: "FieldValueRequired",
-                field: "target.name".to_owned(),
-                message: "Required value".to_owned(),
-            };
-            return Err(ApiError::invalid("", "Binding", &scope.name, &[cause]));
+            return Err(ApiError::new(500, "", "target.name: Required value"));
         }
         let old = state.find(scope)?;
+        let conflict = |problem: String| Err(ApiError::conflict("", "pods/binding", &scope.name, &problem));
         if let Some(uid) = binding["metadata"]["uid"]
             .as_str()
             .filter(|uid| !uid.is_empty() && *uid != old.uid())
         {
-            return Err(scope.conflict(&format!(
+            return conflict(format!(
                 "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
                 old.uid()
-            )));
+            ));
         }
         if !old.value["metadata"]["deletionTimestamp"].is_null() {
-            return Err(scope.conflict(&format!(
+            return conflict(format!(
                 "pod {} is being deleted, cannot be assigned to a host",
                 scope.name
-            )));
+            ));
         }
         if let Some(bound) = old.value["spec"]["nodeName"]
             .as_str()
             .filter(|name| !name.is_empty())
         {
-            return Err(ApiError::conflict(
-                "",
-                "pods/binding",
-                &scope.name,
-                &format!("pod {} is already assigned to node {bound:?}", scope.name),
+            return conflict(format!(
+                "pod {} is already assigned to node {bound:?}",
+                scope.name
             ));
+        }
+        if old.value["spec"]["schedulingGates"]
+            .as_array()
+            .is_some_and(|gates| !gates.is_empty())
+        {
+            return conflict(format!("pod {} has non-empty .spec.schedulingGates", scope.name));
         }
         if !request.is_dry_run()? {
             let mut value = old.value.clone();
             value["spec"]["nodeName"] = json!(node);
-            let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": seconds(self.now())});
-            let mut conditions: Vec<Value> = value["status"]["conditions"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
-            match conditions
-                .iter_mut()
-                .find(|condition| condition["type"] == "PodScheduled")
-            {
-                Some(scheduled) => *scheduled = condition,
-                None => conditions.push(condition),
+            if let Some(status) = value["status"].as_object_mut() {
+                status.remove("nominatedNodeName");
             }
-            value["status"]["conditions"] = json!(conditions);
+            let located = state.stored(
+                &(String::new(), "nodes".to_owned()),
+                &(String::new(), node.to_owned()),
+            );
+            for label in TOPOLOGY_LABELS {
+                if let Some(place) = located
+                    .as_ref()
+                    .and_then(|node| node.value["metadata"]["labels"][label].as_str())
+                {
+                    value["metadata"]["labels"][label] = json!(place);
+                }
+            }
+            for (key, annotation) in binding["metadata"]["annotations"]
+                .as_object()
+                .into_iter()
+                .flatten()
+            {
+                value["metadata"]["annotations"][key] = annotation.clone();
+            }
+            self.set_condition(&mut value, json!({"type": "PodScheduled", "status": "True"}));
             state.commit(&scope.resource.storage(), &scope.key(), value, false);
         }
-        Ok(Answer::Json(
-            201,
-            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-            Vec::new(),
-        ))
+        Ok(Answer::Json(201, success(), Vec::new()))
+    }
+
+    /// Puts a condition into a pod's status in place of the one of its type.
+    fn set_condition(&self, pod: &mut Value, mut condition: Value) {
+        if !pod["status"]["conditions"].is_array() {
+            pod["status"]["conditions"] = json!([]);
+        }
+        let Some(conditions) = pod["status"]["conditions"].as_array_mut() else {
+            return;
+        };
+        let known = conditions
+            .iter_mut()
+            .find(|known| known["type"] == condition["type"]);
+        let since = known
+            .as_ref()
+            .filter(|known| known["status"] == condition["status"])
+            .map(|known| known["lastTransitionTime"].clone());
+        condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(seconds(self.now())));
+        condition["lastProbeTime"] = Value::Null;
+        match known {
+            Some(known) => *known = condition,
+            None => conditions.push(condition),
+        }
     }
 
     fn evict(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        let eviction = request.object()?;
-        if let Some(name) = eviction["metadata"]["name"]
+        let eviction = request.object("Eviction")?;
+        if eviction["metadata"]["name"]
             .as_str()
-            .filter(|name| *name != scope.name)
+            .is_some_and(|name| name != scope.name)
         {
-            tracing::debug!(name, "an eviction of another pod");
             return Err(ApiError::bad_request(
                 "name in URL does not match name in Eviction object",
             ));
         }
         let pod = state.find(scope)?;
         let options = DeleteOptions::from_value(&eviction["deleteOptions"], request)?;
-        options.check(scope, &pod)?;
         let exempt = matches!(
             pod.value["status"]["phase"].as_str(),
             Some("Succeeded" | "Failed" | "Pending")
@@ -198,72 +279,109 @@ impl ApiServer {
             let budgets = budgets_of(state, &pod.value);
             match &budgets[..] {
                 [] => {}
-                [(key, budget)] => self.charge(state, request, &pod, key, budget)?,
-                _ => return Err(ApiError::new(500, "InternalError", SEVERAL_BUDGETS)),
+                [(key, budget)] => self.charge(state, &options, &pod, key, budget)?,
+                _ => return Err(ApiError::new(500, "", SEVERAL_BUDGETS)),
             }
         }
-        self.delete_checked(state, request, scope, &pod, &options)?;
-        Ok(Answer::Json(
-            201,
-            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-            Vec::new(),
-        ))
+        options.check(scope, &pod)?;
+        let mut pod = pod;
+        if !options.dry_run {
+            let mut value = pod.value.clone();
+            self.set_condition(
+                &mut value,
+                json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}),
+            );
+            if value != pod.value {
+                pod = state.commit(&scope.resource.storage(), &scope.key(), value, false);
+            }
+        }
+        self.delete_checked(state, request, scope, &pod, &options.unconditional())?;
+        Ok(Answer::Json(201, success(), Vec::new()))
     }
 
     /// Takes one disruption from a budget, or refuses.
     fn charge(
         &self,
         state: &mut State,
-        request: &Request,
+        options: &DeleteOptions,
         pod: &Stored,
         key: &Key,
         budget: &Arc<Stored>,
     ) -> ApiResult<()> {
         let status = &budget.value["status"];
-        let ready = pod.value["status"]["conditions"]
-            .as_array()
+        let number = |value: &Value| value.as_i64().unwrap_or(0);
+        let conditions = pod.value["status"]["conditions"].as_array();
+        let ready = conditions
             .into_iter()
             .flatten()
             .any(|one| one["type"] == "Ready" && one["status"] == "True");
-        let allowed = status["disruptionsAllowed"].as_i64().unwrap_or(0);
-        let healthy = status["currentHealthy"].as_i64().unwrap_or(0);
-        let desired = status["desiredHealthy"].as_i64().unwrap_or(0);
-        if !ready
-            && (budget.value["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-                || healthy >= desired && desired > 0)
+        let (healthy, desired) = (
+            number(&status["currentHealthy"]),
+            number(&status["desiredHealthy"]),
+        );
+        let always = budget.value["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
+        if !ready && (always || healthy >= desired && desired > 0) {
+            return Ok(());
+        }
+        let name = &key.1;
+        if number(&status["observedGeneration"]) < number(&budget.value["metadata"]["generation"]) {
+            return Err(too_many(
+                &format!("The disruption budget {name} is still being processed by the server."),
+                10,
+            ));
+        }
+        let allowed = number(&status["disruptionsAllowed"]);
+        let forbidden = |problem: &str| {
+            let mut error = ApiError::new(
+                403,
+                "Forbidden",
+                format!("poddisruptionbudget.policy {name:?} is forbidden: {problem}"),
+            );
+            error.details = json!({"name": name, "group": "policy", "kind": "poddisruptionbudget"});
+            Err(error)
+        };
+        if allowed < 0 {
+            return forbidden("pdb disruptions allowed is negative");
+        }
+        if status["disruptedPods"]
+            .as_object()
+            .is_some_and(|pods| pods.len() > MOST_DISRUPTED_PODS)
         {
+            return forbidden(
+                "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            );
+        }
+        if allowed == 0 {
+            return Err(too_many(&why_none_allowed(name, status, healthy, desired), 0));
+        }
+        if options.dry_run {
             return Ok(());
         }
-        let generation = budget.value["metadata"]["generation"].as_i64().unwrap_or(0);
-        if status["observedGeneration"].as_i64().unwrap_or(0) < generation {
-            let mut error = too_many(
-                &key.1,
-                "The disruption budget has not yet been processed by the disruption controller",
-                &key.1,
-            );
-            error.retry_after_seconds = 10;
-            return Err(error);
-        }
-        if allowed <= 0 {
-            let message = format!(
-                "The disruption budget {} needs {desired} healthy pods and has {healthy} currently",
-                key.1
-            );
-            return Err(too_many(&key.1, &message, &key.1));
-        }
-        if request.is_dry_run()? {
-            return Ok(());
-        }
+        let now = seconds(self.now());
         let mut value = budget.value.clone();
         value["status"]["disruptionsAllowed"] = json!(allowed - 1);
-        let name = pod.value["metadata"]["name"]
+        if allowed == 1 {
+            forbid_disruptions(&mut value["status"], &now);
+        }
+        let pod_name = pod.value["metadata"]["name"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
         if !value["status"]["disruptedPods"].is_object() {
             value["status"]["disruptedPods"] = json!({});
         }
-        value["status"]["disruptedPods"][name] = json!(seconds(self.now()));
+        value["status"]["disruptedPods"][pod_name] = json!(now);
+        let schema = crate::schema::TypeSchema::builtin("policy", "v1", "PodDisruptionBudget");
+        if let Some(schema) = schema {
+            let writer = Writer {
+                manager: "kube-apiserver",
+                api_version: "policy/v1",
+                subresource: "status",
+                now: self.now(),
+                reset: Reset::Spec,
+            };
+            managed_fields::update(&schema, Some(&budget.value), &mut value, &writer);
+        }
         state.commit(
             &("policy".to_owned(), "poddisruptionbudgets".to_owned()),
             key,
@@ -274,16 +392,63 @@ impl ApiServer {
     }
 }
 
-fn too_many(_name: &str, cause: &str, _field: &str) -> ApiError {
+fn success() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}
+
+fn why_none_allowed(name: &str, status: &Value, healthy: i64, desired: i64) -> String {
+    let conditions = status["conditions"].as_array();
+    let refused = conditions
+        .into_iter()
+        .flatten()
+        .find(|one| one["type"] == "DisruptionAllowed" && one["status"] == "False");
+    let message = refused
+        .and_then(|one| one["message"].as_str())
+        .filter(|message| !message.is_empty());
+    let reason = refused.and_then(|one| one["reason"].as_str()).unwrap_or_default();
+    match message {
+        Some(message) if reason == "SyncFailed" => {
+            format!(
+                "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+            )
+        }
+        _ if healthy <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        }
+        Some(message) => format!(
+            "The disruption budget {name} does not allow evicting pods currently ({reason}): {message}"
+        ),
+        None => format!("The disruption budget {name} does not allow evicting pods currently"),
+    }
+}
+
+/// The condition of a budget that has just been used up.
+fn forbid_disruptions(status: &mut Value, now: &str) {
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "", "lastTransitionTime": now,
+        "observedGeneration": status["observedGeneration"],
+    });
+    let mut conditions: Vec<Value> = status["conditions"].as_array().cloned().unwrap_or_default();
+    match conditions
+        .iter_mut()
+        .find(|one| one["type"] == "DisruptionAllowed")
+    {
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+    status["conditions"] = json!(conditions);
+}
+
+fn too_many(cause: &str, retry_after_seconds: u32) -> ApiError {
     let mut error = ApiError::new(
         429,
         "TooManyRequests",
         "Cannot evict pod as it would violate the pod's disruption budget.",
     );
     error.details = json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]});
+    error.retry_after_seconds = retry_after_seconds;
     error
 }
-
 /// Budgets of the pod's namespace that select it. A missing selector selects nothing.
 fn budgets_of(state: &State, pod: &Value) -> Vec<(Key, Arc<Stored>)> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -310,6 +475,9 @@ fn at_path<'a>(value: &'a Value, path: &str) -> &'a Value {
 fn set_path(value: &mut Value, path: &str, new: Value) {
     let mut here = value;
     for part in path.split('.') {
+        if !here.is_object() {
+            *here = json!({});
+        }
         here = &mut here[part];
     }
     *here = new;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::crd::Cause;
+use crate::quantity::nanos;
 
 fn invalid(field: &str, value: &Value, problem: &str) -> Cause {
     Cause {
@@ -97,16 +98,22 @@ pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec
         causes.push(invalid("metadata.name", &metadata["name"], SUBDOMAIN));
     }
     for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
-        qualified_key("metadata.labels", key, causes);
-        let text = value.as_str().unwrap_or_default();
-        if text.len() > 63 {
-            causes.push(invalid("metadata.labels", value, "must be no more than 63 bytes"));
-        } else if !text.is_empty() && !is_label_text(text) {
-            causes.push(invalid("metadata.labels", value, LABEL_VALUE));
+        causes.extend(
+            label_key_problems(key)
+                .iter()
+                .map(|problem| invalid("metadata.labels", &Value::from(key.as_str()), problem)),
+        );
+        if let Some(problem) = label_value_problem(value.as_str().unwrap_or_default()) {
+            causes.push(invalid("metadata.labels", value, problem));
         }
     }
     for (key, _) in metadata["annotations"].as_object().into_iter().flatten() {
-        qualified_key("metadata.annotations", &key.to_lowercase(), causes);
+        let key = key.to_lowercase();
+        causes.extend(
+            label_key_problems(&key)
+                .iter()
+                .map(|problem| invalid("metadata.annotations", &Value::from(key.as_str()), problem)),
+        );
     }
     for (index, finalizer) in metadata["finalizers"]
         .as_array()
@@ -124,34 +131,107 @@ pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec
         }
     }
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
-        for field in ["apiVersion", "kind", "name", "uid"] {
+        for (field, problem) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
                 causes.push(invalid(
                     &format!("metadata.ownerReferences.{field}"),
                     &Value::from(""),
-                    "must not be empty",
+                    problem,
                 ));
             }
         }
     }
+    let controllers: Vec<&Value> = metadata["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|owner| owner["controller"] == true)
+        .collect();
+    if let [first, second, ..] = controllers[..] {
+        let name = |owner: &Value| owner["name"].as_str().unwrap_or_default().to_owned();
+        causes.push(invalid(
+            "metadata.ownerReferences",
+            &metadata["ownerReferences"],
+            &format!("Only one reference can have Controller set to true. Found \"true\" in references for {} and {}", name(first), name(second)),
+        ));
+    }
 }
 
-fn qualified_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
+/// What may not change in metadata.
+pub(crate) fn metadata_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    if new["metadata"]["name"] != old["metadata"]["name"] {
+        causes.push(invalid(
+            "metadata.name",
+            &new["metadata"]["name"],
+            "field is immutable",
+        ));
+    }
+    if old["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    // Nothing may be added to the finalizers of an object on its way out.
+    let known: Vec<&Value> = old["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let added: Vec<String> = new["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|finalizer| !known.contains(finalizer))
+        .map(Value::to_string)
+        .collect();
+    if !added.is_empty() {
+        causes.push(Cause {
+            reason: "FieldValueForbidden",
+            field: "metadata.finalizers".to_owned(),
+            message: format!(
+                "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            ),
+        });
+    }
+}
+
+/// What is wrong with the key of a label or an annotation.
+pub(crate) fn label_key_problems(key: &str) -> Vec<String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    let shown = Value::from(key);
-    if prefix.is_some_and(|prefix| prefix.is_empty() || !prefix.split('.').all(is_dns_label)) {
-        causes.push(invalid(field, &shown, &format!("prefix part {SUBDOMAIN}")));
+    let mut problems = Vec::new();
+    match prefix {
+        Some("") => problems.push("prefix part must be non-empty".to_owned()),
+        Some(prefix) if !prefix.split('.').all(is_dns_label) => {
+            problems.push(format!("prefix part {SUBDOMAIN}"))
+        }
+        _ => {}
     }
     if name.is_empty() {
-        causes.push(invalid(field, &shown, "name part must be non-empty"));
+        problems.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        causes.push(invalid(field, &shown, "name part must be no more than 63 bytes"));
+        problems.push("name part must be no more than 63 bytes".to_owned());
     }
-    if !name.is_empty() && !is_label_text(name) {
-        causes.push(invalid(field, &shown, NAME_PART));
+    if !is_label_text(name) {
+        problems.push(NAME_PART.to_owned());
+    }
+    problems
+}
+
+/// What is wrong with the value of a label.
+pub(crate) fn label_value_problem(value: &str) -> Option<&'static str> {
+    if value.len() > 63 {
+        Some("must be no more than 63 bytes")
+    } else if !value.is_empty() && !is_label_text(value) {
+        Some(LABEL_VALUE)
+    } else {
+        None
     }
 }
 
@@ -383,52 +463,19 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
             let text = quantity
                 .as_str()
                 .map_or_else(|| quantity.to_string(), str::to_owned);
-            match milli(&text) {
+            match nanos(&text) {
                 None => causes.push(invalid(&format!("{path}.{list}.{name}"), quantity, "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")),
                 Some(value) if value < 0 => causes.push(invalid(&format!("{path}.{list}[{name}]"), quantity, "must be greater than or equal to 0")),
                 Some(value) => {
                     let limit = &resources["limits"][name];
                     let limit_text = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
-                    if list == "requests" && !limit.is_null() && milli(&limit_text).is_some_and(|limit| value > limit) {
+                    if list == "requests" && !limit.is_null() && nanos(&limit_text).is_some_and(|limit| value > limit) {
                         causes.push(invalid(&format!("{path}.requests"), quantity, &format!("must be less than or equal to {name} limit of {limit_text}")));
                     }
                 }
             }
         }
     }
-}
-
-/// A quantity in thousandths, for comparing; `None` when it is not one.
-pub(crate) fn milli(text: &str) -> Option<i128> {
-    let end = text
-        .bytes()
-        .enumerate()
-        .take_while(|(index, byte)| {
-            byte.is_ascii_digit() || *byte == b'.' || *index == 0 && matches!(byte, b'+' | b'-')
-        })
-        .count();
-    let (number, suffix) = text.split_at(end);
-    let number: f64 = number.parse().ok()?;
-    let scale = match suffix {
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => 1024.0 * 1024.0,
-        "Gi" => 1024.0_f64.powi(3),
-        "Ti" => 1024.0_f64.powi(4),
-        "Pi" => 1024.0_f64.powi(5),
-        "Ei" => 1024.0_f64.powi(6),
-        _ => 10_f64.powi(suffix.strip_prefix(['e', 'E'])?.parse().ok()?),
-    };
-    Some((number * scale * 1000.0).ceil() as i128)
 }
 
 /// Of a running pod little may change.

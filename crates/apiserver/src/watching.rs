@@ -1,4 +1,6 @@
 //! Watches: a stream of changes from a revision on, with bookmarks, initial events and the end of a history that was forgotten.
+//!
+//! A watch holds nothing but its place in the log: it pulls changes when its client takes them, so a slow or vanished client costs nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,12 +18,12 @@ use crate::registry::Resource;
 use crate::request::Request;
 use crate::response::Answer;
 use crate::server::{ApiServer, Scope, State};
-use crate::store::Change;
+use crate::store::{Change, Stored, write_json};
 use crate::table;
 
-/// Changes that a watch takes from the log at a time.
+/// Changes or objects that a watch takes at a time.
 const BATCH: usize = 500;
-/// Time without events after which a bookmark is sent.
+/// Longest time without a bookmark for those who want them.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// Length of a watch that names none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -31,7 +33,9 @@ pub(crate) struct WatchRequest {
     resource: Arc<Resource>,
     filter: Filter,
     revision: u64,
-    initial: VecDeque<Bytes>,
+    initial: VecDeque<Arc<Stored>>,
+    /// A bookmark is due that ends the initial events.
+    ends_initial: bool,
     bookmarks: bool,
     form: Form,
     timeout: Duration,
@@ -47,18 +51,12 @@ enum Form {
 
 impl ApiServer {
     pub(crate) fn watch(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        check_watch_options(request)?;
         let filter = Filter::of(request, scope)?;
-        let text = request.parameter("resourceVersion");
-        let asked = parse_revision(text)?;
-        let initial_events = request.flag("sendInitialEvents");
-        if initial_events && request.parameter("resourceVersionMatch") != "NotOlderThan" {
-            return Err(ApiError::bad_options(
-                "ListOptions",
-                "FieldValueForbidden",
-                "resourceVersionMatch",
-                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
-        }
+        // A real server, too, calls this its own fault.
+        let asked = parse_revision(request.parameter("resourceVersion"))
+            .map_err(|problem| ApiError::new(500, "", problem))?;
+        let send_initial = request.flag("sendInitialEvents");
         let form = if request.wants_table() {
             Form::Table(table::include(request))
         } else if request.wants_partial_metadata() {
@@ -66,43 +64,58 @@ impl ApiServer {
         } else {
             Form::Object
         };
-        let bookmarks = request.flag("allowWatchBookmarks");
         let resource = scope.resource.clone();
         let current = state.revision;
-        let mut initial = VecDeque::new();
         let collection = state.collection(&resource.storage());
-        let mut revision = asked;
-        if asked == 0 || initial_events {
-            let wanted = !request.query.contains_key("sendInitialEvents") || initial_events;
-            if wanted {
-                for (key, stored) in &collection.objects {
-                    if filter.matches(key, &stored.value) {
-                        initial.push_back(encode(&resource, "ADDED", &stored.value, form, self.now()));
-                    }
-                }
-            }
-            revision = current;
-            if initial_events {
-                initial.push_back(bookmark(&resource, current, true));
-            }
-        }
-        let seconds: u64 = request.parameter("timeoutSeconds").parse().unwrap_or(0);
-        let timeout = if seconds == 0 {
-            DEFAULT_TIMEOUT
+        let from_now = asked == 0 || send_initial;
+        let with_objects = from_now && (send_initial || !request.query.contains_key("sendInitialEvents"));
+        let initial = if with_objects {
+            let objects = filter
+                .range(&collection.objects)
+                .filter(|(key, stored)| filter.matches(key, &stored.value));
+            objects.map(|(_, stored)| stored.clone()).collect()
         } else {
-            Duration::from_secs(seconds)
+            VecDeque::new()
         };
-        let changed = collection.changed.subscribe();
+        let seconds: u64 = request.parameter("timeoutSeconds").parse().unwrap_or(0);
+        let bookmarks = request.flag("allowWatchBookmarks");
         Ok(Answer::Watch(Box::new(WatchRequest {
             resource,
             filter,
-            revision,
+            revision: if from_now { current } else { asked },
             initial,
+            ends_initial: send_initial && bookmarks,
             bookmarks,
             form,
-            timeout,
-            changed,
+            timeout: if seconds == 0 {
+                DEFAULT_TIMEOUT
+            } else {
+                Duration::from_secs(seconds)
+            },
+            changed: collection.changed.subscribe(),
         })))
+    }
+}
+
+fn check_watch_options(request: &Request) -> ApiResult<()> {
+    let refuse = |field: &str, reason: &str, message: &str| {
+        Err(ApiError::bad_options("ListOptions", reason, field, message))
+    };
+    match (
+        request.query.contains_key("sendInitialEvents"),
+        request.parameter("resourceVersionMatch"),
+    ) {
+        (true, "NotOlderThan") | (false, "") => Ok(()),
+        (true, _) => refuse(
+            "resourceVersionMatch",
+            "FieldValueForbidden",
+            "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (false, _) => refuse(
+            "resourceVersionMatch",
+            "FieldValueForbidden",
+            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
     }
 }
 
@@ -110,17 +123,23 @@ struct Watch {
     server: Arc<ApiServer>,
     request: WatchRequest,
     deadline: Instant,
+    next_bookmark: Instant,
+    /// A table's columns are only sent once.
+    columns_sent: bool,
     ended: bool,
 }
 
 impl WatchRequest {
     /// The stream of encoded events.
     pub(crate) fn stream(self, server: Arc<ApiServer>) -> impl Stream<Item = Bytes> + Send + 'static {
-        let deadline = Instant::now() + self.timeout;
+        let now = Instant::now();
+        let deadline = now + self.timeout;
         let watch = Watch {
             server,
             request: self,
             deadline,
+            next_bookmark: now + BOOKMARK_PERIOD,
+            columns_sent: false,
             ended: false,
         };
         futures::stream::unfold(watch, |mut watch| async move {
@@ -133,30 +152,20 @@ impl WatchRequest {
 impl Watch {
     /// The next piece of the stream: all events that are ready, as one chunk.
     async fn next(&mut self) -> Option<Bytes> {
-        if self.ended {
-            return None;
-        }
         loop {
-            if !self.request.initial.is_empty() {
-                let mut chunk = Vec::new();
-                for event in self.request.initial.drain(..) {
-                    chunk.extend_from_slice(&event);
-                }
-                return Some(chunk.into());
+            if self.ended {
+                return None;
+            }
+            if let Some(chunk) = self.initial_events() {
+                return Some(chunk);
             }
             // Marked as seen before reading, so that a change in between wakes the wait below.
             self.request.changed.borrow_and_update();
-            match self.batch() {
-                Err(gone) => {
-                    self.ended = true;
-                    return Some(gone);
-                }
-                Ok(Some(chunk)) => return Some(chunk),
-                Ok(None) => {}
+            if let Some(chunk) = self.changes() {
+                return Some(chunk);
             }
-            let bookmark_at = Instant::now() + BOOKMARK_PERIOD;
             let wake = if self.request.bookmarks {
-                bookmark_at.min(self.deadline)
+                self.next_bookmark.min(self.deadline)
             } else {
                 self.deadline
             };
@@ -164,36 +173,52 @@ impl Watch {
                 biased;
                 changed = self.request.changed.changed() => {
                     // The collection is gone together with its definition.
-                    if changed.is_err() {
-                        return None;
-                    }
+                    self.ended = changed.is_err();
                 }
                 () = tokio::time::sleep_until(wake) => {
-                    if Instant::now() >= self.deadline {
-                        return None;
+                    let now = Instant::now();
+                    self.ended = now >= self.deadline;
+                    if self.request.bookmarks {
+                        self.next_bookmark = now + BOOKMARK_PERIOD;
+                        return Some(self.bookmark());
                     }
-                    let revision = self.server.lock().revision;
-                    if self.request.revision < revision && self.batch_is_empty() {
-                        self.request.revision = revision;
-                    }
-                    return Some(bookmark(&self.request.resource, self.request.revision, false));
                 }
             }
         }
     }
 
-    fn batch_is_empty(&self) -> bool {
-        let mut state = self.server.lock();
-        let changes = state
-            .collection(&self.request.resource.storage())
-            .changes_after(self.request.revision, 1);
-        changes.is_some_and(|changes| changes.is_empty())
+    fn initial_events(&mut self) -> Option<Bytes> {
+        let mut chunk = Vec::new();
+        let count = self.request.initial.len().min(BATCH);
+        let batch: Vec<Arc<Stored>> = self.request.initial.drain(..count).collect();
+        for stored in &batch {
+            self.write("ADDED", stored, &mut chunk);
+        }
+        if self.request.initial.is_empty() && std::mem::take(&mut self.request.ends_initial) {
+            chunk.extend_from_slice(&bookmark(&self.request.resource, self.request.revision, true));
+        }
+        (!chunk.is_empty()).then(|| chunk.into())
     }
 
-    /// Changes since the last one, encoded. `Err` is the event that says that the history is gone.
-    fn batch(&mut self) -> Result<Option<Bytes>, Bytes> {
+    /// A bookmark at the newest revision that this watch has seen everything of.
+    fn bookmark(&mut self) -> Bytes {
+        let mut state = self.server.lock();
+        let newest = state.revision;
+        let pending = state
+            .collection(&self.request.resource.storage())
+            .changes_after(self.request.revision, 1);
+        if pending.is_some_and(|changes| changes.is_empty()) {
+            self.request.revision = self.request.revision.max(newest);
+        }
+        drop(state);
+        bookmark(&self.request.resource, self.request.revision, false)
+    }
+
+    /// Changes since the last ones, encoded; `None` when there are none for this watch.
+    fn changes(&mut self) -> Option<Bytes> {
         let storage = self.request.resource.storage();
-        loop {
+        let mut chunk = Vec::new();
+        while chunk.is_empty() {
             let (changes, oldest) = {
                 let mut state = self.server.lock();
                 let collection = state.collection(&storage);
@@ -203,80 +228,62 @@ impl Watch {
                 )
             };
             let Some(changes) = changes else {
+                self.ended = true;
                 let status = ApiError::expired(self.request.revision, oldest).status();
-                return Err(line(&json!({"type": "ERROR", "object": status})));
+                return Some(line(&json!({"type": "ERROR", "object": status})));
             };
-            let Some(last) = changes.last() else {
-                return Ok(None);
-            };
-            let last = last.revision;
-            let mut chunk = Vec::new();
+            self.request.revision = changes.last()?.revision;
             for change in &changes {
                 self.event(change, &mut chunk);
             }
-            self.request.revision = last;
-            if !chunk.is_empty() {
-                return Ok(Some(chunk.into()));
-            }
         }
+        Some(chunk.into())
     }
 
     /// An object that begins or ceases to match a selector is added or deleted for this watch.
-    fn event(&self, change: &Change, chunk: &mut Vec<u8>) {
+    fn event(&mut self, change: &Change, chunk: &mut Vec<u8>) {
         let filter = &self.request.filter;
         let before = change
             .old
             .as_ref()
             .is_some_and(|old| filter.matches(&change.key, &old.value));
         let after = !change.deleted && filter.matches(&change.key, &change.new.value);
-        let kind = match (before, after) {
-            (false, true) => "ADDED",
-            (true, true) => "MODIFIED",
-            (true, false) => "DELETED",
-            (false, false) => return,
-        };
-        let resource = &self.request.resource;
-        if let (true, false, Some(old)) = (kind == "DELETED", change.deleted, &change.old) {
-            // It left the selector: its last version that was selected, under the new revision.
-            let mut last = old.value.clone();
-            last["metadata"]["resourceVersion"] = json!(change.revision.to_string());
-            chunk.extend_from_slice(&encode(
-                resource,
-                kind,
-                &last,
-                self.request.form,
-                self.server.now(),
-            ));
-            return;
+        match (before, after, &change.old) {
+            (false, true, _) => self.write("ADDED", &change.new, chunk),
+            (true, true, _) => self.write("MODIFIED", &change.new, chunk),
+            (true, false, Some(old)) if !change.deleted => {
+                // It left the selector: its last version that was selected, under the new revision.
+                let mut last = old.value.clone();
+                last["metadata"]["resourceVersion"] = json!(change.revision.to_string());
+                self.write("DELETED", &Stored::new(last, change.revision), chunk);
+            }
+            (true, false, _) => self.write("DELETED", &change.new, chunk),
+            (false, false, _) => {}
         }
-        if self.request.form == Form::Object && reading::is_stored_as_shown(resource, &change.new.value) {
-            chunk.extend_from_slice(b"{\"type\":\"");
-            chunk.extend_from_slice(kind.as_bytes());
-            chunk.extend_from_slice(b"\",\"object\":");
-            chunk.extend_from_slice(&change.new.json());
-            chunk.extend_from_slice(b"}\n");
-            return;
-        }
-        chunk.extend_from_slice(&encode(
-            resource,
-            kind,
-            &change.new.value,
-            self.request.form,
-            self.server.now(),
-        ));
     }
-}
 
-fn encode(resource: &Resource, kind: &str, value: &Value, form: Form, now: jiff::Timestamp) -> Bytes {
-    let object = match form {
-        Form::Object => reading::view(resource, value),
-        Form::Partial => reading::partial(value),
-        Form::Table(include) => {
-            let meta = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
-            table::render(resource, &[value], &meta, include, now)
+    fn write(&mut self, kind: &str, stored: &Stored, chunk: &mut Vec<u8>) {
+        let resource = &self.request.resource;
+        chunk.extend_from_slice(b"{\"type\":\"");
+        chunk.extend_from_slice(kind.as_bytes());
+        chunk.extend_from_slice(b"\",\"object\":");
+        match self.request.form {
+            Form::Object if reading::is_stored_as_shown(resource, &stored.value) => {
+                chunk.extend_from_slice(&stored.json())
+            }
+            Form::Object => write_json(chunk, &*reading::view(resource, &stored.value)),
+            Form::Partial => write_json(chunk, &reading::partial(&stored.value)),
+            Form::Table(include) => {
+                let meta = json!({"resourceVersion": stored.value["metadata"]["resourceVersion"]});
+                let mut table = table::render(resource, &[&stored.value], &meta, include, self.server.now());
+                if std::mem::replace(&mut self.columns_sent, true) {
+                    table["columnDefinitions"] = Value::Null;
+                }
+                write_json(chunk, &table);
+            }
         }
-    };
-    line(&json!({"type": kind, "object": object}))
+        chunk.extend_from_slice(b"}\n");
+    }
 }
 
 fn bookmark(resource: &Resource, revision: u64, end_of_initial_events: bool) -> Bytes {

@@ -1,10 +1,14 @@
 //! Writes: create, replace and the four kinds of patch, on main resources and their status.
+//!
+//! Owns the order of the steps, which is a real server's: read the object, default it, record who owns its fields, admit it, apply the rules
+//! of its kind, validate it, store it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::crd::{Cause, CompiledCrd};
+use crate::crd::Cause;
 use crate::error::{ApiError, ApiResult};
 use crate::managed_fields::{self, ApplyError, Writer};
 use crate::registry::Resource;
@@ -12,7 +16,8 @@ use crate::request::Request;
 use crate::response::Answer;
 use crate::server::{ApiServer, Scope, State};
 use crate::store::Stored;
-use crate::{defaults, events, patch, reading, schema, table, validate};
+use crate::strategy::{has_generation, metadata_map, prepare_create, prepare_update, reset_of};
+use crate::{decode, defaults, definitions, events, patch, reading, table, validate};
 
 /// What to do with fields that the schema does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,60 +43,97 @@ fn field_validation(request: &Request) -> ApiResult<FieldValidation> {
     }
 }
 
-/// Empty maps and lists of metadata are not kept.
-fn drop_empty_metadata(object: &mut Value) {
-    let metadata = metadata_map(object);
-    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
-        let empty = match metadata.get(field) {
-            Some(Value::Object(map)) => map.is_empty(),
-            Some(Value::Array(list)) => list.is_empty(),
-            Some(Value::Null) => true,
-            _ => false,
-        };
-        if empty {
-            metadata.remove(field);
-        }
-    }
+/// A body that cannot be read as an object of the kind.
+fn unfit(resource: &Resource, problem: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: {problem}",
+        resource.kind, resource.version, resource.kind
+    ))
 }
 
-/// Kinds whose objects have no generation.
-fn has_generation(resource: &Resource) -> bool {
-    resource.custom().is_some()
-        || !matches!(
-            (resource.group.as_str(), resource.kind.as_str()),
-            ("", kind) if !matches!(kind, "Pod" | "ReplicationController")
-        ) && !matches!(
-            resource.group.as_str(),
-            "coordination.k8s.io" | "events.k8s.io" | "rbac.authorization.k8s.io" | "storage.k8s.io"
-        )
-}
-
-fn has_status(resource: &Resource) -> bool {
-    resource.custom().map_or_else(
-        || resource.has_subresource("status"),
-        |version| version.has_status(),
+fn strict_error(resource: &Resource, sentences: &[String]) -> ApiError {
+    unfit(
+        resource,
+        &format!("strict decoding error: {}", sentences.join(", ")),
     )
 }
 
-fn metadata_map(object: &mut Value) -> &mut serde_json::Map<String, Value> {
-    if !object["metadata"].is_object() {
-        object["metadata"] = json!({});
-    }
-    match &mut object["metadata"] {
-        Value::Object(map) => map,
-        _ => unreachable!("made an object above"),
+fn unknown_field_sentences(dropped: &[String]) -> Vec<String> {
+    dropped
+        .iter()
+        .map(|path| format!("unknown field \"{path}\""))
+        .collect()
+}
+
+/// Reads an object as the decoder of its kind does: types, spelling, unknown fields. Returns the paths of the latter.
+fn read_fields(resource: &Resource, object: &mut Value) -> ApiResult<Vec<String>> {
+    match resource.custom() {
+        Some(version) => {
+            let mut dropped = decode::decode_metadata(object).map_err(|problem| unfit(resource, &problem))?;
+            dropped.extend(version.prune(object));
+            Ok(dropped)
+        }
+        None => decode::decode(&resource.schema, &resource.kind, object)
+            .map_err(|problem| unfit(resource, &problem)),
     }
 }
 
+/// Reads and defaults an object. Unknown fields go, with a warning or an error.
+fn read(
+    request: &Request,
+    resource: &Resource,
+    object: &mut Value,
+    warnings: &mut Vec<String>,
+) -> ApiResult<()> {
+    let mode = field_validation(request)?;
+    let sentences = unknown_field_sentences(&read_fields(resource, object)?);
+    match mode {
+        FieldValidation::Strict if !sentences.is_empty() => return Err(strict_error(resource, &sentences)),
+        FieldValidation::Warn => warnings.extend(sentences),
+        _ => {}
+    }
+    match resource.custom() {
+        Some(version) => version.default(object),
+        None => defaults::apply(&resource.group, &resource.kind, object),
+    }
+    Ok(())
+}
+
 impl ApiServer {
-    pub(crate) fn create(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
-        let object = self.decode(request, scope)?;
-        let mut warnings = Vec::new();
-        let stored = self.create_object(state, request, scope, object, &mut warnings)?;
-        Ok(self.shown(request, &scope.resource, &stored, 201, warnings))
+    fn writer<'a>(
+        &self,
+        request: &'a Request,
+        resource: &Resource,
+        api_version: &'a str,
+        subresource: &'a str,
+    ) -> Writer<'a> {
+        Writer {
+            manager: request.manager(),
+            api_version,
+            subresource,
+            now: self.now(),
+            reset: reset_of(resource, subresource),
+        }
     }
 
-    fn shown(
+    pub(crate) fn create(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        let resource = &scope.resource;
+        let mut object = request.object(&resource.kind)?;
+        check_identity(&mut object, scope)?;
+        let mut warnings = Vec::new();
+        read(request, resource, &mut object, &mut warnings)?;
+        let api_version = resource.api_version();
+        managed_fields::update(
+            &resource.schema,
+            None,
+            &mut object,
+            &self.writer(request, resource, &api_version, ""),
+        );
+        let stored = self.store_new(state, request, scope, object)?;
+        Ok(self.shown(request, resource, &stored, 201, warnings))
+    }
+
+    pub(crate) fn shown(
         &self,
         request: &Request,
         resource: &Resource,
@@ -101,81 +143,99 @@ impl ApiServer {
     ) -> Answer {
         if request.wants_table() {
             let meta = json!({"resourceVersion": stored.revision.to_string()});
-            return Answer::Json(
-                code,
-                table::render(
-                    resource,
-                    &[&stored.value],
-                    &meta,
-                    table::include(request),
-                    self.now(),
-                ),
-                warnings,
+            let table = table::render(
+                resource,
+                &[&stored.value],
+                &meta,
+                table::include(request),
+                self.now(),
             );
+            return Answer::Json(code, table, warnings);
         }
         if request.wants_partial_metadata() {
             return Answer::Json(code, reading::partial(&stored.value), warnings);
         }
-        if code == 200 && warnings.is_empty() && reading::is_stored_as_shown(resource, &stored.value) {
-            return Answer::Encoded(stored.json());
+        if reading::is_stored_as_shown(resource, &stored.value) {
+            return Answer::Encoded(code, stored.json(), warnings);
         }
-        Answer::Json(code, reading::view(resource, &stored.value), warnings)
+        Answer::Json(
+            code,
+            reading::view(resource, &stored.value).into_owned(),
+            warnings,
+        )
     }
 
-    /// The body, checked to be an object of the resource's kind.
-    fn decode(&self, request: &Request, scope: &Scope) -> ApiResult<Value> {
-        let mut object = request.object()?;
-        check_identity(&mut object, scope)?;
-        Ok(object)
-    }
-
-    fn create_object(
+    /// Admits, prepares, validates and stores a new object that was read and whose fields have owners.
+    fn store_new(
         &self,
         state: &mut State,
         request: &Request,
         scope: &Scope,
         mut object: Value,
-        warnings: &mut Vec<String>,
     ) -> ApiResult<Arc<Stored>> {
-        let dry_run = request.is_dry_run()?;
         let resource = &scope.resource;
-        if resource.namespaced {
-            namespace_accepts(state, scope, &mut object)?;
+        let dry_run = request.is_dry_run()?;
+        if resource.group == "events.k8s.io" {
+            object = events::to_core(&object);
         }
+        if resource.namespaced {
+            namespace_accepts(state, scope, &object)?;
+        }
+        definition_accepts(state, resource)?;
         if object["metadata"]["resourceVersion"]
             .as_str()
             .is_some_and(|version| !version.is_empty())
         {
-            return Err(ApiError::bad_request(
+            return Err(ApiError::new(
+                500,
+                "",
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        self.check_fields(request, resource, &mut object, warnings)?;
-        if resource.group == "events.k8s.io" {
-            object = events::to_core(&object);
+        self.identify(state, resource, &mut object);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let scope = &Scope {
+            name,
+            ..scope.clone()
+        };
+        prepare_create(state, resource, &mut object)?;
+        check_values(resource, &object, None, &scope.name)?;
+        if state.stored(&resource.storage(), &scope.key()).is_some() {
+            return Err(ApiError::already_exists(
+                &resource.group,
+                &resource.plural,
+                &scope.name,
+            ));
         }
-        let uid = state.new_uid();
-        let suffix = state.name_suffix();
-        let now = self.now();
-        let generation = has_generation(resource);
-        let metadata = metadata_map(&mut object);
-        let prefix = metadata
-            .get("generateName")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned();
-        if metadata
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .is_empty()
-            && !prefix.is_empty()
-        {
+        let compiled = definitions::compile(resource, &object)?;
+        if dry_run {
+            return Ok(Stored::new(object, state.revision));
+        }
+        if let Some(compiled) = compiled {
+            definitions::install(state, &mut object, compiled, self.now());
+        }
+        let stored = state.commit(&resource.storage(), &scope.key(), object, false);
+        self.after_create(state, resource, scope, &stored);
+        Ok(stored)
+    }
+
+    /// Name, UID, time and generation of a new object.
+    fn identify(&self, state: &mut State, resource: &Resource, object: &mut Value) {
+        // Drawn in any case, so that the names and UIDs of later objects do not depend on who names theirs.
+        let (uid, suffix) = (state.new_uid(), state.name_suffix());
+        let metadata = metadata_map(object);
+        let text = |key: &str| {
+            metadata
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (name, prefix) = (text("name"), text("generateName"));
+        if name.is_empty() && !prefix.is_empty() {
             let cut: String = prefix.chars().take(58).collect();
             metadata.insert("name".to_owned(), json!(format!("{cut}{suffix}")));
         }
-        metadata.insert("uid".to_owned(), json!(uid));
-        metadata.insert("creationTimestamp".to_owned(), json!(seconds(now)));
         for field in [
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
@@ -184,187 +244,10 @@ impl ApiServer {
         ] {
             metadata.remove(field);
         }
-        if generation {
+        metadata.insert("uid".to_owned(), json!(uid));
+        metadata.insert("creationTimestamp".to_owned(), json!(seconds(self.now())));
+        if has_generation(resource) {
             metadata.insert("generation".to_owned(), json!(1));
-        }
-        let name = metadata
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned();
-        let scope = &Scope {
-            name,
-            ..scope.clone()
-        };
-        drop_empty_metadata(&mut object);
-        self.prepare_create(state, resource, &mut object, request.manager(), now)?;
-        self.check_values(resource, &object, None, &scope.name)?;
-        if state.stored(&resource.storage(), &scope.key()).is_some() {
-            return Err(ApiError::already_exists(
-                &resource.group,
-                &resource.plural,
-                &scope.name,
-            ));
-        }
-        let compiled = compile_definition(resource, &object)?;
-        if dry_run {
-            return Ok(Stored::new(object, state.revision));
-        }
-        if let Some(compiled) = compiled {
-            install_definition(state, &mut object, compiled, now);
-        }
-        let stored = state.commit(&resource.storage(), &scope.key(), object, false);
-        self.after_create(state, resource, scope, &stored);
-        Ok(stored)
-    }
-
-    /// Unknown fields go, with a warning or an error; values of core kinds must have the right type.
-    fn check_fields(
-        &self,
-        request: &Request,
-        resource: &Resource,
-        object: &mut Value,
-        warnings: &mut Vec<String>,
-    ) -> ApiResult<()> {
-        let mode = field_validation(request)?;
-        if resource.custom().is_none()
-            && let Some(problem) = schema::type_errors(&resource.schema, object).into_iter().next()
-        {
-            return Err(ApiError::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: {problem}",
-                resource.kind, resource.version, resource.kind
-            )));
-        }
-        let dropped = match resource.custom() {
-            Some(version) => version.prune(object),
-            None => schema::prune(&resource.schema, object),
-        };
-        let sentences: Vec<String> = dropped
-            .iter()
-            .map(|path| format!("unknown field \"{path}\""))
-            .collect();
-        match mode {
-            FieldValidation::Strict if !sentences.is_empty() => Err(ApiError::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-                resource.kind,
-                resource.version,
-                resource.kind,
-                sentences.join(", ")
-            ))),
-            FieldValidation::Warn => {
-                warnings.extend(sentences);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Status, defaults and admission of a new object. Its fields belong to the writer as they are before admission and without status.
-    fn prepare_create(
-        &self,
-        state: &mut State,
-        resource: &Resource,
-        object: &mut Value,
-        manager: &str,
-        now: jiff::Timestamp,
-    ) -> ApiResult<()> {
-        let writer = Writer {
-            manager,
-            api_version: &resource.api_version(),
-            subresource: "",
-            now,
-        };
-        let own = |object: &mut Value| {
-            let status = object
-                .as_object_mut()
-                .filter(|_| has_status(resource))
-                .and_then(|map| map.remove("status"));
-            managed_fields::update(&resource.schema, None, object, &writer);
-            if let Some(status) = status {
-                object["status"] = status;
-            }
-        };
-        if let Some(version) = resource.custom() {
-            if version.has_status()
-                && let Some(map) = object.as_object_mut()
-            {
-                map.remove("status");
-            }
-            version.default(object);
-            own(object);
-            return Ok(());
-        }
-        let keeps_status = matches!(
-            (resource.group.as_str(), resource.kind.as_str()),
-            ("", "Node" | "Event")
-        );
-        if has_status(resource) && !keeps_status {
-            object["status"] = json!({});
-        }
-        defaults::apply(&resource.group, &resource.kind, object);
-        own(object);
-        match (resource.group.as_str(), resource.kind.as_str()) {
-            ("", "Pod") => self.admit_pod(state, object)?,
-            ("", "Namespace") => {
-                object["status"] = json!({"phase": "Active"});
-                let name = object["metadata"]["name"].clone();
-                if !object["metadata"]["labels"].is_object() {
-                    object["metadata"]["labels"] = json!({});
-                }
-                object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-            }
-            ("", "PersistentVolumeClaim" | "PersistentVolume") => {
-                object["status"] = json!({"phase": "Pending"})
-            }
-            ("apiextensions.k8s.io", "CustomResourceDefinition") => object["status"] = json!({}),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn admit_pod(&self, state: &mut State, object: &mut Value) -> ApiResult<()> {
-        let classes = state
-            .collections
-            .get(&("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned()));
-        let find = |name: &str| {
-            let class = classes?.objects.get(&(String::new(), name.to_owned()))?;
-            let policy = class.value["preemptionPolicy"]
-                .as_str()
-                .unwrap_or("PreemptLowerPriority")
-                .to_owned();
-            Some((class.value["value"].as_i64().unwrap_or(0), policy))
-        };
-        let default = classes
-            .into_iter()
-            .flat_map(|classes| classes.objects.iter())
-            .find(|(_, class)| class.value["globalDefault"] == true)
-            .map(|((_, name), class)| (name.clone(), class.value["value"].as_i64().unwrap_or(0)));
-        defaults::admit_pod(object, find, default).map_err(|problem| {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            ApiError::new(403, "Forbidden", format!("pods {name:?} is forbidden: {problem}"))
-        })
-    }
-
-    fn check_values(
-        &self,
-        resource: &Resource,
-        new: &Value,
-        old: Option<&Value>,
-        name: &str,
-    ) -> ApiResult<()> {
-        let mut causes = Vec::new();
-        validate::metadata(&resource.kind, &resource.group, new, &mut causes);
-        if let Some(old) = old {
-            immutable_metadata(new, old, &mut causes);
-        }
-        match resource.custom() {
-            Some(version) => causes.extend(version.validate(new, old)),
-            None => causes.extend(validate::check(&resource.group, &resource.kind, new, old)),
-        }
-        if causes.is_empty() {
-            Ok(())
-        } else {
-            Err(ApiError::invalid(&resource.group, &resource.kind, name, &causes))
         }
     }
 
@@ -390,34 +273,27 @@ impl ApiServer {
         scope: &Scope,
         subresource: &str,
     ) -> ApiResult<Answer> {
-        let object = self.decode(request, scope)?;
+        let resource = &scope.resource;
+        let mut object = request.object(&resource.kind)?;
+        check_identity(&mut object, scope)?;
         let old = state.find(scope)?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        if scope.resource.custom().is_some() && version.is_empty() {
+        if !allows_unconditional_update(resource) && version.is_empty() {
             let cause = Cause {
                 reason: "FieldValueInvalid",
                 field: "metadata.resourceVersion".to_owned(),
                 message: "Invalid value: 0: must be specified for an update".to_owned(),
             };
             return Err(ApiError::invalid(
-                &scope.resource.group,
-                &scope.resource.plural,
+                &resource.group,
+                &resource.plural,
                 &scope.name,
                 &[cause],
             ));
         }
         let mut warnings = Vec::new();
-        let stored = self.replace(
-            state,
-            request,
-            scope,
-            subresource,
-            &old,
-            object,
-            None,
-            &mut warnings,
-        )?;
-        Ok(self.shown(request, &scope.resource, &stored, 200, warnings))
+        let stored = self.replace(state, request, scope, subresource, &old, object, &mut warnings)?;
+        Ok(self.shown(request, resource, &stored, 200, warnings))
     }
 
     pub(crate) fn patch(
@@ -427,53 +303,18 @@ impl ApiServer {
         scope: &Scope,
         subresource: &str,
     ) -> ApiResult<Answer> {
+        let resource = &scope.resource;
         let mut warnings = Vec::new();
-        if matches!(
-            request.content_type.as_str(),
-            "application/apply-patch+yaml" | "application/apply-patch+cbor"
-        ) {
+        if is_apply(request) {
             let (stored, code) = self.apply(state, request, scope, subresource, &mut warnings)?;
-            return Ok(self.shown(request, &scope.resource, &stored, code, warnings));
+            return Ok(self.shown(request, resource, &stored, code, warnings));
         }
         let old = state.find(scope)?;
-        let body = request.object()?;
-        let shown = reading::view(&scope.resource, &old.value);
-        let patched = match request.content_type.as_str() {
-            "application/json-patch+json" => patch::json_patch(&shown, &body),
-            "application/merge-patch+json" => Ok(patch::merge_patch(&shown, &body)),
-            "application/strategic-merge-patch+json" if scope.resource.custom().is_none() => {
-                patch::strategic_merge(&scope.resource.schema, &shown, &body)
-            }
-            other => {
-                return Err(ApiError::new(
-                    415,
-                    "UnsupportedMediaType",
-                    format!(
-                        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml (got {other})"
-                    ),
-                ));
-            }
-        };
-        let mut object = patched.map_err(|error| match error {
-            patch::PatchError::Malformed(message) => ApiError::bad_request(message),
-            patch::PatchError::DoesNotApply(message) => ApiError::new(
-                422,
-                "Invalid",
-                format!("the server rejected our request due to an error in our request: {message}"),
-            ),
-        })?;
+        let shown = reading::view(resource, &old.value);
+        let mut object = patched(request, resource, &shown)?;
         check_identity(&mut object, scope)?;
-        let stored = self.replace(
-            state,
-            request,
-            scope,
-            subresource,
-            &old,
-            object,
-            None,
-            &mut warnings,
-        )?;
-        Ok(self.shown(request, &scope.resource, &stored, 200, warnings))
+        let stored = self.replace(state, request, scope, subresource, &old, object, &mut warnings)?;
+        Ok(self.shown(request, resource, &stored, 200, warnings))
     }
 
     fn apply(
@@ -484,6 +325,7 @@ impl ApiServer {
         subresource: &str,
         warnings: &mut Vec<String>,
     ) -> ApiResult<(Arc<Stored>, u16)> {
+        let resource = &scope.resource;
         if request.parameter("fieldManager").is_empty() {
             return Err(ApiError::bad_options(
                 "PatchOptions",
@@ -492,30 +334,38 @@ impl ApiServer {
                 "Required value: is required for apply patch",
             ));
         }
-        let mut applied = self.decode(request, scope)?;
-        if applied["apiVersion"].is_null() {
-            return Err(ApiError::bad_request("apiVersion must be set"));
+        let mode = field_validation(request)?;
+        let mut applied = request.object(&resource.kind)?;
+        check_identity(&mut applied, scope)?;
+        let mut read_once = applied.clone();
+        let dropped = read_fields(resource, &mut read_once)?;
+        if mode == FieldValidation::Strict && !dropped.is_empty() {
+            return Err(strict_error(resource, &unknown_field_sentences(&dropped)));
         }
-        self.check_fields(request, &scope.resource, &mut applied, warnings)?;
-        let old = state.stored(&scope.resource.storage(), &scope.key());
+        let old = state.stored(&resource.storage(), &scope.key());
         if old.is_none() && !subresource.is_empty() {
             return Err(scope.not_found());
         }
-        let writer = Writer {
-            manager: request.parameter("fieldManager"),
-            api_version: &scope.resource.api_version(),
-            subresource,
-            now: self.now(),
-        };
-        let live = old.as_ref().map(|old| reading::view(&scope.resource, &old.value));
+        let live = old.as_ref().map(|old| reading::view(resource, &old.value));
         if let (Some(sent), Some(live)) = (applied["metadata"]["uid"].as_str(), &live)
             && live["metadata"]["uid"] != sent
         {
             return Err(scope.conflict("uid mismatch"));
         }
-        let merged = managed_fields::apply(
-            &scope.resource.schema,
-            live.as_ref(),
+        let api_version = resource.api_version();
+        let writer = Writer {
+            manager: request.parameter("fieldManager"),
+            ..self.writer(request, resource, &api_version, subresource)
+        };
+        if let Some(path) = dropped.first() {
+            return Err(apply_error(ApplyError::Untyped(managed_fields::untyped(
+                &applied,
+                &format!(".{path}: field not declared in schema"),
+            ))));
+        }
+        let mut merged = managed_fields::apply(
+            &resource.schema,
+            live.as_deref(),
             &applied,
             &writer,
             request.flag("force"),
@@ -523,54 +373,20 @@ impl ApiServer {
         .map_err(apply_error)?;
         match old {
             Some(old) => {
-                let managed = merged["metadata"]["managedFields"].clone();
-                self.replace(
-                    state,
-                    request,
-                    scope,
-                    subresource,
-                    &old,
-                    merged,
-                    Some(managed),
-                    warnings,
-                )
-                .map(|stored| (stored, 200))
+                check_preconditions(scope, &old, &merged)?;
+                read(request, resource, &mut merged, warnings)?;
+                self.store_changed(state, request, scope, subresource, &old, merged)
+                    .map(|stored| (stored, 200))
             }
             None => {
-                let managed = merged["metadata"]["managedFields"].clone();
-                let stored = self.create_applied(state, request, scope, merged, managed, warnings)?;
-                Ok((stored, 201))
+                read(request, resource, &mut merged, warnings)?;
+                self.store_new(state, request, scope, merged)
+                    .map(|stored| (stored, 201))
             }
         }
     }
 
-    fn create_applied(
-        &self,
-        state: &mut State,
-        request: &Request,
-        scope: &Scope,
-        mut object: Value,
-        managed: Value,
-        warnings: &mut Vec<String>,
-    ) -> ApiResult<Arc<Stored>> {
-        metadata_map(&mut object).remove("managedFields");
-        let mut dry = request.clone();
-        dry.query.insert("dryRun".to_owned(), "All".to_owned());
-        let draft = self.create_object(state, &dry, scope, object, warnings)?;
-        let mut object = draft.value.clone();
-        object["metadata"]["managedFields"] = managed;
-        if request.is_dry_run()? {
-            return Ok(Stored::new(object, state.revision));
-        }
-        if let Some(compiled) = compile_definition(&scope.resource, &object)? {
-            install_definition(state, &mut object, compiled, self.now());
-        }
-        let stored = state.commit(&scope.resource.storage(), &scope.key(), object, false);
-        self.after_create(state, &scope.resource, scope, &stored);
-        Ok(stored)
-    }
-
-    /// Puts a new version in place of the old one. `managed` are the managed fields that an apply has computed.
+    /// Puts a new version, as a client wrote it, in place of the old one.
     pub(crate) fn replace(
         &self,
         state: &mut State,
@@ -579,44 +395,48 @@ impl ApiServer {
         subresource: &str,
         old: &Arc<Stored>,
         mut object: Value,
-        managed: Option<Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Arc<Stored>> {
         let resource = &scope.resource;
-        let dry_run = request.is_dry_run()?;
         check_preconditions(scope, old, &object)?;
-        self.check_fields(request, resource, &mut object, warnings)?;
+        read(request, resource, &mut object, warnings)?;
+        let api_version = resource.api_version();
+        let writer = self.writer(request, resource, &api_version, subresource);
+        managed_fields::update(
+            &resource.schema,
+            Some(&*reading::view(resource, &old.value)),
+            &mut object,
+            &writer,
+        );
+        self.store_changed(state, request, scope, subresource, old, object)
+    }
+
+    /// Prepares, validates and stores a new version that was read and whose fields have owners.
+    pub(crate) fn store_changed(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        subresource: &str,
+        old: &Arc<Stored>,
+        mut object: Value,
+    ) -> ApiResult<Arc<Stored>> {
+        let resource = &scope.resource;
+        let dry_run = request.is_dry_run()?;
         if resource.group == "events.k8s.io" {
             object = events::to_core(&object);
         }
-        drop_empty_metadata(&mut object);
-        let old_value = &old.value;
-        self.prepare_update(resource, subresource, old_value, &mut object);
-        self.check_values(resource, &object, Some(old_value), &scope.name)?;
-        let now = self.now();
-        match managed {
-            Some(managed) => {
-                metadata_map(&mut object).insert("managedFields".to_owned(), managed);
-            }
-            None => {
-                let writer = Writer {
-                    manager: request.manager(),
-                    api_version: &resource.api_version(),
-                    subresource,
-                    now,
-                };
-                managed_fields::update(&resource.schema, Some(old_value), &mut object, &writer);
-            }
-        }
-        if object["metadata"]["managedFields"].is_null() {
-            metadata_map(&mut object).remove("managedFields");
-        }
-        object["metadata"]["resourceVersion"] = old_value["metadata"]["resourceVersion"].clone();
-        if &object == old_value {
+        prepare_update(resource, subresource, &old.value, &mut object);
+        check_values(resource, &object, Some(&old.value), &scope.name)?;
+        metadata_map(&mut object).insert(
+            "resourceVersion".to_owned(),
+            old.value["metadata"]["resourceVersion"].clone(),
+        );
+        if object == old.value || is_same_but_times(&object, &old.value) {
             return Ok(old.clone());
         }
         let compiled = if subresource.is_empty() {
-            compile_definition(resource, &object)?
+            definitions::compile(resource, &object)?
         } else {
             None
         };
@@ -624,73 +444,9 @@ impl ApiServer {
             return Ok(Stored::new(object, state.revision));
         }
         if let Some(compiled) = compiled {
-            install_definition(state, &mut object, compiled, now);
+            definitions::install(state, &mut object, compiled, self.now());
         }
         Ok(self.commit_update(state, scope, object))
-    }
-
-    /// What a client may not change is put back; the generation counts changes of the spec.
-    fn prepare_update(&self, resource: &Resource, subresource: &str, old: &Value, object: &mut Value) {
-        let status_matters = has_status(resource);
-        let custom = resource.custom().is_some();
-        match subresource {
-            "status" => {
-                let status = object["status"].clone();
-                let metadata = object["metadata"].clone();
-                let mut new = old.clone();
-                if status.is_null() {
-                    new.as_object_mut().map(|map| map.remove("status"));
-                } else {
-                    new["status"] = status;
-                }
-                if custom {
-                    new["metadata"]["managedFields"] = metadata["managedFields"].clone();
-                    if metadata["managedFields"].is_null() {
-                        metadata_map(&mut new).remove("managedFields");
-                    }
-                } else {
-                    new["metadata"] = metadata;
-                }
-                *object = new;
-            }
-            "" if status_matters
-                && !matches!((resource.group.as_str(), resource.kind.as_str()), ("", "Event")) =>
-            {
-                match old.get("status") {
-                    Some(status) => object["status"] = status.clone(),
-                    None => {
-                        object.as_object_mut().map(|map| map.remove("status"));
-                    }
-                }
-            }
-            _ => {}
-        }
-        let old_metadata = old["metadata"].clone();
-        let metadata = metadata_map(object);
-        for field in [
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-            "selfLink",
-            "generateName",
-            "namespace",
-        ] {
-            match &old_metadata[field] {
-                Value::Null => metadata.remove(field),
-                value => metadata.insert(field.to_owned(), value.clone()),
-            };
-        }
-        if subresource.is_empty() {
-            match resource.custom() {
-                Some(version) => version.default(object),
-                None => defaults::apply(&resource.group, &resource.kind, object),
-            }
-        }
-        if old_metadata["generation"].is_number() && differs_beyond_metadata(old, object, status_matters) {
-            object["metadata"]["generation"] = json!(old_metadata["generation"].as_i64().unwrap_or(0) + 1);
-        }
     }
 
     /// Stores an update; an object whose last finalizer has gone after its deletion was asked for goes with it.
@@ -719,20 +475,102 @@ pub(crate) fn seconds(now: jiff::Timestamp) -> String {
         .to_string()
 }
 
+pub(crate) fn is_apply(request: &Request) -> bool {
+    matches!(
+        request.content_type.as_str(),
+        "application/apply-patch+yaml" | "application/apply-patch+cbor"
+    )
+}
+
+/// The document with the request's JSON, merge or strategic merge patch applied.
+pub(crate) fn patched(request: &Request, resource: &Resource, document: &Value) -> ApiResult<Value> {
+    let custom = resource.custom().is_some();
+    let result = match request.content_type.as_str() {
+        "application/json-patch+json" => patch::json_patch(document, &request.patch()?),
+        "application/merge-patch+json" => Ok(patch::merge_patch(document, &request.patch()?)),
+        "application/strategic-merge-patch+json" if !custom => {
+            patch::strategic_merge(&resource.schema, document, &request.patch()?)
+        }
+        "application/strategic-merge-patch+json" => {
+            return Err(ApiError::new(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
+        }
+        _ => {
+            let mut error = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+            error.details = json!({});
+            return Err(error);
+        }
+    };
+    result.map_err(|error| match error {
+        patch::PatchError::Malformed(message) => ApiError::bad_request(message),
+        patch::PatchError::DoesNotApply(message) => {
+            let mut error = ApiError::new(
+                422,
+                "Invalid",
+                format!("the server rejected our request due to an error in our request: {message}"),
+            );
+            error.details = json!({});
+            error
+        }
+    })
+}
+
+/// Kinds that may be replaced by whoever does not say which version they have seen.
+fn allows_unconditional_update(resource: &Resource) -> bool {
+    resource.custom().is_none()
+        && !matches!(
+            (resource.group.as_str(), resource.plural.as_str()),
+            ("coordination.k8s.io", "leases")
+                | ("policy", "poddisruptionbudgets")
+                | ("apiextensions.k8s.io", _)
+                | ("storage.k8s.io", "volumeattachments" | "csinodes" | "csidrivers")
+        )
+}
+
+/// True when versions differ in nothing but the times of their managed fields: such a write is no change.
+fn is_same_but_times(new: &Value, old: &Value) -> bool {
+    let without_times = |object: &Value| -> Option<Vec<Value>> {
+        let mut entries = object["metadata"]["managedFields"].as_array()?.clone();
+        for entry in &mut entries {
+            entry.as_object_mut()?.remove("time");
+        }
+        Some(entries)
+    };
+    let (Some(mine), Some(theirs)) = (new.as_object(), old.as_object()) else {
+        return false;
+    };
+    let same = |key: &str, mine: &Value, theirs: Option<&Value>| {
+        if key != "metadata" {
+            return Some(mine) == theirs;
+        }
+        let (Some(mine), Some(theirs)) = (mine.as_object(), theirs.and_then(Value::as_object)) else {
+            return false;
+        };
+        mine.len() == theirs.len()
+            && mine
+                .iter()
+                .all(|(key, value)| key == "managedFields" || theirs.get(key) == Some(value))
+    };
+    mine.len() == theirs.len()
+        && mine.iter().all(|(key, value)| same(key, value, theirs.get(key)))
+        && without_times(new) == without_times(old)
+}
+
 fn apply_error(error: ApplyError) -> ApiError {
     match error {
         ApplyError::Invalid(message) => ApiError::bad_request(message),
+        ApplyError::Untyped(message) => ApiError::new(500, "", message),
         ApplyError::Conflicts(conflicts) => {
-            let count = conflicts.len();
-            let sentences: Vec<String> = conflicts
-                .iter()
-                .map(|conflict| format!("conflict with {}: {}", conflict.manager, conflict.field))
-                .collect();
-            let message = if count == 1 {
-                format!("Apply failed with 1 conflict: {}", sentences[0])
+            let message = if let [one] = &conflicts[..] {
+                format!(
+                    "Apply failed with 1 conflict: conflict with {}: {}",
+                    one.manager, one.field
+                )
             } else {
-                let mut by_manager: std::collections::BTreeMap<&str, Vec<&str>> =
-                    std::collections::BTreeMap::new();
+                let mut by_manager: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
                 for conflict in &conflicts {
                     by_manager
                         .entry(&conflict.manager)
@@ -743,7 +581,11 @@ fn apply_error(error: ApplyError) -> ApiError {
                     .iter()
                     .map(|(manager, fields)| format!("conflicts with {manager}:\n- {}", fields.join("\n- ")))
                     .collect();
-                format!("Apply failed with {count} conflicts: {}", parts.join("\n"))
+                format!(
+                    "Apply failed with {} conflicts: {}",
+                    conflicts.len(),
+                    parts.join("\n")
+                )
             };
             let mut error = ApiError::new(409, "Conflict", message);
             error.details = json!({"causes": conflicts.iter().map(|conflict| json!({
@@ -754,45 +596,68 @@ fn apply_error(error: ApplyError) -> ApiError {
     }
 }
 
+fn check_values(resource: &Resource, new: &Value, old: Option<&Value>, name: &str) -> ApiResult<()> {
+    let mut causes = Vec::new();
+    validate::metadata(&resource.kind, &resource.group, new, &mut causes);
+    if let Some(old) = old {
+        validate::metadata_update(new, old, &mut causes);
+    }
+    match resource.custom() {
+        Some(version) => causes.extend(version.validate(new, old)),
+        None => causes.extend(validate::check(&resource.group, &resource.kind, new, old)),
+    }
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid(&resource.group, &resource.kind, name, &causes))
+    }
+}
+
 /// Kind, apiVersion, namespace and name of a body must be those of the path.
 fn check_identity(object: &mut Value, scope: &Scope) -> ApiResult<()> {
     let resource = &scope.resource;
-    if resource.custom().is_some()
-        && object["kind"].as_str().unwrap_or_default().is_empty()
-        && object.is_object()
-    {
+    if !object.is_object() {
+        return Err(ApiError::bad_request(format!(
+            "the result of the patch is no {}: it must be an object",
+            resource.kind
+        )));
+    }
+    if !matches!(object["metadata"], Value::Null | Value::Object(_)) {
+        return Err(unfit(
+            resource,
+            &format!(
+                "json: cannot unmarshal the metadata into Go struct field {}.metadata of type v1.ObjectMeta",
+                resource.kind
+            ),
+        ));
+    }
+    if resource.custom().is_some() && object["kind"].as_str().unwrap_or_default().is_empty() {
         return Err(ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{object}'",
             resource.kind
         )));
     }
-    if !object.is_object() {
-        return Err(ApiError::bad_request(
-            "couldn't get version/kind; json parse error: the body must be an object",
-        ));
+    let api_version = resource.api_version();
+    for (key, own) in [
+        ("kind", resource.kind.as_str()),
+        ("apiVersion", api_version.as_str()),
+    ] {
+        if object[key].as_str().unwrap_or_default().is_empty() {
+            object[key] = json!(own);
+        }
     }
-    if object["kind"].is_null() {
-        object["kind"] = json!(resource.kind);
-    }
-    if object["apiVersion"].is_null() {
-        object["apiVersion"] = json!(resource.api_version());
-    }
-    if object["kind"] != resource.kind || object["apiVersion"] != resource.api_version() {
-        return Err(ApiError::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: the object provided is unrecognized (must be of type {} in {:?})",
-            object["kind"].as_str().unwrap_or_default(),
-            object["apiVersion"].as_str().unwrap_or_default(),
-            resource.kind,
-            resource.kind,
-            resource.api_version()
-        )));
+    if object["kind"] != resource.kind || object["apiVersion"] != api_version {
+        return Err(wrong_kind(object, resource));
     }
     let metadata = metadata_map(object);
-    let name = metadata
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let text = |key: &str| {
+        metadata
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (name, namespace) = (text("name"), text("namespace"));
     if !scope.name.is_empty() {
         if name.is_empty() {
             metadata.insert("name".to_owned(), json!(scope.name));
@@ -803,139 +668,121 @@ fn check_identity(object: &mut Value, scope: &Scope) -> ApiResult<()> {
             )));
         }
     }
-    if resource.namespaced {
-        let namespace = metadata
-            .get("namespace")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if !namespace.is_empty() && namespace != scope.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        metadata.insert("namespace".to_owned(), json!(scope.namespace));
-    } else {
+    if !resource.namespaced {
         metadata.remove("namespace");
+    } else if !namespace.is_empty() && namespace != scope.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    } else {
+        metadata.insert("namespace".to_owned(), json!(scope.namespace));
     }
     Ok(())
 }
 
-fn namespace_accepts(state: &State, scope: &Scope, object: &mut Value) -> ApiResult<()> {
+fn wrong_kind(object: &Value, resource: &Resource) -> ApiError {
+    let (kind, api_version) = (
+        object["kind"].as_str().unwrap_or_default(),
+        object["apiVersion"].as_str().unwrap_or_default(),
+    );
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    let problem = if crate::schema::TypeSchema::builtin(group, version, kind).is_some() {
+        let own = if resource.group.is_empty() {
+            "core"
+        } else {
+            resource.group.split('.').next().unwrap_or_default()
+        };
+        format!(
+            "converting ({version}.{kind}) to ({own}.{}): unknown conversion",
+            resource.kind
+        )
+    } else {
+        format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        )
+    };
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {problem}",
+        resource.kind
+    ))
+}
+
+fn namespace_accepts(state: &State, scope: &Scope, object: &Value) -> ApiResult<()> {
     let namespaces = (String::new(), "namespaces".to_owned());
     let namespace = state
         .stored(&namespaces, &(String::new(), scope.namespace.clone()))
         .ok_or_else(|| ApiError::not_found("", "namespaces", &scope.namespace))?;
-    if !namespace.value["metadata"]["deletionTimestamp"].is_null() {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let what = crate::error::qualified(&scope.resource.group, &scope.resource.plural);
-        let mut error = ApiError::new(
-            403,
-            "Forbidden",
-            format!(
-                "{what} {name:?} is forbidden: unable to create new content in namespace {} because it is being terminated",
-                scope.namespace
-            ),
-        );
-        error.details = json!({"name": name, "kind": scope.resource.plural, "causes": [{
-            "reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", scope.namespace), "field": "metadata.namespace"}]});
-        return Err(error);
+    if namespace.value["metadata"]["deletionTimestamp"].is_null() {
+        return Ok(());
     }
-    Ok(())
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let what = crate::error::qualified(&scope.resource.group, &scope.resource.plural);
+    let mut error = ApiError::new(
+        403,
+        "Forbidden",
+        format!(
+            "{what} {name:?} is forbidden: unable to create new content in namespace {} because it is being terminated",
+            scope.namespace
+        ),
+    );
+    error.details = json!({"name": name, "kind": scope.resource.plural, "causes": [{
+        "reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", scope.namespace), "field": "metadata.namespace"}]});
+    if !scope.resource.group.is_empty() {
+        error.details["group"] = json!(scope.resource.group);
+    }
+    Err(error)
+}
+
+/// Nothing new is made of a kind whose definition is on its way out.
+fn definition_accepts(state: &State, resource: &Resource) -> ApiResult<()> {
+    if resource.custom().is_none() {
+        return Ok(());
+    }
+    let storage = (
+        "apiextensions.k8s.io".to_owned(),
+        "customresourcedefinitions".to_owned(),
+    );
+    let key = (String::new(), format!("{}.{}", resource.plural, resource.group));
+    let terminating = state
+        .stored(&storage, &key)
+        .is_some_and(|definition| !definition.value["metadata"]["deletionTimestamp"].is_null());
+    if !terminating {
+        return Ok(());
+    }
+    let mut error = ApiError::new(
+        405,
+        "MethodNotAllowed",
+        "create not allowed while custom resource definition is terminating",
+    );
+    error.details = json!({"group": resource.group, "kind": resource.plural});
+    Err(error)
 }
 
 fn check_preconditions(scope: &Scope, old: &Stored, object: &Value) -> ApiResult<()> {
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    if !uid.is_empty() && uid != old.uid() {
+        let resource = &scope.resource;
+        let place = if resource.custom().is_some() {
+            format!("{}/{}", resource.group, resource.plural)
+        } else {
+            resource.plural.clone()
+        };
+        let key = if scope.namespace.is_empty() {
+            scope.name.clone()
+        } else {
+            format!("{}/{}", scope.namespace, scope.name)
+        };
+        return Err(scope.conflict(&format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{place}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            old.uid()
+        )));
+    }
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     if !version.is_empty() && old.value["metadata"]["resourceVersion"] != version {
         return Err(scope.conflict(
             "the object has been modified; please apply your changes to the latest version and try again",
         ));
     }
-    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    if !uid.is_empty() && uid != old.uid() {
-        return Err(scope.conflict(&format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            old.uid()
-        )));
-    }
     Ok(())
-}
-
-fn immutable_metadata(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
-    if new["metadata"]["name"] != old["metadata"]["name"] {
-        causes.push(Cause {
-            reason: "FieldValueInvalid",
-            field: "metadata.name".to_owned(),
-            message: format!("Invalid value: {}: field is immutable", new["metadata"]["name"]),
-        });
-    }
-    // Nothing may be added to the finalizers of an object on its way out.
-    if !old["metadata"]["deletionTimestamp"].is_null() {
-        let before = old["metadata"]["finalizers"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let added: Vec<&Value> = new["metadata"]["finalizers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(|finalizer| !before.contains(finalizer))
-            .collect();
-        if !added.is_empty() {
-            causes.push(Cause {
-                reason: "FieldValueForbidden",
-                field: "metadata.finalizers".to_owned(),
-                message: format!("Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}", added.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-            });
-        }
-    }
-}
-
-fn differs_beyond_metadata(old: &Value, new: &Value, status_apart: bool) -> bool {
-    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
-        return true;
-    };
-    let counts = |key: &str| key != "metadata" && !(status_apart && key == "status");
-    old.iter()
-        .any(|(key, value)| counts(key) && new.get(key) != Some(value))
-        || new.keys().any(|key| counts(key) && !old.contains_key(key))
-}
-
-/// Compiles a CustomResourceDefinition before it is stored.
-fn compile_definition(resource: &Resource, object: &Value) -> ApiResult<Option<CompiledCrd>> {
-    if !resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        return Ok(None);
-    }
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    CompiledCrd::compile(object)
-        .map(Some)
-        .map_err(|causes| ApiError::invalid(&resource.group, &resource.kind, name, &causes))
-}
-
-fn install_definition(state: &mut State, object: &mut Value, compiled: CompiledCrd, now: jiff::Timestamp) {
-    let spec = &object["spec"];
-    let storage_versions: Vec<Value> = spec["versions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|version| version["storage"] == true)
-        .map(|version| version["name"].clone())
-        .collect();
-    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "lastTransitionTime": seconds(now), "reason": reason, "message": message});
-    let names = spec["names"].clone();
-    let (group, plural) = (
-        spec["group"].as_str().unwrap_or_default().to_owned(),
-        names["plural"].as_str().unwrap_or_default().to_owned(),
-    );
-    if object["status"]["conditions"]
-        .as_array()
-        .is_none_or(Vec::is_empty)
-    {
-        object["status"] = json!({
-            "conditions": [condition("NamesAccepted", "NoConflicts", "no conflicts found"), condition("Established", "InitialNamesAccepted", "the initial names have been accepted")],
-            "acceptedNames": names, "storedVersions": storage_versions,
-        });
-    }
-    let compiled = Arc::new(compiled);
-    state.compiled.insert((group, plural), compiled.clone());
-    state.registry.install(object, &compiled);
 }
