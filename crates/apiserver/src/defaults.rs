@@ -141,7 +141,7 @@ fn definition(object: &mut Value) {
             .and_then(|names| names["kind"].as_str())
             .unwrap_or_default()
             .to_owned();
-        if let Some(names) = spec.get_mut("names") {
+        if let Some(names) = spec.get_mut("names").filter(|_| !kind.is_empty()) {
             with(names, |names| {
                 set(names, "singular", json!(kind.to_lowercase()));
                 set(names, "listKind", json!(format!("{kind}List")));

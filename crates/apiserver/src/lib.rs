@@ -31,7 +31,6 @@ mod selector;
 mod server;
 mod store;
 mod strategy;
-mod structural;
 mod subresources;
 mod table;
 mod validate;

@@ -79,8 +79,10 @@ pub(crate) fn prepare_create(state: &mut State, resource: &Resource, object: &mu
         ("batch", "Job") => defaults::job_identity(object),
         _ => {}
     }
-    if resource.custom().is_none() {
-        decode::complete(&resource.schema, object);
+    match resource.custom() {
+        // A default may stand in the status, which has just gone.
+        Some(version) => version.default(object),
+        None => decode::complete(&resource.schema, object),
     }
     Ok(())
 }

@@ -1,0 +1,640 @@
+//! CEL rules (`x-kubernetes-validations`): compiled once per definition, evaluated with `self` and `oldSelf`, worded as a real server does.
+//!
+//! The language and Kubernetes' functions come from kube-cel. There is no type checker and no cost budget; a rule that cannot be evaluated
+//! (a missing key, a wrong type) is a rejection.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::extractors::Arguments;
+use kube_cel::cel::objects::{Key, Map, OptionalValue};
+use kube_cel::cel::parser::Parser;
+use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program, Value as Cel};
+use serde_json::Value;
+
+use super::cause::Cause;
+use super::formats::Format;
+use super::path::Path;
+use super::structural::{Kind, Structural};
+
+/// A compiled rule.
+pub(crate) struct Rule {
+    source: String,
+    expression: Option<IdedExpr>,
+    message: String,
+    message_expression: Option<IdedExpr>,
+    reason: Option<String>,
+    field_path: String,
+    optional_old_self: bool,
+    pub(crate) uses_old_self: bool,
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rule")
+            .field("rule", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Parses an expression.
+///
+/// # Errors
+/// What the parser says, with the place.
+pub(crate) fn parse(source: &str) -> Result<IdedExpr, String> {
+    Parser::new()
+        .enable_optional_syntax(true)
+        .parse(source)
+        .map_err(|errors| {
+            // Go shows an excerpt with a margin of one more space.
+            errors.to_string().replace("\n| ", "\n | ")
+        })
+}
+
+impl Rule {
+    /// Compiles the rules of a schema. Those that do not parse are refused by `definition` before they get here.
+    pub(crate) fn compile_all(rules: &Value) -> Vec<Self> {
+        rules
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(Self::compile)
+            .collect()
+    }
+
+    fn compile(raw: &Value) -> Self {
+        let text = |key: &str| raw[key].as_str().unwrap_or_default().trim().to_owned();
+        let source = text("rule");
+        let expression = parse(&source).ok();
+        let message_expression = Some(text("messageExpression"))
+            .filter(|text| !text.is_empty())
+            .and_then(|text| parse(&text).ok());
+        let uses = |expression: &Option<IdedExpr>| {
+            expression
+                .as_ref()
+                .is_some_and(|expression| expression.references().has_variable("oldSelf"))
+        };
+        Self {
+            uses_old_self: uses(&expression) || uses(&message_expression),
+            expression,
+            message: text("message"),
+            message_expression,
+            reason: raw["reason"].as_str().map(str::to_owned),
+            field_path: text("fieldPath").trim_start_matches('.').to_owned(),
+            optional_old_self: raw["optionalOldSelf"].as_bool().unwrap_or(false),
+            source,
+        }
+    }
+
+    fn shown(&self) -> &str {
+        if self.message.is_empty() {
+            &self.source
+        } else {
+            &self.message
+        }
+    }
+}
+
+thread_local! {
+    static FUNCTIONS: Context<'static> = functions();
+    static DURATION: Option<Program> = Program::compile("duration(text)").ok();
+}
+
+/// Kubernetes' functions, and CEL's types as values, which the CEL crate lacks: `type(self) == string`.
+fn functions() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    for name in [
+        "bool",
+        "bytes",
+        "double",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "string",
+        "uint",
+        "google.protobuf.Duration",
+        "google.protobuf.Timestamp",
+    ] {
+        context.add_variable_from_value(name, type_value(name));
+    }
+    context.add_function("type", |Arguments(arguments): Arguments| {
+        let Some(value) = arguments.first() else {
+            return Err(ExecutionError::InvalidArgumentCount {
+                expected: 1,
+                actual: 0,
+            });
+        };
+        Ok(type_value(match value {
+            Cel::Bool(_) => "bool",
+            Cel::Bytes(_) => "bytes",
+            Cel::Float(_) => "double",
+            Cel::Int(_) => "int",
+            Cel::List(_) => "list",
+            Cel::Map(_) => "map",
+            Cel::Null => "null_type",
+            Cel::String(_) => "string",
+            Cel::UInt(_) => "uint",
+            Cel::Duration(_) => "google.protobuf.Duration",
+            Cel::Timestamp(_) => "google.protobuf.Timestamp",
+            _ => "type",
+        }))
+    });
+    context
+}
+
+fn type_value(name: &str) -> Cel {
+    Cel::String(Arc::new(format!("type({name})")))
+}
+
+/// Evaluates all rules of a schema on a value; `old` is the value that it replaces.
+pub(crate) fn validate(
+    schema: &Structural,
+    value: &Value,
+    old: Option<&Value>,
+    path: &Path<'_>,
+) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if schema.has_rules {
+        FUNCTIONS.with(|functions| {
+            let root = Position {
+                node: schema,
+                root: true,
+            };
+            walk(root, value, old, old == Some(value), path, functions, &mut causes);
+        });
+    }
+    causes
+}
+
+/// A schema, and whether it is that of a whole resource, whose metadata rules may see.
+#[derive(Clone, Copy)]
+struct Position<'s> {
+    node: &'s Structural,
+    root: bool,
+}
+
+impl<'s> Position<'s> {
+    fn below(node: &'s Structural) -> Self {
+        Self {
+            node,
+            root: node.embedded,
+        }
+    }
+}
+
+/// `unchanged` says that the value, or the nearest one above that can be compared, equals the old one: its failures are tolerated.
+fn walk(
+    at: Position<'_>,
+    value: &Value,
+    old: Option<&Value>,
+    unchanged: bool,
+    path: &Path<'_>,
+    functions: &Context<'_>,
+    causes: &mut Vec<Cause>,
+) {
+    let schema = at.node;
+    if value.is_null() || !schema.has_rules || unchanged && !schema.has_transition_rules {
+        return;
+    }
+    evaluate_all(at, value, old, unchanged, path, functions, causes);
+    for part in schema.all_of.iter().filter(|part| part.has_rules) {
+        // The value has the type that the schema declares, not the part of it that only restricts.
+        for rule in part.rules.iter().filter(|rule| rule.uses_old_self || !unchanged) {
+            evaluate(rule, &Scope::new(at, value, old), path, functions, causes);
+        }
+    }
+    match value {
+        Value::Array(list) => {
+            let Some(items) = schema.items.as_deref().filter(|items| items.has_rules) else {
+                return;
+            };
+            for (index, item) in list.iter().enumerate() {
+                let old_item = schema.old_item(item, old);
+                let unchanged = unchanged || old_item == Some(item);
+                walk(
+                    Position::below(items),
+                    item,
+                    old_item,
+                    unchanged,
+                    &path.index(index),
+                    functions,
+                    causes,
+                );
+            }
+        }
+        Value::Object(map) => {
+            for (key, child) in map {
+                let (node, path) = match (schema.properties.get(key), &schema.additional) {
+                    (Some(node), _) => (node, path.field(key)),
+                    (None, Some(node)) => (&**node, path.key(key)),
+                    _ => continue,
+                };
+                if node.has_rules {
+                    let old_child = old.and_then(|old| old.get(key));
+                    let unchanged = unchanged || old_child == Some(child);
+                    walk(
+                        Position::below(node),
+                        child,
+                        old_child,
+                        unchanged,
+                        &path,
+                        functions,
+                        causes,
+                    );
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `self` and `oldSelf` as CEL sees them, converted when the first rule asks.
+struct Scope<'s> {
+    at: Position<'s>,
+    value: &'s Value,
+    old: Option<&'s Value>,
+    converted: OnceCell<Cel>,
+    converted_old: OnceCell<Option<Cel>>,
+}
+
+impl<'s> Scope<'s> {
+    fn new(at: Position<'s>, value: &'s Value, old: Option<&'s Value>) -> Self {
+        Self {
+            at,
+            value,
+            old: old.filter(|old| !old.is_null()),
+            converted: OnceCell::new(),
+            converted_old: OnceCell::new(),
+        }
+    }
+
+    fn bind<'c>(&self, functions: &'c Context<'c>, old_self: bool, optional: bool) -> Context<'c> {
+        let mut context = functions.new_inner_scope();
+        let this = self.converted.get_or_init(|| convert(self.at, self.value));
+        context.add_variable_from_value("self", this.clone());
+        if old_self {
+            let old = self
+                .converted_old
+                .get_or_init(|| self.old.map(|old| convert(self.at, old)))
+                .clone();
+            match (old, optional) {
+                (Some(old), false) => context.add_variable_from_value("oldSelf", old),
+                (Some(old), true) => {
+                    context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::of(old))))
+                }
+                (None, true) => {
+                    context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::none())))
+                }
+                (None, false) => {}
+            }
+        }
+        context
+    }
+}
+
+fn evaluate_all(
+    at: Position<'_>,
+    value: &Value,
+    old: Option<&Value>,
+    unchanged: bool,
+    path: &Path<'_>,
+    functions: &Context<'_>,
+    causes: &mut Vec<Cause>,
+) {
+    let scope = Scope::new(at, value, old);
+    for rule in at
+        .node
+        .rules
+        .iter()
+        .filter(|rule| rule.uses_old_self || !unchanged)
+    {
+        evaluate(rule, &scope, path, functions, causes);
+    }
+}
+
+fn evaluate(
+    rule: &Rule,
+    scope: &Scope<'_>,
+    path: &Path<'_>,
+    functions: &Context<'_>,
+    causes: &mut Vec<Cause>,
+) {
+    let Some(expression) = &rule.expression else {
+        return;
+    };
+    // A transition is judged only where there is something to compare with.
+    if rule.uses_old_self && scope.old.is_none() && !rule.optional_old_self {
+        return;
+    }
+    let context = scope.bind(functions, rule.uses_old_self, rule.optional_old_self);
+    let kind = Value::from(scope.at.node.kind.map_or("", Kind::name));
+    match context.resolve(expression) {
+        Ok(Cel::Bool(true)) => {}
+        Ok(Cel::Bool(false)) => {
+            let plain = scope.bind(functions, rule.uses_old_self, false);
+            causes.push(failure(rule, scope, &plain, path));
+        }
+        Ok(_) => causes.push(Cause::invalid(
+            path,
+            &kind,
+            &format!("rule evaluated to no boolean: {}", rule.shown()),
+        )),
+        Err(error) => {
+            let text = go_error(&error);
+            let text = if text == NO_OVERLOAD {
+                format!(
+                    "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {}",
+                    rule.shown()
+                )
+            } else {
+                format!("{text} evaluating rule: {}", rule.shown())
+            };
+            causes.push(Cause::invalid(path, &kind, &text));
+        }
+    }
+}
+
+fn failure(rule: &Rule, scope: &Scope<'_>, context: &Context<'_>, path: &Path<'_>) -> Cause {
+    let detail = message(rule, context);
+    let spelled = path.to_string();
+    let field = match (spelled.is_empty(), rule.field_path.is_empty()) {
+        (_, true) => spelled,
+        (true, false) => rule.field_path.clone(),
+        (false, false) => format!("{spelled}.{}", rule.field_path),
+    };
+    let unshown = matches!(scope.at.node.kind, Some(Kind::Object | Kind::Array));
+    match rule.reason.as_deref() {
+        Some("FieldValueForbidden") => Cause::forbidden(field, &detail),
+        Some("FieldValueRequired") => Cause::required(field, &detail),
+        Some("FieldValueDuplicate") if unshown => Cause::duplicate_unshown(field),
+        Some("FieldValueDuplicate") => Cause::duplicate(field, scope.value),
+        _ if unshown => Cause::invalid_unshown(field, &detail),
+        _ => Cause::invalid(field, scope.value, &detail),
+    }
+}
+
+/// The message expression's text, when it is one line of text; else the message; else the rule.
+fn message(rule: &Rule, context: &Context<'_>) -> String {
+    if let Some(expression) = &rule.message_expression
+        && let Ok(Cel::String(text)) = context.resolve(expression)
+    {
+        let text = text.trim();
+        if !text.is_empty() && !text.contains(['\n', '\r']) && text.len() <= 5 * 1024 {
+            return text.to_owned();
+        }
+    }
+    match rule.message.is_empty() {
+        false => rule.message.clone(),
+        true => format!("failed rule: {}", rule.source),
+    }
+}
+
+const NO_OVERLOAD: &str = "no such overload";
+
+/// The text of Go's implementation for an error.
+fn go_error(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::IndexOutOfBounds(index) => format!("index out of bounds: {}", index_text(index)),
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedUnaryOperator(..)
+        | ExecutionError::UnexpectedType { .. }
+        | ExecutionError::UnsupportedTargetType { .. }
+        | ExecutionError::NotSupportedAsMethod { .. }
+        | ExecutionError::UnsupportedIndex(..)
+        | ExecutionError::UnsupportedListIndex(_)
+        | ExecutionError::UnsupportedMapIndex(_) => NO_OVERLOAD.to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn index_text(index: &Cel) -> String {
+    match index {
+        Cel::Int(index) => index.to_string(),
+        Cel::UInt(index) => index.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A value as rules see it: by its declared type, objects with their declared fields only.
+fn convert(at: Position<'_>, value: &Value) -> Cel {
+    let schema = at.node;
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(value) => Cel::Bool(*value),
+        Value::Number(number) => match (schema.kind, number.as_i64(), number.as_f64()) {
+            (Some(Kind::Number), _, Some(float)) => Cel::Float(float),
+            (_, Some(integer), _) => Cel::Int(integer),
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a whole number, checked against the schema"
+            )]
+            (Some(Kind::Integer), None, Some(float)) => Cel::Int(float as i64),
+            (_, _, float) => Cel::Float(float.unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => convert_text(schema, text),
+        Value::Array(list) => {
+            let item = |item| {
+                schema.items.as_deref().map_or_else(
+                    || convert_open(item),
+                    |items| convert(Position::below(items), item),
+                )
+            };
+            Cel::List(Arc::new(list.iter().map(item).collect()))
+        }
+        Value::Object(map) => {
+            let fields = map.iter().filter_map(|(key, child)| {
+                if let Some(node) = schema.properties.get(key) {
+                    let value = if at.root && key == "metadata" {
+                        convert_metadata(node, child)
+                    } else {
+                        convert(Position::below(node), child)
+                    };
+                    return Some((escape(key)?, value));
+                }
+                match (at.root, key.as_str(), &schema.additional) {
+                    (true, "apiVersion" | "kind", _) => Some((key.clone(), convert_open(child))),
+                    (true, "metadata", _) => {
+                        Some((key.clone(), convert_metadata(&Structural::default(), child)))
+                    }
+                    (_, _, Some(values)) => Some((key.clone(), convert(Position::below(values), child))),
+                    _ if schema.properties.is_empty() => Some((key.clone(), convert_open(child))),
+                    _ => None,
+                }
+            });
+            map_of(fields)
+        }
+    }
+}
+
+fn map_of(fields: impl Iterator<Item = (String, Cel)>) -> Cel {
+    // The CEL crate's type; its order reaches no result.
+    let map: HashMap<Key, Cel> = fields
+        .map(|(key, value)| (Key::String(Arc::new(key)), value))
+        .collect();
+    Cel::Map(Map { map: Arc::new(map) })
+}
+
+/// Of metadata, rules see the names, and what the schema declares.
+fn convert_metadata(node: &Structural, metadata: &Value) -> Cel {
+    let fields = metadata
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, child)| match node.properties.get(key) {
+            Some(node) => Some((escape(key)?, convert(Position::below(node), child))),
+            None if matches!(key.as_str(), "name" | "generateName") => {
+                Some((key.clone(), convert_open(child)))
+            }
+            None => None,
+        });
+    map_of(fields)
+}
+
+fn convert_open(value: &Value) -> Cel {
+    match value {
+        Value::Array(list) => Cel::List(Arc::new(list.iter().map(convert_open).collect())),
+        Value::Object(map) => map_of(map.iter().map(|(key, child)| (key.clone(), convert_open(child)))),
+        scalar => convert(
+            Position {
+                node: &Structural::default(),
+                root: false,
+            },
+            scalar,
+        ),
+    }
+}
+
+fn convert_text(schema: &Structural, text: &str) -> Cel {
+    let plain = || Cel::String(Arc::new(text.to_owned()));
+    match schema.text_format {
+        Some(Format::DateTime) => text.parse().map_or_else(|_| plain(), Cel::Timestamp),
+        Some(Format::Date) => format!("{text}T00:00:00Z")
+            .parse()
+            .map_or_else(|_| plain(), Cel::Timestamp),
+        Some(Format::Duration) => duration(text).unwrap_or_else(plain),
+        Some(Format::Byte) => decode_base64(text).map_or_else(plain, |bytes| Cel::Bytes(Arc::new(bytes))),
+        _ => plain(),
+    }
+}
+
+/// CEL's own function makes the value, so that no other crate's type for durations is needed here.
+fn duration(text: &str) -> Option<Cel> {
+    DURATION.with(|program| {
+        let mut context = Context::default();
+        context.add_variable_from_value("text", text.to_owned());
+        program.as_ref()?.execute(&context).ok()
+    })
+}
+
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let mut buffer = 0_u32;
+    let mut bits = 0;
+    for byte in text.trim_end_matches('=').bytes() {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        buffer = buffer << 6 | u32::from(digit);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push(u8::try_from(buffer >> bits & 0xff).ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// A field's name as an identifier; `None` when it cannot be one, and rules cannot see the field.
+pub(crate) fn escape(name: &str) -> Option<String> {
+    if name.is_empty() || name.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name.chars().peekable();
+    while let Some(character) = rest.next() {
+        match character {
+            '_' if rest.peek() == Some(&'_') => {
+                rest.next();
+                out.push_str("__underscores__");
+            }
+            '.' => out.push_str("__dot__"),
+            '-' => out.push_str("__dash__"),
+            '/' => out.push_str("__slash__"),
+            other if other.is_ascii_alphanumeric() || other == '_' => out.push(other),
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_identifiers() {
+        for (name, escaped) in [
+            ("a", Some("a")),
+            ("a_b", Some("a_b")),
+            ("a__b", Some("a__underscores__b")),
+            ("a-b.c/d", Some("a__dash__b__dot__c__slash__d")),
+            ("namespace", Some("__namespace__")),
+            ("int", Some("int")),
+            ("1a", None),
+            ("ä", None),
+            ("", None),
+        ] {
+            assert_eq!(escape(name).as_deref(), escaped, "{name}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_decoded() {
+        assert_eq!(decode_base64("YWJj").as_deref(), Some(&b"abc"[..]));
+        assert_eq!(decode_base64("YQ==").as_deref(), Some(&b"a"[..]));
+        assert_eq!(decode_base64("?"), None);
+    }
+}
