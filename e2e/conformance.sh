@@ -9,7 +9,7 @@ if ! command -v python3 >/dev/null; then
     echo "skipped: the comparison needs Python 3" >&2
     exit 0
 fi
-cargo build --quiet -p spokeshave-apiserver --example serve
+${CARGO:-cargo} build --quiet -p spokeshave-apiserver --example serve
 work=$(mktemp -d)
 children=()
 finish() {

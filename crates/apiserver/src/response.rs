@@ -10,13 +10,16 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::request::{MAX_BODY_BYTES, Request, parse_query};
 use crate::server::ApiServer;
 use crate::watching::WatchRequest;
+
+/// Most that is read of a body that is refused for its size.
+const MAX_DRAINED_BYTES: usize = 64 * 1024 * 1024;
 
 /// Body of an answer.
 pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -102,17 +105,9 @@ impl Service {
                 return error_response(&ApiError::new(401, "Unauthorized", "Unauthorized"));
             }
         }
-        let body = match Limited::new(body, MAX_BODY_BYTES).collect().await {
-            Ok(collected) => collected.to_bytes(),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                let message = format!("Request entity too large: limit is {MAX_BODY_BYTES}");
-                return error_response(&ApiError::new(413, "RequestEntityTooLarge", message));
-            }
-            Err(error) => {
-                return error_response(&ApiError::bad_request(format!(
-                    "the body of the request could not be read: {error}"
-                )));
-            }
+        let body = match read_body(body).await {
+            Ok(body) => body,
+            Err(error) => return error_response(&error),
         };
         let header = |name| {
             parts
@@ -169,6 +164,44 @@ impl Service {
             }
         }
     }
+}
+
+/// Reads a body. What is too large is read to its end all the same, within reason, and forgotten: a client that is still sending when the
+/// connection closes would not see the answer.
+async fn read_body<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut body = std::pin::pin!(body);
+    let (mut first, mut read) = (Bytes::new(), Vec::new());
+    let mut length = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            let error: Box<dyn std::error::Error + Send + Sync> = error.into();
+            ApiError::bad_request(format!("the body of the request could not be read: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length > MAX_DRAINED_BYTES {
+            break;
+        } else if length > MAX_BODY_BYTES {
+            (first, read) = (Bytes::new(), Vec::new());
+        } else if first.is_empty() {
+            first = data;
+        } else {
+            // Bodies mostly come in one piece, which is not copied.
+            if read.is_empty() {
+                read.extend_from_slice(&first);
+            }
+            read.extend_from_slice(&data);
+        }
+    }
+    if length > MAX_BODY_BYTES {
+        let message = format!("Request entity too large: limit is {MAX_BODY_BYTES}");
+        return Err(ApiError::new(413, "RequestEntityTooLarge", message));
+    }
+    Ok(if read.is_empty() { first } else { read.into() })
 }
 
 fn full(code: u16, content_type: &'static str, bytes: Bytes) -> http::Response<ResponseBody> {
