@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A cluster grows and shrinks, and the operator is killed in between.
+"""A cluster grows, consolidates and shrinks, and the operator is killed in between.
 
     scenario.py --kubeconfig FILE --spokeshave PROGRAM [--inside] [--log FILE]
 
@@ -21,9 +21,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apiserver import Server  # noqa: E402
 
 REPLICAS = 30
+FEW = 6
 AVAILABLE = 27
 POOL = "e2e"
 POOLS, CLAIMS = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.sh/v1/nodeclaims"
+DISRUPTIONS = "/apis/spokeshave.dev/v1alpha1/disruptions"
 CLASSES, INSTANCES = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", "/apis/kwok.spokeshave.dev/v1alpha1/kwokinstances"
 DEPLOYMENTS, BUDGETS = "/apis/apps/v1/namespaces/default/deployments", "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
@@ -233,6 +235,69 @@ def drain_one(cluster, story):
     story.say(f"{node} with {by_node[node]} pods drained through the Eviction API and replaced; never fewer than {lowest} of {REPLICAS} available (budget {AVAILABLE})")
 
 
+def is_finished(disruption):
+    return (disruption.get("status") or {}).get("phase") in ("Succeeded", "RolledBack")
+
+
+def ledger_line(disruption):
+    spec, status = disruption["spec"], disruption.get("status") or {}
+    return (f"{disruption['metadata']['name']}: {spec['reason']} {spec['decision']} {spec['nodeSummary']} -> {spec['replacementSummary']},"
+            f" saves ${spec['savings']}/h, {status.get('phase', 'Starting')}")
+
+
+def price(cluster):
+    return sum(float(instance["spec"]["price"]) for instance in cluster.items(INSTANCES))
+
+
+def consolidate(cluster, story, operator):
+    """Scales down and lets under-used nodes go; kills the operator in mid-command."""
+    before, cost = len(cluster.nodes()), price(cluster)
+    earlier = {disruption["metadata"]["name"] for disruption in cluster.items(DISRUPTIONS)}
+    cluster.call("PATCH", f"{POOLS}/{POOL}", {"spec": {"disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"}}}, "application/merge-patch+json")
+    cluster.scale(FEW)
+    fresh = lambda: [disruption for disruption in cluster.items(DISRUPTIONS) if disruption["metadata"]["name"] not in earlier]
+
+    def under_way():
+        open_ones = [one for one in fresh() if one["spec"]["reason"] == "Underutilized" and not is_finished(one)]
+        return "" if open_ones else f"no command is under way; the ledger has {len(fresh())}"
+
+    if operator:
+        story.wait("an under-used node is in a command", 120, under_way)
+        operator.kill()
+        lines = [ledger_line(one) for one in fresh() if not is_finished(one)]
+        story.say(f"kill -9 of the operator in mid-command: {'; '.join(lines) or 'it had just ended'}")
+        operator.start()
+
+    def settled():
+        pods, nodes, claims = cluster.pods(), cluster.nodes(), cluster.items(CLAIMS)
+        ready = sum(running(pod) for pod in pods)
+        if ready != FEW or len(pods) != FEW:
+            return f"{ready} of {len(pods)} pods run"
+        unfinished = [ledger_line(one) for one in fresh() if not is_finished(one)]
+        if unfinished:
+            return f"under way: {unfinished}"
+        tainted = {node["metadata"]["name"]: taints(node) for node in nodes if set(taints(node)) & set(OUR_TAINTS)}
+        if tainted:
+            return f"stray taints: {tainted}"
+        if any(condition(claim, "DisruptionReason") for claim in claims):
+            return "stray condition DisruptionReason"
+        if not len(nodes) == len(claims) == len(cluster.items(INSTANCES)):
+            return f"{len(nodes)} nodes, {len(claims)} NodeClaims and {len(cluster.items(INSTANCES))} instances"
+        if len(nodes) >= before or price(cluster) >= cost:
+            return f"still {len(nodes)} nodes for ${price(cluster):.3f}/h"
+        return ""
+
+    story.wait("under-used nodes are gone", 240, settled)
+    count = len(fresh())
+    time.sleep(30)
+    again = settled()
+    if again or len(fresh()) != count:
+        raise Wrong(f"it does not rest: {again}; the ledger grew from {count} to {len(fresh())}")
+    story.say(f"{before} nodes for ${cost:.3f}/h became {len(cluster.nodes())} for ${price(cluster):.3f}/h, and nothing more happens in 30 s; the ledger:")
+    for one in fresh():
+        print(f"      {ledger_line(one)}", flush=True)
+
+
 def tell(arguments):
     cluster, story = Cluster(arguments.kubeconfig), Story()
     operator = None if arguments.inside else Operator(arguments.spokeshave, arguments.kubeconfig, arguments.log)
@@ -260,6 +325,7 @@ def tell(arguments):
         drain_one(cluster, story)
 
         cluster.call("DELETE", f"{BUDGETS}/web")
+        consolidate(cluster, story, operator)
         cluster.scale(0)
         if operator:
             story.wait("a NodeClaim is being deleted", 120,

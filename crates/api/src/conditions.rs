@@ -32,6 +32,8 @@ pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
 pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
 /// NodeClaim: it belongs to a disruption command.
 pub const DISRUPTION_REASON: &str = "DisruptionReason";
+/// NodeClaim: what disruption would do with its node, and why not otherwise.
+pub const VERDICT: &str = "spokeshave.dev/Disruptable";
 /// NodePool: the rules of P §1.8 are met.
 pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 /// NodePool: its NodeClass can be used.

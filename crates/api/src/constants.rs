@@ -74,6 +74,12 @@ pub const COMMAND_TIMEOUT_MINIMUM: Duration = Duration::from_secs(10 * 60);
 pub const COMMAND_TIMEOUT_MAXIMUM: Duration = Duration::from_secs(60 * 60);
 /// Time that a command gets for each queued node, within the two bounds (D §3.6).
 pub const COMMAND_TIMEOUT_PER_NODE: Duration = Duration::from_millis(80);
+/// A command that has not got beyond its first writes by then is taken back: what it was decided on is no longer so.
+pub const COMMAND_START_LIMIT: Duration = Duration::from_secs(60);
+/// For how long a finished Disruption is kept.
+pub const DISRUPTION_HISTORY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Most finished Disruptions that are kept.
+pub const DISRUPTION_HISTORY_ENTRIES: usize = 200;
 /// Period of the drift check (D-214).
 pub const DRIFT_PERIOD: Duration = Duration::from_secs(5 * 60);
 /// A drain is looked at again after so long (D §8.3).

@@ -42,6 +42,8 @@ pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
 /// Version of the hash.
 pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
+/// The Disruption that a NodeClaim was made for as a replacement.
+pub const DISRUPTION: &str = "spokeshave.dev/disruption";
 /// When a termination stops waiting (RFC 3339).
 pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 /// `"true"` when minValues were lowered to what could be had.

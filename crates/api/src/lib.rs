@@ -21,6 +21,7 @@ pub use duration::{DurationError, GoDuration, NillableDuration};
 pub use kinds::capacity_buffer::{
     CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, LocalReference, ScalableReference,
 };
+pub use kinds::disruption;
 pub use kinds::kwok::{
     KWOKInstance, KWOKInstanceSpec, KWOKInstanceStatus, KWOKNodeClass, KWOKNodeClassSpec, KWOKNodeClassStatus,
 };

@@ -23,7 +23,6 @@ use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
 use crate::decision::DecisionKind;
 use crate::shared::Shared;
-pub(crate) use crate::shared::termination_mode;
 
 /// The controller of NodeClaims.
 #[derive(Debug)]

@@ -1,90 +1,114 @@
-//! Voluntary disruption (D §3): clean up, decide, wait, look again, carry out. One command is in preparation at a time, and none blocks the loop.
+//! Voluntary disruption (D §3): clean up, decide, wait, look again, write the command down. Carrying it out is another's work (`disruption_commands`),
+//! so that nothing here ever waits for a node.
+//!
+//! In memory are only commands that were not written down yet: a restart decides them anew.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::labels;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_model::Action;
 use spokeshave_model::snapshot::Snapshot;
-use spokeshave_model::{Action, ObjectKind, Price};
-use spokeshave_plan::disrupt::steps::{cleanup_actions, delete_actions, mark_actions, terminating_events};
-use spokeshave_plan::disrupt::{Command, EmptinessOutcome, emptiness, validate_emptiness};
+use spokeshave_plan::disrupt::record::{command_of, record};
+use spokeshave_plan::disrupt::steps::cleanup_actions;
+use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, Frontier, Outcome, disrupt, validate};
+use spokeshave_plan::{limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
-use crate::claims::termination_mode;
-use crate::decision::DecisionKind;
+use crate::disruption_verdicts::Verdicts;
 use crate::shared::Shared;
 
 /// Pause after a pass without a command (D-064).
 const POLL: Duration = spokeshave_api::constants::DISRUPTION_POLL;
 /// With nothing changed, a pass is due all the same after this long: budgets open and close by the clock.
-const STILLNESS: Duration = Duration::from_secs(60);
+const STILLNESS: SignedDuration = SignedDuration::from_secs(60);
 
 /// A command that waits for its second look.
 #[derive(Debug)]
 struct Pending {
     command: Command,
+    /// As it would be written down now; others plan as if it were.
+    object: Arc<Disruption>,
+    budgets: Vec<BudgetMapping>,
     due: Timestamp,
+}
+
+/// What the loop remembers between passes, and may forget.
+#[derive(Debug, Default)]
+struct Thread {
+    pending: Vec<Pending>,
+    frontier: Frontier,
+    /// Commands under way whose end the frontier has not been told, by the name of their object.
+    started: BTreeMap<String, Command>,
+    /// Conditions to be written.
+    verdicts: Verdicts,
+    /// The state that the last pass saw, and when.
+    seen: Option<(u64, Timestamp)>,
+}
+
+impl Thread {
+    fn next_due(&self) -> Option<Timestamp> {
+        self.pending.iter().map(|pending| pending.due).min()
+    }
 }
 
 /// The disruption loop.
 #[derive(Debug)]
-pub(crate) struct Disruption {
+pub(crate) struct DisruptionLoop {
     shared: Arc<Shared>,
-    wake: Notify,
+    wake: Arc<Notify>,
 }
 
-impl Disruption {
+impl DisruptionLoop {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        let this = Arc::new(Self {
-            shared,
-            wake: Notify::new(),
-        });
-        // A node that becomes consolidatable is looked at soon, not at the next poll.
-        let woken = this.clone();
-        this.shared.stores.node_claims.on_change(move |change| {
-            let is = |claim: Option<&spokeshave_api::NodeClaim>| {
-                claim.is_some_and(|claim| {
-                    spokeshave_model::state_node::has_condition(
-                        claim,
-                        spokeshave_api::conditions::CONSOLIDATABLE,
-                    )
-                })
+        let wake = Arc::new(Notify::new());
+        // A node that becomes a candidate is looked at soon, not at the next poll.
+        let woken = wake.clone();
+        shared.stores.node_claims.on_change(move |change| {
+            let has = |claim: Option<&spokeshave_api::NodeClaim>, condition: &str| {
+                claim.is_some_and(|claim| spokeshave_model::state_node::has_condition(claim, condition))
             };
-            if is(change.new.as_deref()) && !is(change.old.as_deref()) {
-                woken.wake.notify_one();
+            let conditions = [
+                spokeshave_api::conditions::CONSOLIDATABLE,
+                spokeshave_api::conditions::DRIFTED,
+            ];
+            if conditions
+                .iter()
+                .any(|one| has(change.new.as_deref(), one) && !has(change.old.as_deref(), one))
+            {
+                woken.notify_one();
             }
         });
-        this
+        // So is what is left by a command that has ended.
+        let woken = wake.clone();
+        shared.stores.disruptions.on_change(move |change| {
+            if change.new.as_deref().is_none_or(Disruption::is_finished) {
+                woken.notify_one();
+            }
+        });
+        Arc::new(Self { shared, wake })
     }
 
     /// Works until shutdown.
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
-        let mut pending: Option<Pending> = None;
-        let (mut seen, mut last_pass) = (u64::MAX, Timestamp::MIN);
+        let mut thread = self.pick_up();
         loop {
+            let acted = self.turn(&mut thread).await;
             let now = self.shared.now();
-            let due = pending.as_ref().is_some_and(|pending| pending.due <= now);
-            let version = self.shared.stores.version();
-            let still = version == seen
-                && now.duration_since(last_pass)
-                    < SignedDuration::try_from(STILLNESS).unwrap_or(SignedDuration::ZERO);
-            if due && let Some(waiting) = pending.take() {
-                self.carry_out(waiting.command).await;
-            } else if !still {
-                (seen, last_pass) = (version, now);
-                let fresh = self.pass(pending.is_some()).await;
-                pending = pending.or(fresh);
-            }
-            let wait = pending
-                .as_ref()
-                .map_or(POLL, |pending| POLL.min(self.shared.clock.until(pending.due)));
+            let wait = match (acted, thread.next_due()) {
+                (true, _) => Duration::ZERO,
+                (false, Some(due)) => POLL.min(self.shared.clock.until(due)),
+                (false, None) => POLL,
+            };
+            tracing::trace!(?wait, %now, "disruption rests");
             let sleep = async {
                 tokio::select! {
                     biased;
                     () = self.shared.clock.sleep(wait) => {}
-                    () = self.wake.notified(), if pending.is_none() => {}
+                    () = self.wake.notified() => {}
                 }
             };
             if shutdown.cut(sleep).await.is_none() {
@@ -93,52 +117,133 @@ impl Disruption {
         }
     }
 
-    /// Cleans up after commands that are no more, then looks for a new one.
-    async fn pass(&self, has_pending: bool) -> Option<Pending> {
+    /// What the ledger tells of the time before: what was taken back lately rests now, too (W-24).
+    fn pick_up(&self) -> Thread {
+        let mut thread = Thread::default();
+        let mut failed: Vec<Arc<Disruption>> = self.shared.stores.disruptions.snapshot();
+        failed.sort_by_key(|one| spokeshave_plan::disrupt::advance::finished_at(one));
+        for disruption in failed {
+            let command = command_of(&disruption);
+            match disruption.phase() {
+                DisruptionPhase::RolledBack => {
+                    let ended = spokeshave_plan::disrupt::advance::finished_at(&disruption);
+                    thread.frontier.failed(&command, ended);
+                }
+                DisruptionPhase::Succeeded => thread.frontier.succeeded(&command),
+                _ => {
+                    thread.started.insert(disruption.name().to_owned(), command);
+                }
+            }
+        }
+        thread
+    }
+
+    /// One turn: second looks that are due, then a pass if anything has changed. True when another turn should follow at once (D-063).
+    async fn turn(&self, thread: &mut Thread) -> bool {
+        let now = self.shared.now();
+        let (due, waiting) = std::mem::take(&mut thread.pending)
+            .into_iter()
+            .partition(|pending| pending.due <= now);
+        thread.pending = waiting;
+        let due: Vec<Pending> = due;
+        for pending in due {
+            self.second_look(thread, pending).await;
+        }
+        self.learn(thread);
+        let version = self.shared.stores.version();
+        let still = thread
+            .seen
+            .is_some_and(|(seen, at)| seen == version && now.duration_since(at).abs() < STILLNESS);
+        if !still {
+            thread.seen = Some((version, now));
+            if self.pass(thread, version).await {
+                return true;
+            }
+        }
+        let writes = thread.verdicts.write(&self.shared).await;
+        if let Some((seen, _)) = &mut thread.seen
+            && writes > 0
+            && self.shared.stores.version() == seen.wrapping_add(writes)
+        {
+            // Nothing has changed but what this turn wrote, which no decision depends on.
+            *seen = seen.wrapping_add(writes);
+        }
+        false
+    }
+
+    /// Tells the frontier how commands have ended (W-10, W-24).
+    fn learn(&self, thread: &mut Thread) {
+        let now = self.shared.now();
+        let frontier = &mut thread.frontier;
+        thread.started.retain(|name, command| {
+            let disruption = self.shared.stores.disruptions.get_named(name);
+            match disruption.as_deref().map(Disruption::phase) {
+                None | Some(DisruptionPhase::RolledBack) => frontier.failed(command, now),
+                Some(DisruptionPhase::Succeeded | DisruptionPhase::Draining) => frontier.succeeded(command),
+                Some(_) => return true,
+            }
+            false
+        });
+    }
+
+    /// Cleans up after commands that are no more, then looks for new ones. True when it found one.
+    async fn pass(&self, thread: &mut Thread, version: u64) -> bool {
         let shared = &self.shared;
-        let snapshot = shared.freeze().await;
+        let pending: Vec<Arc<Disruption>> = thread.pending.iter().map(|one| one.object.clone()).collect();
+        let snapshot = shared.freeze_with(&pending).await;
         let now = shared.now();
-        self.forget_finished(&snapshot);
         for action in cleanup_actions(&snapshot, now) {
             if let Err(error) = shared.execute.run(&action).await {
                 tracing::debug!(%error, "cleaning up after a command; the next pass tries again");
             }
         }
-        if has_pending {
-            return None;
+        let frontier = std::mem::take(&mut thread.frontier).at(version);
+        let outcome = disrupt(&snapshot, &shared.policy, now, &frontier);
+        self.observe(&snapshot, &outcome, now);
+        thread.verdicts.learn(&snapshot, &outcome.verdicts);
+        let mut acted = false;
+        for command in outcome.commands {
+            let object = Arc::new(record(&snapshot, &command, &outcome.budgets, now));
+            if command.method.is_validated() {
+                tracing::debug!(
+                    command = command.text(object.name()),
+                    "command waits for its validation"
+                );
+                thread.pending.push(Pending {
+                    due: now
+                        .saturating_add(
+                            SignedDuration::try_from(shared.policy.validation_delay)
+                                .unwrap_or(SignedDuration::ZERO),
+                        )
+                        .unwrap_or(Timestamp::MAX),
+                    budgets: outcome.budgets.clone(),
+                    command,
+                    object,
+                });
+                acted = true;
+            } else {
+                acted |= self.start(thread, &snapshot, command, object).await;
+            }
         }
-        let outcome = emptiness(&snapshot, now);
-        self.observe(&snapshot, &outcome);
-        let command = outcome.command?;
-        let due = now
-            .saturating_add(
-                SignedDuration::try_from(shared.policy.validation_delay).unwrap_or(SignedDuration::ZERO),
-            )
-            .ok()?;
-        tracing::debug!(
-            command = command.text("pending"),
-            "command waits for its validation"
-        );
-        Some(Pending { command, due })
-    }
-
-    /// Nodes whose claims are going (or gone) no longer need to be remembered.
-    fn forget_finished(&self, snapshot: &Snapshot) {
-        let going = |id: &str| {
-            snapshot
-                .nodes
-                .iter()
-                .find(|node| node.provider_id == id)
-                .is_none_or(|node| node.claim.as_ref().is_none_or(|claim| claim.is_deleting()))
-        };
-        self.shared.memory().in_command.retain(|id| !going(id));
+        thread.frontier = outcome.frontier;
+        if acted {
+            thread.seen = None;
+        }
+        acted
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
-    fn observe(&self, snapshot: &Snapshot, outcome: &EmptinessOutcome) {
+    fn observe(&self, snapshot: &Snapshot, outcome: &Outcome, started: Timestamp) {
         let families = &self.shared.families;
-        families.eligible_nodes.set(&["empty"], outcome.eligible as f64);
-        if let Some(budgets) = &outcome.budgets {
+        let took = self.shared.clock.since(started).as_secs_f64();
+        for report in &outcome.reports {
+            let reason = report.method.reason().to_string().to_lowercase();
+            families.eligible_nodes.set(&[&reason], report.eligible as f64);
+            families
+                .evaluation_duration
+                .observe(&[&reason, report.method.consolidation_type()], took);
+        }
+        for budgets in &outcome.budgets {
             let reason = budgets.reason.to_string();
             for (pool, budget) in &budgets.pools {
                 let pool = &snapshot.pool(*pool).name;
@@ -158,192 +263,103 @@ impl Disruption {
         }
     }
 
-    /// The second look (D-087…D-089), and then the steps of D-098 and D-111.
-    async fn carry_out(&self, command: Command) {
+    /// The second look (D-087…D-091); what stands is started.
+    async fn second_look(&self, thread: &mut Thread, pending: Pending) {
         let shared = &self.shared;
-        let snapshot = shared.freeze().await;
+        let others: Vec<Arc<Disruption>> = thread.pending.iter().map(|one| one.object.clone()).collect();
+        let snapshot = shared.freeze_with(&others).await;
         let now = shared.now();
-        let validation = validate_emptiness(&command, &snapshot, now);
-        if !validation.dropped.is_empty() {
-            #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
-            shared.families.failed_validations.add(
-                &[command.method.consolidation_type()],
-                validation.dropped.len() as f64,
-            );
-            for (node, rejection) in &validation.dropped {
+        let validation = validate(&pending.command, &snapshot, &shared.policy, now);
+        self.count_rejections(&pending.command, &validation);
+        for event in &validation.events {
+            shared.execute.tell(event);
+        }
+        let Some(command) = validation.command else {
+            thread.frontier.failed(&pending.command, now);
+            return;
+        };
+        let object = Arc::new(record(&snapshot, &command, &pending.budgets, now));
+        self.start(thread, &snapshot, command, object).await;
+    }
+
+    /// D-094, W-59: every way to be rejected counts.
+    fn count_rejections(&self, command: &Command, validation: &spokeshave_plan::disrupt::Validation) {
+        for (node, rejection) in &validation.dropped {
+            tracing::debug!(Node = node, reason = rejection.as_str(), "fell out at validation");
+        }
+        let rejected = match validation.rejection {
+            Some(rejection) => {
+                let (reason, message) = (rejection.as_str(), &validation.message);
                 tracing::debug!(
-                    Node = node,
-                    reason = rejection.as_str(),
-                    "fell out of a command at validation"
+                    command = command.text("rejected"),
+                    reason,
+                    message,
+                    "command does not stand at its second look"
                 );
+                command.nodes.len()
             }
-        }
-        let Some(command) = validation.command else { return };
-        let ids: Vec<String> = command
-            .nodes
-            .iter()
-            .map(|node| node.provider_id.clone())
-            .collect();
-        shared.memory().in_command.extend(ids.clone());
-        let Some(marked) = self.mark(&snapshot, &command, now).await else {
-            shared.memory().in_command.retain(|id| !ids.contains(id));
-            return;
+            None => validation.dropped.len(),
         };
-        self.announce(&snapshot, &marked);
-        for (action, node) in delete_actions(&marked).iter().zip(&marked.nodes) {
-            match shared.execute.run(action).await {
-                Ok(()) => {}
-                Err(error) if error.is_not_found() => {}
-                Err(error) => {
-                    // D-116: what cannot be deleted is released, and the next pass decides anew.
-                    tracing::error!(NodeClaim = node.node_claim, %error, "deleting a candidate; it is released");
-                    shared.memory().in_command.remove(&node.provider_id);
-                }
-            }
-        }
-        for event in terminating_events(&snapshot, &marked) {
-            shared.execute.tell(&event);
-        }
-    }
-
-    /// D-099, D-101: a delete goes on with those that could be marked.
-    async fn mark(&self, snapshot: &Snapshot, command: &Command, now: Timestamp) -> Option<Command> {
-        let mut failed: Vec<String> = Vec::new();
-        for action in mark_actions(snapshot, command, now) {
-            if let Err(error) = self.shared.execute.run(&action).await {
-                let Action::Patch { target, .. } = &action else {
-                    continue;
-                };
-                tracing::warn!(%error, "marking a candidate; it is left out");
-                failed.push(target.name.clone());
-                if target.kind == ObjectKind::Node {
-                    self.shared.memory().in_command.retain(|id| {
-                        !command
-                            .nodes
-                            .iter()
-                            .any(|node| node.node == target.name && node.provider_id == *id)
-                    });
-                }
-            }
-        }
-        let marked =
-            command.reduced(|node| !failed.contains(&node.node) && !failed.contains(&node.node_claim));
-        (!marked.nodes.is_empty()).then_some(marked)
-    }
-
-    fn announce(&self, snapshot: &Snapshot, command: &Command) {
-        let shared = &self.shared;
-        let (decision, reason) = (
-            command.decision().as_str(),
-            command.method.reason().to_string().to_lowercase(),
-        );
-        let kind = command.method.consolidation_type();
-        shared.families.decisions.inc(&[decision, &reason, kind]);
-        let mut pools: Vec<&str> = command.nodes.iter().map(|node| node.pool.as_str()).collect();
-        pools.sort_unstable();
-        pools.dedup();
-        for pool in pools {
-            shared
+        #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
+        if rejected > 0 {
+            self.shared
                 .families
-                .decisions_by_pool
-                .inc(&[pool, decision, &reason, kind]);
+                .failed_validations
+                .add(&[command.method.consolidation_type()], rejected as f64);
         }
-        for node in &command.nodes {
-            self.count(
-                snapshot,
-                node.provider_id.as_str(),
-                &reason,
-                node.reschedulable_pods,
-            );
-        }
-        let id = command
-            .nodes
-            .first()
-            .map_or("", |node| node.node_claim_uid.as_str());
-        tracing::info!(
-            command = command.text(id),
-            decision,
-            "disrupted-node-count" = command.nodes.len(),
-            "disrupting node(s)"
-        );
-        let names: Vec<&str> = command.nodes.iter().map(|node| node.node.as_str()).collect();
-        let cluster: Price = snapshot
-            .nodes
-            .iter()
-            .filter(|node| node.is_managed())
-            .map(|node| node.price)
-            .sum();
-        let change = Price(-command.savings().0);
-        let what = format!("{decision} {} node(s)", names.len());
-        let subject = spokeshave_plan::report::first_few(&names, 3);
-        shared.tell(
-            DecisionKind::Disrupt,
-            &subject,
-            what,
-            reason,
-            Some(change),
-            Price(cluster.0 + change.0),
-        );
     }
 
-    fn count(&self, snapshot: &Snapshot, provider_id: &str, reason: &str, pods: usize) {
-        let Some(view) = snapshot.nodes.iter().find(|view| view.provider_id == provider_id) else {
-            return;
+    /// Writes a command down; from then on it is carried out. True when it was written.
+    async fn start(
+        &self,
+        thread: &mut Thread,
+        snapshot: &Snapshot,
+        command: Command,
+        object: Arc<Disruption>,
+    ) -> bool {
+        let shared = &self.shared;
+        // D-103: usage may have grown since the limits were looked at.
+        let exceeded = command.replacements.iter().find_map(|replacement| {
+            let pool = snapshot.pool(snapshot.find_pool(&replacement.pool)?);
+            limit_exceeded(pool).map(|exceeded| (replacement.pool.clone(), exceeded))
+        });
+        if let Some((pool, exceeded)) = exceeded {
+            tracing::error!(NodePool = pool, error = %exceeded, "disruption not started");
+            thread.frontier.failed(&command, shared.now());
+            return false;
+        }
+        let action = Action::CreateDisruption {
+            disruption: Box::new(Disruption::clone(&object)),
         };
-        let Some(claim) = &view.claim else { return };
-        let policy = view
-            .pool
-            .map(|pool| {
-                snake_case(
-                    snapshot
-                        .pool(pool)
-                        .object
-                        .spec
-                        .disruption
-                        .consolidation_policy
-                        .as_str(),
-                )
-            })
-            .unwrap_or_default();
-        let capacity = claim.label(labels::CAPACITY_TYPE).unwrap_or_default();
-        let values = [
-            reason,
-            claim.node_pool().unwrap_or_default(),
-            capacity,
-            &policy,
-            termination_mode(claim),
-        ];
-        self.shared.families.claims_disrupted.inc(&values);
-        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        self.shared
-            .families
-            .pods_disruption_initiated
-            .add(&values, pods as f64);
-    }
-}
-
-/// `WhenEmptyOrUnderutilized` → `when_empty_or_underutilized` (D-113).
-fn snake_case(text: &str) -> String {
-    let mut out = String::new();
-    for character in text.chars() {
-        if character.is_ascii_uppercase() && !out.is_empty() {
-            out.push('_');
+        if let Err(error) = shared.execute.run(&action).await {
+            tracing::error!(%error, "writing a disruption down; it is decided anew");
+            thread.frontier.failed(&command, shared.now());
+            return false;
         }
-        out.push(character.to_ascii_lowercase());
+        self.nominate(snapshot, &command);
+        thread.started.insert(object.name().to_owned(), command);
+        true
     }
-    out
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn d_113_policies_in_snake_case() {
-        assert_eq!(
-            snake_case("WhenEmptyOrUnderutilized"),
-            "when_empty_or_underutilized"
-        );
-        assert_eq!(snake_case("Balanced"), "balanced");
+    /// D-104: the nodes that are to take the pods are kept for them.
+    fn nominate(&self, snapshot: &Snapshot, command: &Command) {
+        let pods: BTreeMap<&str, _> = snapshot
+            .pod_ids()
+            .map(|id| (snapshot.pod(id).uid(), id))
+            .collect();
+        for one in &command.moves {
+            let Destination::Node { provider_id, .. } = &one.to else {
+                continue;
+            };
+            self.shared.nominate(provider_id);
+            let view = snapshot
+                .nodes
+                .iter()
+                .find(|view| view.provider_id == *provider_id);
+            if let (Some(view), Some(pod)) = (view, pods.get(one.uid.as_str())) {
+                let event = nominated_event(snapshot, *pod, view.claim_name(), view.node_name());
+                self.shared.execute.tell(&event);
+            }
+        }
     }
 }

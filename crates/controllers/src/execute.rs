@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::Value;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_runtime::{EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
@@ -66,6 +67,10 @@ impl ExecuteError {
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, ExecuteError::Conflict { .. })
     }
+
+    fn says_already_exists(&self) -> bool {
+        matches!(self, ExecuteError::Failed { source: kube::Error::Api(status), .. } if is_already_there(status))
+    }
 }
 
 fn lock(created: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
@@ -118,7 +123,11 @@ impl Execute {
     /// The class of the failure.
     pub(crate) async fn run(&self, action: &Action) -> Result<(), ExecuteError> {
         match action {
+            Action::CreateNodeClaim { claim, .. } if claim.metadata.name.is_some() => {
+                self.create_replacement(claim).await
+            }
             Action::CreateNodeClaim { claim, .. } => self.create_claim(claim).await.map(drop),
+            Action::CreateDisruption { disruption } => self.create_disruption(disruption).await,
             Action::Delete {
                 target,
                 grace_period_seconds,
@@ -180,11 +189,51 @@ impl Execute {
         Ok(created)
     }
 
+    /// Creates a NodeClaim whose name was chosen before; one that was made before for the same Disruption is as good.
+    async fn create_replacement(&self, claim: &NodeClaim) -> Result<(), ExecuteError> {
+        let error = match self.create_claim(claim).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        if !error.says_already_exists() {
+            return Err(error);
+        }
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let there = api.get(claim.name()).await.map_err(|source| {
+            let target = ObjectRef::cluster(ObjectKind::NodeClaim, claim.name(), "");
+            classify("get", &target, source)
+        })?;
+        if there.annotation(labels::DISRUPTION) != claim.annotation(labels::DISRUPTION) {
+            return Err(error);
+        }
+        self.stores.node_claims.note_written(there);
+        Ok(())
+    }
+
+    /// Writes a command down.
+    async fn create_disruption(&self, disruption: &Disruption) -> Result<(), ExecuteError> {
+        let api: Api<Disruption> = Api::all(self.client.clone());
+        match api.create(&PostParams::default(), disruption).await {
+            Ok(created) => {
+                self.stores.disruptions.note_written(created);
+                Ok(())
+            }
+            // Its name says what and when it was decided: it is the same one.
+            Err(kube::Error::Api(status)) if is_already_there(&status) => Ok(()),
+            Err(source) => Err(ExecuteError::Failed {
+                verb: "create disruption",
+                target: disruption.name().to_owned(),
+                source,
+            }),
+        }
+    }
+
     /// Queues an event.
     pub(crate) fn tell(&self, event: &spokeshave_model::Event) {
         let (api_version, kind) = match event.object.kind {
             ObjectKind::Node => ("v1", "Node"),
             ObjectKind::Pod => ("v1", "Pod"),
+            ObjectKind::Disruption => ("spokeshave.dev/v1alpha1", "Disruption"),
             ObjectKind::NodeClaim => ("karpenter.sh/v1", "NodeClaim"),
             ObjectKind::NodePool => ("karpenter.sh/v1", "NodePool"),
         };
@@ -251,6 +300,15 @@ impl Execute {
                 )
                 .await
             }
+            ObjectKind::Disruption => {
+                delete_in(
+                    Api::<Disruption>::all(self.client.clone()),
+                    &self.stores.disruptions,
+                    target,
+                    &parameters,
+                )
+                .await
+            }
             ObjectKind::Pod => {
                 delete_in(
                     Api::<Pod>::namespaced(self.client.clone(), &target.namespace),
@@ -309,6 +367,16 @@ impl Execute {
                 )
                 .await
             }
+            ObjectKind::Disruption => {
+                patch_in(
+                    Api::<Disruption>::all(self.client.clone()),
+                    &self.stores.disruptions,
+                    target,
+                    subresource,
+                    &body,
+                )
+                .await
+            }
             ObjectKind::Pod => {
                 patch_in(
                     Api::<Pod>::namespaced(self.client.clone(), &target.namespace),
@@ -356,6 +424,10 @@ impl Execute {
             }),
         }
     }
+}
+
+fn is_already_there(status: &kube::core::Status) -> bool {
+    status.code == 409 && status.reason == "AlreadyExists"
 }
 
 fn classify(verb: &'static str, target: &ObjectRef, source: kube::Error) -> ExecuteError {

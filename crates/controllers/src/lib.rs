@@ -6,6 +6,9 @@
 mod claims;
 mod decision;
 mod disruption;
+mod disruption_commands;
+mod disruption_verdicts;
+mod drift;
 mod eviction;
 mod execute;
 mod garbage;

@@ -33,6 +33,9 @@ pub(crate) struct ControllerFamilies {
     pub(crate) decisions: Counter,
     pub(crate) decisions_by_pool: Counter,
     pub(crate) failed_validations: Counter,
+    pub(crate) queue_failures: Counter,
+    pub(crate) evaluation_duration: Histogram,
+    pub(crate) refused_commands: Counter,
     pub(crate) cloud_duration: Histogram,
     pub(crate) cloud_errors: Counter,
     pub(crate) audit_violations: Counter,
@@ -50,6 +53,14 @@ impl ControllerFamilies {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let counter = |name: &str, help: &str, labels: &[&str]| metrics.counter(name, help, labels);
         let gauge = |name: &str, help: &str, labels: &[&str]| metrics.gauge(name, help, labels);
+        // Dashboards ask for it; there is no time-out that could be counted.
+        let timeouts = counter(
+            "karpenter_voluntary_disruption_consolidation_timeouts_total",
+            "Always zero: every candidate is judged in every pass.",
+            &["consolidation_type"],
+        );
+        timeouts.add(&["multi"], 0.0);
+        timeouts.add(&["single"], 0.0);
         Self {
             claims_created: counter(
                 "karpenter_nodeclaims_created_total",
@@ -197,6 +208,22 @@ impl ControllerFamilies {
             failed_validations: counter(
                 "karpenter_voluntary_disruption_failed_validations_total",
                 "Number of candidates that fell out at validation.",
+                &["consolidation_type"],
+            ),
+            queue_failures: counter(
+                "karpenter_voluntary_disruption_queue_failures_total",
+                "Number of replacements that were never initialized, so that their command was taken back.",
+                &["decision", "reason", "consolidation_type"],
+            ),
+            evaluation_duration: metrics.histogram(
+                "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
+                "Duration of a disruption pass.",
+                &["reason", "consolidation_type"],
+                &STANDARD_BUCKETS,
+            ),
+            refused_commands: counter(
+                "spokeshave_audit_refused_commands_total",
+                "Disruption commands that an independent check refused; they were not started.",
                 &["consolidation_type"],
             ),
             cloud_duration: metrics.histogram(

@@ -13,7 +13,9 @@ use spokeshave_runtime::{
 
 use crate::claims::Claims;
 use crate::decision::DecisionLog;
-use crate::disruption::Disruption;
+use crate::disruption::DisruptionLoop;
+use crate::disruption_commands::Commands;
+use crate::drift::Drift;
 use crate::eviction::Evictions;
 use crate::execute::Execute;
 use crate::garbage::Garbage;
@@ -220,7 +222,9 @@ struct Parts {
     evictions: Arc<Evictions>,
     pools: Arc<NodePools>,
     provisioner: Arc<Provisioner>,
-    disruption: Arc<Disruption>,
+    disruption: Arc<DisruptionLoop>,
+    commands: Arc<Commands>,
+    drift: Arc<Drift>,
     garbage: Arc<Garbage>,
 }
 
@@ -267,7 +271,15 @@ impl Parts {
                 queue("nodepool.status", fast, minute, clock, metrics),
             ),
             provisioner: Provisioner::new(shared.clone()),
-            disruption: Disruption::new(shared.clone()),
+            disruption: DisruptionLoop::new(shared.clone()),
+            commands: Commands::new(
+                shared.clone(),
+                queue("disruption.queue", second, ten, clock, metrics),
+            ),
+            drift: Drift::new(
+                shared.clone(),
+                queue("nodeclaim.disruption", second, minute, clock, metrics),
+            ),
             garbage: Garbage::new(shared.clone()),
             claims,
             disturbed,
@@ -343,6 +355,33 @@ impl Parts {
                 driver.clone(),
             ),
         );
+        let commands = self.commands.clone();
+        let work = move |name| commands.clone().reconcile(name);
+        tasks.spawn(
+            "disruption.queue",
+            run_controller(
+                "disruption.queue",
+                self.commands.queue.clone(),
+                WORKERS,
+                work,
+                stop(),
+                driver.clone(),
+            ),
+        );
+        let drift = self.drift.clone();
+        let work = move |name| drift.clone().reconcile(name);
+        tasks.spawn(
+            "nodeclaim.disruption",
+            run_controller(
+                "nodeclaim.disruption",
+                self.drift.queue.clone(),
+                WORKERS,
+                work,
+                stop(),
+                driver.clone(),
+            ),
+        );
+        tasks.spawn("nodeclaim.nodeclasses", self.drift.follow_node_classes(stop()));
         tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));
         let garbage = self.garbage;
         let singleton = queue(

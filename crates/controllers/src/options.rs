@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spokeshave_api::validation::LabelRules;
+use spokeshave_plan::disrupt::DisruptOptions;
 use spokeshave_plan::{MinValuesPolicy, Policy, PreferencePolicy, nomination_window};
 
 /// Which Lease to compete for.
@@ -27,6 +28,8 @@ pub struct Options {
     pub preference_policy: PreferencePolicy,
     /// What happens when minValues cannot be met.
     pub min_values_policy: MinValuesPolicy,
+    /// Whether spot nodes may be replaced by cheaper spot nodes (D-153).
+    pub spot_to_spot_consolidation: bool,
     /// Competition with other replicas; `None` for a single one.
     pub leader_election: Option<LeaderElectionOptions>,
     /// Labels that users may name beyond the core's, and domains that they may not.
@@ -42,6 +45,7 @@ impl Default for Options {
             batch_idle_duration: Duration::from_secs(1),
             preference_policy: PreferencePolicy::default(),
             min_values_policy: MinValuesPolicy::default(),
+            spot_to_spot_consolidation: false,
             leader_election: None,
             label_rules: LabelRules::default(),
             shutdown_limit: Duration::from_secs(10),
@@ -55,6 +59,11 @@ impl Options {
             preferences: self.preference_policy,
             min_values: self.min_values_policy,
             nomination_window: nomination_window(self.batch_max_duration),
+            disrupt: DisruptOptions {
+                spot_to_spot: self.spot_to_spot_consolidation,
+                verdicts: true,
+                ..DisruptOptions::default()
+            },
             ..Policy::default()
         }
     }

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, lower};
 use spokeshave_plan::Policy;
+use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::in_flight::{Room, stand_in};
 use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
@@ -27,8 +29,6 @@ use crate::stores::Stores;
 pub(crate) struct Memory {
     /// Until when nodes are kept for pods that are expected on them, by provider ID. Lost: the next pass nominates again.
     pub(crate) nominations: BTreeMap<String, Timestamp>,
-    /// Provider IDs of nodes in a command. Lost: the taint is cleaned up and the decision made anew (D-072).
-    pub(crate) in_command: BTreeSet<String>,
     /// Pods that a NodeClaim without provider ID was made for, by UID, under the claim's name. Lost: planning waits a moment for such claims to
     /// launch, and then takes their requests as room for the pods.
     pub(crate) assigned: BTreeMap<String, BTreeSet<String>>,
@@ -92,6 +92,7 @@ impl Shared {
                 && claim.node_pool().is_some()
                 && self.is_ours(claim)
                 && !self.execute.has_created(claim.name())
+                && claim.annotation(labels::DISRUPTION).is_none()
                 && now.duration_since(begun) < PREDECESSOR_GRACE;
         });
         awaits
@@ -110,6 +111,7 @@ impl Shared {
     fn planned_claims(
         &self,
         instance_types: &BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>,
+        pending: &[Arc<Disruption>],
     ) -> Vec<Arc<NodeClaim>> {
         let seen = |claim: Arc<NodeClaim>| {
             if claim.provider_id().is_some() || claim.is_deleting() {
@@ -119,14 +121,23 @@ impl Shared {
                 .node_pool()
                 .and_then(|pool| instance_types.get(pool)?.as_deref().ok())
                 .unwrap_or_default();
-            let room = if self.execute.has_created(claim.name()) {
+            // A replacement is there for the pods of its command, which planning sees on the nodes that go.
+            let replaces = claim.annotation(labels::DISRUPTION).is_some();
+            let room = if self.execute.has_created(claim.name()) && !replaces {
                 Room::Taken
             } else {
                 Room::Open
             };
             Arc::new(stand_in(&claim, types, room))
         };
-        let claims = self.stores.node_claims.snapshot();
+        let mut claims = self.stores.node_claims.snapshot();
+        claims.extend(pending.iter().flat_map(|disruption| {
+            disruption.spec.replacements.iter().map(|replacement| {
+                let mut claim = replacement_claim(replacement);
+                claim.metadata.uid = claim.metadata.name.clone();
+                Arc::new(claim)
+            })
+        }));
         claims
             .into_iter()
             .filter(|claim| self.is_ours(claim))
@@ -136,6 +147,11 @@ impl Shared {
 
     /// Freezes what is known into a Snapshot.
     pub(crate) async fn freeze(&self) -> Snapshot {
+        self.freeze_with(&[]).await
+    }
+
+    /// Freezes what is known, and some commands that are not written down yet as if they were.
+    pub(crate) async fn freeze_with(&self, pending: &[Arc<Disruption>]) -> Snapshot {
         let node_pools = self.stores.node_pools.snapshot();
         let mut instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>> =
             BTreeMap::new();
@@ -151,7 +167,9 @@ impl Shared {
             instance_types.insert(pool.name().to_owned(), found);
         }
         let now = self.now();
-        let (nominations, in_command, assigned) = {
+        let (in_command, marked_for_deletion) = self.held_nodes(pending);
+        let replacement_nodes = self.replacement_nodes();
+        let (nominations, assigned) = {
             let mut memory = self.memory();
             memory.nominations.retain(|_, until| *until > now);
             let claims = &self.stores.node_claims;
@@ -162,13 +180,21 @@ impl Shared {
             };
             memory.assigned.retain(|name, _| waits(name));
             self.execute.retain_created(waits);
-            let nominations = memory
+            let mut nominations: BTreeMap<String, Nomination> = memory
                 .nominations
                 .iter()
                 .map(|(id, until)| (id.clone(), Nomination { until: *until }))
                 .collect();
+            nominations.extend(replacement_nodes.into_iter().map(|id| {
+                (
+                    id,
+                    Nomination {
+                        until: Timestamp::MAX,
+                    },
+                )
+            }));
             let assigned: BTreeSet<String> = memory.assigned.values().flatten().cloned().collect();
-            (nominations, memory.in_command.clone(), assigned)
+            (nominations, assigned)
         };
         let mut pods = self.stores.pods.snapshot();
         if !assigned.is_empty() {
@@ -189,7 +215,7 @@ impl Shared {
             namespaces: self.stores.namespaces.snapshot(),
             volumes: self.volumes(),
             node_pools,
-            node_claims: self.planned_claims(&instance_types),
+            node_claims: self.planned_claims(&instance_types, pending),
             instance_types,
             supported_node_classes: self
                 .provider
@@ -198,12 +224,56 @@ impl Shared {
                 .map(|kind| (kind.group.clone(), kind.kind.clone()))
                 .collect(),
             nominations,
-            marked_for_deletion: in_command.clone(),
+            marked_for_deletion,
             in_command,
         };
         let snapshot = lower(&state);
         self.refresh_prices(&snapshot);
         snapshot
+    }
+
+    /// Nodes in commands, by provider ID, and those of them whose pods need a new place: all but those whose replacements may not exist yet,
+    /// because room for their pods would be bought twice (D-098). A command that is only pending counts as carried out.
+    fn held_nodes(&self, pending: &[Arc<Disruption>]) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (mut held, mut marked) = (BTreeSet::new(), BTreeSet::new());
+        let mut add = |disruption: &Disruption, begins: bool| {
+            let ids = disruption.spec.nodes.iter().map(|node| node.provider_id.clone());
+            if !begins {
+                marked.extend(ids.clone());
+            }
+            held.extend(ids);
+        };
+        self.stores.disruptions.for_each(|_, disruption| {
+            if disruption.holds_nodes() {
+                let begins = disruption.phase() == DisruptionPhase::Starting;
+                add(disruption, begins && !disruption.spec.replacements.is_empty());
+            }
+        });
+        for disruption in pending {
+            add(disruption, false);
+        }
+        (held, marked)
+    }
+
+    /// Nodes that have come for the pods of a command under way, by provider ID: they are kept for them.
+    fn replacement_nodes(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.stores.disruptions.for_each(|_, disruption| {
+            if !disruption.is_finished() {
+                names.extend(
+                    disruption
+                        .spec
+                        .replacements
+                        .iter()
+                        .map(|one| one.node_claim.clone()),
+                );
+            }
+        });
+        let id = |name: String| {
+            let claim = self.stores.node_claims.get_named(&name)?;
+            claim.provider_id().map(str::to_owned)
+        };
+        names.into_iter().filter_map(id).collect()
     }
 
     fn volumes(&self) -> VolumeObjects {
@@ -310,7 +380,9 @@ impl Shared {
 
     /// Counts a NodeClaim that is deleted by force (D-243).
     pub(crate) fn count_disrupted(&self, claim: &NodeClaim, reason: &str) {
-        self.families.claims_disrupted.inc(&disrupted_labels(claim, reason));
+        self.families
+            .claims_disrupted
+            .inc(&disrupted_labels(claim, reason));
     }
 
     /// Counts the pods that will have to move because a NodeClaim is deleted by force (D-243).
@@ -325,7 +397,9 @@ impl Shared {
                 .get(node.metadata.name.as_deref().unwrap_or_default())
         };
         let pods = nodes.iter().flat_map(on_node);
-        let pods = pods.filter(|pod| spokeshave_model::pod::is_reschedulable(pod)).count();
+        let pods = pods
+            .filter(|pod| spokeshave_model::pod::is_reschedulable(pod))
+            .count();
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         self.families
             .pods_disruption_initiated

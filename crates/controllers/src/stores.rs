@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Index, Metrics, Object, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
@@ -24,6 +25,7 @@ pub struct Stores {
     pub storage_classes: Store<StorageClass>,
     pub csi_nodes: Store<CSINode>,
     pub volume_attachments: Store<VolumeAttachment>,
+    pub disruptions: Store<Disruption>,
     /// Pods by the name of their node.
     pub pods_by_node: Index<Pod>,
     /// Nodes by provider ID.
@@ -32,6 +34,10 @@ pub struct Stores {
     pub claims_by_provider_id: Index<NodeClaim>,
     /// NodeClaims by NodePool.
     pub claims_by_pool: Index<NodeClaim>,
+    /// Disruptions under way by the UIDs of the NodeClaims that go.
+    pub disruptions_by_claim: Index<Disruption>,
+    /// Disruptions under way by the names of the Nodes that go.
+    pub disruptions_by_node: Index<Disruption>,
     /// Attachments by the name of their node.
     pub attachments_by_node: Index<VolumeAttachment>,
 }
@@ -42,6 +48,11 @@ impl Stores {
         let nodes: Store<Node> = Store::default();
         let node_claims: Store<NodeClaim> = Store::default();
         let volume_attachments: Store<VolumeAttachment> = Store::default();
+        let disruptions: Store<Disruption> = Store::default();
+        let under_way = |disruption: &Disruption, field: fn(&DisruptedNode) -> &String| {
+            let nodes = disruption.spec.nodes.iter().filter(|_| !disruption.is_finished());
+            nodes.map(|node| field(node).clone()).collect::<Vec<_>>()
+        };
         let text = |value: Option<&str>| {
             value
                 .filter(|text| !text.is_empty())
@@ -55,12 +66,17 @@ impl Stores {
                 .index(move |node| text(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()))),
             claims_by_provider_id: node_claims.index(move |claim| text(claim.provider_id())),
             claims_by_pool: node_claims.index(move |claim| text(claim.node_pool())),
+            disruptions_by_claim: disruptions
+                .index(move |disruption| under_way(disruption, |node| &node.node_claim_uid)),
+            disruptions_by_node: disruptions
+                .index(move |disruption| under_way(disruption, |node| &node.name)),
             attachments_by_node: volume_attachments
                 .index(move |attachment| text(Some(&attachment.spec.node_name))),
             pods,
             nodes,
             node_claims,
             volume_attachments,
+            disruptions,
             node_pools: Store::default(),
             daemon_sets: Store::default(),
             pod_disruption_budgets: Store::default(),
@@ -103,6 +119,7 @@ impl Stores {
         starter.start(&self.storage_classes);
         starter.start(&self.csi_nodes);
         starter.start(&self.volume_attachments);
+        starter.start(&self.disruptions);
     }
 
     /// Completes when every store has been filled once.
@@ -119,6 +136,7 @@ impl Stores {
         self.storage_classes.ready().await;
         self.csi_nodes.ready().await;
         self.volume_attachments.ready().await;
+        self.disruptions.ready().await;
     }
 
     /// A number that differs when anything that disruption reads has changed.
@@ -130,6 +148,7 @@ impl Stores {
             self.node_pools.changes(),
             self.pod_disruption_budgets.changes(),
             self.daemon_sets.changes(),
+            self.disruptions.changes(),
         ]
         .iter()
         .fold(0, |sum: u64, changes| sum.wrapping_add(*changes))

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spokeshave_api::NodeClaim;
+use spokeshave_api::disruption::Disruption;
 use std::fmt;
 
 /// The kinds of object that actions touch or events are about.
@@ -19,6 +20,8 @@ pub enum ObjectKind {
     NodePool,
     /// `v1 Pod`.
     Pod,
+    /// `spokeshave.dev/v1alpha1 Disruption`.
+    Disruption,
 }
 
 /// An object, by name and identity.
@@ -135,12 +138,17 @@ impl Event {
 /// One write.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Action {
-    /// Create a NodeClaim; `reason` is the label of `karpenter_nodeclaims_created_total`.
+    /// Create a NodeClaim, with `generateName`, or with a name: then one that exists already for the same Disruption is left as it is. `reason` is the label of `karpenter_nodeclaims_created_total`.
     CreateNodeClaim {
-        /// The object, with `generateName`.
+        /// The object.
         claim: Box<NodeClaim>,
         /// `provisioned`, `empty`, `drifted`, `underutilized`.
         reason: String,
+    },
+    /// Write down a command before its first step. One that exists already is left as it is.
+    CreateDisruption {
+        /// The object, with its name.
+        disruption: Box<Disruption>,
     },
     /// Delete an object.
     Delete {

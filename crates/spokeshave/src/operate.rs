@@ -191,6 +191,7 @@ fn controller_options(settings: &Settings) -> Options {
             settings::MinValuesPolicy::Strict => MinValuesPolicy::Strict,
             settings::MinValuesPolicy::BestEffort => MinValuesPolicy::BestEffort,
         },
+        spot_to_spot_consolidation: settings.feature_gates.spot_to_spot_consolidation,
         leader_election,
         ..Options::default()
     }

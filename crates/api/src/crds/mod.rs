@@ -4,6 +4,7 @@
 //! equal Karpenter's; the descriptions are ours and are what `kubectl explain` shows. A test holds every field of the types against them.
 
 mod capacity_buffer;
+mod disruption;
 mod kwok;
 mod node_claim;
 mod node_overlay;
@@ -32,6 +33,7 @@ pub fn crd_values() -> Vec<Value> {
         node_claim::crd(),
         node_overlay::crd(),
         capacity_buffer::crd(),
+        disruption::crd(),
         kwok::node_class(),
         kwok::instance(),
     ]

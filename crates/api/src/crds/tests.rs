@@ -13,6 +13,9 @@ fn schema(kind: &str) -> Value {
 
 /// Every path of `value` is in the schema.
 fn assert_known(schema: &Value, value: &Value, path: &str) {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
     if let Some(object) = value.as_object() {
         for (key, child) in object {
             let known = &schema["properties"][key];
@@ -90,6 +93,24 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
             "spec": {"provisioningStrategy": "s", "podTemplateRef": {"name": "t"}, "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "d"},
                      "replicas": 1, "percentage": 2, "limits": {"cpu": "1"}},
             "status": {"podTemplateRef": {"name": "t"}, "podTemplateGeneration": 1, "replicas": 1, "provisioningStrategy": "s", "conditions": [condition]},
+        }),
+    );
+    check::<crate::disruption::Disruption>(
+        "Disruption",
+        &json!({
+            "apiVersion": "spokeshave.dev/v1alpha1", "kind": "Disruption", "metadata": {"name": "a"},
+            "spec": {
+                "method": "Drift", "reason": "Drifted", "decision": "Replace", "decidedAt": "2026-01-01T00:00:00.000000Z",
+                "nodes": [{"name": "n", "nodeClaim": "c", "nodeClaimUID": "u", "providerID": "p", "nodePool": "default", "instanceType": "t", "zone": "z",
+                           "capacityType": "spot", "price": "0.1", "pods": 3}],
+                "replacements": [{"nodeClaim": "d", "nodePool": "default", "nodePoolUID": "x", "price": "0.05", "metadata": {"labels": {"a": "b"}},
+                                  "spec": {"requirements": [requirement], "nodeClassRef": class, "expireAfter": "Never"}}],
+                "priceBefore": "0.1", "priceAfter": "0.05", "savings": "0.05", "evictions": 3,
+                "budgets": [{"nodePool": "default", "allowed": 2, "disrupting": 1, "charged": 1}],
+                "nodeSummary": "n", "replacementSummary": "1",
+            },
+            "status": {"phase": "Replacing", "message": "m", "startedAt": "2026-01-01T00:00:00.000000Z", "deletedAt": "2026-01-01T00:00:00.000000Z",
+                       "finishedAt": "2026-01-01T00:00:00.000000Z"},
         }),
     );
     check::<crate::KWOKNodeClass>(

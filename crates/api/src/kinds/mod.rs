@@ -4,6 +4,7 @@
 //! that a read-modify-write loses nothing (invariant 42).
 
 pub mod capacity_buffer;
+pub mod disruption;
 pub mod kwok;
 pub mod node_claim;
 pub mod node_overlay;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct PoolBudget {
     /// Nodes that count (D-199).
     pub nodes: usize,
-    /// Nodes that use up allowance: not Ready, or on their way out (D-200).
+    /// Nodes that use up allowance: not Ready, on their way out (D-200), or in a command that is about to be.
     pub disrupting: usize,
     /// The minimum over the budgets that apply, before what is used up (D-195).
     pub allowed: i64,
@@ -42,7 +42,7 @@ impl BudgetMapping {
             if let Some(pool) = node.pool {
                 let (nodes, disrupting) = counts.entry(pool).or_default();
                 *nodes += 1;
-                *disrupting += usize::from(!node.ready || node.marked_for_deletion);
+                *disrupting += usize::from(!node.ready || node.marked_for_deletion || node.in_command);
             }
         }
         let supported = (0..snapshot.pools.len())

@@ -3,13 +3,16 @@
 //! Each method is a file. All work on one Snapshot and create nothing; a Command carries names, because it outlives its Snapshot
 //! until its validation is due. `disrupt` is one pass, `validate` the second look, `judge` what is said about one node.
 
+pub mod advance;
 pub mod budgets;
 pub mod candidates;
 pub mod command;
+pub mod condition;
 pub mod cost;
 pub mod emptiness;
 mod outcome;
 mod pass;
+pub mod record;
 pub mod steps;
 mod validate;
 mod verdict;

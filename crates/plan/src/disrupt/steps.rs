@@ -5,12 +5,13 @@
 use super::candidates::objects;
 use super::command::{Command, CommandNode};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, Status};
 use spokeshave_api::labels::disrupted_taint;
 use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
-use std::sync::Arc;
 
 /// D-099, D-100: the disrupted taint on each candidate's Node, then the condition DisruptionReason on its NodeClaim. Candidates that are not in the
 /// Snapshot any more are left out.
@@ -23,8 +24,8 @@ pub fn mark_actions(snapshot: &Snapshot, command: &Command, now: Timestamp) -> V
             .filter_map(|node| find(snapshot, node))
             .map(|node| snapshot.node(node))
     };
-    let taints = views().filter_map(|view| taint_patch(view, true));
-    let conditions = views().filter_map(|view| condition_patch(view, Some(&reason), now));
+    let taints = views().filter_map(|view| taint_patch(view.node.as_ref()?, true));
+    let conditions = views().filter_map(|view| condition_patch(view.claim.as_ref()?, Some(&reason), now));
     taints.chain(conditions).collect()
 }
 
@@ -79,10 +80,10 @@ pub fn cleanup_actions(snapshot: &Snapshot, now: Timestamp) -> Vec<Action> {
     let views = || snapshot.nodes.iter().filter(stale);
     let taints = views()
         .filter(|view| !deleting(view))
-        .filter_map(|view| taint_patch(view, false));
+        .filter_map(|view| taint_patch(view.node.as_ref()?, false));
     let conditions = views()
         .filter(|view| view.initialized)
-        .filter_map(|view| condition_patch(view, None, now));
+        .filter_map(|view| condition_patch(view.claim.as_ref()?, None, now));
     taints.chain(conditions).collect()
 }
 
@@ -95,10 +96,9 @@ fn find(snapshot: &Snapshot, node: &CommandNode) -> Option<NodeId> {
 }
 
 /// Adds or removes the disrupted taint, by key and effect, with an optimistic lock because the list is replaced whole.
-fn taint_patch(view: &NodeView, present: bool) -> Option<Action> {
-    let node = view.node.as_ref()?;
+pub(super) fn taint_patch(node: &Node, present: bool) -> Option<Action> {
     let wanted = disrupted_taint();
-    let mut after = (**node).clone();
+    let mut after = node.clone();
     let taints = after.spec.get_or_insert_default().taints.get_or_insert_default();
     let there = taints.iter().any(|taint| same_taint(taint, &wanted));
     if there == present {
@@ -114,19 +114,19 @@ fn taint_patch(view: &NodeView, present: bool) -> Option<Action> {
         node.metadata.name.as_deref()?,
         node.metadata.uid.as_deref().unwrap_or(""),
     );
-    Action::patch(target, Subresource::Main, &**node, &after, true)
+    Action::patch(target, Subresource::Main, node, &after, true)
 }
 
-fn condition_patch(view: &NodeView, reason: Option<&str>, now: Timestamp) -> Option<Action> {
-    let claim = view.claim.as_ref()?;
-    let mut after = Arc::unwrap_or_clone(Arc::clone(claim));
+/// Sets or clears DisruptionReason on a NodeClaim.
+pub(super) fn condition_patch(claim: &NodeClaim, reason: Option<&str>, now: Timestamp) -> Option<Action> {
+    let mut after = claim.clone();
     let changed = match reason {
         Some(reason) => after.set(DISRUPTION_REASON, Status::True, reason, reason, now),
         None => after.clear(DISRUPTION_REASON),
     };
     let target = ObjectRef::cluster(ObjectKind::NodeClaim, claim.name(), claim.uid());
     if changed {
-        Action::patch(target, Subresource::Status, &**claim, &after, true)
+        Action::patch(target, Subresource::Status, claim, &after, true)
     } else {
         None
     }

@@ -1,0 +1,211 @@
+//! Disruption: one command to take nodes away, from its first write to its end (D §3.4–3.6).
+//!
+//! The object is the whole memory of a command: whoever leads next reads it and goes on, or takes it back. `spec` is what was decided and never
+//! changes; `status` is how far it has come. Finished ones stay for a while as a ledger.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde::{Deserialize, Serialize};
+
+use super::node_claim::NodeClaimSpec;
+use super::node_pool::TemplateMetadata;
+use super::{DisruptionReason, UnknownFields, kind, open_enum};
+
+kind! {
+    /// One command to take nodes away.
+    Disruption, DisruptionSpec, DisruptionStatus,
+    group: "spokeshave.dev", version: "v1alpha1", plural: "disruptions", scope: k8s_openapi::ClusterResourceScope
+}
+
+open_enum! {
+    /// Which method made a command (D §4.1).
+    DisruptionMethod {
+        /// Empty nodes.
+        Emptiness = "Emptiness",
+        /// Drifted nodes of static pools.
+        StaticDrift = "StaticDrift",
+        /// Drifted nodes.
+        Drift = "Drift",
+        /// Several nodes by at most one.
+        MultiNodeConsolidation = "MultiNodeConsolidation",
+        /// One node by at most one.
+        SingleNodeConsolidation = "SingleNodeConsolidation",
+    }
+}
+
+open_enum! {
+    /// What a command does.
+    DisruptionDecision {
+        /// Nodes go, nothing comes.
+        Delete = "Delete",
+        /// Nodes go after replacements have come.
+        Replace = "Replace",
+    }
+}
+
+open_enum! {
+    /// How far a command has come.
+    DisruptionPhase {
+        /// Written down; nothing else has happened, or only a part of the tainting and creating.
+        Starting = "Starting",
+        /// Nodes are tainted, replacements are created and not all initialised.
+        Replacing = "Replacing",
+        /// The NodeClaims are being deleted. There is no way back.
+        Deleting = "Deleting",
+        /// All NodeClaims are deleted; nodes drain and end.
+        Draining = "Draining",
+        /// The nodes are gone.
+        Succeeded = "Succeeded",
+        /// Taken back: the nodes stay.
+        RolledBack = "RolledBack",
+    }
+}
+
+/// What was decided. It never changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisruptionSpec {
+    /// Who decided.
+    pub method: DisruptionMethod,
+    /// Why; the budgets that it was charged to.
+    pub reason: DisruptionReason,
+    /// Delete or replace.
+    pub decision: DisruptionDecision,
+    /// When it was decided, by the clock of the operator.
+    pub decided_at: MicroTime,
+    /// The nodes that go.
+    pub nodes: Vec<DisruptedNode>,
+    /// What comes instead, before the nodes go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replacements: Vec<Replacement>,
+    /// Dollars per hour of the nodes that go, as decimal text.
+    pub price_before: String,
+    /// Dollars per hour of the replacements, as decimal text.
+    pub price_after: String,
+    /// The difference, as decimal text; negative when the replacements are dearer.
+    pub savings: String,
+    /// Pods that have to move.
+    pub evictions: i64,
+    /// The budgets as they were, with what this command took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<ChargedBudget>,
+    /// The nodes in a few words, for lists.
+    pub node_summary: String,
+    /// The replacements in a few words, for lists.
+    pub replacement_summary: String,
+    /// Fields that this version does not know.
+    #[serde(flatten)]
+    pub extra: UnknownFields,
+}
+
+/// One node that goes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisruptedNode {
+    /// Name of the Node.
+    pub name: String,
+    /// Name of its NodeClaim.
+    pub node_claim: String,
+    /// UID of its NodeClaim: a later NodeClaim of that name is never touched.
+    #[serde(rename = "nodeClaimUID")]
+    pub node_claim_uid: String,
+    /// The cloud's name of its instance.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// Its NodePool.
+    pub node_pool: String,
+    /// Its instance type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// Its zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its capacity type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_type: Option<String>,
+    /// Dollars per hour, as decimal text.
+    pub price: String,
+    /// Pods on it that have to move.
+    pub pods: i64,
+}
+
+/// One node that comes instead.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Replacement {
+    /// Name of its NodeClaim, chosen before it is created, so that creating it twice creates it once.
+    pub node_claim: String,
+    /// Its NodePool.
+    pub node_pool: String,
+    /// Dollars per hour of the cheapest way to launch it, as decimal text.
+    pub price: String,
+    /// Labels and annotations of the NodeClaim.
+    #[serde(default)]
+    pub metadata: TemplateMetadata,
+    /// UID of the NodePool that owns it.
+    #[serde(default, rename = "nodePoolUID", skip_serializing_if = "String::is_empty")]
+    pub node_pool_uid: String,
+    /// Spec of the NodeClaim.
+    pub spec: NodeClaimSpec,
+}
+
+/// What a command took of a budget.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChargedBudget {
+    /// The NodePool.
+    pub node_pool: String,
+    /// Nodes that may be disrupting at once for this reason.
+    pub allowed: i64,
+    /// Nodes that were disrupting before.
+    pub disrupting: i64,
+    /// Nodes that this command added.
+    pub charged: i64,
+}
+
+/// How far a command has come.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisruptionStatus {
+    /// The phase; absent means `Starting`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<DisruptionPhase>,
+    /// What it waits for, or why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When all nodes were tainted and all replacements created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<MicroTime>,
+    /// When the deletion of the nodes began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<MicroTime>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<MicroTime>,
+    /// Fields that this version does not know.
+    #[serde(flatten)]
+    pub extra: UnknownFields,
+}
+
+impl Disruption {
+    /// How far it has come.
+    #[must_use]
+    pub fn phase(&self) -> DisruptionPhase {
+        let phase = self.status.as_ref().and_then(|status| status.phase.clone());
+        phase.unwrap_or(DisruptionPhase::Starting)
+    }
+
+    /// True once nothing is left to do for it.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        matches!(
+            self.phase(),
+            DisruptionPhase::Succeeded | DisruptionPhase::RolledBack
+        )
+    }
+
+    /// True while its nodes belong to it and to no other command: until their deletion is beyond doubt (D-023, D-118).
+    #[must_use]
+    pub fn holds_nodes(&self) -> bool {
+        !self.is_finished() && self.phase() != DisruptionPhase::Draining
+    }
+}

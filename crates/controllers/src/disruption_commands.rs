@@ -1,0 +1,352 @@
+//! Commands under way (D §3.5, §3.6): carries each Disruption on by the next writes that `plan` names, until it has ended, and keeps the ledger short.
+//!
+//! One key a command, so that none waits for another (W-31). It remembers nothing: what it knows of a command stands in the cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
+use spokeshave_api::disruption::{Disruption, DisruptionDecision};
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::{Action, Price};
+use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, expired, finished_at};
+use spokeshave_plan::disrupt::record::consolidation_type;
+use spokeshave_plan::report;
+use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+
+use crate::decision::DecisionKind;
+use crate::shared::{Shared, termination_mode};
+
+/// After a conflict the object is read again so soon.
+const CONFLICT_RETRY: Duration = Duration::from_millis(100);
+
+/// The controller of Disruptions.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    shared: Arc<Shared>,
+    pub(crate) queue: WorkQueue<String>,
+}
+
+impl Commands {
+    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
+        let this = Arc::new(Self { shared, queue });
+        this.subscribe();
+        this
+    }
+
+    fn subscribe(&self) {
+        let stores = &self.shared.stores;
+        let queue = self.queue.clone();
+        stores.disruptions.on_change(move |change| {
+            if let Some(disruption) = change.object() {
+                queue.add(disruption.name().to_owned());
+            }
+        });
+        let (queue, by_claim) = (self.queue.clone(), stores.disruptions_by_claim.clone());
+        stores.node_claims.on_change(move |change| {
+            let Some(claim) = change.object() else { return };
+            if let Some(name) = claim.annotation(labels::DISRUPTION) {
+                queue.add(name.to_owned());
+            }
+            for disruption in by_claim.get(claim.uid()) {
+                queue.add(disruption.name().to_owned());
+            }
+        });
+        let (queue, by_node) = (self.queue.clone(), stores.disruptions_by_node.clone());
+        stores.nodes.on_change(move |change| {
+            let name = change.object().and_then(|node| node.metadata.name.clone());
+            for disruption in by_node.get(&name.unwrap_or_default()) {
+                queue.add(disruption.name().to_owned());
+            }
+        });
+        let (queue, by_node) = (self.queue.clone(), stores.disruptions_by_node.clone());
+        stores.pods.on_change(move |change| {
+            let node = change.new.as_deref().and_then(spokeshave_model::pod::node_name);
+            for disruption in by_node.get(node.unwrap_or_default()) {
+                queue.add(disruption.name().to_owned());
+            }
+        });
+    }
+
+    /// One look at a command.
+    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let Some(disruption) = shared.stores.disruptions.get_named(&name) else {
+            return Ok(Requeue::Done);
+        };
+        if disruption.is_finished() {
+            return self.keep_ledger(&disruption).await;
+        }
+        let present = self.present(&disruption);
+        let next = advance(&disruption, &present, shared.now());
+        for (action, milestone) in &next.steps {
+            match shared.execute.run(action).await {
+                Ok(()) => {}
+                // What was to be deleted is gone.
+                Err(error) if error.is_not_found() && matches!(action, Action::Delete { .. }) => {}
+                Err(error) if error.is_conflict() || error.is_not_found() => {
+                    tracing::debug!(Disruption = name, %error, "will be looked at again");
+                    return Ok(Requeue::After(CONFLICT_RETRY));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if let Action::CreateNodeClaim { claim, reason } = action {
+                self.created(&disruption, claim, reason);
+            }
+            if let Some(milestone) = milestone {
+                self.reached(&disruption, &present, milestone);
+            }
+        }
+        for event in &next.events {
+            shared.execute.tell(event);
+        }
+        Ok(next.again.map_or(Requeue::Done, Requeue::After))
+    }
+
+    /// What is there now of a command's objects.
+    fn present(&self, disruption: &Disruption) -> Present {
+        let stores = &self.shared.stores;
+        let nodes = disruption.spec.nodes.iter().map(|node| PresentNode {
+            node: stores.nodes.get_named(&node.name),
+            claim: stores
+                .node_claims
+                .get_named(&node.node_claim)
+                .filter(|claim| claim.uid() == node.node_claim_uid),
+            pods: stores.pods_by_node.get(&node.name),
+        });
+        let ours = |claim: &Arc<NodeClaim>| claim.annotation(labels::DISRUPTION) == Some(disruption.name());
+        let replacements = disruption
+            .spec
+            .replacements
+            .iter()
+            .map(|replacement| stores.node_claims.get_named(&replacement.node_claim).filter(ours));
+        let mut queued_nodes = 0;
+        stores.disruptions.for_each(|_, other| {
+            if other.holds_nodes() {
+                queued_nodes += other.spec.nodes.len();
+            }
+        });
+        Present {
+            nodes: nodes.collect(),
+            replacements: replacements.collect(),
+            queued_nodes,
+        }
+    }
+
+    /// Finished commands stay for a while, and not too many of them.
+    async fn keep_ledger(&self, disruption: &Disruption) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let now = shared.now();
+        let all = shared.stores.disruptions.snapshot();
+        let gone = expired(
+            all.iter().map(|disruption| &**disruption),
+            DISRUPTION_HISTORY,
+            DISRUPTION_HISTORY_ENTRIES,
+            now,
+        );
+        for target in gone {
+            match shared.execute.run(&Action::delete(target)).await {
+                Ok(()) => {}
+                Err(error) if error.is_not_found() || error.is_conflict() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let passed =
+            Duration::try_from(now.duration_since(finished_at(disruption))).unwrap_or(Duration::ZERO);
+        let left = DISRUPTION_HISTORY.saturating_sub(passed);
+        Ok(if left.is_zero() {
+            Requeue::Done
+        } else {
+            Requeue::After(left)
+        })
+    }
+
+    fn created(&self, disruption: &Disruption, claim: &NodeClaim, reason: &str) {
+        let replacements = disruption.spec.replacements.iter();
+        let planned = replacements
+            .filter(|one| one.node_claim == claim.name())
+            .map(|one| price(&one.price));
+        self.shared.note_planned_price(claim, planned.sum());
+        let relaxed = claim.annotation(labels::MIN_VALUES_RELAXED).unwrap_or("false");
+        let pool = claim.node_pool().unwrap_or_default();
+        self.shared.families.claims_created.inc(&[reason, pool, relaxed]);
+        tracing::info!(
+            NodePool = pool,
+            NodeClaim = claim.name(),
+            reason,
+            "created nodeclaim"
+        );
+    }
+
+    /// Metrics, logs and lines for people; a restart may tell one a second time, and never loses a write for it.
+    fn reached(&self, disruption: &Disruption, present: &Present, milestone: &Milestone) {
+        match milestone {
+            Milestone::Started => self.started(disruption),
+            Milestone::Deleted(index) => self.deleted(disruption, present, *index),
+            Milestone::Succeeded => {
+                tracing::info!(Disruption = disruption.name(), "disrupted node(s) are gone");
+            }
+            Milestone::RolledBack {
+                why,
+                failed_replacements,
+            } => self.rolled_back(disruption, why, *failed_replacements),
+        }
+    }
+
+    /// D-105, D-106.
+    fn started(&self, disruption: &Disruption) {
+        let shared = &self.shared;
+        let spec = &disruption.spec;
+        let (decision, reason, kind) = labels_of(disruption);
+        shared.families.decisions.inc(&[decision, &reason, kind]);
+        let mut pools: Vec<&str> = spec.nodes.iter().map(|node| node.node_pool.as_str()).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        for pool in pools {
+            shared
+                .families
+                .decisions_by_pool
+                .inc(&[pool, decision, &reason, kind]);
+        }
+        tracing::info!(
+            Disruption = disruption.name(),
+            decision,
+            reason,
+            "disrupted-node-count" = spec.nodes.len(),
+            "replacement-node-count" = spec.replacements.len(),
+            "pod-count" = spec.evictions,
+            nodes = spec.node_summary,
+            replacements = spec.replacement_summary,
+            savings = spec.savings,
+            "disrupting node(s)"
+        );
+        let names: Vec<&str> = spec.nodes.iter().map(|node| node.name.as_str()).collect();
+        let change = price(&spec.price_after).saturating_sub(price(&spec.price_before));
+        let what = match spec.replacements.len() {
+            0 => format!("delete {} node(s)", names.len()),
+            _ => format!("replace {} node(s) by {}", names.len(), spec.replacement_summary),
+        };
+        shared.note(
+            DecisionKind::Disrupt,
+            &report::first_few(&names, 3),
+            what,
+            why(disruption),
+            Some(change),
+        );
+    }
+
+    /// D-113.
+    fn deleted(&self, disruption: &Disruption, present: &Present, index: usize) {
+        let (Some(node), Some(claim)) = (
+            disruption.spec.nodes.get(index),
+            present.nodes.get(index).and_then(|node| node.claim.as_ref()),
+        ) else {
+            return;
+        };
+        let policy = self
+            .shared
+            .stores
+            .node_pools
+            .get_named(&node.node_pool)
+            .filter(|_| disruption.spec.reason != spokeshave_api::DisruptionReason::Drifted)
+            .map(|pool| snake_case(pool.spec.disruption.consolidation_policy.as_str()))
+            .unwrap_or_default();
+        let reason = disruption.spec.reason.to_string().to_lowercase();
+        let values = [
+            reason.as_str(),
+            &node.node_pool,
+            node.capacity_type.as_deref().unwrap_or_default(),
+            &policy,
+            termination_mode(claim),
+        ];
+        self.shared.families.claims_disrupted.inc(&values);
+        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+        self.shared
+            .families
+            .pods_disruption_initiated
+            .add(&values, node.pods as f64);
+    }
+
+    /// D-116, D-117.
+    fn rolled_back(&self, disruption: &Disruption, why: &str, failed_replacements: usize) {
+        let shared = &self.shared;
+        let (decision, reason, kind) = labels_of(disruption);
+        #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
+        shared
+            .families
+            .queue_failures
+            .add(&[decision, &reason, kind], failed_replacements as f64);
+        tracing::error!(
+            Disruption = disruption.name(),
+            error = why,
+            "disruption taken back; its nodes stay"
+        );
+        shared.note(
+            DecisionKind::Trouble,
+            &disruption.spec.node_summary,
+            "stays after all",
+            why,
+            None,
+        );
+    }
+}
+
+/// Why, in the words of the ledger.
+fn why(disruption: &Disruption) -> String {
+    let spec = &disruption.spec;
+    match &spec.reason {
+        spokeshave_api::DisruptionReason::Empty => "empty".to_owned(),
+        spokeshave_api::DisruptionReason::Drifted => "drifted from what the NodePool asks for".to_owned(),
+        spokeshave_api::DisruptionReason::Underutilized if spec.replacements.is_empty() => {
+            format!("under-used: its {} pod(s) fit on other nodes", spec.evictions)
+        }
+        spokeshave_api::DisruptionReason::Underutilized => {
+            format!("under-used: its {} pod(s) run cheaper there", spec.evictions)
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The label values decision, reason and consolidation_type.
+fn labels_of(disruption: &Disruption) -> (&'static str, String, &'static str) {
+    let spec = &disruption.spec;
+    let decision = match spec.decision {
+        DisruptionDecision::Replace => "replace",
+        _ => "delete",
+    };
+    (
+        decision,
+        spec.reason.to_string().to_lowercase(),
+        consolidation_type(&spec.method),
+    )
+}
+
+fn price(text: &str) -> Price {
+    text.parse().unwrap_or(Price::ZERO)
+}
+
+/// `WhenEmptyOrUnderutilized` → `when_empty_or_underutilized` (D-113).
+fn snake_case(text: &str) -> String {
+    let mut out = String::new();
+    for character in text.chars() {
+        if character.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(character.to_ascii_lowercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d_113_policies_in_snake_case() {
+        assert_eq!(
+            snake_case("WhenEmptyOrUnderutilized"),
+            "when_empty_or_underutilized"
+        );
+        assert_eq!(snake_case("Balanced"), "balanced");
+    }
+}

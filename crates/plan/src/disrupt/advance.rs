@@ -1,0 +1,432 @@
+//! The next writes of a command under way, from its object and what is there now (D §3.5, §3.6).
+//!
+//! Nothing is remembered between two looks but what stands in the objects: a look after a restart, by another leader, or twice in a row leads on
+//! from where the writes have come. It decides no command and knows no Snapshot.
+
+use super::record::{is_protected, replacement_claim};
+use super::steps::{condition_patch, taint_patch};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use spokeshave_api::conditions::{Conditioned, INITIALIZED};
+use spokeshave_api::constants::{
+    COMMAND_START_LIMIT, COMMAND_TIMEOUT_MAXIMUM, COMMAND_TIMEOUT_MINIMUM, COMMAND_TIMEOUT_PER_NODE,
+};
+use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase};
+use spokeshave_api::{DisruptionReason, NodeClaim, labels};
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is there now of a command's objects.
+#[derive(Clone, Debug, Default)]
+pub struct Present {
+    /// For each node of the command, in its order.
+    pub nodes: Vec<PresentNode>,
+    /// For each replacement: its NodeClaim, if it exists.
+    pub replacements: Vec<Option<Arc<NodeClaim>>>,
+    /// Nodes in all commands under way, which stretch the time that each has (D-114).
+    pub queued_nodes: usize,
+}
+
+/// What is there now of one node of a command.
+#[derive(Clone, Debug, Default)]
+pub struct PresentNode {
+    /// Its Node.
+    pub node: Option<Arc<Node>>,
+    /// Its NodeClaim: the one with the UID that the command names.
+    pub claim: Option<Arc<NodeClaim>>,
+    /// The pods bound to it.
+    pub pods: Vec<Arc<Pod>>,
+}
+
+impl PresentNode {
+    /// The NodeClaim, while nobody has asked for its deletion.
+    fn live(&self) -> Option<&Arc<NodeClaim>> {
+        self.claim.as_ref().filter(|claim| !claim.is_deleting())
+    }
+}
+
+/// What happened, for metrics and for people; each is told once, when its writes have succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    /// All nodes are tainted and all replacements exist.
+    Started,
+    /// The NodeClaim of the node with this index was asked to go.
+    Deleted(usize),
+    /// The nodes are gone.
+    Succeeded,
+    /// The command was taken back; so many replacements were not initialised.
+    RolledBack {
+        /// Why.
+        why: String,
+        /// Replacements that never initialised (D-117).
+        failed_replacements: usize,
+    },
+}
+
+/// The next steps: writes in order, each with what it completes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Advance {
+    /// Writes in order; the first failure ends the look.
+    pub steps: Vec<(Action, Option<Milestone>)>,
+    /// Events to record once the writes have succeeded.
+    pub events: Vec<Event>,
+    /// When to look again if nothing changes before; `None` when nothing is left to wait for.
+    pub again: Option<Duration>,
+}
+
+/// One look at a command.
+pub fn advance(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+    match disruption.phase() {
+        DisruptionPhase::Starting => start(disruption, present, now),
+        DisruptionPhase::Replacing => replace(disruption, present, now),
+        DisruptionPhase::Deleting => delete(disruption, present, now),
+        DisruptionPhase::Draining => drain(disruption, present, now),
+        // A phase of a later version is that version's affair.
+        DisruptionPhase::Succeeded | DisruptionPhase::RolledBack | DisruptionPhase::Other(_) => {
+            Advance::default()
+        }
+    }
+}
+
+/// The NodeClaims that a command is to leave behind; others of its objects are untouched by a roll-back.
+fn age(disruption: &Disruption, now: Timestamp) -> Duration {
+    // A clock that went back makes a command young, not old.
+    Duration::try_from(now.duration_since(disruption.spec.decided_at.0)).unwrap_or(Duration::ZERO)
+}
+
+/// D-114: 80 ms for each queued node, within 10 minutes and an hour.
+pub fn time_limit(queued_nodes: usize) -> Duration {
+    let nodes = u32::try_from(queued_nodes).unwrap_or(u32::MAX);
+    COMMAND_TIMEOUT_PER_NODE
+        .saturating_mul(nodes)
+        .clamp(COMMAND_TIMEOUT_MINIMUM, COMMAND_TIMEOUT_MAXIMUM)
+}
+
+/// D-098: taints, then conditions, then replacements, then the status that says so.
+fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+    let spec = &disruption.spec;
+    let live = || {
+        present
+            .nodes
+            .iter()
+            .filter(|node| node.live().is_some() && node.node.is_some())
+    };
+    if age(disruption, now) > COMMAND_START_LIMIT {
+        return roll_back(
+            disruption,
+            present,
+            "its first steps were interrupted; it is decided anew",
+            now,
+        );
+    }
+    if live().next().is_none() {
+        return roll_back(disruption, present, "its nodes are gone or going already", now);
+    }
+    if !spec.replacements.is_empty() && live().count() < spec.nodes.len() {
+        // D-101: replacements were computed for all of them.
+        return roll_back(
+            disruption,
+            present,
+            "one of its nodes is gone or going already",
+            now,
+        );
+    }
+    if let Some(why) = protection(disruption, present, now) {
+        return roll_back(disruption, present, &why, now);
+    }
+    let reason = spec.reason.to_string();
+    let taints = live().filter_map(|node| taint_patch(node.node.as_ref()?, true));
+    let conditions = live().filter_map(|node| condition_patch(node.live()?, Some(&reason), now));
+    let missing = spec
+        .replacements
+        .iter()
+        .zip(&present.replacements)
+        .filter(|(_, there)| there.is_none());
+    let creations = missing.map(|(replacement, _)| Action::CreateNodeClaim {
+        claim: Box::new(replacement_claim(replacement)),
+        reason: reason.to_lowercase(),
+    });
+    let mut steps: Vec<_> = taints
+        .chain(conditions)
+        .chain(creations)
+        .map(|action| (action, None))
+        .collect();
+    let phase = if spec.replacements.is_empty() {
+        DisruptionPhase::Deleting
+    } else {
+        DisruptionPhase::Replacing
+    };
+    let message = match spec.replacements.len() {
+        0 => format!("deleting {} node(s)", spec.nodes.len()),
+        count => format!("waiting for {count} replacement(s) to be initialised"),
+    };
+    steps.extend(status(disruption, phase, &message, now).map(|action| (action, Some(Milestone::Started))));
+    Advance {
+        steps,
+        events: Vec::new(),
+        again: Some(Duration::ZERO),
+    }
+}
+
+/// D-108…D-110, D-114: waits for the replacements, and takes the command back when one is lost or the time is up.
+fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+    let spec = &disruption.spec;
+    for (replacement, claim) in spec.replacements.iter().zip(&present.replacements) {
+        if claim.as_ref().is_none_or(|claim| claim.is_deleting()) {
+            let why = format!(
+                "replacement {} is gone before it was initialised",
+                replacement.node_claim
+            );
+            return roll_back(disruption, present, &why, now);
+        }
+    }
+    if present.nodes.iter().all(|node| node.live().is_none()) {
+        // Somebody else has deleted them all: nothing is left to wait for.
+        return to_deleting(disruption, now);
+    }
+    if let Some(why) = protection(disruption, present, now) {
+        return roll_back(disruption, present, &why, now);
+    }
+    let waiting: Vec<&Arc<NodeClaim>> = present
+        .replacements
+        .iter()
+        .flatten()
+        .filter(|claim| !claim.is_true(INITIALIZED))
+        .collect();
+    if waiting.is_empty() {
+        return to_deleting(disruption, now);
+    }
+    let limit = time_limit(present.queued_nodes);
+    let age = age(disruption, now);
+    if age > limit {
+        let why = format!(
+            "{} of {} replacement(s) not initialised after {} minutes",
+            waiting.len(),
+            spec.replacements.len(),
+            limit.as_secs() / 60
+        );
+        return roll_back(disruption, present, &why, now);
+    }
+    Advance {
+        steps: Vec::new(),
+        events: waiting
+            .iter()
+            .flat_map(|claim| waiting_events(claim, &spec.reason))
+            .collect(),
+        again: Some((limit - age).saturating_add(Duration::from_secs(1))),
+    }
+}
+
+fn to_deleting(disruption: &Disruption, now: Timestamp) -> Advance {
+    let message = format!("deleting {} node(s)", disruption.spec.nodes.len());
+    let steps = status(disruption, DisruptionPhase::Deleting, &message, now);
+    Advance {
+        steps: steps.map(|action| (action, None)).into_iter().collect(),
+        events: Vec::new(),
+        again: Some(Duration::ZERO),
+    }
+}
+
+/// D-109.
+fn waiting_events(claim: &NodeClaim, reason: &DisruptionReason) -> [Event; 2] {
+    let object = || ObjectRef::cluster(ObjectKind::NodeClaim, claim.name(), claim.uid());
+    let launching = format!("Launching NodeClaim: {reason}");
+    [
+        Event::new(object(), EventType::Normal, "DisruptionLaunching", launching)
+            .deduped_by([claim.uid().to_owned(), reason.to_string()]),
+        Event::new(
+            object(),
+            EventType::Normal,
+            "DisruptionWaitingReadiness",
+            "Waiting on readiness to continue disruption",
+        ),
+    ]
+}
+
+/// D-111, D-112: each NodeClaim that is there and not going is deleted, once.
+fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+    let mut steps = Vec::new();
+    let mut events = Vec::new();
+    for (index, node) in present.nodes.iter().enumerate() {
+        let Some(claim) = node.live() else { continue };
+        let target = ObjectRef::cluster(ObjectKind::NodeClaim, claim.name(), claim.uid());
+        steps.push((Action::delete(target), Some(Milestone::Deleted(index))));
+        events.extend(terminating_events(node, &disruption.spec.reason));
+    }
+    let draining = status(
+        disruption,
+        DisruptionPhase::Draining,
+        "its nodes drain and end",
+        now,
+    );
+    steps.extend(draining.map(|action| (action, None)));
+    Advance {
+        steps,
+        events,
+        again: Some(Duration::ZERO),
+    }
+}
+
+fn terminating_events(node: &PresentNode, reason: &DisruptionReason) -> Vec<Event> {
+    let event = |object: ObjectRef, kind: &str| {
+        let values = [object.uid.clone(), reason.to_string()];
+        Event::new(
+            object,
+            EventType::Normal,
+            "DisruptionTerminating",
+            format!("Disrupting {kind}: {reason}"),
+        )
+        .deduped_by(values)
+    };
+    let on_node = node
+        .node
+        .as_ref()
+        .map(|node| event(crate::lifecycle::node_ref(node), "Node"));
+    let on_claim = node
+        .claim
+        .as_ref()
+        .map(|claim| event(crate::lifecycle::claim_ref(claim), "NodeClaim"));
+    on_node.into_iter().chain(on_claim).collect()
+}
+
+/// Waits until the NodeClaims are gone; termination does the work, and this look writes the end into the ledger.
+fn drain(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+    if present.nodes.iter().any(|node| node.claim.is_some()) {
+        return Advance::default();
+    }
+    let count = disruption.spec.nodes.len();
+    let message = format!("{count} node(s) gone, {} $/h saved", disruption.spec.savings);
+    let steps = status(disruption, DisruptionPhase::Succeeded, &message, now);
+    Advance {
+        steps: steps
+            .map(|action| (action, Some(Milestone::Succeeded)))
+            .into_iter()
+            .collect(),
+        ..Advance::default()
+    }
+}
+
+/// D-116, W-33: replacements that are not up go again, the ledger says why, and the nodes are as they were. Nodes on their way out keep the taint.
+fn roll_back(disruption: &Disruption, present: &Present, why: &str, now: Timestamp) -> Advance {
+    let unfinished: Vec<&Arc<NodeClaim>> = present
+        .replacements
+        .iter()
+        .flatten()
+        .filter(|claim| !claim.is_true(INITIALIZED) && !claim.is_deleting())
+        .collect();
+    let missing = present
+        .replacements
+        .iter()
+        .filter(|claim| claim.as_ref().is_none_or(|claim| !claim.is_true(INITIALIZED)));
+    let milestone = Milestone::RolledBack {
+        why: why.to_owned(),
+        failed_replacements: missing.count(),
+    };
+    let deletes = unfinished
+        .iter()
+        .map(|claim| (Action::delete(crate::lifecycle::claim_ref(claim)), None));
+    let status =
+        status(disruption, DisruptionPhase::RolledBack, why, now).map(|action| (action, Some(milestone)));
+    let staying = || present.nodes.iter().filter(|node| node.live().is_some());
+    let taints = staying().filter_map(|node| {
+        let node = node
+            .node
+            .as_ref()
+            .filter(|node| node.metadata.deletion_timestamp.is_none())?;
+        taint_patch(node, false)
+    });
+    let conditions = staying().filter_map(|node| condition_patch(node.live()?, None, now));
+    let clean = taints.chain(conditions).map(|action| (action, None));
+    Advance {
+        steps: deletes.chain(status).chain(clean).collect(),
+        ..Advance::default()
+    }
+}
+
+/// Whether a node of the command may not go any more: annotated by hand, or a pod on it, since it was decided. Drift of a NodeClaim with a
+/// terminationGracePeriod goes on all the same (D-029).
+fn protection(disruption: &Disruption, present: &Present, now: Timestamp) -> Option<String> {
+    let eventual = matches!(
+        disruption.spec.method,
+        DisruptionMethod::Drift | DisruptionMethod::StaticDrift
+    );
+    let of = |(spec, node): (&DisruptedNode, &PresentNode)| {
+        let claim = node.live()?;
+        let annotations = node.node.as_ref()?.metadata.annotations.as_ref();
+        if annotations
+            .and_then(|all| all.get(labels::DO_NOT_DISRUPT))
+            .is_some_and(|value| value == "true")
+        {
+            return Some(format!(
+                "node {} is annotated {}",
+                spec.name,
+                labels::DO_NOT_DISRUPT
+            ));
+        }
+        if eventual && claim.spec.termination_grace_period.is_some() {
+            return None;
+        }
+        let pod = node.pods.iter().find(|pod| is_protected(pod, now))?;
+        let pod = spokeshave_model::pod::key(pod);
+        Some(format!(
+            "pod {pod} on node {} is annotated {}",
+            spec.name,
+            labels::DO_NOT_DISRUPT
+        ))
+    };
+    disruption.spec.nodes.iter().zip(&present.nodes).find_map(of)
+}
+
+fn status(disruption: &Disruption, phase: DisruptionPhase, message: &str, now: Timestamp) -> Option<Action> {
+    let mut after = disruption.clone();
+    let status = after.status.get_or_insert_default();
+    let time = Some(MicroTime(now));
+    match phase {
+        DisruptionPhase::Replacing => status.started_at = time,
+        DisruptionPhase::Deleting => {
+            status.started_at = status.started_at.take().or_else(|| time.clone());
+            status.deleted_at = time;
+        }
+        DisruptionPhase::Succeeded | DisruptionPhase::RolledBack => status.finished_at = time,
+        _ => {}
+    }
+    status.phase = Some(phase);
+    status.message = Some(message.to_owned());
+    let target = ObjectRef::cluster(ObjectKind::Disruption, disruption.name(), disruption.uid());
+    Action::patch(target, Subresource::Status, disruption, &after, true)
+}
+
+/// The finished commands that are too old or too many, oldest first.
+pub fn expired<'a>(
+    disruptions: impl IntoIterator<Item = &'a Disruption>,
+    keep: Duration,
+    entries: usize,
+    now: Timestamp,
+) -> Vec<ObjectRef> {
+    let mut finished: Vec<(Timestamp, &Disruption)> = disruptions
+        .into_iter()
+        .filter(|disruption| disruption.is_finished() && !disruption.is_deleting())
+        .map(|disruption| (finished_at(disruption), disruption))
+        .collect();
+    finished.sort_by_key(|(time, disruption)| (*time, disruption.name().to_owned()));
+    let surplus = finished.len().saturating_sub(entries);
+    let keep = SignedDuration::try_from(keep).unwrap_or(SignedDuration::MAX);
+    finished
+        .iter()
+        .enumerate()
+        .filter(|(index, (time, _))| *index < surplus || now.duration_since(*time) >= keep)
+        .map(|(_, (_, disruption))| {
+            ObjectRef::cluster(ObjectKind::Disruption, disruption.name(), disruption.uid())
+        })
+        .collect()
+}
+
+/// When a command ended; its decision when that is not known.
+pub fn finished_at(disruption: &Disruption) -> Timestamp {
+    let status = disruption.status.as_ref();
+    status
+        .and_then(|status| status.finished_at.as_ref())
+        .map_or(disruption.spec.decided_at.0, |time| time.0)
+}

@@ -1,0 +1,504 @@
+//! Commands under way (D §3.5, §3.6) against a world that does what it is told: every phase, every way back, and a death after every single write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::{Value, json};
+use spokeshave_api::NodeClaim;
+use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_model::{Action, ObjectKind};
+use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, expired, time_limit};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn node(name: &str) -> Node {
+    serde_json::from_value(
+        json!({"metadata": {"name": name, "uid": format!("node-{name}"), "resourceVersion": "1"}}),
+    )
+    .unwrap()
+}
+
+fn claim(name: &str) -> NodeClaim {
+    let mut claim = NodeClaim::new(name, Default::default());
+    claim.metadata.uid = Some(format!("uid-{name}"));
+    claim
+}
+
+fn command(nodes: &[&str], replacements: &[&str], method: &str) -> Disruption {
+    let nodes: Vec<Value> = nodes
+        .iter()
+        .map(|name| json!({"name": name, "nodeClaim": name, "nodeClaimUID": format!("uid-{name}"), "providerID": name, "nodePool": "p", "price": "1", "pods": 2}))
+        .collect();
+    let class = json!({"group": "g", "kind": "k", "name": "n"});
+    let replacements: Vec<Value> = replacements
+        .iter()
+        .map(|name| json!({"nodeClaim": name, "nodePool": "p", "price": "0.5", "metadata": {"annotations": {"spokeshave.dev/disruption": "d"}},
+                           "spec": {"nodeClassRef": class, "requirements": []}}))
+        .collect();
+    let reason = match method {
+        "Emptiness" => "Empty",
+        "Drift" => "Drifted",
+        _ => "Underutilized",
+    };
+    serde_json::from_value(json!({
+        "metadata": {"name": "d", "uid": "d"},
+        "spec": {"method": method, "reason": reason, "decision": if replacements.is_empty() { "Delete" } else { "Replace" },
+                 "decidedAt": "2023-11-14T22:13:20.000000Z", "nodes": nodes, "replacements": replacements, "priceBefore": "2", "priceAfter": "0.5",
+                 "savings": "1.5", "evictions": 2, "nodeSummary": "n", "replacementSummary": "-"},
+    }))
+    .unwrap()
+}
+
+/// Objects that do what writes say.
+#[derive(Clone)]
+struct World {
+    disruption: Disruption,
+    nodes: BTreeMap<String, Node>,
+    claims: BTreeMap<String, NodeClaim>,
+    pods: Vec<Arc<Pod>>,
+    said: Vec<Milestone>,
+}
+
+impl World {
+    fn new(disruption: Disruption) -> Self {
+        let names: Vec<String> = disruption.spec.nodes.iter().map(|one| one.name.clone()).collect();
+        World {
+            disruption,
+            nodes: names.iter().map(|name| (name.clone(), node(name))).collect(),
+            claims: names.iter().map(|name| (name.clone(), claim(name))).collect(),
+            pods: Vec::new(),
+            said: Vec::new(),
+        }
+    }
+
+    fn present(&self) -> Present {
+        let spec = &self.disruption.spec;
+        Present {
+            nodes: spec
+                .nodes
+                .iter()
+                .map(|one| PresentNode {
+                    node: self.nodes.get(&one.name).cloned().map(Arc::new),
+                    claim: self.claims.get(&one.node_claim).cloned().map(Arc::new),
+                    pods: self.pods.clone(),
+                })
+                .collect(),
+            replacements: spec
+                .replacements
+                .iter()
+                .map(|one| self.claims.get(&one.node_claim).cloned().map(Arc::new))
+                .collect(),
+            queued_nodes: spec.nodes.len(),
+        }
+    }
+
+    fn apply(&mut self, action: &Action) {
+        match action {
+            Action::CreateNodeClaim { claim, .. } => {
+                let mut claim = NodeClaim::clone(claim);
+                assert!(!self.claims.contains_key(claim.name()), "created twice");
+                claim.metadata.uid = Some(format!("uid-{}", claim.name()));
+                self.claims.insert(claim.name().to_owned(), claim);
+            }
+            Action::Delete { target, .. } => {
+                let claim = self.claims.get_mut(&target.name).unwrap();
+                assert!(!claim.is_deleting(), "deleted twice");
+                claim.metadata.deletion_timestamp =
+                    Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+            }
+            Action::Patch { target, patch, .. } => match target.kind {
+                ObjectKind::Node => patched(self.nodes.get_mut(&target.name).unwrap(), patch),
+                ObjectKind::NodeClaim => patched(self.claims.get_mut(&target.name).unwrap(), patch),
+                ObjectKind::Disruption => patched(&mut self.disruption, patch),
+                other => panic!("a patch of {other:?}"),
+            },
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    /// Looks until nothing more is written; dies for good after `writes`. Returns the writes that were made.
+    fn run(&mut self, now: Timestamp, mut writes: usize) -> usize {
+        let mut made = 0;
+        for _ in 0..50 {
+            let next = advance(&self.disruption, &self.present(), now);
+            if next.steps.is_empty() {
+                return made;
+            }
+            for (action, milestone) in &next.steps {
+                if writes == 0 {
+                    return made;
+                }
+                self.apply(action);
+                self.said.extend(milestone.clone());
+                writes -= 1;
+                made += 1;
+            }
+        }
+        panic!("it never comes to rest: {:?}", self.disruption.status);
+    }
+
+    fn initialise(&mut self, name: &str) {
+        self.claims.get_mut(name).unwrap().set_true(INITIALIZED, at(1));
+    }
+
+    /// Termination: what is told to go is gone.
+    fn terminate(&mut self) {
+        let going: Vec<String> = self
+            .claims
+            .values()
+            .filter(|claim| claim.is_deleting())
+            .map(|claim| claim.name().to_owned())
+            .collect();
+        for name in going {
+            self.claims.remove(&name);
+            self.nodes.remove(&name);
+        }
+    }
+
+    fn tainted(&self) -> usize {
+        let taints = |node: &&Node| {
+            node.spec
+                .as_ref()
+                .and_then(|spec| spec.taints.as_ref())
+                .is_some_and(|all| !all.is_empty())
+        };
+        self.nodes.values().filter(taints).count()
+    }
+
+    fn marked(&self) -> usize {
+        self.claims
+            .values()
+            .filter(|claim| claim.condition(DISRUPTION_REASON).is_some())
+            .count()
+    }
+}
+
+fn patched<T: serde::Serialize + serde::de::DeserializeOwned>(object: &mut T, patch: &Value) {
+    let mut value = serde_json::to_value(&*object).unwrap();
+    merge(&mut value, patch);
+    *object = serde_json::from_value(value).unwrap();
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            into.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut into[key], value);
+        }
+    }
+}
+
+const FOR_EVER: usize = usize::MAX;
+
+#[test]
+fn d_098_d_111_a_delete_taints_marks_deletes_and_ends() {
+    let mut world = World::new(command(&["a", "b"], &[], "Emptiness"));
+    let first = advance(&world.disruption, &world.present(), at(1));
+    let kinds: Vec<ObjectKind> = first
+        .steps
+        .iter()
+        .map(|(action, _)| match action {
+            Action::Patch { target, .. } => target.kind,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    use ObjectKind::{Disruption as D, Node as N, NodeClaim as C};
+    assert_eq!(kinds, [N, N, C, C, D], "taints, then conditions, then the status");
+    world.run(at(1), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Draining);
+    assert!(world.claims.values().all(NodeClaim::is_deleting));
+    assert_eq!(
+        world.said,
+        [Milestone::Started, Milestone::Deleted(0), Milestone::Deleted(1)]
+    );
+    world.terminate();
+    world.run(at(90), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Succeeded);
+    assert_eq!(
+        world.run(at(91), FOR_EVER),
+        0,
+        "what has ended is never touched again"
+    );
+}
+
+#[test]
+fn d_108_d_109_a_replace_waits_until_all_replacements_are_initialised() {
+    let mut world = World::new(command(&["a"], &["x", "y"], "Drift"));
+    world.run(at(1), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Replacing);
+    assert_eq!((world.tainted(), world.marked(), world.claims.len()), (1, 1, 3));
+    let waiting = advance(&world.disruption, &world.present(), at(2));
+    let texts: Vec<&str> = waiting
+        .events
+        .iter()
+        .map(|event| event.message.as_str())
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "Launching NodeClaim: Drifted",
+            "Waiting on readiness to continue disruption",
+            "Launching NodeClaim: Drifted",
+            "Waiting on readiness to continue disruption"
+        ]
+    );
+    assert_eq!(
+        waiting.again,
+        Some(Duration::from_secs(599)),
+        "the limit is looked at again"
+    );
+    world.initialise("x");
+    assert_eq!(world.run(at(3), FOR_EVER), 0, "one is not all");
+    world.initialise("y");
+    world.run(at(4), FOR_EVER);
+    assert!(world.claims["a"].is_deleting() && !world.claims["x"].is_deleting());
+}
+
+#[test]
+fn d_110_w_33_a_lost_replacement_takes_the_command_back() {
+    let mut world = World::new(command(&["a", "b"], &["x", "y"], "MultiNodeConsolidation"));
+    world.run(at(1), FOR_EVER);
+    world.claims.remove("x");
+    world.run(at(2), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
+    assert_eq!((world.tainted(), world.marked()), (0, 0));
+    assert!(world.claims["y"].is_deleting(), "W-33: nobody needs it");
+    assert!(!world.claims["a"].is_deleting());
+    let failed = world.said.iter().find_map(|said| match said {
+        Milestone::RolledBack {
+            failed_replacements, ..
+        } => Some(*failed_replacements),
+        _ => None,
+    });
+    assert_eq!(failed, Some(2), "D-117");
+}
+
+#[test]
+fn w_34_a_replacement_that_dies_after_it_was_up_is_noticed() {
+    let mut world = World::new(command(&["a"], &["x", "y"], "Drift"));
+    world.run(at(1), FOR_EVER);
+    world.initialise("x");
+    world.run(at(2), FOR_EVER);
+    world.claims.remove("x");
+    world.initialise("y");
+    world.run(at(3), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
+    assert!(
+        !world.claims["y"].is_deleting(),
+        "D-116: what has come up is kept"
+    );
+}
+
+#[test]
+fn d_114_w_32_the_time_limit_holds_only_while_something_is_waited_for() {
+    for (nodes, seconds) in [
+        (1, 600),
+        (100, 600),
+        (4000, 600),
+        (10_000, 800),
+        (40_000, 3200),
+        (45_000, 3600),
+        (90_000, 3600),
+    ] {
+        assert_eq!(time_limit(nodes), Duration::from_secs(seconds), "{nodes} nodes");
+    }
+    let mut world = World::new(command(&["a"], &["x"], "Drift"));
+    world.run(at(1), FOR_EVER);
+    let mut late = world.clone();
+    late.initialise("x");
+    late.run(at(100_000), FOR_EVER);
+    assert!(
+        late.claims["a"].is_deleting(),
+        "a success that is seen late is a success"
+    );
+    assert_eq!(world.run(at(600), FOR_EVER), 0);
+    world.run(at(601), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
+    assert_eq!((world.tainted(), world.marked()), (0, 0));
+}
+
+#[test]
+fn a_clock_that_goes_back_makes_a_command_young() {
+    let mut world = World::new(command(&["a"], &["x"], "Drift"));
+    world.run(at(1), FOR_EVER);
+    assert_eq!(world.run(at(-100_000), FOR_EVER), 0);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Replacing);
+}
+
+#[test]
+fn a_command_found_long_after_its_decision_is_decided_anew() {
+    let mut world = World::new(command(&["a", "b"], &[], "Emptiness"));
+    world.run(at(1), 1);
+    assert_eq!(world.tainted(), 1);
+    world.run(at(61), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
+    assert_eq!((world.tainted(), world.marked()), (0, 0));
+}
+
+#[test]
+fn d_101_w_57_nodes_that_vanish_before_the_taint() {
+    let mut delete = World::new(command(&["a", "b"], &[], "Emptiness"));
+    delete.claims.remove("a");
+    delete.run(at(1), FOR_EVER);
+    assert!(
+        delete.claims["b"].is_deleting(),
+        "a delete goes on with the others"
+    );
+    assert_eq!(
+        delete.said,
+        [Milestone::Started, Milestone::Deleted(1)],
+        "W-57: only what was there counts"
+    );
+    let mut replace = World::new(command(&["a", "b"], &["x"], "MultiNodeConsolidation"));
+    replace.nodes.remove("a");
+    replace.run(at(1), FOR_EVER);
+    assert_eq!(replace.disruption.phase(), DisruptionPhase::RolledBack);
+    assert!(!replace.claims.contains_key("x") && replace.tainted() == 0);
+    let mut none = World::new(command(&["a"], &[], "Emptiness"));
+    none.claims.clear();
+    none.run(at(1), FOR_EVER);
+    assert_eq!(none.disruption.phase(), DisruptionPhase::RolledBack);
+}
+
+#[test]
+fn another_node_claim_of_the_same_name_is_never_touched() {
+    let mut world = World::new(command(&["a"], &["x"], "Drift"));
+    world.run(at(1), FOR_EVER);
+    // By hand: gone. What `present` hands over is looked up by UID, so that a successor is as good as absent.
+    world.claims.remove("a");
+    world.run(at(2), FOR_EVER);
+    world.run(at(3), FOR_EVER);
+    assert_eq!(
+        world.disruption.phase(),
+        DisruptionPhase::Succeeded,
+        "it is gone, which was the aim"
+    );
+}
+
+fn protected_pod() -> Arc<Pod> {
+    let pod = json!({"metadata": {"name": "job", "namespace": "batch", "annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "status": {"phase": "Running"}});
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+#[test]
+fn a_pod_or_node_protected_since_the_decision_keeps_the_node() {
+    for phase in ["before the taint", "while replacements come"] {
+        let mut world = World::new(command(&["a"], &["x"], "SingleNodeConsolidation"));
+        if phase != "before the taint" {
+            world.run(at(1), FOR_EVER);
+        }
+        let mut by_node = world.clone();
+        world.pods = vec![protected_pod()];
+        world.run(at(2), FOR_EVER);
+        assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack, "{phase}");
+        assert_eq!((world.tainted(), world.marked()), (0, 0));
+        let message = world.disruption.status.unwrap().message.unwrap();
+        assert_eq!(
+            message,
+            "pod batch/job on node a is annotated karpenter.sh/do-not-disrupt"
+        );
+        let node = by_node.nodes.get_mut("a").unwrap();
+        node.metadata.annotations =
+            Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+        by_node.run(at(2), FOR_EVER);
+        assert_eq!(by_node.disruption.phase(), DisruptionPhase::RolledBack, "{phase}");
+    }
+}
+
+#[test]
+fn d_029_drift_with_a_grace_period_goes_on_in_spite_of_protected_pods() {
+    let mut world = World::new(command(&["a"], &["x"], "Drift"));
+    world.claims.get_mut("a").unwrap().spec.termination_grace_period = Some("1h".parse().unwrap());
+    world.pods = vec![protected_pod()];
+    world.run(at(1), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Replacing);
+}
+
+/// Every death leads to the same end: what was not finished is finished or taken back, and nothing is made or deleted twice (`apply` asserts it).
+#[test]
+fn invariant_37_a_death_after_every_write() {
+    for (nodes, replacements) in [
+        (&["a", "b", "c"][..], &[][..]),
+        (&["a", "b"][..], &["x", "y"][..]),
+    ] {
+        let method = if replacements.is_empty() {
+            "Emptiness"
+        } else {
+            "MultiNodeConsolidation"
+        };
+        let story = |world: &mut World, now: i64, writes: usize| {
+            let mut made = world.run(at(now), writes);
+            for name in replacements {
+                if world.claims.contains_key(*name) {
+                    world.initialise(name);
+                }
+            }
+            made += world.run(at(now + 1), writes - made);
+            if writes > made {
+                world.terminate();
+            }
+            made + world.run(at(now + 2), writes - made)
+        };
+        let mut whole = World::new(command(nodes, replacements, method));
+        let total = story(&mut whole, 1, FOR_EVER);
+        assert_eq!(whole.disruption.phase(), DisruptionPhase::Succeeded);
+        for death in 0..total {
+            let mut world = World::new(command(nodes, replacements, method));
+            story(&mut world, 1, death);
+            story(&mut world, 5, FOR_EVER);
+            assert_eq!(
+                world.disruption.phase(),
+                DisruptionPhase::Succeeded,
+                "died after write {death}"
+            );
+            let left: Vec<&String> = world.claims.keys().collect();
+            assert_eq!(
+                left,
+                replacements.iter().collect::<Vec<_>>(),
+                "died after write {death}"
+            );
+            assert_eq!((world.tainted(), world.marked()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_ledger_keeps_the_newest_within_time_and_number() {
+    let ended = |name: &str, second: i64| {
+        let mut one = command(&["a"], &[], "Emptiness");
+        one.metadata.name = Some(name.to_owned());
+        let status = json!({"phase": "Succeeded", "finishedAt": at(second).to_string()});
+        one.status = Some(serde_json::from_value(status).unwrap());
+        one
+    };
+    let mut all: Vec<Disruption> = (0..5).map(|index| ended(&format!("d{index}"), index)).collect();
+    all.push(command(&["a"], &[], "Emptiness"));
+    let names = |keep, entries, now| -> Vec<String> {
+        expired(&all, Duration::from_secs(keep), entries, at(now))
+            .into_iter()
+            .map(|one| one.name)
+            .collect()
+    };
+    assert_eq!(names(100, 10, 50), Vec::<String>::new());
+    assert_eq!(names(100, 3, 50), ["d0", "d1"], "too many");
+    assert_eq!(names(100, 10, 102), ["d0", "d1", "d2"], "too old");
+    assert_eq!(
+        names(0, 0, 500),
+        ["d0", "d1", "d2", "d3", "d4"],
+        "what is under way is never forgotten"
+    );
+}

@@ -1,0 +1,421 @@
+//! A cluster on virtual time for scenarios: the embedded API server, the simulated components, and an operator that can be killed at any write.
+//!
+//! It says what a user does and asks what is there; it knows nothing of how the controllers decide.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_apiserver::{ApiServer, Config};
+use spokeshave_controllers::{Operator, Options as OperatorOptions};
+use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
+use spokeshave_runtime::client::{ClientOptions, from_service};
+use spokeshave_runtime::{Metrics, Shutdown, TaskGroup};
+
+pub const LIMIT: Duration = Duration::from_secs(900);
+
+/// A cluster without an operator.
+pub struct Cluster {
+    pub server: Arc<ApiServer>,
+    pub client: Client,
+    pub clock: SharedClock,
+    pub entropy: Entropy,
+    pub shutdown: Shutdown,
+    _tasks: TaskGroup,
+}
+
+/// An operator that can be killed.
+pub struct Running {
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    pub metrics: Metrics,
+}
+
+impl Running {
+    /// As `kill -9`: nothing is said and nothing is finished.
+    pub async fn kill(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        for task in self.tasks {
+            drop(task.await);
+        }
+    }
+}
+
+fn client_of(server: &Arc<ApiServer>, clock: &SharedClock) -> Client {
+    let options = ClientOptions {
+        rate: None,
+        ..ClientOptions::default()
+    };
+    from_service(server.service(), "default", &options, clock.clone())
+}
+
+impl Cluster {
+    /// With one NodePool `default`: `spec.disruption` as given, on machines below nine cores.
+    pub async fn new(seed: u64, disruption: Value) -> Self {
+        let clock: SharedClock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+        let entropy = Entropy::new(seed);
+        let time = clock.clone();
+        let server = ApiServer::new(Config::new(Arc::new(move || time.now()), seed));
+        let client = client_of(&server, &clock);
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in spokeshave_api::crds::crds() {
+            definitions
+                .create(&PostParams::default(), &definition)
+                .await
+                .unwrap();
+        }
+        let shutdown = Shutdown::new();
+        let mut tasks = TaskGroup::new();
+        tasks.spawn(
+            "sim",
+            spokeshave_sim::run(
+                client.clone(),
+                clock.clone(),
+                entropy.child("sim"),
+                spokeshave_sim::Options::all(),
+                shutdown.clone(),
+            ),
+        );
+        let cluster = Self {
+            server,
+            client,
+            clock,
+            entropy,
+            shutdown,
+            _tasks: tasks,
+        };
+        cluster
+            .create::<KWOKNodeClass>(
+                json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}}),
+            )
+            .await;
+        cluster.pool("default", disruption, json!([])).await;
+        cluster
+    }
+
+    pub async fn pool(&self, name: &str, disruption: Value, requirements: Value) {
+        let mut all = vec![
+            json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}),
+            json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}),
+            json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]}),
+        ];
+        all.extend(requirements.as_array().unwrap().iter().cloned());
+        self.create::<NodePool>(json!({"metadata": {"name": name}, "spec": {
+            "template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": all,
+            }},
+            "disruption": disruption,
+        }}))
+        .await;
+    }
+
+    pub async fn create<K>(&self, value: Value) -> K
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(value).unwrap();
+        Api::all(self.client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap()
+    }
+
+    pub async fn deploy(&self, name: &str, replicas: i32, cpu: &str) {
+        let deployment: Deployment = serde_json::from_value(json!({
+            "metadata": {"name": name}, "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}},
+            },
+        }))
+        .unwrap();
+        Api::<Deployment>::default_namespaced(self.client.clone())
+            .create(&PostParams::default(), &deployment)
+            .await
+            .unwrap();
+    }
+
+    pub async fn scale(&self, name: &str, replicas: i32) {
+        let api: Api<Deployment> = Api::default_namespaced(self.client.clone());
+        api.patch(
+            name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"spec": {"replicas": replicas}})),
+        )
+        .await
+        .unwrap();
+    }
+
+    pub fn operator(&self) -> Running {
+        self.operator_with(self.client.clone(), KwokOptions::default())
+    }
+
+    /// An operator whose every request fails once it has written so often.
+    pub fn mortal_operator(&self, writes: u64, cloud: KwokOptions) -> (Running, Arc<AtomicU64>) {
+        let writes_left = Arc::new(AtomicU64::new(writes));
+        let mortal = Mortal {
+            inner: self.server.service(),
+            writes_left: writes_left.clone(),
+        };
+        let options = ClientOptions {
+            rate: None,
+            ..ClientOptions::default()
+        };
+        let client = from_service(mortal, "default", &options, self.clock.clone());
+        (self.operator_with(client, cloud), writes_left)
+    }
+
+    pub fn operator_with(&self, client: Client, cloud: KwokOptions) -> Running {
+        self.operator_by(self.clock.clone(), client, cloud)
+    }
+
+    /// An operator on a machine whose clock is wrong by so many seconds.
+    pub fn operator_off_by(&self, seconds: i64) -> Running {
+        let now = self.clock.now() + jiff::SignedDuration::from_secs(seconds);
+        let clock = TokioClock::new(now, 1.0).shared();
+        self.operator_by(clock, self.client.clone(), KwokOptions::default())
+    }
+
+    fn operator_by(&self, clock: SharedClock, client: Client, cloud: KwokOptions) -> Running {
+        let options = KwokOptions {
+            termination_delay: Duration::from_secs(3),
+            ..cloud
+        };
+        let provider = Arc::new(KwokProvider::new(
+            client.clone(),
+            clock.clone(),
+            &self.entropy.child("kwok"),
+            options,
+        ));
+        let operator = Operator::new(
+            client,
+            provider.clone(),
+            clock,
+            self.entropy.child("operator"),
+            OperatorOptions::default(),
+        );
+        let metrics = operator.metrics().clone();
+        let stop = self.shutdown.clone();
+        let cloud = tokio::spawn(async move { provider.run(stop.requested()).await });
+        let stop = self.shutdown.clone();
+        let controllers = tokio::spawn(async move { operator.run(stop).await.unwrap() });
+        Running {
+            tasks: vec![cloud, controllers],
+            metrics,
+        }
+    }
+
+    pub async fn list<K>(&self) -> Vec<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        Api::<K>::all(self.client.clone())
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+    }
+
+    /// Waits in virtual time until the cluster looks as it should.
+    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) {
+        let start = self.clock.now();
+        while !holds(self).await {
+            assert!(
+                self.clock.since(start) < LIMIT,
+                "{what}: not within {LIMIT:?}; nodes {:?}, claims {:?}, ledger {:?}",
+                self.names::<Node>().await,
+                self.names::<NodeClaim>().await,
+                self.ledger_text().await
+            );
+            self.clock.sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    pub async fn names<K>(&self) -> Vec<String>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        self.list::<K>().await.iter().map(ResourceExt::name_any).collect()
+    }
+
+    pub async fn running(&self) -> usize {
+        let phase = |pod: &Pod| {
+            pod.status
+                .as_ref()
+                .and_then(|status| status.phase.clone())
+                .unwrap_or_default()
+        };
+        self.list::<Pod>()
+            .await
+            .iter()
+            .filter(|pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none())
+            .count()
+    }
+
+    pub async fn until_running(&self, count: usize) {
+        self.until(&format!("{count} pods run"), async |cluster| {
+            cluster.running().await == count && cluster.list::<Pod>().await.len() == count
+        })
+        .await;
+    }
+
+    pub async fn until_empty(&self) {
+        self.until("nothing is left", async |cluster| {
+            cluster.list::<Node>().await.is_empty()
+                && cluster.list::<NodeClaim>().await.is_empty()
+                && cluster.list::<KWOKInstance>().await.is_empty()
+        })
+        .await;
+    }
+
+    /// Invariants 10 and 11: each instance has its claim, and no node keeps a taint that nobody works on.
+    pub async fn assert_tidy(&self) {
+        let claims = self.list::<NodeClaim>().await;
+        for instance in self.list::<KWOKInstance>().await {
+            let owners = claims
+                .iter()
+                .filter(|claim| claim.uid() == instance.spec.node_claim_uid)
+                .count();
+            assert_eq!(owners, 1, "instance {} belongs to no NodeClaim", instance.name());
+        }
+        for node in self.list::<Node>().await {
+            let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+            assert!(
+                taints.iter().all(|taint| !taint.key.starts_with("karpenter.sh/")),
+                "stray taint: {taints:?}"
+            );
+        }
+    }
+
+    /// All commands, oldest first.
+    pub async fn ledger(&self) -> Vec<Disruption> {
+        self.list::<Disruption>().await
+    }
+
+    /// One line a command, for messages.
+    pub async fn ledger_text(&self) -> Vec<String> {
+        let line = |one: &Disruption| {
+            let message = one.status.as_ref().and_then(|status| status.message.clone());
+            format!(
+                "{} {} {} -> {} {} ({})",
+                one.spec.reason,
+                one.spec.decision,
+                one.spec.node_summary,
+                one.spec.replacement_summary,
+                one.phase(),
+                message.unwrap_or_default()
+            )
+        };
+        self.ledger().await.iter().map(line).collect()
+    }
+
+    /// How many commands of a reason ended in a phase.
+    pub async fn ended(&self, reason: &str, phase: DisruptionPhase) -> usize {
+        let ledger = self.ledger().await;
+        let found = ledger
+            .iter()
+            .filter(|one| one.spec.reason.as_str() == reason && one.phase() == phase);
+        found.count()
+    }
+
+    /// No command is under way, no stray taint, no leaked instance, no condition of a command that is no more.
+    pub async fn assert_at_rest(&self) {
+        self.assert_tidy().await;
+        for one in self.ledger().await {
+            assert!(one.is_finished(), "{:?}", self.ledger_text().await);
+        }
+        for claim in self.list::<NodeClaim>().await {
+            let conditions = claim.status.unwrap_or_default().conditions;
+            assert!(
+                conditions.iter().all(|one| one.type_ != "DisruptionReason"),
+                "stray condition: {conditions:?}"
+            );
+        }
+    }
+
+    pub async fn patch<K>(&self, name: &str, patch: Value)
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned,
+    {
+        Api::<K>::all(self.client.clone())
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    pub async fn wait(&self, seconds: u64) {
+        self.clock.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// Messages of events with a reason.
+    pub async fn events(&self, reason: &str) -> Vec<String> {
+        let events = self.list::<k8s_openapi::api::core::v1::Event>().await;
+        let of = events
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some(reason));
+        of.filter_map(|event| event.message).collect()
+    }
+}
+
+/// A service that lets so many writes through and then dies: every later request of this operator fails.
+#[derive(Clone)]
+struct Mortal<S> {
+    inner: S,
+    writes_left: Arc<AtomicU64>,
+}
+
+impl<S, B> tower::Service<http::Request<B>> for Mortal<S>
+where
+    S: tower::Service<http::Request<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: std::fmt::Debug,
+    S::Response: Send + 'static,
+    B: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = std::io::Error;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<S::Response, std::io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), std::io::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let write = request.method() != http::Method::GET;
+        let alive = if write {
+            self.writes_left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .is_ok()
+        } else {
+            self.writes_left.load(Ordering::Relaxed) > 0
+        };
+        let mut inner = self.inner.clone();
+        Box::pin(async move {
+            if !alive {
+                return Err(std::io::Error::other("the operator was killed"));
+            }
+            inner
+                .call(request)
+                .await
+                .map_err(|error| std::io::Error::other(format!("{error:?}")))
+        })
+    }
+}
