@@ -1,5 +1,9 @@
 //! Builders of fictional clusters, for tests, benchmarks and generated worlds. Deterministic; nothing here is used by decisions.
 
+mod worlds;
+
+pub use worlds::{Shape, catalog, cluster, random_world};
+
 use crate::instance_type::{InstanceType, Offering, Overhead};
 use crate::labels;
 use crate::lower::ClusterState;

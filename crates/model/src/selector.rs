@@ -36,6 +36,14 @@ impl Condition {
         }
     }
 
+    /// The key and values of a condition that names the values it accepts.
+    pub fn wanted(&self) -> Option<(&str, &BTreeSet<String>)> {
+        match self {
+            Condition::In(key, values) => Some((key, values)),
+            _ => None,
+        }
+    }
+
     fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         match self {
             Condition::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),

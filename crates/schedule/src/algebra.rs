@@ -1,24 +1,35 @@
 //! Requirement sets as small integers, with the results of operations on them remembered.
 //!
-//! The exact algebra of the model is slow on strings; but few distinct sets occur in one pass, so each operation is computed once per
-//! pair of sets and looked up afterwards. Complexity: a lookup is O(1); a miss costs the algebra plus one hash of the result.
+//! The exact algebra of the model is slow on strings; but few distinct sets occur, so each operation is computed once per pair of sets and
+//! looked up afterwards. Complexity: a lookup is O(1); a miss costs the algebra plus one hash of the result.
 
+use crate::bits::Bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::{Incompatibility, Requirement, Requirements};
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// An interned requirement set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SetId(u32);
 
+impl SetId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The interner.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Algebra<'a> {
     well_known: &'a BTreeSet<String>,
-    sets: Vec<Rc<Requirements>>,
-    ids: FxHashMap<Rc<Requirements>, SetId>,
+    sets: Vec<Arc<Requirements>>,
+    ids: FxHashMap<Arc<Requirements>, SetId>,
     joins: FxHashMap<(SetId, SetId), Option<SetId>>,
+    /// Per set, whether it has minValues.
+    min_values: Vec<bool>,
+    /// Narrowings of a set to some domains of a key, most recent last: a set has few.
+    narrowings: FxHashMap<(SetId, u32), Vec<(Bits, SetId)>>,
 }
 
 impl<'a> Algebra<'a> {
@@ -28,6 +39,8 @@ impl<'a> Algebra<'a> {
             sets: Vec::new(),
             ids: FxHashMap::with_hasher(FxBuildHasher),
             joins: FxHashMap::with_hasher(FxBuildHasher),
+            min_values: Vec::new(),
+            narrowings: FxHashMap::with_hasher(FxBuildHasher),
         }
     }
 
@@ -40,18 +53,19 @@ impl<'a> Algebra<'a> {
             return *id;
         }
         let id = SetId(self.sets.len() as u32);
-        let shared = Rc::new(requirements);
-        self.sets.push(Rc::clone(&shared));
+        self.min_values.push(requirements.has_min_values());
+        let shared = Arc::new(requirements);
+        self.sets.push(Arc::clone(&shared));
         self.ids.insert(shared, id);
         id
     }
 
     pub(crate) fn get(&self, id: SetId) -> &Requirements {
-        &self.sets[id.0 as usize]
+        &self.sets[id.index()]
     }
 
-    pub(crate) fn shared(&self, id: SetId) -> Rc<Requirements> {
-        Rc::clone(&self.sets[id.0 as usize])
+    pub(crate) fn has_min_values(&self, id: SetId) -> bool {
+        self.min_values[id.index()]
     }
 
     /// What a planned node of `base` becomes when a pod asks `incoming`, or `None` when they do not go together. Well-known keys may
@@ -60,7 +74,10 @@ impl<'a> Algebra<'a> {
         if let Some(known) = self.joins.get(&(base, incoming)) {
             return *known;
         }
-        let (left, right) = (self.shared(base), self.shared(incoming));
+        let (left, right) = (
+            Arc::clone(&self.sets[base.index()]),
+            Arc::clone(&self.sets[incoming.index()]),
+        );
         let joined = left.compatible(&right, self.well_known).is_ok().then(|| {
             let mut joined = (*left).clone();
             joined.add_all(&right);
@@ -82,5 +99,26 @@ impl<'a> Algebra<'a> {
         let mut narrowed = self.get(base).clone();
         narrowed.add(requirement);
         self.intern(narrowed)
+    }
+
+    /// `base` with a topology key, known by its number, narrowed to some of its domains.
+    pub(crate) fn narrow_to(
+        &mut self,
+        base: SetId,
+        key: u32,
+        domains: &Bits,
+        requirement: impl FnOnce() -> Requirement,
+    ) -> SetId {
+        let known = self.narrowings.get(&(base, key));
+        if let Some((_, set)) = known.and_then(|known| known.iter().rev().find(|(other, _)| other == domains))
+        {
+            return *set;
+        }
+        let set = self.narrow(base, requirement());
+        self.narrowings
+            .entry((base, key))
+            .or_default()
+            .push((domains.clone(), set));
+        set
     }
 }

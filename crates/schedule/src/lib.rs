@@ -8,6 +8,7 @@
 //! topology is counted incrementally (`topology`).
 
 mod algebra;
+mod bits;
 mod outcome;
 mod pack;
 mod relax;

@@ -3,19 +3,20 @@
 //! It owns the state of packing across several placements. It never decides which pods to place or which nodes to remove, and never writes
 //! to the Snapshot.
 
-use crate::outcome::{Packing, UnplacedPod};
-use crate::pack::{PackOptions, Pass};
+use crate::outcome::Packing;
+use crate::pack::{Engine, Mark, PackOptions};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// A point to which a `Simulation` can go back. Forks nest: the youngest is reverted or committed first.
 #[derive(Debug)]
 #[must_use = "a fork that is neither reverted nor committed stays open"]
 pub struct Fork {
+    mark: Mark,
     depth: usize,
-    claims: usize,
+    #[cfg(debug_assertions)]
+    before: Option<String>,
 }
 
 /// What became of the pods of one `Simulation::place`.
@@ -43,6 +44,10 @@ impl PlacedSummary {
 /// Make one, place what provisioning is about to place (`base`), then ask thousands of what-ifs. For several threads, clone it after `base`: a
 /// clone answers every question with the same bytes.
 ///
+/// Complexity: `new` is O(pods + nodes + NodePools × instance types); `fork` and `commit` are O(1); `revert` is O(what was done since);
+/// `remove_node` is O(distinct node filters); `place` costs each pod O(nodes ÷ 64) words and O(groups it is bound by or counted in), unless it finds a place
+/// earlier. Once every class, request and requirement set has been met, a what-if allocates nothing.
+///
 /// ```
 /// use spokeshave_model::snapshot::NodeId;
 /// use spokeshave_model::{ClusterState, example, lower};
@@ -69,35 +74,19 @@ impl PlacedSummary {
 /// ```
 #[derive(Clone)]
 pub struct Simulation<'a> {
-    snapshot: &'a Snapshot,
-    options: &'a PackOptions,
-    based: bool,
-    withheld: BTreeSet<NodeId>,
-    steps: Vec<Step>,
+    engine: Engine<'a>,
+    /// What the last `place` started from.
+    last: Mark,
     forks: usize,
-    last: Packing,
-    base_claims: usize,
-}
-
-#[derive(Clone)]
-enum Step {
-    Base(Vec<PodId>),
-    Remove(NodeId),
-    Place(Vec<PodId>),
 }
 
 impl<'a> Simulation<'a> {
-    /// Builds the class tables. O(pods + nodes + NodePools × instance types).
+    /// Builds the tables.
     pub fn new(snapshot: &'a Snapshot, options: &'a PackOptions) -> Self {
         Simulation {
-            snapshot,
-            options,
-            based: false,
-            withheld: BTreeSet::new(),
-            steps: Vec::new(),
+            engine: Engine::new(snapshot, options),
+            last: Mark::default(),
             forks: 0,
-            last: Packing::default(),
-            base_claims: 0,
         }
     }
 
@@ -105,121 +94,106 @@ impl<'a> Simulation<'a> {
     /// that are not initialised, and the claims opened here, take no further pods (P §6.18, W-05). Call it once, before the first fork, with no
     /// pods if there are none.
     pub fn base(&mut self, pods: &[PodId]) -> Packing {
-        self.steps.push(Step::Base(pods.to_vec()));
-        self.based = true;
-        self.replay();
-        self.base_claims = self.last.placements.claims.len();
-        self.last.clone()
+        debug_assert_eq!(self.forks, 0, "the base comes before the first fork");
+        self.last = self.engine.mark();
+        self.engine.place(pods);
+        let packing = self.engine.packing(self.last);
+        self.engine.withhold_uninitialized();
+        self.engine.close_claims();
+        packing
     }
 
-    /// From now on these existing nodes take no pods of `place`, though they stay (nodes inside their consolidateAfter window, D-044).
-    /// Call it after `base`, outside of forks.
+    /// From now on, or until the fork around it is reverted, these existing nodes take no pods of `place`, though they stay (nodes inside their
+    /// consolidateAfter window, D-044).
     pub fn withhold(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
-        self.withheld.extend(nodes);
+        nodes.into_iter().for_each(|node| self.engine.withhold(node));
     }
 
-    /// Marks the present state. O(1).
+    /// Marks the present state.
     pub fn fork(&mut self) -> Fork {
         self.forks += 1;
         Fork {
-            depth: self.steps.len(),
-            claims: self.last.placements.claims.len(),
+            depth: self.forks,
+            #[cfg(debug_assertions)]
+            before: self.engine.fingerprint_if_small(),
+            mark: self.engine.fork(),
         }
     }
 
-    /// Goes back to the mark. O(what was done since).
+    /// Goes back to the mark.
     #[expect(clippy::needless_pass_by_value, reason = "a fork ends here")]
     pub fn revert(&mut self, fork: Fork) {
-        self.forks -= 1;
-        self.steps.truncate(fork.depth);
-        self.replay();
+        debug_assert_eq!(fork.depth, self.forks, "the youngest fork ends first");
+        self.forks = self.forks.saturating_sub(1);
+        self.engine.revert(fork.mark);
+        #[cfg(debug_assertions)]
+        self.engine.assert_equals(fork.before.as_ref());
     }
 
-    /// Forgets the mark and keeps what was done since: part of the next outer fork, if there is one. O(1).
+    /// Forgets the mark and keeps what was done since: part of the next outer fork, if there is one.
     #[expect(clippy::needless_pass_by_value, reason = "a fork ends here")]
     pub fn commit(&mut self, fork: Fork) {
-        debug_assert!(fork.depth <= self.steps.len());
-        self.forks -= 1;
+        debug_assert_eq!(fork.depth, self.forks, "the youngest fork ends first");
+        self.forks = self.forks.saturating_sub(1);
+        self.engine.commit();
     }
 
     /// Takes a node away: it takes no pods any more, and its capacity no longer counts against its NodePool's limits (D-078). Its pods stay
     /// where they are until `place` is asked to place them.
     pub fn remove_node(&mut self, node: NodeId) {
-        self.steps.push(Step::Remove(node));
+        self.engine.remove_node(node);
     }
 
     /// Places pods on what is left, or on new planned NodeClaims; where they are bound now does not matter and no longer counts.
     /// Nodes that are not initialised, withheld nodes and claims of `base` are not offered.
     pub fn place(&mut self, pods: &[PodId]) -> PlacedSummary {
-        let before = self.last.clone();
-        self.steps.push(Step::Place(pods.to_vec()));
-        self.replay();
-        let mut unplaced: Vec<PodId> = pods.to_vec();
-        let known: BTreeSet<PodId> = self.last.unplaced.iter().map(|entry| entry.pod).collect();
-        unplaced.retain(|pod| known.contains(pod));
-        unplaced.sort_unstable();
-        let count = |packing: &Packing| packing.placements.existing.values().map(Vec::len).sum::<usize>();
-        let on_nodes = count(&self.last).saturating_sub(count(&before));
+        self.last = self.engine.mark();
+        self.engine.place(pods);
+        let (on_nodes, on_claims) = self.engine.placed_since(self.last);
+        let mut unplaced: Vec<PodId> = self.engine.unplaced().collect();
+        let claims_opened = self.engine.claim_count() - self.last.claims;
+        if self.engine.may_be_truncated(self.last) {
+            for claim in self.engine.planned(self.last) {
+                unplaced.extend(claim.err().into_iter().flatten().map(|left| left.pod));
+            }
+            unplaced.sort_unstable();
+        }
         PlacedSummary {
             on_nodes,
-            on_claims: pods.len() - unplaced.len() - on_nodes,
-            claims_opened: self.last.placements.claims.len() - before.placements.claims.len(),
+            on_claims,
+            claims_opened,
             unplaced,
         }
     }
 
     /// Why a pod of the last `place` has no place. Worked out on demand.
     pub fn reason(&mut self, pod: PodId) -> Option<Reason> {
-        let found = self.last.unplaced.iter().find(|entry| entry.pod == pod);
-        found.map(|entry| (*entry.reason).clone())
+        if let Some(reason) = self.engine.reason_of(pod) {
+            return Some(reason);
+        }
+        let lost = self.engine.planned(self.last).into_iter().filter_map(Result::err);
+        let mut lost = lost.flatten();
+        lost.find(|left| left.pod == pod)
+            .map(|left| Reason::clone(&left.reason))
     }
 
     /// How many NodeClaims were opened since the fork. O(1).
     pub fn claim_count_since(&self, fork: &Fork) -> usize {
-        self.last.placements.claims.len() - fork.claims
+        self.engine.claim_count() - fork.mark.claims
     }
 
-    /// The NodeClaims opened since the fork, with their launches in order of price, truncated (D-079). Worked out on demand. A claim that cannot keep its minValues
-    /// when truncated is missing.
+    /// The NodeClaims opened since the fork, with their launches in order of price, truncated (D-079). Worked out on demand. A claim that cannot
+    /// keep its minValues when truncated is missing.
     pub fn claims_since(&mut self, fork: &Fork) -> Vec<PlannedClaim> {
-        self.last.placements.claims[fork.claims..].to_vec()
+        self.engine
+            .planned(fork.mark)
+            .into_iter()
+            .filter_map(Result::ok)
+            .collect()
     }
 
     /// Everything placed since the fork, and the pods of the last `place` that found no place.
     pub fn packing_since(&mut self, fork: &Fork) -> Packing {
-        let mut packing = self.last.clone();
-        packing.placements.claims.drain(..fork.claims);
-        packing
-    }
-
-    fn replay(&mut self) {
-        let pods = self.steps.iter().flat_map(|step| match step {
-            Step::Base(pods) | Step::Place(pods) => pods.clone(),
-            Step::Remove(_) => Vec::new(),
-        });
-        let request = crate::PackRequest {
-            pods: pods.collect(),
-            ..crate::PackRequest::default()
-        };
-        let mut pass = Pass::new(self.snapshot, &request, self.options);
-        let mut initialized_only = BTreeMap::new();
-        for step in &self.steps {
-            match step {
-                Step::Base(pods) => {
-                    pass.run(pods);
-                    for (index, node) in self.snapshot.nodes.iter().enumerate() {
-                        if !node.initialized || self.withheld.contains(&NodeId::from(index)) {
-                            initialized_only.insert(index, ());
-                        }
-                    }
-                    pass.withhold(initialized_only.keys().copied());
-                }
-                Step::Remove(node) => pass.remove(*node),
-                Step::Place(pods) => pass.run(pods),
-            }
-        }
-        let unplaced: Vec<UnplacedPod> = Vec::new();
-        self.last = pass.finish();
-        self.last.unplaced.extend(unplaced);
+        self.engine.packing(fork.mark)
     }
 }

@@ -1,129 +1,171 @@
-//! From working state to results: charging limits, ordering instance types by price, truncation (P §6.3, §6.17).
+//! From working state to results: reservations pinned, instance types in order of price, truncation (P §6.3, §6.17).
 
-use super::{Claim, MinValuesPolicy, Pass};
+use super::{Engine, Mark, MinValuesPolicy, On};
 use crate::algebra::SetId;
+use crate::bits::Bits;
 use crate::outcome::{Packing, UnplacedPod};
-use crate::template::bits;
-use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::placement::{Launch, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
-use spokeshave_model::{CapacityType, Requirement, labels};
-use std::collections::BTreeSet;
-use std::rc::Rc;
+use spokeshave_model::snapshot::PodId;
+use spokeshave_model::{CapacityType, Requirement, Requirements, labels};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-impl Pass<'_> {
-    /// P-093: charges a new claim against its pool's limits, with the largest capacity it could turn out to have.
-    pub(super) fn charge(&mut self, index: usize) {
-        let claim = &self.claims[index];
-        let remaining = &mut self.remaining[claim.template];
-        if let Some(nodes) = &mut remaining.nodes {
-            *nodes -= 1;
+impl Engine<'_> {
+    /// How many claims are planned.
+    pub(crate) fn claim_count(&self) -> usize {
+        self.live
+    }
+
+    /// How many pods were put on existing nodes, and how many on claims, since the mark.
+    pub(crate) fn placed_since(&self, mark: Mark) -> (usize, usize) {
+        let placed = &self.placed[mark.placed..];
+        let on_nodes = placed
+            .iter()
+            .filter(|placed| matches!(placed.on, On::Node(_)))
+            .count();
+        (on_nodes, placed.len() - on_nodes)
+    }
+
+    /// Whether a claim opened since the mark could lose its minValues when it is truncated.
+    pub(crate) fn may_be_truncated(&self, mark: Mark) -> bool {
+        self.options.min_values == MinValuesPolicy::Strict
+            && self.claims[mark.claims..self.live]
+                .iter()
+                .any(|claim| claim.set.is_some_and(|set| self.algebra.has_min_values(set)))
+    }
+
+    /// What was decided since the mark, and the pods that the last `place` left over.
+    pub(crate) fn packing(&mut self, mark: Mark) -> Packing {
+        let mut packing = Packing {
+            skipped_pools: self.skipped.clone(),
+            statistics: self.statistics,
+            ..Packing::default()
+        };
+        for (pod, reason) in self.reasons() {
+            packing.unplaced.push(UnplacedPod { pod, reason });
         }
-        if remaining.resources.iter().any(Option::is_some) {
-            let largest = self.templates[claim.template].largest_capacity(&claim.types, self.width);
-            for (left, used) in remaining.resources.iter_mut().zip(&largest.0) {
-                if let Some(left) = left {
-                    *left = left.saturating_sub(*used);
-                }
+        let mut existing: BTreeMap<_, Vec<PodId>> = BTreeMap::new();
+        for placed in &self.placed[mark.placed..] {
+            if let On::Node(node) = placed.on {
+                existing.entry(node).or_default().push(placed.pod);
             }
         }
+        packing.placements = Placements {
+            claims: Vec::new(),
+            existing,
+        };
+        for claim in self.planned(mark) {
+            match claim {
+                Ok(claim) => packing.placements.claims.push(claim),
+                Err(pods) => packing.unplaced.extend(pods),
+            }
+        }
+        packing.unplaced.sort_by_key(|unplaced| unplaced.pod);
+        packing
+    }
+
+    /// The claims opened since the mark; instead of one that truncation leaves without its minValues, its pods (P-064).
+    pub(crate) fn planned(&mut self, mark: Mark) -> Vec<Result<PlannedClaim, Vec<UnplacedPod>>> {
+        let mut pods: Vec<Vec<PodId>> = vec![Vec::new(); self.live - mark.claims];
+        for placed in &self.placed[mark.placed..] {
+            if let On::Claim(index) = placed.on
+                && index >= mark.claims
+            {
+                pods[index - mark.claims].push(placed.pod);
+            }
+        }
+        pods.into_iter()
+            .zip(mark.claims..)
+            .filter_map(|(pods, index)| self.finish_claim(index, pods))
+            .collect()
+    }
+
+    fn finish_claim(
+        &mut self,
+        index: usize,
+        pods: Vec<PodId>,
+    ) -> Option<Result<PlannedClaim, Vec<UnplacedPod>>> {
+        let (set, types) = self.pin_reservations(index)?;
+        let claim = &self.claims[index];
+        let template = &self.templates[claim.template];
+        let requirements = self.algebra.get(set);
+        let order = if template.has_overrides() {
+            // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
+            Arc::new(template.by_price(&types, requirements, &self.algebra))
+        } else {
+            let order = self.orders.entry((claim.template, set));
+            Arc::clone(order.or_insert_with(|| {
+                Arc::new(template.by_price(&template.eligible, requirements, &self.algebra))
+            }))
+        };
+        let kept = Bits::of(0, template.type_indexes(&types));
+        let mut launches: Vec<Launch> =
+            Vec::with_capacity(kept.count().min(self.options.instance_types_per_claim));
+        let wanted = order.iter().filter(|launch| kept.contains(launch.instance_type));
+        launches.extend(wanted.take(self.options.instance_types_per_claim).cloned());
+        if self.algebra.has_min_values(set) && self.options.min_values == MinValuesPolicy::Strict {
+            let types = launches
+                .iter()
+                .map(|launch| template.instance_type(launch.instance_type));
+            if let Err(reached) = requirements.satisfies_min_values(types) {
+                let reason = Arc::new(Reason::TruncatedMinValues {
+                    pool: self.snapshot.pool(template.pool).name.clone(),
+                    failure: FilterFailure::MinValues(reached),
+                });
+                let unplaced = pods.into_iter().map(|pod| UnplacedPod {
+                    pod,
+                    reason: Arc::clone(&reason),
+                });
+                return Some(Err(unplaced.collect()));
+            }
+        }
+        let mut requests = claim.requests.clone();
+        if let Some(overhead) = template.least_overhead(&types) {
+            requests.add(&overhead);
+        }
+        Some(Ok(PlannedClaim {
+            pool: template.pool,
+            launches,
+            capacity_types: template.capacity_types(&types, requirements, &self.algebra),
+            requirements: shown(requirements),
+            requests: self.snapshot.resources.resources(&requests),
+            min_values_relaxed: !claim.relaxed_min_values.is_empty(),
+            pods,
+        }))
     }
 
     /// A claim that holds reservations is launched from them and nothing else (P §6.12).
-    fn pin_reservations(&mut self, claim: &mut Claim) {
+    fn pin_reservations(&mut self, index: usize) -> Option<(SetId, Bits)> {
+        let claim = &self.claims[index];
+        let (mut set, mut types) = (claim.set?, claim.types.clone());
         if claim.reserved.is_empty() {
-            return;
+            return Some((set, types));
         }
+        let names: Vec<_> = claim
+            .reserved
+            .iter()
+            .map(|id| self.numbers.reservation_name(*id))
+            .collect();
         let capacity_type = Requirement::is(labels::CAPACITY_TYPE, CapacityType::Reserved.as_str());
-        claim.set = self.algebra.narrow(claim.set, capacity_type);
-        let labels: BTreeSet<&String> = claim.reserved.iter().map(|(label, _)| label).collect();
+        set = self.algebra.narrow(set, capacity_type);
+        let labels: BTreeSet<&str> = names.iter().map(|(label, _)| *label).collect();
         for label in labels {
-            let ids = claim
-                .reserved
+            let ids = names
                 .iter()
-                .filter(|(other, _)| other == label)
-                .map(|(_, id)| id.clone());
-            claim.set = self.algebra.narrow(claim.set, Requirement::one_of(label, ids));
+                .filter(|(other, _)| *other == label)
+                .map(|(_, id)| *id);
+            set = self.algebra.narrow(set, Requirement::one_of(label, ids));
         }
-        let facts = self.templates[claim.template].facts(claim.set, &self.algebra);
-        claim.types.intersect_with(&facts.offering);
-    }
-
-    pub(crate) fn finish(mut self) -> Packing {
-        let mut claims = Vec::new();
-        let mut orders: FxHashMap<(usize, SetId), Rc<Vec<Launch>>> = FxHashMap::with_hasher(FxBuildHasher);
-        for mut claim in std::mem::take(&mut self.claims) {
-            self.pin_reservations(&mut claim);
-            let template = &self.templates[claim.template];
-            let requirements = self.algebra.get(claim.set);
-            let order = if template.has_overrides() {
-                // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
-                Rc::new(template.by_price(&claim.types, requirements, &self.algebra))
-            } else {
-                let order = orders.entry((claim.template, claim.set));
-                Rc::clone(order.or_insert_with(|| {
-                    Rc::new(template.by_price(&template.eligible, requirements, &self.algebra))
-                }))
-            };
-            let kept = bits(
-                template.eligible.len().max(1),
-                template.type_indexes(&claim.types),
-            );
-            let launches: Vec<_> = order
-                .iter()
-                .filter(|launch| kept.contains(launch.instance_type))
-                .take(self.options.instance_types_per_claim)
-                .cloned()
-                .collect();
-            if requirements.has_min_values() {
-                let types = launches
-                    .iter()
-                    .map(|launch| template.instance_type(launch.instance_type));
-                if let Err(reached) = requirements.satisfies_min_values(types)
-                    && self.options.min_values == MinValuesPolicy::Strict
-                {
-                    let pool = self.snapshot.pool(template.pool).name.clone();
-                    let reason = Arc::new(Reason::TruncatedMinValues {
-                        pool,
-                        failure: FilterFailure::MinValues(reached),
-                    });
-                    self.unplaced.extend(claim.pods.iter().map(|pod| UnplacedPod {
-                        pod: *pod,
-                        reason: Arc::clone(&reason),
-                    }));
-                    continue;
-                }
-            }
-            let mut requests = claim.requests.clone();
-            if let Some(overhead) = template.least_overhead(&claim.types) {
-                requests.add(&overhead);
-            }
-            claims.push(PlannedClaim {
-                pool: template.pool,
-                launches,
-                capacity_types: template.capacity_types(&claim.types, requirements, &self.algebra),
-                requirements: shown(requirements),
-                requests: self.snapshot.resources.resources(&requests),
-                min_values_relaxed: !claim.relaxed_min_values.is_empty(),
-                pods: claim.pods,
-            });
-        }
-        self.unplaced.sort_by_key(|unplaced| unplaced.pod);
-        Packing {
-            placements: Placements {
-                claims,
-                existing: self.node_pods,
-            },
-            unplaced: self.unplaced,
-            skipped_pools: self.skipped,
-            statistics: self.statistics,
-        }
+        let template = &mut self.templates[claim.template];
+        let facts = template.facts(set, &self.algebra);
+        types.intersect(&template.fact(facts).offering);
+        Some((set, types))
     }
 }
 
 /// Without the keys that exist in the simulation only.
-pub(super) fn shown(requirements: &spokeshave_model::Requirements) -> spokeshave_model::Requirements {
+pub(super) fn shown(requirements: &Requirements) -> Requirements {
     let mut shown = requirements.clone();
     for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED] {
         shown.remove(key);

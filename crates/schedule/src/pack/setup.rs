@@ -1,27 +1,22 @@
-//! What a pass starts from: room on nodes, room under limits, pods that count (P §6.1, P-107).
+//! What an engine starts from: room on nodes, room under limits, ports and attachments in use (P §6.1).
 
 use super::Remaining;
-use crate::template::daemon_alternatives;
+use crate::template::{Numbers, UNLIMITED, daemon_alternatives};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use spokeshave_model::constraints::HostPort;
-use spokeshave_model::snapshot::{ClassId, KindId, NodeId, PodId, PoolId, Snapshot};
+use smallvec::SmallVec;
+use spokeshave_model::snapshot::{KindId, NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
 use spokeshave_model::{ResourceName, taint};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) fn remaining(snapshot: &Snapshot, pool: PoolId, without: &BTreeSet<NodeId>) -> Remaining {
+pub(super) fn remaining(snapshot: &Snapshot, pool: PoolId) -> Remaining {
     let view = snapshot.pool(pool);
-    let mut usage = view.usage.clone();
-    let freed = without.iter().map(|node| snapshot.node(*node));
-    for node in freed.filter(|node| node.pool == Some(pool) && !node.marked_for_deletion) {
-        let mut capacity = node.capacity.clone();
-        capacity.set(ResourceName::NODES, 1);
-        usage.subtract(&capacity);
-    }
     let left = |name: &str| {
-        view.limits
-            .contains(name)
-            .then(|| view.limits.get(name).saturating_sub(usage.get(name)))
+        if view.limits.contains(name) {
+            view.limits.get(name).saturating_sub(view.usage.get(name))
+        } else {
+            UNLIMITED
+        }
     };
     Remaining {
         resources: (0..snapshot.resources.width())
@@ -31,127 +26,146 @@ pub(super) fn remaining(snapshot: &Snapshot, pool: PoolId, without: &BTreeSet<No
     }
 }
 
-/// Instances left per reservation (label and ID); of duplicates the smallest (P §6.1).
-pub(super) fn reservations(snapshot: &Snapshot) -> BTreeMap<(String, String), i64> {
-    let mut left: BTreeMap<(String, String), i64> = BTreeMap::new();
+/// Instances left per reservation; of duplicates the smallest (P §6.1).
+pub(super) fn reservations(snapshot: &Snapshot, numbers: &Numbers<'_>) -> Vec<i64> {
+    if numbers.reservation_count() == 0 {
+        return Vec::new();
+    }
+    let mut left: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     let offerings = snapshot
         .pools
         .iter()
         .flat_map(|pool| pool.instance_types.iter())
         .flat_map(|instance_type| &instance_type.offerings);
     for offering in offerings {
-        if let Some((label, id)) = offering
+        if let Some(name) = offering
             .reservation_id_label
-            .as_ref()
+            .as_deref()
             .zip(offering.reservation_id())
         {
-            let entry = left
-                .entry((label.clone(), id.to_owned()))
-                .or_insert(offering.reservation_capacity);
+            let entry = left.entry(name).or_insert(offering.reservation_capacity);
             *entry = (*entry).min(offering.reservation_capacity);
         }
     }
-    left
+    (0..numbers.reservation_count() as u32)
+        .map(|id| left.get(&numbers.reservation_name(id)).copied().unwrap_or(0))
+        .collect()
 }
 
 /// P §6.1: allocatable minus what is bound minus what DaemonSets will still take.
-pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<ResourceVector> {
+pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<i64> {
     let width = snapshot.resources.width();
     let mut expected: FxHashMap<KindId, ResourceVector> = FxHashMap::with_hasher(FxBuildHasher);
     let none = BTreeSet::new();
-    let free = snapshot.nodes.iter().map(|node| {
+    let wanted: Vec<_> = snapshot.daemons.iter().map(daemon_alternatives).collect();
+    let mut all = Vec::with_capacity(width * snapshot.nodes.len());
+    for node in &snapshot.nodes {
         let daemons = expected.entry(node.kind).or_insert_with(|| {
             let kind = &snapshot.kinds[node.kind.index()];
             let mut sum = ResourceVector::zero(width);
-            for daemon in snapshot
-                .daemons
-                .iter()
-                .filter(|daemon| !daemon.constraints.uses_resource_claims)
-            {
+            for (daemon, wanted) in snapshot.daemons.iter().zip(&wanted) {
+                if daemon.constraints.uses_resource_claims {
+                    continue;
+                }
                 let tolerated =
                     taint::first_untolerated(&kind.taints, &daemon.constraints.tolerations).is_none();
-                let wanted = daemon_alternatives(daemon);
-                if tolerated
-                    && wanted
-                        .iter()
-                        .any(|strict| kind.requirements.compatible(strict, &none).is_ok())
-                {
+                let goes = |strict| kind.requirements.compatible(strict, &none).is_ok();
+                if tolerated && wanted.iter().any(goes) {
                     sum.add(&daemon.requests);
                 }
             }
             sum
         });
-        let mut free = node.allocatable.clone();
-        free.subtract(&node.requested);
-        for (index, left) in free.0.iter_mut().enumerate() {
-            *left = left.saturating_sub((daemons[index] - node.daemon_requested[index]).max(0));
-        }
-        free
-    });
-    free.collect()
-}
-
-/// Bound, running pods outside the batch, by class and node (P-107).
-pub(super) fn counted_pods(snapshot: &Snapshot, batch: &BTreeSet<PodId>) -> Vec<(ClassId, NodeId, u32)> {
-    let mut counted: BTreeMap<(ClassId, NodeId), u32> = BTreeMap::new();
-    for pod in snapshot.pod_ids().filter(|pod| !batch.contains(pod)) {
-        let view = snapshot.pod(pod);
-        if let (Some(node), true) = (view.node, view.active) {
-            *counted.entry((view.class, node)).or_insert(0) += 1;
+        for resource in 0..width {
+            let expected = (daemons[resource] - node.daemon_requested[resource]).max(0);
+            let left = node.allocatable[resource].saturating_sub(node.requested[resource]);
+            all.push(left.saturating_sub(expected));
         }
     }
-    counted
-        .into_iter()
-        .map(|((class, node), number)| (class, node, number))
-        .collect()
+    all
 }
 
-pub(super) fn node_ports(snapshot: &Snapshot, batch: &BTreeSet<PodId>) -> Vec<Vec<HostPort>> {
-    let ports = snapshot.nodes.iter().map(|node| {
-        let pods = node
-            .pods
-            .iter()
-            .filter(|pod| !batch.contains(pod) && !snapshot.pod(**pod).terminal);
-        pods.flat_map(|pod| snapshot.constraints(*pod).host_ports.iter().cloned())
-            .collect()
-    });
-    ports.collect()
-}
-
-/// Claims attached to each node that has attach limits, outside the batch, by CSI driver (P-117).
-pub(super) fn node_attachments(
-    snapshot: &Snapshot,
-    batch: &BTreeSet<PodId>,
-) -> Vec<BTreeSet<(String, String)>> {
-    let attached = snapshot.nodes.iter().map(|node| {
-        if node.attach_limits.is_empty() {
-            return BTreeSet::new();
+/// Host ports in use on each node, by number.
+pub(super) fn node_ports<'a>(
+    snapshot: &'a Snapshot,
+    numbers: &mut Numbers<'a>,
+) -> FxHashMap<NodeId, Vec<u32>> {
+    let mut ports: FxHashMap<NodeId, Vec<u32>> = FxHashMap::with_hasher(FxBuildHasher);
+    if snapshot.classes.iter().all(|class| class.host_ports.is_empty()) {
+        return ports;
+    }
+    for view in snapshot.pods.iter().filter(|view| !view.terminal) {
+        let opened = &snapshot.classes[view.class.index()].host_ports;
+        if let (Some(node), false) = (view.node, opened.is_empty()) {
+            let opened = opened.iter().map(|port| numbers.port(port));
+            ports.entry(node).or_default().extend(opened);
         }
-        let pods = node
-            .pods
-            .iter()
-            .filter(|pod| !batch.contains(pod) && !snapshot.pod(**pod).terminal);
-        pods.flat_map(|pod| snapshot.pod(*pod).attachments.iter().cloned())
-            .collect()
-    });
-    attached.collect()
+    }
+    ports
+}
+
+/// Volumes attached to nodes that have attach limits, and volumes of pods, by number (P-117).
+pub(super) struct Attached {
+    pub(super) limits: FxHashMap<NodeId, Vec<(u32, i64)>>,
+    pub(super) nodes: FxHashMap<NodeId, Vec<u32>>,
+    pub(super) pods: FxHashMap<PodId, SmallVec<[u32; 2]>>,
+}
+
+impl Attached {
+    pub(super) fn new<'a>(snapshot: &'a Snapshot, numbers: &mut Numbers<'a>) -> Self {
+        let mut attached = Attached {
+            limits: FxHashMap::with_hasher(FxBuildHasher),
+            nodes: FxHashMap::with_hasher(FxBuildHasher),
+            pods: FxHashMap::with_hasher(FxBuildHasher),
+        };
+        for (index, node) in snapshot.nodes.iter().enumerate() {
+            if !node.attach_limits.is_empty() {
+                let limits = node.attach_limits.iter();
+                let limits = limits.map(|(driver, limit)| (numbers.driver(driver), *limit));
+                attached.limits.insert(NodeId::from(index), limits.collect());
+            }
+        }
+        if attached.limits.is_empty() {
+            return attached;
+        }
+        for (index, view) in snapshot.pods.iter().enumerate() {
+            if view.attachments.is_empty() {
+                continue;
+            }
+            let volumes: SmallVec<[u32; 2]> = view
+                .attachments
+                .iter()
+                .map(|(driver, claim)| numbers.attachment(driver, claim))
+                .collect();
+            if let (Some(node), false) = (view.node, view.terminal) {
+                let on_node = attached.nodes.entry(node).or_default();
+                for volume in &volumes {
+                    if !on_node.contains(volume) {
+                        on_node.push(*volume);
+                    }
+                }
+            }
+            attached.pods.insert(PodId::from(index), volumes);
+        }
+        attached
+    }
 }
 
 /// Whether a node's attach limits admit further volumes. The same claim used by several pods counts once.
 pub(super) fn attachable(
-    limits: &BTreeMap<String, i64>,
-    attached: &BTreeSet<(String, String)>,
-    more: &[(String, String)],
+    limits: &[(u32, i64)],
+    attached: &[u32],
+    more: &[u32],
+    numbers: &Numbers<'_>,
 ) -> bool {
-    more.iter().all(|(driver, _)| {
-        let Some(limit) = limits.get(driver) else {
-            return true;
-        };
-        let present = attached.iter().filter(|(other, _)| other == driver).count();
+    limits.iter().all(|(driver, limit)| {
+        let of_driver = |volume: &&u32| numbers.driver_of(**volume) == *driver;
         let new = more
             .iter()
-            .filter(|entry| entry.0 == *driver && !attached.contains(*entry))
+            .filter(of_driver)
+            .filter(|volume| !attached.contains(*volume))
             .count();
-        i64::try_from(present + new).is_ok_and(|count| count <= *limit)
+        let present = attached.iter().filter(of_driver).count();
+        new == 0 || i64::try_from(present + new).is_ok_and(|count| count <= *limit)
     })
 }

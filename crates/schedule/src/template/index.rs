@@ -1,16 +1,42 @@
 //! Building the indexes of a template: variants by resource, by label value, and by the DaemonSets that run on them.
 
-use super::{DaemonGroup, KeyIndex, Offer, Rank, Template, Variant, bits, daemon_alternatives};
+use super::{DaemonGroup, KeyIndex, Numbers, Offer, Rank, Template, TypeIndex, Variant, daemon_alternatives};
 use crate::algebra::Algebra;
-use fixedbitset::FixedBitSet;
+use crate::bits::Bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::vector::{ResourceTable, ResourceVector};
 use spokeshave_model::{CapacityType, InstanceType, Requirement, Requirements, taint};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-impl<'a> Template<'a> {
-    pub(super) fn index_variants(&mut self, types: &'a [InstanceType], table: &ResourceTable) {
+impl<'a> TypeIndex<'a> {
+    pub(super) fn new(
+        types: &'a Arc<[InstanceType]>,
+        table: &ResourceTable,
+        numbers: &mut Numbers<'a>,
+    ) -> Self {
+        let mut index = TypeIndex {
+            types: Arc::clone(types),
+            variants: Vec::new(),
+            usable: Bits::default(),
+            ranks: Vec::new(),
+            capacities: Vec::new(),
+            keys: BTreeMap::new(),
+            offers: Vec::new(),
+            largest: ResourceVector::zero(table.width()),
+        };
+        index.index_variants(types, table, numbers);
+        index.index_keys();
+        index
+    }
+
+    fn index_variants(
+        &mut self,
+        types: &'a [InstanceType],
+        table: &ResourceTable,
+        numbers: &mut Numbers<'a>,
+    ) {
         let mut allocatables: Vec<ResourceVector> = Vec::new();
         let mut usable: Vec<bool> = Vec::new();
         let mut offer_ids: FxHashMap<&'a Requirements, u32> = FxHashMap::with_hasher(FxBuildHasher);
@@ -33,11 +59,11 @@ impl<'a> Template<'a> {
                     if !offering.available || (reserved && reservation.is_none()) {
                         continue;
                     }
-                    let reservation = reservation.filter(|_| reserved);
+                    let reservation = reservation.filter(|_| reserved).map(|id| numbers.reservation(id));
                     let id = *offer_ids.entry(&offering.requirements).or_insert_with(|| {
                         self.offers.push(Offer {
                             requirements: &offering.requirements,
-                            members: FixedBitSet::new(),
+                            members: Bits::default(),
                             reservation,
                         });
                         offer_members.push(Vec::new());
@@ -59,7 +85,7 @@ impl<'a> Template<'a> {
             }
         }
         let count = self.variants.len();
-        self.eligible = bits(
+        self.usable = Bits::of(
             count,
             usable
                 .iter()
@@ -68,24 +94,21 @@ impl<'a> Template<'a> {
                 .map(|(index, _)| index),
         );
         for (offer, members) in self.offers.iter_mut().zip(offer_members) {
-            offer.members = bits(count, members);
+            offer.members = Bits::of(count, members);
         }
         for resource in 0..table.width() {
-            let values: BTreeSet<i64> = allocatables.iter().map(|vector| vector[resource]).collect();
-            let at_least = values.iter().map(|value| {
-                bits(
-                    count,
-                    (0..count).filter(|variant| allocatables[*variant][resource] >= *value),
-                )
-            });
-            self.ranks.push(Rank {
-                at_least: at_least.collect(),
-                values: values.into_iter().collect(),
-            });
+            let amounts: Vec<i64> = allocatables.iter().map(|vector| vector[resource]).collect();
+            self.ranks.push(Rank::new(count, &amounts));
+            let amounts: Vec<i64> = self
+                .variants
+                .iter()
+                .map(|variant| variant.capacity[resource])
+                .collect();
+            self.capacities.push(Rank::new(count, &amounts));
         }
     }
 
-    pub(super) fn index_keys(&mut self) {
+    fn index_keys(&mut self) {
         let count = self.variants.len();
         let keys: BTreeSet<&str> = self
             .types
@@ -94,7 +117,7 @@ impl<'a> Template<'a> {
             .collect();
         for key in keys {
             let mut index = KeyIndex {
-                undefined: FixedBitSet::with_capacity(count),
+                undefined: Bits::new(count),
                 distinct: Vec::new(),
             };
             let mut positions: FxHashMap<&Requirement, usize> = FxHashMap::with_hasher(FxBuildHasher);
@@ -105,9 +128,7 @@ impl<'a> Template<'a> {
                     continue;
                 };
                 let position = *positions.entry(requirement).or_insert_with(|| {
-                    index
-                        .distinct
-                        .push((requirement.clone(), FixedBitSet::with_capacity(count)));
+                    index.distinct.push((requirement.clone(), Bits::new(count)));
                     index.distinct.len() - 1
                 });
                 index.distinct[position].1.insert(variant);
@@ -115,10 +136,17 @@ impl<'a> Template<'a> {
             self.keys.insert(key.to_owned(), index);
         }
     }
+}
 
+impl<'a> Template<'a> {
     /// Groups the variants by the DaemonSets that would run on them (P §6.1).
-    pub(super) fn group_daemons(&mut self, snapshot: &Snapshot, algebra: &mut Algebra<'_>) {
-        let count = self.variants.len();
+    pub(super) fn group_daemons(
+        &mut self,
+        snapshot: &'a Snapshot,
+        algebra: &mut Algebra<'_>,
+        numbers: &mut Numbers<'a>,
+    ) {
+        let count = self.index.variants.len();
         let taints = &snapshot.pool(self.pool).taints;
         let hard: Vec<_> = taints
             .iter()
@@ -133,14 +161,14 @@ impl<'a> Template<'a> {
             {
                 continue;
             }
-            let mut members = FixedBitSet::with_capacity(count);
+            let mut members = Bits::new(count);
             for strict in daemon_alternatives(daemon) {
                 if algebra
                     .get(self.set)
                     .compatible(&strict, algebra.well_known())
                     .is_ok()
                 {
-                    members.union_with(&self.matching_types(&strict));
+                    members.union(&self.matching_types(&strict));
                 }
             }
             for variant in members.ones() {
@@ -154,12 +182,18 @@ impl<'a> Template<'a> {
                 let mut host_ports = Vec::new();
                 for daemon in daemons.iter().map(|index| &snapshot.daemons[*index]) {
                     overhead.add(&daemon.requests);
-                    host_ports.extend(daemon.constraints.host_ports.iter().cloned());
+                    host_ports.extend(
+                        daemon
+                            .constraints
+                            .host_ports
+                            .iter()
+                            .map(|port| numbers.port(port)),
+                    );
                 }
                 self.groups.push(DaemonGroup {
                     overhead,
                     host_ports,
-                    members: FixedBitSet::with_capacity(count),
+                    members: Bits::new(count),
                 });
                 self.groups.len() - 1
             });

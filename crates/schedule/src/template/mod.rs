@@ -5,24 +5,33 @@
 //! `fits` is O(resources × words); `facts` is O(1) once a requirement set was seen, O(distinct values × words) the first time.
 
 mod index;
+mod numbers;
 
 use crate::algebra::{Algebra, SetId};
-use fixedbitset::FixedBitSet;
-use rustc_hash::{FxBuildHasher, FxHashMap};
-use spokeshave_model::constraints::HostPort;
+use crate::bits::Bits;
+pub(crate) use numbers::Numbers;
+use smallvec::SmallVec;
 use spokeshave_model::placement::Launch;
 use spokeshave_model::reason::FilterFailure;
 use spokeshave_model::snapshot::{DaemonView, PoolId, Snapshot};
 use spokeshave_model::vector::{CPU, ResourceVector};
 use spokeshave_model::{InstanceType, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::sync::Arc;
+
+/// A limit that is not there.
+pub(crate) const UNLIMITED: i64 = i64::MAX;
+
+/// Not worked out yet.
+const UNKNOWN: u32 = u32::MAX;
+
+/// Reservations by number.
+pub(crate) type Reservations = SmallVec<[u32; 4]>;
 
 /// The hostname of a node that has none yet.
 const HOSTNAME_PLACEHOLDER: &str = "hostname-placeholder";
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Variant {
     instance_type: u32,
     capacity: ResourceVector,
@@ -31,60 +40,74 @@ struct Variant {
 }
 
 /// Equal offering requirements, and the variants that can be bought under them now.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Offer<'a> {
     requirements: &'a Requirements,
-    members: FixedBitSet,
-    /// The reservation behind it: label and ID.
-    reservation: Option<(&'a str, &'a str)>,
+    members: Bits,
+    /// The reservation behind it, by number.
+    reservation: Option<u32>,
 }
 
 /// Variants ordered by one resource: which have at least so much.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Rank {
     values: Vec<i64>,
-    at_least: Vec<FixedBitSet>,
+    at_least: Vec<Bits>,
 }
 
 /// What the types of a template say about one label key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct KeyIndex {
-    undefined: FixedBitSet,
-    distinct: Vec<(Requirement, FixedBitSet)>,
+    undefined: Bits,
+    distinct: Vec<(Requirement, Bits)>,
 }
 
 /// Types on which exactly the same DaemonSets would run (P-095).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DaemonGroup {
     pub(crate) overhead: ResourceVector,
-    pub(crate) host_ports: Vec<HostPort>,
-    members: FixedBitSet,
+    /// Host ports of the DaemonSets, by number.
+    pub(crate) host_ports: Vec<u32>,
+    members: Bits,
 }
 
 /// Which variants satisfy a requirement set, and which have an available offering compatible with it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    pub(crate) requirements: FixedBitSet,
-    pub(crate) offering: FixedBitSet,
-    pub(crate) both: FixedBitSet,
+    pub(crate) requirements: Bits,
+    pub(crate) offering: Bits,
+    pub(crate) both: Bits,
     /// Compatible offers that draw on a reservation.
     reserved: Vec<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Template<'a> {
     pub(crate) pool: PoolId,
     pub(crate) set: SetId,
-    pub(crate) eligible: FixedBitSet,
+    pub(crate) eligible: Bits,
     pub(crate) groups: Vec<DaemonGroup>,
+    index: Arc<TypeIndex<'a>>,
+    facts: Vec<Facts>,
+    /// Position in `facts` of each requirement set; `UNKNOWN` when not asked yet.
+    facts_of: Vec<u32>,
+}
+
+/// What NodePools with the same instance types share.
+#[derive(Debug)]
+pub(crate) struct TypeIndex<'a> {
     types: Arc<[InstanceType]>,
     variants: Vec<Variant>,
+    /// Variants whose allocatable amounts are not negative.
+    usable: Bits,
+    /// Variants ordered by what pods can use.
     ranks: Vec<Rank>,
+    /// Variants ordered by capacity, for limits.
+    capacities: Vec<Rank>,
     keys: BTreeMap<String, KeyIndex>,
     offers: Vec<Offer<'a>>,
-    facts: FxHashMap<SetId, Rc<Facts>>,
     /// Largest capacity of any variant, to see quickly whether a limit matters at all.
-    pub(crate) largest: ResourceVector,
+    largest: ResourceVector,
 }
 
 /// Why a NodePool gives no template.
@@ -106,6 +129,8 @@ impl<'a> Template<'a> {
         snapshot: &'a Snapshot,
         pool: PoolId,
         algebra: &mut Algebra<'a>,
+        numbers: &mut Numbers<'a>,
+        indexes: &mut Vec<Arc<TypeIndex<'a>>>,
     ) -> Result<Self, SkippedPool> {
         let view = snapshot.pool(pool);
         if !view.is_provisionable() {
@@ -120,176 +145,170 @@ impl<'a> Template<'a> {
         requirements.add(Requirement::is(labels::INITIALIZED, "true"));
         requirements.add(Requirement::is(labels::HOSTNAME, HOSTNAME_PLACEHOLDER));
         let set = algebra.intern(requirements);
-        let table = &snapshot.resources;
+        let known = indexes
+            .iter()
+            .find(|index| Arc::ptr_eq(&index.types, &view.instance_types));
+        let index = known.map(Arc::clone).unwrap_or_else(|| {
+            let index = Arc::new(TypeIndex::new(&view.instance_types, &snapshot.resources, numbers));
+            indexes.push(Arc::clone(&index));
+            index
+        });
         let mut template = Template {
             pool,
             set,
-            eligible: FixedBitSet::new(),
+            eligible: index.usable.clone(),
             groups: Vec::new(),
-            types: Arc::clone(&view.instance_types),
-            variants: Vec::new(),
-            ranks: Vec::new(),
-            keys: BTreeMap::new(),
-            offers: Vec::new(),
-            facts: FxHashMap::with_hasher(FxBuildHasher),
-            largest: ResourceVector::zero(table.width()),
+            index,
+            facts: Vec::new(),
+            facts_of: Vec::new(),
         };
-        template.index_variants(&view.instance_types, table);
-        template.index_keys();
         let facts = template.facts(set, algebra);
-        template.eligible.intersect_with(&facts.both);
+        template.eligible.intersect(&template.facts[facts].both);
         let min_values = algebra.get(set);
         if template.eligible.is_clear() {
             return Err(SkippedPool::NoCompatibleInstanceTypes { min_values: false });
         }
         let survivors = template.type_indexes(&template.eligible);
         if min_values
-            .satisfies_min_values(survivors.iter().map(|index| &template.types[*index]))
+            .satisfies_min_values(survivors.iter().map(|index| &template.index.types[*index]))
             .is_err()
         {
             return Err(SkippedPool::NoCompatibleInstanceTypes { min_values: true });
         }
-        template.group_daemons(snapshot, algebra);
+        template.group_daemons(snapshot, algebra, numbers);
         Ok(template)
     }
 
-    /// Which variants go with a requirement set.
-    pub(crate) fn facts(&mut self, set: SetId, algebra: &Algebra<'_>) -> Rc<Facts> {
-        if let Some(known) = self.facts.get(&set) {
-            return Rc::clone(known);
+    /// Which variants go with a requirement set: a number for `fact`.
+    pub(crate) fn facts(&mut self, set: SetId, algebra: &Algebra<'_>) -> usize {
+        if let Some(known) = self.facts_of.get(set.index()).filter(|known| **known != UNKNOWN) {
+            return *known as usize;
         }
         let asked = algebra.get(set);
         let requirements = self.matching_types(asked);
-        let mut offering = FixedBitSet::with_capacity(self.variants.len());
+        let mut offering = Bits::new(self.index.variants.len());
         let mut reserved = Vec::new();
-        for (index, offer) in self.offers.iter().enumerate() {
+        for (index, offer) in self.index.offers.iter().enumerate() {
             if asked.compatible(offer.requirements, algebra.well_known()).is_ok() {
-                offering.union_with(&offer.members);
+                offering.union(&offer.members);
                 if offer.reservation.is_some() {
                     reserved.push(index);
                 }
             }
         }
         let mut both = requirements.clone();
-        both.intersect_with(&offering);
-        let facts = Rc::new(Facts {
+        both.intersect(&offering);
+        if self.facts_of.len() <= set.index() {
+            self.facts_of.resize(set.index() + 1, UNKNOWN);
+        }
+        self.facts_of[set.index()] = self.facts.len() as u32;
+        self.facts.push(Facts {
             requirements,
             offering,
             both,
             reserved,
         });
-        self.facts.insert(set, Rc::clone(&facts));
-        facts
+        self.facts.len() - 1
     }
 
-    fn matching_types(&self, asked: &Requirements) -> FixedBitSet {
-        let mut matching = bits(self.variants.len(), 0..self.variants.len());
+    pub(crate) fn fact(&self, facts: usize) -> &Facts {
+        &self.facts[facts]
+    }
+
+    fn matching_types(&self, asked: &Requirements) -> Bits {
+        let mut matching = Bits::full(self.index.variants.len());
         for requirement in asked.iter() {
-            let Some(index) = self.keys.get(requirement.key()) else {
+            let Some(index) = self.index.keys.get(requirement.key()) else {
                 continue;
             };
             let mut ok = index.undefined.clone();
             for (declared, members) in &index.distinct {
                 let absent = declared.is_satisfied_by_absence() && requirement.is_satisfied_by_absence();
                 if absent || declared.has_intersection(requirement) {
-                    ok.union_with(members);
+                    ok.union(members);
                 }
             }
-            matching.intersect_with(&ok);
+            matching.intersect(&ok);
         }
         matching
     }
 
-    fn at_least(&self, need: &ResourceVector, into: &mut FixedBitSet) {
-        for (rank, need) in self.ranks.iter().zip(&need.0) {
-            let position = rank.values.partition_point(|value| value < need);
+    fn at_least(&self, need: &ResourceVector, overhead: &ResourceVector, into: &mut Bits) {
+        for ((rank, need), overhead) in self.index.ranks.iter().zip(&need.0).zip(&overhead.0) {
+            let need = need.saturating_add(*overhead);
+            let position = rank.values.partition_point(|value| *value < need);
             match rank.at_least.get(position) {
                 Some(_) if position == 0 => {}
-                Some(enough) => into.intersect_with(enough),
+                Some(enough) => into.intersect(enough),
                 None => into.clear(),
             }
         }
     }
 
-    /// Keeps of `candidates` the variants that hold `requests` beside their daemons.
+    /// Keeps of `candidates` the variants that hold `requests` beside their daemons, given the host ports (by number) that are asked for.
     pub(crate) fn keep_fitting(
         &self,
-        candidates: &mut FixedBitSet,
+        candidates: &mut Bits,
         requests: &ResourceVector,
-        ports: &[HostPort],
+        ports: &[u32],
+        numbers: &Numbers<'_>,
     ) {
         if let [only] = self.groups.as_slice() {
-            if only.conflicts(ports) {
+            if numbers.conflict(&only.host_ports, ports) {
                 candidates.clear();
             } else {
-                self.at_least(&requests.plus(&only.overhead), candidates);
+                self.at_least(requests, &only.overhead, candidates);
             }
             return;
         }
-        let mut fitting = FixedBitSet::with_capacity(self.variants.len());
-        for group in self.groups.iter().filter(|group| !group.conflicts(ports)) {
+        let mut fitting = Bits::new(self.index.variants.len());
+        for group in &self.groups {
+            if numbers.conflict(&group.host_ports, ports) {
+                continue;
+            }
             let mut members = group.members.clone();
-            members.intersect_with(candidates);
-            self.at_least(&requests.plus(&group.overhead), &mut members);
-            fitting.union_with(&members);
+            members.intersect(candidates);
+            self.at_least(requests, &group.overhead, &mut members);
+            fitting.union(&members);
         }
-        candidates.clone_from(&fitting);
+        candidates.copy_from(&fitting);
     }
 
-    /// An upper bound on what each candidate can hold beside its daemons: more than this fits nowhere. O(resources × ranks).
-    pub(crate) fn headroom(&self, candidates: &FixedBitSet, width: usize) -> ResourceVector {
-        let mut bound = ResourceVector::zero(width);
-        for (resource, rank) in self.ranks.iter().enumerate() {
-            // The sets shrink as the rank grows, so the last one that meets the candidates holds the largest value.
-            let position = rank
-                .at_least
-                .partition_point(|at_least| !at_least.is_disjoint(candidates));
-            let least_overhead = self
-                .groups
-                .iter()
-                .map(|group| group.overhead[resource])
-                .min()
-                .unwrap_or(0);
-            bound.0[resource] = position
-                .checked_sub(1)
-                .map_or(i64::MIN, |last| rank.values[last].saturating_sub(least_overhead));
+    /// An upper bound on what each candidate can hold beside its daemons: more than this fits nowhere. O(resources × log types × words).
+    pub(crate) fn set_headroom(&self, candidates: &Bits, width: usize, bound: &mut ResourceVector) {
+        bound.0.resize(width, 0);
+        for (resource, rank) in self.index.ranks.iter().enumerate() {
+            let overheads = self.groups.iter().map(|group| group.overhead[resource]);
+            let least_overhead = overheads.min().unwrap_or(0);
+            bound.0[resource] = rank
+                .largest(candidates)
+                .map_or(i64::MIN, |largest| largest.saturating_sub(least_overhead));
         }
-        bound
     }
 
-    /// Drops variants with any capacity above what a limit leaves.
-    pub(crate) fn keep_within(&self, candidates: &mut FixedBitSet, remaining: &[Option<i64>]) {
-        let matters = remaining
+    /// Drops variants with any capacity above what a limit leaves; `UNLIMITED` for resources without a limit. O(resources × words).
+    pub(crate) fn keep_within(&self, candidates: &mut Bits, remaining: &[i64]) {
+        for ((left, largest), rank) in remaining
             .iter()
-            .zip(&self.largest.0)
-            .any(|(left, largest)| left.is_some_and(|left| *largest > left));
-        if !matters {
-            return;
-        }
-        for variant in candidates.ones().collect::<Vec<_>>() {
-            let capacity = &self.variants[variant].capacity;
-            if capacity
-                .0
-                .iter()
-                .zip(remaining)
-                .any(|(amount, left)| left.is_some_and(|left| *amount > left))
-            {
-                candidates.set(variant, false);
+            .zip(&self.index.largest.0)
+            .zip(&self.index.capacities)
+        {
+            if largest > left {
+                let position = rank.values.partition_point(|value| value <= left);
+                if let Some(above) = rank.at_least.get(position) {
+                    candidates.subtract(above);
+                }
             }
         }
     }
 
     /// The largest capacity per resource over the candidates: what limits are charged with (P-093).
-    pub(crate) fn largest_capacity(&self, candidates: &FixedBitSet, width: usize) -> ResourceVector {
-        let mut largest = ResourceVector::zero(width);
-        for variant in candidates.ones() {
-            largest.raise_to(&self.variants[variant].capacity);
-        }
-        largest
+    pub(crate) fn largest_capacity(&self, candidates: &Bits, resource: usize) -> i64 {
+        self.index.capacities[resource].largest(candidates).unwrap_or(0)
     }
 
     /// The least daemon overhead over groups that still have a candidate (P-095).
-    pub(crate) fn least_overhead(&self, candidates: &FixedBitSet) -> Option<ResourceVector> {
+    pub(crate) fn least_overhead(&self, candidates: &Bits) -> Option<ResourceVector> {
         let live = self
             .groups
             .iter()
@@ -302,10 +321,10 @@ impl<'a> Template<'a> {
     }
 
     /// Distinct instance types of a set of variants, in the provider's order.
-    pub(crate) fn type_indexes(&self, variants: &FixedBitSet) -> Vec<usize> {
+    pub(crate) fn type_indexes(&self, variants: &Bits) -> Vec<usize> {
         let mut indexes: Vec<usize> = variants
             .ones()
-            .map(|variant| self.variants[variant].instance_type as usize)
+            .map(|variant| self.index.variants[variant].instance_type as usize)
             .collect();
         indexes.dedup();
         indexes
@@ -313,29 +332,30 @@ impl<'a> Template<'a> {
 
     /// The instance type at an index.
     pub(crate) fn instance_type(&self, index: usize) -> &InstanceType {
-        &self.types[index]
+        &self.index.types[index]
     }
 
     /// Checks minValues of `set` against the candidates, in the provider's order.
     pub(crate) fn check_min_values(
         &self,
-        candidates: &FixedBitSet,
+        candidates: &Bits,
         requirements: &Requirements,
     ) -> Result<(), BTreeMap<String, u32>> {
         let types = self.type_indexes(candidates);
         requirements
-            .satisfies_min_values(types.iter().map(|index| &self.types[*index]))
+            .satisfies_min_values(types.iter().map(|index| &self.index.types[*index]))
             .map(drop)
     }
 
     /// Candidates by cheapest available offering compatible with the requirements, cheapest first; ties keep the provider's order.
     pub(crate) fn by_price(
         &self,
-        candidates: &FixedBitSet,
+        candidates: &Bits,
         requirements: &Requirements,
         algebra: &Algebra<'_>,
     ) -> Vec<Launch> {
         let compatible: Vec<bool> = self
+            .index
             .offers
             .iter()
             .map(|offer| {
@@ -346,7 +366,7 @@ impl<'a> Template<'a> {
             .collect();
         let mut launches: Vec<(Price, usize, Option<u32>)> = Vec::new();
         for variant in candidates.ones() {
-            let entry = &self.variants[variant];
+            let entry = &self.index.variants[variant];
             let usable = entry
                 .offerings
                 .iter()
@@ -361,7 +381,7 @@ impl<'a> Template<'a> {
         }
         launches.sort_by_key(|(price, instance_type, _)| (*price, *instance_type));
         let value = |offer: Option<u32>, key: &str| {
-            let requirements = self.offers[offer? as usize].requirements;
+            let requirements = self.index.offers[offer? as usize].requirements;
             requirements
                 .find(key)
                 .and_then(Requirement::single_value)
@@ -381,12 +401,12 @@ impl<'a> Template<'a> {
     /// Capacity types available among the candidates under the requirements.
     pub(crate) fn capacity_types(
         &self,
-        candidates: &FixedBitSet,
+        candidates: &Bits,
         requirements: &Requirements,
         algebra: &Algebra<'_>,
     ) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        for offer in &self.offers {
+        for offer in &self.index.offers {
             let compatible = requirements
                 .compatible(offer.requirements, algebra.well_known())
                 .is_ok();
@@ -398,49 +418,57 @@ impl<'a> Template<'a> {
         found
     }
 
-    /// The reservations that the candidates could draw on under the requirements: (label, ID) (P §6.12).
-    pub(crate) fn reservations(&self, candidates: &FixedBitSet, facts: &Facts) -> BTreeSet<(String, String)> {
-        let offers = facts.reserved.iter().map(|index| &self.offers[*index]);
-        let live = offers.filter(|offer| !offer.members.is_disjoint(candidates));
-        live.filter_map(|offer| {
-            offer
+    /// The reservations, by number and in order, that the candidates could draw on (P §6.12).
+    pub(crate) fn reservations(&self, candidates: &Bits, facts: usize, into: &mut Reservations) {
+        into.clear();
+        for offer in self.facts[facts]
+            .reserved
+            .iter()
+            .map(|index| &self.index.offers[*index])
+        {
+            if let Some(reservation) = offer
                 .reservation
-                .map(|(label, id)| (label.to_owned(), id.to_owned()))
-        })
-        .collect()
+                .filter(|_| !offer.members.is_disjoint(candidates))
+            {
+                into.push(reservation);
+            }
+        }
+        into.sort_unstable();
+        into.dedup();
     }
 
     /// Whether a type can have different allocatable amounts under different offerings.
     pub(crate) fn has_overrides(&self) -> bool {
-        self.variants.len() != self.types.len()
+        self.index.variants.len() != self.index.types.len()
     }
 
     /// The first matching row of the decision table of P §6.6, for candidates none of which passes.
     pub(crate) fn explain(
         &self,
-        candidates: &FixedBitSet,
+        candidates: &Bits,
         facts: &Facts,
         requests: &ResourceVector,
-        ports: &[HostPort],
+        ports: &[u32],
+        numbers: &Numbers<'_>,
     ) -> FilterFailure {
         let mut fitting = candidates.clone();
-        self.keep_fitting(&mut fitting, requests, ports);
-        fitting.intersect_with(&facts.offering);
-        let per_type = |variants: &FixedBitSet| {
+        self.keep_fitting(&mut fitting, requests, ports, numbers);
+        fitting.intersect(&facts.offering);
+        let per_type = |variants: &Bits| {
             let mut kept = variants.clone();
-            kept.intersect_with(candidates);
+            kept.intersect(candidates);
             let indexes = self.type_indexes(&kept);
-            bits(self.types.len(), indexes)
+            Bits::of(self.index.types.len(), indexes)
         };
         let (met, fits, offered) = (
             per_type(&facts.requirements),
             per_type(&fitting),
             per_type(&facts.offering),
         );
-        let only = |left: &FixedBitSet, right: &FixedBitSet, not: &FixedBitSet| {
+        let only = |left: &Bits, right: &Bits, not: &Bits| {
             let mut rest = left.clone();
-            rest.intersect_with(right);
-            rest.difference_with(not);
+            rest.intersect(right);
+            rest.subtract(not);
             !rest.is_clear()
         };
         match (met.is_clear(), fits.is_clear(), offered.is_clear()) {
@@ -471,10 +499,11 @@ impl<'a> Template<'a> {
                 found.extend(both.values().iter().cloned());
             }
         };
-        if let Some(index) = self.keys.get(key) {
+        if let Some(index) = self.index.keys.get(key) {
             index.distinct.iter().for_each(|(declared, _)| collect(declared));
         } else {
             let declared = self
+                .index
                 .offers
                 .iter()
                 .filter_map(|offer| offer.requirements.find(key));
@@ -487,11 +516,28 @@ impl<'a> Template<'a> {
     }
 }
 
-impl DaemonGroup {
-    fn conflicts(&self, ports: &[HostPort]) -> bool {
-        ports
-            .iter()
-            .any(|port| self.host_ports.iter().any(|taken| taken.conflicts_with(port)))
+impl Rank {
+    fn new(count: usize, amounts: &[i64]) -> Self {
+        let mut order: Vec<(i64, usize)> = amounts.iter().copied().zip(0..).collect();
+        order.sort_unstable();
+        let (mut values, mut at_least) = (Vec::new(), Vec::new());
+        let mut so_far = Bits::new(count);
+        for run in order.chunk_by(|left, right| left.0 == right.0).rev() {
+            run.iter().for_each(|(_, variant)| so_far.insert(*variant));
+            values.push(run[0].0);
+            at_least.push(so_far.clone());
+        }
+        values.reverse();
+        at_least.reverse();
+        Rank { values, at_least }
+    }
+
+    /// The largest value among some variants: the sets shrink as the rank grows, so it is that of the last one that meets them.
+    fn largest(&self, candidates: &Bits) -> Option<i64> {
+        let position = self
+            .at_least
+            .partition_point(|at_least| !at_least.is_disjoint(candidates));
+        position.checked_sub(1).map(|last| self.values[last])
     }
 }
 
@@ -507,13 +553,4 @@ pub(crate) fn daemon_alternatives(daemon: &DaemonView) -> Vec<Requirements> {
         requirements
     };
     constraints.required_terms.iter().map(alternative).collect()
-}
-
-/// A bit set of the given length with the given members.
-pub(crate) fn bits(length: usize, members: impl IntoIterator<Item = usize>) -> FixedBitSet {
-    let mut set = FixedBitSet::with_capacity(length);
-    for member in members {
-        set.insert(member);
-    }
-    set
 }

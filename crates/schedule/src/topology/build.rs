@@ -1,19 +1,56 @@
 //! How groups come into being: identity, domain universe, and the count of what is there already (P §6.8).
 
-use super::{Filter, Group, GroupId, Identity, Key, Kind, Topology};
+use super::{Bindings, Census, Filter, Group, GroupId, Host, Hosts, Identity, Key, Kind, NONE, Topology};
 use crate::algebra::Algebra;
-use crate::template::{Template, bits};
-use fixedbitset::FixedBitSet;
+use crate::bits::Bits;
+use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
-use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::selector::Selector;
+use spokeshave_model::snapshot::{ClassId, NodeId};
+use spokeshave_model::taint::Toleration;
 use spokeshave_model::{Requirements, labels, taint};
 use std::collections::BTreeSet;
 
-impl Topology {
-    pub(super) fn spread_group(
+impl Topology<'_> {
+    /// The groups that constrain a pod with these constraints (a relaxed copy of its class's).
+    pub(crate) fn bind(
         &mut self,
-        snapshot: &Snapshot,
+        class: ClassId,
+        constraints: &Constraints,
+        templates: &[Template<'_>],
+        algebra: &Algebra<'_>,
+    ) -> Bindings {
+        let mut groups: Vec<GroupId> = Vec::new();
+        for spread in &constraints.spreads {
+            groups.push(self.spread_group(spread, constraints, templates, algebra));
+        }
+        let affinity = constraints
+            .affinity
+            .iter()
+            .chain(constraints.preferred_affinity.iter().map(|(_, term)| term));
+        for term in affinity {
+            groups.push(self.term_group(Kind::Affinity, term, templates, algebra));
+        }
+        let anti = constraints
+            .anti_affinity
+            .iter()
+            .chain(constraints.preferred_anti_affinity.iter().map(|(_, term)| term));
+        for term in anti {
+            groups.push(self.term_group(Kind::AntiAffinity, term, templates, algebra));
+        }
+        groups.dedup();
+        let selecting = &self.selecting[class.index()];
+        Bindings {
+            groups: groups
+                .into_iter()
+                .map(|group| (group, selecting.contains(&group)))
+                .collect(),
+        }
+    }
+
+    fn spread_group(
+        &mut self,
         spread: &Spread,
         owner: &Constraints,
         templates: &[Template<'_>],
@@ -35,26 +72,25 @@ impl Topology {
             };
             owner.required_terms.iter().map(with_selector).collect()
         };
-        let tolerations = spread.honor_taints.then(|| owner.tolerations.clone());
+        let tolerations = spread.honor_taints.then_some(owner.tolerations.as_slice());
         let filter = Filter {
             alternatives,
-            tolerations: tolerations.as_ref().map(|list| format!("{list:?}")),
+            tolerations: tolerations.map(super::tolerations_text),
         };
         let identity = Identity {
             kind: Kind::Spread,
             key: spread.topology_key.clone(),
-            namespaces: Some(BTreeSet::from([owner.namespace.clone()])),
+            namespaces: BTreeSet::from([owner.namespace.clone()]),
             max_skew: spread.max_skew,
             min_domains: spread.min_domains,
             selector: spread.selector.clone(),
             filter,
         };
-        self.group(snapshot, identity, tolerations, templates, algebra)
+        self.group(identity, tolerations, templates, algebra)
     }
 
     pub(super) fn term_group(
         &mut self,
-        snapshot: &Snapshot,
         kind: Kind,
         term: &PodTerm,
         templates: &[Template<'_>],
@@ -63,20 +99,19 @@ impl Topology {
         let identity = Identity {
             kind,
             key: term.topology_key.clone(),
-            namespaces: Some(term.namespaces.clone()),
+            namespaces: term.namespaces.clone(),
             max_skew: 0,
             min_domains: None,
             selector: term.selector.clone(),
             filter: Filter::default(),
         };
-        self.group(snapshot, identity, None, templates, algebra)
+        self.group(identity, None, templates, algebra)
     }
 
     fn group(
         &mut self,
-        snapshot: &Snapshot,
         identity: Identity,
-        tolerations: Option<Vec<taint::Toleration>>,
+        tolerations: Option<&[Toleration]>,
         templates: &[Template<'_>],
         algebra: &Algebra<'_>,
     ) -> GroupId {
@@ -84,160 +119,185 @@ impl Topology {
             return *known;
         }
         let id = GroupId(self.groups.len() as u32);
-        let key =
-            (identity.key != labels::HOSTNAME).then(|| self.key(snapshot, &identity.key, templates, algebra));
-        let mut group = Group {
+        let key = (identity.key != labels::HOSTNAME).then(|| self.key(&identity.key, templates, algebra));
+        let census = self.census(key, &identity.filter, tolerations, templates);
+        let max_skew = u32::try_from(identity.max_skew).unwrap_or(0);
+        let mut offered = Bits::default();
+        if let Some(key) = key {
+            // Taints of NodePools that the pods do not tolerate hide their domains, if taints are honoured.
+            for (index, reachable) in self.keys[key].reachable.iter().enumerate() {
+                if self.censuses[census].templates.contains(index) {
+                    offered.union(reachable);
+                }
+            }
+        }
+        self.groups.push(Group {
             kind: identity.kind,
             key,
-            max_skew: u32::try_from(identity.max_skew).unwrap_or(0),
+            census,
+            max_skew,
             min_domains: identity.min_domains.and_then(|count| u32::try_from(count).ok()),
-            counts: vec![0; key.map_or(self.nodes, |key| self.keys[key].values.len())],
-            registered: FixedBitSet::new(),
-            filter: identity.filter.clone(),
-            tolerations,
-        };
-        if let Some(key) = key {
-            group.registered = self.registered(snapshot, key, &group, templates, algebra);
+            counts: vec![0; key.map_or(0, |key| self.keys[key].values.len())],
+            offered,
+            hosts: Hosts::new(max_skew),
+        });
+        let inverse = identity.kind == Kind::Inverse;
+        for class in self.selected(&identity) {
+            let list = if inverse {
+                &mut self.inverse_selecting
+            } else {
+                &mut self.selecting
+            };
+            list[class.index()].push(id);
+            // Inverse groups count their owners instead.
+            if !inverse {
+                self.count_class(id, class, algebra);
+            }
         }
-        self.groups.push(group);
-        for (index, class) in snapshot.classes.iter().enumerate() {
-            let same_namespace = identity
-                .namespaces
-                .as_ref()
-                .is_none_or(|names| names.contains(&class.namespace));
-            if same_namespace && identity.selector.matches(&class.labels) {
-                let list = if identity.kind == Kind::Inverse {
-                    &mut self.inverse_selecting
-                } else {
-                    &mut self.selecting
-                };
-                list[index].push(id);
+        if !inverse {
+            for position in 0..self.placed.len() {
+                let (class, host) = self.placed[position];
+                if self.selecting[class.index()].contains(&id) {
+                    self.change(id, host, 1, true, algebra);
+                }
             }
         }
         self.identities.insert(identity, id);
-        self.count_existing(snapshot, id, algebra);
         id
     }
 
-    fn key(
+    /// The classes that a group's selector matches, in order.
+    fn selected(&self, identity: &Identity) -> Vec<ClassId> {
+        let conditions = match &identity.selector {
+            Selector::Nothing => return Vec::new(),
+            Selector::All(conditions) => conditions,
+        };
+        let matches = |class: &ClassId| {
+            let class = &self.snapshot.classes[class.index()];
+            identity.namespaces.contains(&class.namespace) && identity.selector.matches(&class.labels)
+        };
+        let wanted = conditions.iter().find_map(|condition| condition.wanted());
+        let Some((key, values)) = wanted else {
+            return (0..self.snapshot.classes.len())
+                .map(ClassId::from)
+                .filter(matches)
+                .collect();
+        };
+        let labelled = values
+            .iter()
+            .filter_map(|value| self.labelled.get(&(key, value.as_str())));
+        let mut found: Vec<ClassId> = labelled.flatten().copied().filter(matches).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Counts the bound pods of one class in a new group.
+    pub(super) fn count_class(&mut self, id: GroupId, class: ClassId, algebra: &Algebra<'_>) {
+        let first = self.counted.partition_point(|entry| entry.0 < class);
+        for position in first..self.counted.len() {
+            let (other, node, number) = self.counted[position];
+            if other != class {
+                break;
+            }
+            self.change(id, Host::Node(node), number, true, algebra);
+        }
+    }
+
+    fn census(
         &mut self,
-        snapshot: &Snapshot,
-        name: &str,
+        key: Option<usize>,
+        filter: &Filter,
+        tolerations: Option<&[Toleration]>,
         templates: &[Template<'_>],
-        algebra: &Algebra<'_>,
     ) -> usize {
+        if let Some(known) = self.census_ids.get(&(key, filter.clone())) {
+            return *known;
+        }
+        let snapshot = self.snapshot;
+        let none = BTreeSet::new();
+        let tolerated =
+            |taints| tolerations.is_none_or(|list| taint::first_untolerated(taints, list).is_none());
+        let kinds = snapshot.kinds.iter().enumerate().filter(|(_, kind)| {
+            let compatible = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
+            let alternatives = &filter.alternatives;
+            (alternatives.is_empty() || alternatives.iter().any(compatible)) && tolerated(&kind.taints)
+        });
+        let kinds = Bits::of(snapshot.kinds.len(), kinds.map(|(index, _)| index));
+        let reaching = templates
+            .iter()
+            .enumerate()
+            .filter(|(_, template)| tolerated(&snapshot.pool(template.pool).taints));
+        let mut present = vec![0; key.map_or(0, |key| self.keys[key].values.len())];
+        if let Some(key) = key {
+            for (index, domain) in self.keys[key].of_node.iter().enumerate() {
+                let counts = *domain != NONE && kinds.contains(snapshot.nodes[index].kind.index());
+                if counts && self.is_present(NodeId::from(index)) {
+                    present[*domain as usize] += 1;
+                }
+            }
+        }
+        self.censuses.push(Census {
+            key,
+            templates: Bits::of(templates.len(), reaching.map(|(index, _)| index)),
+            kinds,
+            alternatives: filter.alternatives.clone(),
+            planned: FxHashMap::with_hasher(FxBuildHasher),
+            present,
+        });
+        self.census_ids
+            .insert((key, filter.clone()), self.censuses.len() - 1);
+        self.censuses.len() - 1
+    }
+
+    fn key(&mut self, name: &str, templates: &[Template<'_>], algebra: &Algebra<'_>) -> usize {
         if let Some(known) = self.key_ids.get(name) {
             return *known;
         }
-        let mut values: BTreeSet<String> = templates
+        let snapshot = self.snapshot;
+        let domains: Vec<BTreeSet<String>> = templates
             .iter()
-            .flat_map(|template| template.domains(name, algebra))
+            .map(|template| template.domains(name, algebra))
             .collect();
+        let mut values: BTreeSet<&str> = domains.iter().flatten().map(String::as_str).collect();
         values.extend(
             snapshot
                 .nodes
                 .iter()
-                .filter_map(|node| node.labels.get(name))
-                .cloned(),
+                .filter_map(|node| node.labels.get(name).map(String::as_str)),
         );
-        let values: Vec<String> = values.into_iter().collect();
-        let position = |value: &String| values.binary_search(value).ok().map(|index| index as u32);
-        let of_node = snapshot
-            .nodes
+        let values: Vec<String> = values.into_iter().map(ToOwned::to_owned).collect();
+        let position = |value: &String| values.binary_search(value).ok();
+        let reachable = domains
             .iter()
-            .map(|node| node.labels.get(name).and_then(position))
-            .collect();
-        let reachable = templates.iter().map(|template| {
-            let domains = template.domains(name, algebra);
-            bits(
-                values.len(),
-                domains
-                    .iter()
-                    .filter_map(|value| values.binary_search(value).ok()),
-            )
-        });
-        let reachable = reachable.collect();
-        let of_node: Vec<Option<u32>> = of_node;
-        let nodes = |domain: Option<u32>| {
-            let there = of_node
-                .iter()
-                .enumerate()
-                .filter(move |(_, other)| **other == domain);
-            bits(of_node.len(), there.map(|(node, _)| node))
-        };
-        self.keys.push(Key {
+            .map(|domains| Bits::of(values.len(), domains.iter().filter_map(position)));
+        let mut key = Key {
             name: name.to_owned(),
-            nodes: (0..values.len())
-                .map(|domain| nodes(Some(domain as u32)))
-                .collect(),
-            nodes_without: nodes(None),
-            claims: vec![FixedBitSet::new(); values.len()],
-            values,
-            of_node,
-            reachable,
-            allowed: FxHashMap::with_hasher(FxBuildHasher),
-            possible: FxHashMap::with_hasher(FxBuildHasher),
-        });
+            of_node: Vec::with_capacity(snapshot.nodes.len()),
+            nodes: vec![Bits::default(); values.len()],
+            nodes_without: Bits::new(snapshot.nodes.len()),
+            claims: vec![Bits::default(); values.len()],
+            reachable: reachable.collect(),
+            sets: Vec::new(),
+            allowed_of: Vec::new(),
+            possible_of: Vec::new(),
+            values: Vec::new(),
+        };
+        for (index, node) in snapshot.nodes.iter().enumerate() {
+            let domain = node.labels.get(name).and_then(position);
+            match domain {
+                Some(domain) => key.nodes[domain].insert(index),
+                None => key.nodes_without.insert(index),
+            }
+            key.of_node.push(domain.map_or(NONE, |domain| domain as u32));
+        }
+        key.values = values;
+        self.keys.push(key);
         let key = self.keys.len() - 1;
         self.key_ids.insert(name.to_owned(), key);
-        for (index, (template, set)) in self.claims.clone().into_iter().enumerate() {
+        for index in 0..self.claims.len() {
+            let (template, set) = self.claims[index];
             self.index_claim(key, index, template, set, algebra);
         }
         key
-    }
-
-    fn registered(
-        &self,
-        snapshot: &Snapshot,
-        key: usize,
-        group: &Group,
-        templates: &[Template<'_>],
-        algebra: &Algebra<'_>,
-    ) -> FixedBitSet {
-        let key = &self.keys[key];
-        let mut registered = FixedBitSet::with_capacity(key.values.len());
-        for template in templates {
-            let taints = &snapshot.pool(template.pool).taints;
-            let tolerated = group
-                .tolerations
-                .as_ref()
-                .is_none_or(|list| taint::first_untolerated(taints, list).is_none());
-            if tolerated {
-                for value in template.domains(&key.name, algebra) {
-                    if let Ok(index) = key.values.binary_search(&value) {
-                        registered.insert(index);
-                    }
-                }
-            }
-        }
-        for (index, node) in snapshot
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, node)| node.registered)
-        {
-            if let Some(domain) = key.of_node[index].filter(|_| group.counts_node(snapshot, node.kind)) {
-                registered.insert(domain as usize);
-            }
-        }
-        registered
-    }
-
-    fn count_existing(&mut self, snapshot: &Snapshot, id: GroupId, algebra: &Algebra<'_>) {
-        if self.groups[id.0 as usize].kind == Kind::Inverse {
-            return;
-        }
-        for position in 0..self.counted.len() {
-            let (class, node, number) = self.counted[position];
-            let counts = self.groups[id.0 as usize].counts_node(snapshot, snapshot.node(node).kind);
-            if counts && self.selecting[class.index()].contains(&id) {
-                self.increment_node(id, node, number);
-            }
-        }
-        for (class, recorded) in self.recorded.clone() {
-            if self.selecting[class.index()].contains(&id) {
-                self.record_in(snapshot, id, recorded.host, algebra);
-            }
-        }
     }
 }

@@ -1,83 +1,32 @@
 //! The choice of a domain by one group: spread, affinity, anti-affinity (P §6.8).
 
-use super::{Group, Kind};
-use crate::algebra::Algebra;
-use crate::template::bits;
-use fixedbitset::FixedBitSet;
-use spokeshave_model::snapshot::{KindId, Snapshot};
-use spokeshave_model::{Requirements, taint};
-use std::collections::BTreeSet;
+use super::{Census, Group, Kind};
+use crate::bits::Bits;
 
 impl Group {
-    pub(super) fn counts_node(&self, snapshot: &Snapshot, kind: KindId) -> bool {
-        let kind = &snapshot.kinds[kind.index()];
-        let none = BTreeSet::new();
-        let compatible = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
-        let affinity = self.filter.alternatives.is_empty() || self.filter.alternatives.iter().any(compatible);
-        affinity
-            && self
-                .tolerations
-                .as_ref()
-                .is_none_or(|list| taint::first_untolerated(&kind.taints, list).is_none())
+    /// Whether a domain exists for this group.
+    fn exists(&self, census: &Census, domain: usize) -> bool {
+        self.offered.contains(domain) || self.counts[domain] > 0 || census.present[domain] > 0
     }
 
-    pub(super) fn counts_planned(&self, requirements: &Requirements, algebra: &Algebra<'_>) -> bool {
-        let compatible =
-            |wanted: &Requirements| requirements.compatible(wanted, algebra.well_known()).is_ok();
-        self.filter.alternatives.is_empty() || self.filter.alternatives.iter().any(compatible)
+    /// The domains that exist, in order.
+    pub(super) fn existing<'a>(&'a self, census: &'a Census) -> impl Iterator<Item = usize> + 'a {
+        (0..self.counts.len()).filter(|domain| self.exists(census, *domain))
     }
 
-    pub(super) fn choose(
-        &self,
-        pod_domains: &FixedBitSet,
-        node_domains: &FixedBitSet,
-        selects: bool,
-    ) -> FixedBitSet {
-        match self.kind {
-            Kind::Spread => self.choose_spread(pod_domains, node_domains, selects),
-            Kind::Affinity => self.choose_affinity(pod_domains, node_domains, selects),
-            Kind::AntiAffinity | Kind::Inverse => {
-                let mut empty = node_domains.clone();
-                empty.intersect_with(pod_domains);
-                let taken: Vec<usize> = empty.ones().filter(|domain| self.counts[*domain] > 0).collect();
-                taken.into_iter().for_each(|domain| empty.set(domain, false));
-                empty
-            }
-        }
+    fn populated(&self, domain: usize) -> bool {
+        self.counts[domain] > 0
     }
 
-    /// The domains in which a host must be able to be, whatever else it is; `None` when any may do. `choose` over a host gives
-    /// nothing unless the host can be in one of these.
-    pub(super) fn valid_domains(&self, pod_domains: &FixedBitSet, selects: bool) -> Option<FixedBitSet> {
-        let length = self.counts.len();
-        match self.kind {
-            Kind::Spread => {
-                let minimum = self.spread_minimum(pod_domains);
-                let valid = self.registered.ones().filter(|domain| {
-                    let count = self.counts[*domain] + u32::from(selects);
-                    count.saturating_sub(minimum) <= self.max_skew
-                });
-                Some(bits(length, valid))
-            }
-            Kind::Affinity => {
-                let populated = bits(
-                    length,
-                    pod_domains.ones().filter(|domain| self.counts[*domain] > 0),
-                );
-                let may_bootstrap = selects && populated.is_clear();
-                (!may_bootstrap).then_some(populated)
-            }
-            Kind::AntiAffinity | Kind::Inverse => Some(bits(
-                length,
-                pod_domains.ones().filter(|domain| self.counts[*domain] == 0),
-            )),
-        }
+    /// Whether the first pod of a self-affine set may pick a domain for the others: nothing is placed where the pod may go.
+    fn may_bootstrap(&self, pod_domains: &Bits, selects: bool) -> bool {
+        selects && !pod_domains.ones().any(|domain| self.populated(domain))
     }
 
     /// The lowest count over the domains a pod may use (P-101, P-102).
-    fn spread_minimum(&self, pod_domains: &FixedBitSet) -> u32 {
+    fn minimum(&self, census: &Census, pod_domains: &Bits) -> u32 {
         let (mut minimum, mut supported) = (u32::MAX, 0);
-        for domain in self.registered.intersection(pod_domains) {
+        for domain in pod_domains.ones().filter(|domain| self.exists(census, *domain)) {
             supported += 1;
             minimum = minimum.min(self.counts[domain]);
         }
@@ -88,50 +37,80 @@ impl Group {
         }
     }
 
-    fn choose_spread(
-        &self,
-        pod_domains: &FixedBitSet,
-        node_domains: &FixedBitSet,
-        selects: bool,
-    ) -> FixedBitSet {
-        let minimum = self.spread_minimum(pod_domains);
-        let mut best: Option<(u32, usize)> = None;
-        for domain in self.registered.intersection(node_domains) {
-            let count = self.counts[domain] + u32::from(selects);
-            if count.saturating_sub(minimum) <= self.max_skew && best.is_none_or(|(least, _)| count < least) {
-                best = Some((count, domain));
-            }
-        }
-        bits(node_domains.len(), best.map(|(_, domain)| domain))
+    /// Whether a spread admits one more pod in a domain.
+    fn within_skew(&self, domain: usize, minimum: u32, selects: bool) -> bool {
+        (self.counts[domain] + u32::from(selects)).saturating_sub(minimum) <= self.max_skew
     }
 
-    fn choose_affinity(
-        &self,
-        pod_domains: &FixedBitSet,
-        node_domains: &FixedBitSet,
-        selects: bool,
-    ) -> FixedBitSet {
-        let populated = |domain: &usize| self.counts[*domain] > 0;
-        let mut options = node_domains.clone();
-        options.intersect_with(pod_domains);
-        let empty: Vec<usize> = options.ones().filter(|domain| !populated(domain)).collect();
-        empty.into_iter().for_each(|domain| options.set(domain, false));
-        if !options.is_clear() || !selects {
-            return options;
-        }
-        let nothing_placed = self.counts.iter().all(|count| *count == 0);
-        let populated_allowed = pod_domains.ones().any(|domain| populated(&domain));
-        if nothing_placed || !populated_allowed {
-            // Bootstrap: the first pod of a self-affine set picks a domain for the others.
-            let both = self
-                .registered
-                .intersection(pod_domains)
-                .find(|domain| node_domains.contains(*domain));
-            let own = self.registered.intersection(pod_domains).next();
-            for domain in both.into_iter().chain(own) {
-                options.insert(domain);
+    /// The domains in which a host can take the pod, as far as this group is concerned. A host with one domain is admitted exactly if that is
+    /// among them; a planned one, only if one of its possible domains is.
+    pub(super) fn valid_domains(&self, census: &Census, pod_domains: &Bits, selects: bool, valid: &mut Bits) {
+        valid.reset(self.counts.len());
+        match self.kind {
+            Kind::Spread => {
+                let minimum = self.minimum(census, pod_domains);
+                for domain in self.existing(census) {
+                    if self.within_skew(domain, minimum, selects) {
+                        valid.insert(domain);
+                    }
+                }
+            }
+            Kind::Affinity => {
+                let bootstrap = self.may_bootstrap(pod_domains, selects);
+                for domain in pod_domains.ones() {
+                    if self.populated(domain) || (bootstrap && self.exists(census, domain)) {
+                        valid.insert(domain);
+                    }
+                }
+            }
+            Kind::AntiAffinity | Kind::Inverse => {
+                for domain in pod_domains.ones().filter(|domain| !self.populated(*domain)) {
+                    valid.insert(domain);
+                }
             }
         }
-        options
+    }
+
+    /// The domains to which a planned host is narrowed when it takes the pod.
+    pub(super) fn choose(
+        &self,
+        census: &Census,
+        pod_domains: &Bits,
+        node_domains: &Bits,
+        selects: bool,
+        chosen: &mut Bits,
+    ) {
+        chosen.reset(self.counts.len());
+        match self.kind {
+            Kind::Spread => {
+                let minimum = self.minimum(census, pod_domains);
+                let admitted = node_domains.ones().filter(|domain| {
+                    self.exists(census, *domain) && self.within_skew(*domain, minimum, selects)
+                });
+                // Of equal counts the first domain wins.
+                if let Some(best) = admitted.min_by_key(|domain| self.counts[*domain]) {
+                    chosen.insert(best);
+                }
+            }
+            Kind::Affinity => {
+                let populated = node_domains
+                    .common(pod_domains)
+                    .filter(|domain| self.populated(*domain));
+                populated.for_each(|domain| chosen.insert(domain));
+                if chosen.is_clear() && self.may_bootstrap(pod_domains, selects) {
+                    let own = || pod_domains.ones().filter(|domain| self.exists(census, *domain));
+                    let both = own().find(|domain| node_domains.contains(*domain));
+                    both.into_iter()
+                        .chain(own().next())
+                        .for_each(|domain| chosen.insert(domain));
+                }
+            }
+            Kind::AntiAffinity | Kind::Inverse => {
+                let empty = node_domains
+                    .common(pod_domains)
+                    .filter(|domain| !self.populated(*domain));
+                empty.for_each(|domain| chosen.insert(domain));
+            }
+        }
     }
 }

@@ -1,0 +1,131 @@
+//! The queue: largest pods first, again and again until a whole round makes no progress (P-080, P-081).
+
+use super::{Engine, Miss, Unplaced};
+use rustc_hash::FxHashMap;
+use spokeshave_model::snapshot::{ClassId, PodId, RequestId};
+use spokeshave_model::vector::{CPU, MEMORY};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+/// A pod was not pushed back yet.
+const FRESH: usize = usize::MAX;
+
+type SortKey = (Reverse<i64>, Reverse<i64>, Option<(i64, i32)>);
+
+/// Buffers of one run, kept for their memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    order: Vec<(SortKey, PodId)>,
+    /// Pods to try, each with the length of the queue when it was pushed back.
+    waiting: VecDeque<(PodId, usize)>,
+    /// Shapes that failed: after how many placements, and how.
+    failed: FxHashMap<(ClassId, RequestId), (u64, Miss)>,
+    placements: u64,
+}
+
+impl Engine<'_> {
+    /// Places pods on usable nodes and on claims, planned or new ones. O(pods × log pods) to sort; then each pod costs O(nodes ÷ 64) words plus
+    /// its groups, unless it finds a place on the way.
+    pub(crate) fn place(&mut self, pods: &[PodId]) {
+        self.uncount(pods);
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.waiting.clear();
+        queue.failed.clear();
+        queue.placements = 0;
+        self.unplaced.clear();
+        self.sort(pods, &mut queue);
+        while let Some((pod, pushed_at)) = queue.waiting.pop_front() {
+            if pushed_at == queue.waiting.len() + 1 {
+                // A whole round without progress.
+                queue.waiting.push_front((pod, pushed_at));
+                break;
+            }
+            let miss = self.place_or_recall(pod, &mut queue);
+            match miss {
+                None => queue.placements += 1,
+                Some(Miss::Final) => self.unplaced.push(Unplaced {
+                    pod,
+                    miss: Miss::Final,
+                }),
+                Some(_) => {
+                    let length = queue.waiting.len() + 1;
+                    queue.waiting.push_back((pod, length));
+                }
+            }
+        }
+        for (pod, _) in queue.waiting.drain(..) {
+            let view = self.snapshot.pod(pod);
+            let known = queue.failed.get(&(view.class, view.request));
+            let miss = known.map_or(Miss::Open, |(_, miss)| *miss);
+            self.unplaced.push(Unplaced { pod, miss });
+        }
+        self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
+        self.queue = queue;
+    }
+
+    fn sort(&mut self, pods: &[PodId], queue: &mut Queue) {
+        let snapshot = self.snapshot;
+        queue.order.clear();
+        queue.order.extend(pods.iter().map(|pod| {
+            let requests = snapshot.requests(*pod);
+            let created = snapshot.pod(*pod).object.metadata.creation_timestamp.as_ref();
+            let created = created.map(|time| (time.0.as_second(), time.0.subsec_nanosecond()));
+            ((Reverse(requests[CPU]), Reverse(requests[MEMORY]), created), *pod)
+        }));
+        queue.order.sort_unstable_by(|(left, a), (right, b)| {
+            let uid = |pod: &PodId| snapshot.pod(*pod).uid();
+            left.cmp(right)
+                .then_with(|| uid(a).cmp(uid(b)))
+                .then_with(|| a.cmp(b))
+        });
+        queue
+            .waiting
+            .extend(queue.order.iter().map(|(_, pod)| (*pod, FRESH)));
+    }
+
+    /// Tries a pod, unless one of its shape failed and nothing has changed since.
+    fn place_or_recall(&mut self, pod: PodId, queue: &mut Queue) -> Option<Miss> {
+        let view = self.snapshot.pod(pod);
+        let shape = (view.class, view.request);
+        // Attach limits tell pods of one shape apart, so what one could not, another may.
+        if view.attachments.is_empty()
+            && let Some((placements, miss)) = queue.failed.get(&shape)
+            && (*miss == Miss::Final || *placements == queue.placements)
+        {
+            return Some(*miss);
+        }
+        let miss = self.place_one(pod).err();
+        if let Some(miss) = miss {
+            queue.failed.insert(shape, (queue.placements, miss));
+        }
+        miss
+    }
+
+    /// Tries a pod with all its preferences, then with one fewer at a time.
+    fn place_one(&mut self, pod: PodId) -> Result<(), Miss> {
+        let class = self.snapshot.pod(pod).class;
+        if self.snapshot.classes[class.index()].uses_resource_claims {
+            return Err(Miss::Final);
+        }
+        let mut is_final = true;
+        let mut step = 0;
+        while self.variant(class, step) {
+            self.statistics.attempts += 1;
+            match self.attempt(pod, class, step) {
+                Ok(()) => return Ok(()),
+                // No relaxation: the pod waits for a pass in which the reservation is free or gone (P-119).
+                Err(Miss::Reserved) => return Err(Miss::Reserved),
+                Err(Miss::Final) => {}
+                Err(Miss::Open) => is_final = false,
+            }
+            step += 1;
+        }
+        // A pod bound by topology to existing or planned hosts may find one later.
+        let last = &self.classes[class.index()].variants[step - 1];
+        if is_final && last.bindings.groups.is_empty() {
+            Err(Miss::Final)
+        } else {
+            Err(Miss::Open)
+        }
+    }
+}
