@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED};
 use spokeshave_api::constants::{CONSISTENCY_PERIOD, INSTANCE_TERMINATION_POLL};
 use spokeshave_api::labels;
+use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
-use spokeshave_plan::consistency;
 use spokeshave_plan::consolidatable::{consolidatable, disturbed_node, pod_event_action, pod_event_time};
 use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
 use spokeshave_plan::registration_health::Outcome;
 use spokeshave_plan::termination::{self, ClaimStep};
-use spokeshave_ports::CloudError;
+use spokeshave_plan::{blockers, consistency, identity};
+use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
+use crate::cloud::Measured;
 use crate::decision::DecisionKind;
 use crate::shared::Shared;
 
@@ -35,6 +36,7 @@ pub(crate) struct Claims {
     pod_events: Mutex<BTreeMap<String, Timestamp>>,
     /// When claims were last checked for consistency, by UID. Lost: they are checked once more.
     checked: Mutex<BTreeMap<String, Timestamp>>,
+    cloud: Measured,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -43,12 +45,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Claims {
     pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
+        let cloud = shared.cloud.of("nodeclaim.lifecycle");
         let this = Arc::new(Self {
             shared,
             queue,
             launches: Mutex::default(),
             pod_events: Mutex::default(),
             checked: Mutex::default(),
+            cloud,
         });
         this.subscribe();
         this
@@ -75,6 +79,13 @@ impl Claims {
         let (queue, claims) = (self.queue.clone(), stores.claims_by_pool.clone());
         stores.node_pools.on_change(move |change| {
             if let Some(pool) = change.object() {
+                // Status changes with every node; what claims read of their pool is its spec.
+                let generation = |pool: Option<&NodePool>| pool.map(|pool| pool.metadata.generation);
+                if change.old.is_some()
+                    && generation(change.old.as_deref()) == generation(change.new.as_deref())
+                {
+                    return;
+                }
                 for claim in claims.get(pool.name()) {
                     queue.add(claim.name().to_owned());
                 }
@@ -170,11 +181,14 @@ impl Claims {
             && left.is_zero()
         {
             tracing::info!(NodeClaim = claim.name(), "expired nodeclaim");
-            let requeue = self.give_up(claim, "expired", "its expireAfter has passed").await?;
+            let requeue = self
+                .give_up(claim, "expired", "its expireAfter has passed")
+                .await?;
             self.shared.count_initiated(claim, "expired");
             return Ok(requeue);
         }
-        if !claim.is_true(LAUNCHED) {
+        // A provider ID that somebody took away is found again: a launch is idempotent by UID.
+        if !claim.is_true(LAUNCHED) || claim.provider_id().is_none() {
             return self.launch(claim).await;
         }
         let nodes = claim
@@ -212,6 +226,13 @@ impl Claims {
             // Our own write comes back as a change, and with it the next look.
             return Ok(Requeue::After(Duration::ZERO));
         }
+        let same_id = shared
+            .stores
+            .claims_by_provider_id
+            .get(claim.provider_id().unwrap_or_default());
+        if let Some(event) = identity::look_at_claim(claim, nodes.len(), &same_id) {
+            shared.execute.tell(&event);
+        }
         let check = self.check_consistency(claim, &nodes, now).await?;
         for due in [window, check, lifecycle::until_expiry(claim, now)]
             .into_iter()
@@ -240,7 +261,11 @@ impl Claims {
         }
         let (action, events) = consistency::check(claim, node, now);
         for event in &events {
-            tracing::error!(NodeClaim = claim.name(), error = event.message, "consistency error");
+            tracing::error!(
+                NodeClaim = claim.name(),
+                error = event.message,
+                "consistency error"
+            );
             self.shared.execute.tell(event);
         }
         if let Some(action) = action
@@ -268,10 +293,7 @@ impl Claims {
         if let Some(instance) = known {
             return self.launched(claim, &instance).await;
         }
-        let started = shared.now();
-        let answer = self.create_instance(claim, left).await;
-        self.called("create", started, answer.as_ref().err());
-        let error = match answer {
+        let error = match self.create_instance(claim, left).await {
             Ok(instance) => {
                 lock(&self.launches).insert(claim.uid().to_owned(), instance.clone());
                 return self.launched(claim, &instance).await;
@@ -287,7 +309,11 @@ impl Claims {
                     "InsufficientCapacityError",
                     format!("NodeClaim {} event: {text}", claim.name()),
                 ));
-                tracing::error!(NodeClaim = claim.name(), error = text, "failed launching nodeclaim");
+                tracing::error!(
+                    NodeClaim = claim.name(),
+                    error = text,
+                    "failed launching nodeclaim"
+                );
                 return self.give_up(claim, "insufficient_capacity", &text).await;
             }
             CloudError::NodeClassNotReady(_) => {
@@ -310,7 +336,7 @@ impl Claims {
     async fn create_instance(&self, claim: &NodeClaim, left: Duration) -> Result<NodeClaim, CloudError> {
         tokio::select! {
             biased;
-            answer = self.shared.provider.create(claim) => answer,
+            answer = self.cloud.create(claim) => answer,
             () = self.shared.clock.sleep(left) => Err(CloudError::Timeout(format!(
                 "the launch of NodeClaim {} had no answer before its time was over",
                 claim.name()
@@ -421,29 +447,21 @@ impl Claims {
         Ok(Requeue::Done)
     }
 
-    fn called(&self, method: &str, started: jiff::Timestamp, error: Option<&CloudError>) {
-        let labels = ["nodeclaim.lifecycle", method, self.shared.provider.name()];
-        self.shared
-            .families
-            .cloud_duration
-            .observe(&labels, self.shared.clock.since(started).as_secs_f64());
-        if let Some(error) = error.filter(|error| !error.is_not_found()) {
-            self.shared
-                .families
-                .cloud_errors
-                .inc(&[labels[0], labels[1], labels[2], error.metric_label()]);
-        }
-    }
-
     async fn end(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let finalizers = claim.metadata.finalizers.as_deref().unwrap_or_default();
         if !finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER) {
             return Ok(Requeue::Done);
         }
-        let nodes = claim
-            .provider_id()
-            .map(|id| self.shared.stores.nodes_by_provider_id.get(id))
-            .unwrap_or_default();
+        let id = claim.provider_id().unwrap_or_default();
+        let stores = &self.shared.stores;
+        let same_id = stores.claims_by_provider_id.get(id);
+        // Somebody gave it another's instance: that one, and its Node, are not ended with it.
+        let owns = id.is_empty() || identity::owns_instance(claim, &same_id);
+        let nodes = if owns && !id.is_empty() {
+            stores.nodes_by_provider_id.get(id)
+        } else {
+            Vec::new()
+        };
         match termination::claim_step(claim, &nodes) {
             ClaimStep::Write(actions, events) => {
                 for event in &events {
@@ -452,7 +470,24 @@ impl Claims {
                 self.write(&actions).await?;
                 Ok(Requeue::After(Duration::from_millis(100)))
             }
-            ClaimStep::WaitForNodes => Ok(Requeue::Done),
+            ClaimStep::WaitForNodes => {
+                // While our finalizer is on the Node, its termination tells what holds it up.
+                if let Some(blocker) = blockers::node_blocker(&nodes) {
+                    self.shared.report_blocker(claim, None, Some(&blocker)).await;
+                }
+                Ok(Requeue::Done)
+            }
+            ClaimStep::TerminateInstance if !owns => {
+                if let Some(event) = identity::look_at_claim(claim, 0, &same_id) {
+                    tracing::warn!(
+                        NodeClaim = claim.name(),
+                        message = event.message,
+                        "instance not ended"
+                    );
+                    self.shared.execute.tell(&event);
+                }
+                self.release(claim).await
+            }
             ClaimStep::TerminateInstance => self.terminate(claim).await,
             // A launch may have been cut off before its result was written: the cloud knows the instance by the claim's UID.
             ClaimStep::RemoveFinalizer => self.terminate(claim).await,
@@ -461,17 +496,23 @@ impl Claims {
 
     async fn terminate(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let started = shared.now();
-        let answer = shared.provider.delete(claim).await;
-        self.called("delete", started, answer.as_ref().err());
-        match answer {
+        match self.cloud.delete(claim).await {
             Ok(()) => {
-                let action = termination::instance_terminating(claim, shared.now());
+                let now = shared.now();
+                let action = termination::instance_terminating(claim, now);
                 self.write(&action.into_iter().collect::<Vec<_>>()).await?;
+                let asked = claim.condition(INSTANCE_TERMINATING);
+                let overdue =
+                    asked.and_then(|asked| blockers::overdue_blocker(claim, asked.last_transition_time, now));
+                shared.report_blocker(claim, None, overdue.as_ref()).await;
                 Ok(Requeue::After(INSTANCE_TERMINATION_POLL))
             }
             Err(error) if error.is_not_found() => self.release(claim).await,
-            Err(error) => Err(Box::new(error)),
+            Err(error) => {
+                let blocker = blockers::provider_blocker(claim, &error.short_message());
+                shared.report_blocker(claim, None, Some(&blocker)).await;
+                Err(Box::new(error))
+            }
         }
     }
 
@@ -481,6 +522,7 @@ impl Claims {
         if !self.write(&action.into_iter().collect::<Vec<_>>()).await? {
             return Ok(Requeue::After(Duration::from_millis(100)));
         }
+        shared.forget_blocker(claim);
         let pool = claim.node_pool().unwrap_or_default();
         let now = shared.now();
         let seconds = |since: jiff::Timestamp| now.duration_since(since).as_secs_f64();

@@ -5,9 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_model::{ObjectKind, ObjectRef};
+use spokeshave_plan::blockers::Refusal;
 use spokeshave_plan::termination::{self, EvictionStep, deadline};
-use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, WorkQueue};
+use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
 
 use crate::execute::ExecuteError;
 use crate::shared::Shared;
@@ -51,15 +53,19 @@ pub(crate) struct Evictions {
     shared: Arc<Shared>,
     pub(crate) queue: WorkQueue<EvictionKey>,
     /// How often each pod was refused: a refusal is no fault, so it has a back-off apart from the queue's.
-    refusals: Mutex<BTreeMap<EvictionKey, u32>>,
+    refusals: Mutex<BTreeMap<EvictionKey, (u32, Refusal)>>,
+    /// The bound on evictions, if there is one.
+    bucket: Mutex<Option<TokenBucket>>,
 }
 
 impl Evictions {
     pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<EvictionKey>) -> Arc<Self> {
+        let rate = shared.options.eviction_rate;
         Arc::new(Self {
             shared,
             queue,
             refusals: Mutex::default(),
+            bucket: Mutex::new(rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst))),
         })
     }
 
@@ -70,19 +76,45 @@ impl Evictions {
         }
     }
 
-    fn refusals(&self) -> MutexGuard<'_, BTreeMap<EvictionKey, u32>> {
+    fn refusals(&self) -> MutexGuard<'_, BTreeMap<EvictionKey, (u32, Refusal)>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// D-327: 100 ms, doubling to 10 s.
-    fn next_delay(&self, key: &EvictionKey) -> Duration {
+    /// Notes a refusal; returns how many there were before it.
+    fn note_refusal(&self, key: &EvictionKey, code: u16, message: &str) -> u32 {
         let mut refusals = self.refusals();
-        let count = refusals.entry(key.clone()).or_insert(0);
-        let delay = FIRST_DELAY
-            .saturating_mul(1 << (*count).min(10))
-            .min(LONGEST_DELAY);
-        *count += 1;
-        delay
+        let (count, last) = refusals.entry(key.clone()).or_insert_with(|| {
+            let message = String::new();
+            (0, Refusal { code, message })
+        });
+        let before = *count;
+        *count = count.saturating_add(1);
+        *last = Refusal {
+            code,
+            message: message.to_owned(),
+        };
+        before
+    }
+
+    /// How a pod on a node was refused last, while it waits for its next try.
+    pub(crate) fn refusal(&self, pod: &Pod, node: &str) -> Option<Refusal> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let key = EvictionKey {
+            namespace: text(&pod.metadata.namespace),
+            name: text(&pod.metadata.name),
+            uid: text(&pod.metadata.uid),
+            node: node.to_owned(),
+        };
+        self.refusals().get(&key).map(|(_, refusal)| refusal.clone())
+    }
+
+    /// The turn of a request under the bound on evictions; zero when it may go now.
+    fn turn(&self) -> Duration {
+        let now = self.shared.now();
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket
+            .as_mut()
+            .map_or(Duration::ZERO, |bucket| bucket.reserve(now))
     }
 
     /// One try; whatever ends the waiting forgets the refusals.
@@ -111,9 +143,15 @@ impl Evictions {
             .as_ref()
             .and_then(|node| node.spec.as_ref()?.provider_id.clone())
             .unwrap_or_default();
-        let claim = shared.stores.claims_by_provider_id.get(&id).into_iter().next();
-        let deadline = claim.as_deref().map(deadline).transpose()?.flatten();
-        let reason = termination::eviction_reason(claim.as_deref());
+        // D-307: with several NodeClaims none counts.
+        let claims = shared.stores.claims_by_provider_id.get(&id);
+        let claim = if let [claim] = &claims[..] {
+            Some(claim)
+        } else {
+            None
+        };
+        let deadline = claim.map(|claim| deadline(claim)).transpose()?.flatten();
+        let reason = termination::eviction_reason(claim.map(|claim| &**claim));
         let (action, event) = match termination::eviction_step(&pod, deadline, shared.now()) {
             EvictionStep::Drop => return Ok(Requeue::Done),
             EvictionStep::Keep => return Ok(Requeue::After(PROTECTED_POLL)),
@@ -121,6 +159,9 @@ impl Evictions {
             EvictionStep::Delete(action, event) => (action, Some(event)),
         };
         let evicting = event.is_none();
+        if evicting {
+            shared.clock.sleep(self.turn()).await;
+        }
         let target = ObjectRef::namespaced(ObjectKind::Pod, &key.namespace, &key.name, &key.uid);
         match shared.execute.run(&action).await {
             Ok(()) => {
@@ -143,35 +184,74 @@ impl Evictions {
                 }
                 Ok(Requeue::Done)
             }
-            Err(error) => {
-                if let ExecuteError::Refused {
-                    several_budgets,
-                    code,
-                    ..
-                } = &error
-                {
-                    shared.families.pods_eviction_requests.inc(&[&code.to_string()]);
-                    if *code == 429 || *several_budgets {
-                        let node = ObjectRef::cluster(
-                            ObjectKind::Node,
-                            &key.node,
-                            node.as_ref()
-                                .and_then(|node| node.metadata.uid.as_deref())
-                                .unwrap_or_default(),
-                        );
-                        shared
-                            .execute
-                            .tell(&termination::refused_event(node, &target, *several_budgets));
-                        // A pod whose deadline comes before the next try is looked at right then (D-328).
-                        let due = termination::delete_after(&pod, deadline)
-                            .map(|start| shared.clock.until(start).saturating_add(Duration::from_millis(1)));
-                        let delay = self.next_delay(&key).min(due.unwrap_or(Duration::MAX));
-                        tracing::debug!(%error, retry_in = ?delay, "eviction refused");
-                        return Ok(Requeue::After(delay));
-                    }
-                }
-                Err(error.into())
+            Err(error @ ExecuteError::Refused { .. }) => {
+                let wait = self.refused(&key, &target, node.as_deref(), error);
+                // A pod whose deadline comes before the next try is looked at right then (D-328).
+                let due = termination::delete_after(&pod, deadline)
+                    .map(|start| shared.clock.until(start).saturating_add(Duration::from_millis(1)));
+                Ok(Requeue::After(wait.min(due.unwrap_or(Duration::MAX))))
             }
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Counts and tells a refusal, and returns how long to wait before the next try.
+    fn refused(
+        &self,
+        key: &EvictionKey,
+        target: &ObjectRef,
+        node: Option<&Node>,
+        error: ExecuteError,
+    ) -> Duration {
+        let shared = &self.shared;
+        let ExecuteError::Refused {
+            several_budgets,
+            by_budget,
+            retry_after,
+            code,
+            message,
+            ..
+        } = &error
+        else {
+            return FIRST_DELAY;
+        };
+        shared.families.pods_eviction_requests.inc(&[&code.to_string()]);
+        let count = self.note_refusal(key, *code, message);
+        let delay = backoff(count).max(retry_after.unwrap_or_default());
+        let uid = node
+            .and_then(|node| node.metadata.uid.as_deref())
+            .unwrap_or_default();
+        let node = ObjectRef::cluster(ObjectKind::Node, &key.node, uid);
+        if *by_budget {
+            shared
+                .execute
+                .tell(&termination::refused_event(node, target, *several_budgets));
+            tracing::debug!(%error, retry_in = ?delay, "eviction refused");
+        } else if *code != 429 {
+            shared
+                .execute
+                .tell(&termination::rejected_event(node, target, *code, message));
+            tracing::error!(Pod = %key, Node = key.node, %error, retry_in = ?delay, "eviction failed");
+        }
+        delay
+    }
+}
+
+/// D-327: 100 ms, doubling to 10 s.
+fn backoff(refusals: u32) -> Duration {
+    FIRST_DELAY
+        .saturating_mul(1 << refusals.min(10))
+        .min(LONGEST_DELAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d_327_refusals_are_tried_again_ever_more_slowly() {
+        let delays: Vec<u128> = (0..9).map(|count| backoff(count).as_millis()).collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert_eq!(backoff(u32::MAX), LONGEST_DELAY);
     }
 }

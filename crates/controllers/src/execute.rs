@@ -44,6 +44,10 @@ pub(crate) enum ExecuteError {
         message: String,
         /// More than one budget covers the pod.
         several_budgets: bool,
+        /// A PodDisruptionBudget refuses; otherwise it is the server itself, or somebody's admission webhook.
+        by_budget: bool,
+        /// When the server wants to be asked again at the earliest.
+        retry_after: Option<std::time::Duration>,
         /// HTTP status.
         code: u16,
     },
@@ -414,6 +418,8 @@ impl Execute {
             Err(kube::Error::Api(status)) => Err(ExecuteError::Refused {
                 target: target.to_string(),
                 several_budgets: status.message == SEVERAL_BUDGETS,
+                by_budget: status.message == SEVERAL_BUDGETS || names_a_budget(&status),
+                retry_after: retry_after(&status),
                 message: status.message.clone(),
                 code: status.code,
             }),
@@ -428,6 +434,23 @@ impl Execute {
 
 fn is_already_there(status: &kube::core::Status) -> bool {
     status.code == 409 && status.reason == "AlreadyExists"
+}
+
+/// The Eviction API gives the cause `DisruptionBudget` with its 429; a 429 without it comes from a server that is busy.
+fn names_a_budget(status: &kube::core::Status) -> bool {
+    status.code == 429
+        && status.details.as_ref().is_none_or(|details| {
+            (details.causes.is_empty() && details.retry_after_seconds == 0)
+                || details
+                    .causes
+                    .iter()
+                    .any(|cause| cause.reason == "DisruptionBudget")
+        })
+}
+
+fn retry_after(status: &kube::core::Status) -> Option<std::time::Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| std::time::Duration::from_secs(u64::from(seconds)))
 }
 
 fn classify(verb: &'static str, target: &ObjectRef, source: kube::Error) -> ExecuteError {

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use spokeshave_api::NodeClaim;
 use spokeshave_api::constants::GARBAGE_COLLECTION_PERIOD;
-use spokeshave_model::Action;
+use spokeshave_model::{Action, Event, EventType};
 use spokeshave_plan::garbage_collection::{claims_without_instance, leaked_instances};
 use spokeshave_plan::lifecycle::claim_ref;
+use spokeshave_plan::nodepool::pool_ref;
+use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
+use crate::cloud::Measured;
 use crate::decision::DecisionKind;
 use crate::shared::Shared;
 
@@ -22,68 +26,42 @@ const FIRST_PASSES: u32 = 20;
 pub(crate) struct Garbage {
     shared: Arc<Shared>,
     passes: std::sync::atomic::AtomicU32,
+    cloud: Measured,
 }
 
 impl Garbage {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+        let cloud = shared.cloud.of("nodeclaim.garbagecollection");
         Arc::new(Self {
             shared,
+            cloud,
             passes: std::sync::atomic::AtomicU32::new(0),
         })
     }
 
-    /// One pass in both directions.
+    /// One pass in both directions. What fails does not keep the rest; the pass is tried again for it.
     pub(crate) async fn collect(self: Arc<Self>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
         // D-250: claims before instances for one direction, instances before claims for the other.
         let claims_before = shared.stores.node_claims.snapshot();
-        let instances = shared.provider.list().await?;
+        let instances = self.cloud.list().await?;
         let claims_after = shared.stores.node_claims.snapshot();
         let nodes = shared.stores.nodes.snapshot();
+        let mut failure: Option<ReconcileError> = None;
         for claim in claims_without_instance(&claims_before, &instances, &nodes) {
-            if !shared.is_ours(&claim) {
-                continue;
-            }
-            match shared.execute.run(&Action::delete(claim_ref(&claim))).await {
-                Ok(()) => {
-                    shared.count_disrupted(&claim, "garbage_collected");
-                    shared.count_initiated(&claim, "garbage_collected");
-                    tracing::info!(
-                        NodeClaim = claim.name(),
-                        "garbage collecting nodeclaim with no cloudprovider representation"
-                    );
-                    shared.note(
-                        DecisionKind::Trouble,
-                        claim.name(),
-                        "deleted",
-                        "its instance no longer exists",
-                        None,
-                    );
-                }
-                Err(error) if error.is_not_found() || error.is_conflict() => {}
-                Err(error) => return Err(error.into()),
+            if shared.is_ours(&claim)
+                && let Err(error) = self.delete_claim(&claim).await
+            {
+                failure.get_or_insert(error);
             }
         }
         for instance in leaked_instances(&instances, &claims_after, shared.now()) {
-            match shared.provider.delete(&instance).await {
-                Ok(()) => {
-                    let id = instance.provider_id().unwrap_or_default();
-                    tracing::info!(
-                        "provider-id" = id,
-                        "garbage collecting instance without nodeclaim"
-                    );
-                    shared.note(
-                        DecisionKind::Trouble,
-                        id,
-                        "ended",
-                        "no NodeClaim names this instance",
-                        None,
-                    );
-                    self.delete_node(id).await;
-                }
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(Box::new(error)),
+            if let Err(error) = self.end_leaked(&instance).await {
+                failure.get_or_insert(error);
             }
+        }
+        if let Some(error) = failure {
+            return Err(error);
         }
         let passes = self.passes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(Requeue::After(if passes < FIRST_PASSES {
@@ -91,6 +69,70 @@ impl Garbage {
         } else {
             GARBAGE_COLLECTION_PERIOD
         }))
+    }
+
+    /// D-249.
+    async fn delete_claim(&self, claim: &NodeClaim) -> Result<(), ReconcileError> {
+        let shared = &self.shared;
+        match shared.execute.run(&Action::delete(claim_ref(claim))).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        shared.count_disrupted(claim, "garbage_collected");
+        shared.count_initiated(claim, "garbage_collected");
+        tracing::info!(
+            NodeClaim = claim.name(),
+            "garbage collecting nodeclaim with no cloudprovider representation"
+        );
+        shared.note(
+            DecisionKind::Trouble,
+            claim.name(),
+            "deleted",
+            "its instance no longer exists",
+            None,
+        );
+        Ok(())
+    }
+
+    /// D-252.
+    async fn end_leaked(&self, instance: &NodeClaim) -> Result<(), ReconcileError> {
+        let shared = &self.shared;
+        match self.cloud.delete(instance).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(Box::new(error)),
+        }
+        let id = instance.provider_id().unwrap_or_default();
+        tracing::info!(
+            "provider-id" = id,
+            "garbage collecting instance without nodeclaim"
+        );
+        let pool = instance
+            .node_pool()
+            .and_then(|pool| shared.stores.node_pools.get_named(pool));
+        if let Some(pool) = pool {
+            let message = format!(
+                "Instance {id}, made for NodeClaim {}, belongs to no NodeClaim any more and is terminated",
+                instance.name()
+            );
+            let event = Event::new(
+                pool_ref(&pool),
+                EventType::Warning,
+                "LeakedInstanceTerminated",
+                message,
+            );
+            shared.execute.tell(&event.deduped_by([id.to_owned()]));
+        }
+        shared.note(
+            DecisionKind::Trouble,
+            id,
+            "ended",
+            "no NodeClaim names this instance",
+            None,
+        );
+        self.delete_node(id).await;
+        Ok(())
     }
 
     /// D-252: the Node of a leaked instance goes with it.

@@ -3,7 +3,10 @@
 //! Owns when decisions are made and that they are carried out; what is decided lives in `spokeshave-plan`. Nothing here keeps a fact that a
 //! restart would miss: what is in memory only (nominations, the command in preparation) is rebuilt or not needed.
 
+mod blocked;
 mod claims;
+mod cloud;
+mod conditions;
 mod decision;
 mod disruption;
 mod disruption_commands;
@@ -12,17 +15,22 @@ mod drift;
 mod eviction;
 mod execute;
 mod garbage;
+mod identity;
 mod metrics;
 mod node_classes;
 mod node_pools;
+mod node_repair;
 mod node_termination;
+mod observability;
 mod operator;
 mod options;
+mod pod_times;
 mod provisioner;
 mod shared;
+mod static_pools;
 mod stores;
 
 pub use decision::{Decision, DecisionKind, DecisionLog};
 pub use operator::{Operator, OperatorError};
-pub use options::{LeaderElectionOptions, Options};
+pub use options::{EvictionRate, FeatureGates, LeaderElectionOptions, Options};
 pub use stores::Stores;

@@ -10,6 +10,7 @@ pub(crate) struct ControllerFamilies {
     pub(crate) claims_created: Counter,
     pub(crate) claims_terminated: Counter,
     pub(crate) claims_disrupted: Counter,
+    pub(crate) claims_unhealthy: Counter,
     pub(crate) pods_disruption_initiated: Counter,
     pub(crate) claims_termination_duration: Histogram,
     pub(crate) instance_termination_duration: Histogram,
@@ -23,8 +24,6 @@ pub(crate) struct ControllerFamilies {
     pub(crate) scheduling_duration: Histogram,
     pub(crate) ignored_pods: Gauge,
     pub(crate) unschedulable_pods: Gauge,
-    pub(crate) state_node_count: Gauge,
-    pub(crate) state_synced: Gauge,
     pub(crate) pool_limit: Gauge,
     pub(crate) pool_usage: Gauge,
     pub(crate) allowed_disruptions: Gauge,
@@ -76,6 +75,11 @@ impl ControllerFamilies {
                 "karpenter_nodeclaims_disrupted_total",
                 "Number of nodeclaims disrupted in total.",
                 &DISRUPTED,
+            ),
+            claims_unhealthy: counter(
+                "karpenter_nodeclaims_unhealthy_disrupted_total",
+                "Number of unhealthy nodeclaims disrupted in total.",
+                &["condition", "nodepool", "capacity_type", "image_id"],
             ),
             pods_disruption_initiated: counter(
                 "karpenter_pods_disruption_initiated_total",
@@ -159,16 +163,6 @@ impl ControllerFamilies {
                 "karpenter_scheduler_unschedulable_pods_count",
                 "Pods that could not be placed.",
                 &["controller"],
-            ),
-            state_node_count: gauge(
-                "karpenter_cluster_state_node_count",
-                "Number of nodes in cluster state.",
-                &[],
-            ),
-            state_synced: gauge(
-                "karpenter_cluster_state_synced",
-                "1 when no NodeClaim waits for its launch.",
-                &[],
             ),
             pool_limit: gauge(
                 "karpenter_nodepools_limit",

@@ -1,19 +1,28 @@
 //! Nodes that are being deleted: taint, drain, volumes, instance, finalizer (D §8.3).
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
 use spokeshave_api::constants::INSTANCE_TERMINATION_POLL;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::pod::node_name;
+use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
+use spokeshave_plan::lifecycle::node_ref;
 use spokeshave_plan::termination::{self, NodeEnd, NodeNext};
+use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
+use crate::cloud::Measured;
 use crate::decision::DecisionKind;
 use crate::eviction::{EvictionKey, Evictions};
 use crate::shared::Shared;
+
+/// Least time between two questions to the cloud for one instance whose Node is not ready.
+const ASK_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
 /// The controller of Nodes on their way out.
 #[derive(Debug)]
@@ -21,14 +30,20 @@ pub(crate) struct NodeTermination {
     shared: Arc<Shared>,
     pub(crate) queue: WorkQueue<String>,
     evictions: Arc<Evictions>,
+    cloud: Measured,
+    /// When the cloud was last asked for an instance, by provider ID.
+    asked: Mutex<BTreeMap<String, Timestamp>>,
 }
 
 impl NodeTermination {
     pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>, evictions: Arc<Evictions>) -> Arc<Self> {
+        let cloud = shared.cloud.of("node.termination");
         let this = Arc::new(Self {
             shared,
             queue,
             evictions,
+            cloud,
+            asked: Mutex::default(),
         });
         let stores = &this.shared.stores;
         let queue = this.queue.clone();
@@ -118,7 +133,18 @@ impl NodeTermination {
         {
             return self.release(&node, "its instance was gone already").await;
         }
-        let step = termination::node_step(&end, now)?;
+        let step = match termination::node_step(&end, now) {
+            Ok(step) => step,
+            Err(error) => {
+                if let Some(claim) = &claim {
+                    let blocker = blockers::deadline_blocker(&error);
+                    shared
+                        .report_blocker(claim, Some(node_ref(&node)), Some(&blocker))
+                        .await;
+                }
+                return Err(error.into());
+            }
+        };
         for event in &step.events {
             shared.execute.tell(event);
         }
@@ -147,11 +173,59 @@ impl NodeTermination {
         for target in step.evict {
             self.evictions.add(EvictionKey::new(&target, &name));
         }
+        if let Some(claim) = &claim
+            && matches!(step.next, NodeNext::Wait(_))
+        {
+            let blocker = self.blocker(&end, claim, now);
+            shared
+                .report_blocker(claim, Some(node_ref(&node)), blocker.as_ref())
+                .await;
+        }
         match step.next {
             NodeNext::Wait(duration) => Ok(Requeue::After(duration)),
             NodeNext::Release => self.release(&node, "it is drained").await,
             NodeNext::TerminateInstance => self.terminate(&node, claim.as_deref()).await,
         }
+    }
+
+    /// What holds up the drain or the volumes, once it does so for longer than is usual.
+    fn blocker(&self, end: &NodeEnd<'_>, claim: &NodeClaim, now: Timestamp) -> Option<Blocker> {
+        // The look before may have begun the wait: read the claim again.
+        let claim = self.shared.stores.node_claims.get_named(claim.name())?;
+        let waits = |type_: &str| {
+            claim.condition(type_).is_some_and(|condition| {
+                let since = now.duration_since(condition.last_transition_time);
+                condition.status == "Unknown"
+                    && Duration::try_from(since).is_ok_and(|since| since >= BLOCKED_AFTER)
+            })
+        };
+        let deadline = termination::deadline(&claim).ok().flatten();
+        if waits(DRAINED) {
+            let name = end.node.metadata.name.as_deref().unwrap_or_default();
+            let budgets = &self.shared.stores.pod_disruption_budgets;
+            return blockers::drain_blocker(
+                end.pods,
+                |namespace| budgets.in_namespace(namespace),
+                |pod| self.evictions.refusal(pod, name),
+                deadline,
+                now,
+            );
+        }
+        if waits(VOLUMES_DETACHED) {
+            return blockers::volume_blocker(&termination::blocking_attachments(end), deadline);
+        }
+        None
+    }
+
+    /// A wait for the cloud is told about once it is longer than usual.
+    async fn report_overdue(&self, node: &Node, claim: &NodeClaim) {
+        let now = self.shared.now();
+        let asked = claim.condition(INSTANCE_TERMINATING);
+        let blocker =
+            asked.and_then(|asked| blockers::overdue_blocker(claim, asked.last_transition_time, now));
+        self.shared
+            .report_blocker(claim, Some(node_ref(node)), blocker.as_ref())
+            .await;
     }
 
     fn kept_volumes(&self, pods: &[Arc<Pod>], now: jiff::Timestamp) -> BTreeSet<String> {
@@ -174,11 +248,26 @@ impl NodeTermination {
         let Some(id) = claim.provider_id() else {
             return Ok(false);
         };
-        match self.shared.provider.get(id).await {
+        if !self.may_ask(id) {
+            return Ok(false);
+        }
+        match self.cloud.get(id).await {
             Ok(_) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
             Err(error) => Err(Box::new(error)),
         }
+    }
+
+    /// A drain is looked at with every change of a pod; the cloud need not be asked as often.
+    fn may_ask(&self, id: &str) -> bool {
+        let now = self.shared.now();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.retain(|_, last| now.duration_since(*last) < ASK_PAUSE);
+        if asked.contains_key(id) {
+            return false;
+        }
+        asked.insert(id.to_owned(), now);
+        true
     }
 
     async fn terminate(&self, node: &Node, claim: Option<&NodeClaim>) -> Result<Requeue, ReconcileError> {
@@ -188,7 +277,7 @@ impl NodeTermination {
         let Some(claim) = claim.and_then(|claim| shared.stores.node_claims.get_named(claim.name())) else {
             return self.release(node, "it has no nodeclaim").await;
         };
-        match shared.provider.delete(&claim).await {
+        match self.cloud.delete(&claim).await {
             Ok(()) => {
                 if let Some(action) = termination::instance_terminating(&claim, shared.now()) {
                     match shared.execute.run(&action).await {
@@ -198,10 +287,17 @@ impl NodeTermination {
                     }
                     tracing::info!(Node = name, NodeClaim = claim.name(), "terminating instance");
                 }
+                self.report_overdue(node, &claim).await;
                 Ok(Requeue::After(INSTANCE_TERMINATION_POLL))
             }
             Err(error) if error.is_not_found() => self.release(node, "its instance is gone").await,
-            Err(error) => Err(Box::new(error)),
+            Err(error) => {
+                let blocker = blockers::provider_blocker(&claim, &error.short_message());
+                shared
+                    .report_blocker(&claim, Some(node_ref(node)), Some(&blocker))
+                    .await;
+                Err(Box::new(error))
+            }
         }
     }
 

@@ -7,11 +7,14 @@ use kube::Client;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{
     ControllerMetrics, ElectionOutcome, EventRecorder, EventRecorderOptions, LeaderElection, Leadership,
-    LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, Shutdown, TaskGroup, WorkQueue, client,
+    LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, ReconcileError, Requeue, Shutdown, TaskGroup,
+    WorkQueue, client,
     run_controller, run_singleton,
 };
 
+use crate::blocked::Told;
 use crate::claims::Claims;
+use crate::cloud::Measured;
 use crate::decision::DecisionLog;
 use crate::disruption::DisruptionLoop;
 use crate::disruption_commands::Commands;
@@ -19,18 +22,25 @@ use crate::drift::Drift;
 use crate::eviction::Evictions;
 use crate::execute::Execute;
 use crate::garbage::Garbage;
+use crate::identity::Identity;
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::node_pools::NodePools;
+use crate::node_repair::NodeRepair;
 use crate::node_termination::NodeTermination;
 use crate::options::Options;
+use crate::pod_times::PodTimes;
 use crate::provisioner::Provisioner;
 use crate::shared::{Memory, Shared};
+use crate::static_pools::{self, StaticPools};
 use crate::stores::Stores;
+use crate::{conditions, observability};
 
-/// NodeClaims that are worked on at once.
-const CLAIM_WORKERS: usize = 1000;
-/// Nodes, evictions and pools that are worked on at once.
+/// NodeClaims that are worked on at once, at one core and at sixty.
+const CLAIM_WORKERS: (usize, usize) = (1000, 5000);
+/// Nodes and evictions that are worked on at once, at one core and at sixty (D-318, D-327).
+const TERMINATION_WORKERS: (usize, usize) = (100, 5000);
+/// Pools and the like that are worked on at once.
 const WORKERS: usize = 100;
 
 /// Why the operator has ended by itself.
@@ -85,6 +95,13 @@ impl Operator {
             readiness,
             decisions: DecisionLog::default(),
         }
+    }
+
+    /// Counts in a registry that others count in too. Give it before anybody asks for it.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Tells decisions to somebody.
@@ -172,19 +189,33 @@ impl Operator {
         let until = shutdown.clone();
         tasks.spawn("events", async move { event_writer.run(until).await });
         let stores = Stores::new();
+        let families = ControllerFamilies::new(&self.metrics);
+        let cloud = Measured::new(
+            self.provider.clone(),
+            self.clock.clone(),
+            families.clone(),
+            self.options.cloud_call_limit,
+        );
         let shared = Arc::new(Shared {
             execute: Execute::new(writer.clone(), stores.clone(), recorder),
             stores,
-            provider: self.provider.clone(),
+            provider: Arc::new(cloud.clone()),
+            cloud,
             clock: self.clock.clone(),
             policy: self.options.policy(),
             options: self.options.clone(),
-            families: ControllerFamilies::new(&self.metrics),
+            families,
             node_classes: NodeClasses::new(),
             decisions: self.decisions.clone(),
             memory: Mutex::new(Memory::default()),
+            told: Told::default(),
+            pod_times: PodTimes::new(&self.metrics, self.clock.clone()),
             started: self.clock.now(),
         });
+        shared.pod_times.listen(&shared.stores.pods);
+        conditions::observe(&shared, &self.metrics);
+        let objects = self.options.object_metrics;
+        observability::register(&shared, &self.metrics, &shared.pod_times, objects);
         let parts = Parts::new(&shared, &self.clock, &self.metrics);
         shared.stores.watch(
             &self.client,
@@ -226,9 +257,20 @@ struct Parts {
     commands: Arc<Commands>,
     drift: Arc<Drift>,
     garbage: Arc<Garbage>,
+    identity: Arc<Identity>,
+    repair: Option<Arc<NodeRepair>>,
+    static_pools: Option<Arc<StaticPools>>,
+    workers: Workers,
 }
 
-fn queue<Key: Ord + Clone + Send + 'static>(
+/// How many keys are worked on at once.
+#[derive(Clone, Copy)]
+struct Workers {
+    claims: usize,
+    termination: usize,
+}
+
+fn queue_of<Key: Ord + Clone + Send + 'static>(
     name: &str,
     base: Duration,
     max: Duration,
@@ -255,32 +297,56 @@ impl Parts {
         );
         let claims = Claims::new(
             shared.clone(),
-            queue("nodeclaim.lifecycle", second, minute, clock, metrics),
+            queue_of("nodeclaim.lifecycle", second, minute, clock, metrics),
         );
-        let disturbed = queue("nodeclaim.podevents", fast, minute, clock, metrics);
+        let disturbed = queue_of("nodeclaim.podevents", fast, minute, clock, metrics);
         claims.watch_pods(disturbed.clone());
-        let evictions = Evictions::new(shared.clone(), queue("eviction-queue", fast, ten, clock, metrics));
+        let evictions = Evictions::new(shared.clone(), queue_of("eviction-queue", fast, ten, clock, metrics));
         Self {
             termination: NodeTermination::new(
                 shared.clone(),
-                queue("node.termination", fast, ten, clock, metrics),
+                queue_of("node.termination", fast, ten, clock, metrics),
                 evictions.clone(),
             ),
             pools: NodePools::new(
                 shared.clone(),
-                queue("nodepool.status", fast, minute, clock, metrics),
+                queue_of("nodepool.status", fast, minute, clock, metrics),
             ),
             provisioner: Provisioner::new(shared.clone()),
             disruption: DisruptionLoop::new(shared.clone()),
             commands: Commands::new(
                 shared.clone(),
-                queue("disruption.queue", second, ten, clock, metrics),
+                queue_of("disruption.queue", second, ten, clock, metrics),
             ),
             drift: Drift::new(
                 shared.clone(),
-                queue("nodeclaim.disruption", second, minute, clock, metrics),
+                queue_of("nodeclaim.disruption", second, minute, clock, metrics),
             ),
             garbage: Garbage::new(shared.clone()),
+            identity: Identity::new(
+                shared.clone(),
+                queue_of("node.identity", second, minute, clock, metrics),
+            ),
+            repair: NodeRepair::new(
+                shared.clone(),
+                queue_of("node.health", second, minute, clock, metrics),
+            ),
+            static_pools: StaticPools::new(
+                shared.clone(),
+                queue_of(
+                    "static.capacity",
+                    static_pools::FIRST_RETRY,
+                    minute,
+                    clock,
+                    metrics,
+                ),
+            ),
+            workers: Workers {
+                claims: shared.options.scaled(CLAIM_WORKERS.0, CLAIM_WORKERS.1),
+                termination: shared
+                    .options
+                    .scaled(TERMINATION_WORKERS.0, TERMINATION_WORKERS.1),
+            },
             claims,
             disturbed,
             evictions,
@@ -288,115 +354,92 @@ impl Parts {
     }
 
     fn start(self, clock: &SharedClock, metrics: &Metrics, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let driver = ControllerMetrics::new(metrics);
+        let mut starter = Starter {
+            driver: ControllerMetrics::new(metrics),
+            tasks,
+            shutdown,
+        };
+        let Workers { claims, termination } = self.workers;
+        let (it, queue) = (self.claims.clone(), self.claims.queue.clone());
+        starter.start("nodeclaim.lifecycle", queue, claims, move |name| {
+            it.clone().reconcile(name)
+        });
+        let it = self.claims;
+        starter.start("nodeclaim.podevents", self.disturbed, WORKERS, move |node| {
+            it.clone().disturbed(node)
+        });
+        let (it, queue) = (self.termination.clone(), self.termination.queue.clone());
+        starter.start("node.termination", queue, termination, move |name| {
+            it.clone().reconcile(name)
+        });
+        let (it, queue) = (self.evictions.clone(), self.evictions.queue.clone());
+        starter.start("eviction-queue", queue, termination, move |key| {
+            it.clone().reconcile(key)
+        });
+        let (it, queue) = (self.pools.clone(), self.pools.queue.clone());
+        starter.start("nodepool.status", queue, WORKERS, move |name| {
+            it.clone().reconcile(name)
+        });
+        let (it, queue) = (self.commands.clone(), self.commands.queue.clone());
+        starter.start("disruption.queue", queue, WORKERS, move |name| {
+            it.clone().reconcile(name)
+        });
+        let (it, queue) = (self.drift.clone(), self.drift.queue.clone());
+        starter.start("nodeclaim.disruption", queue, WORKERS, move |name| {
+            it.clone().reconcile(name)
+        });
+        let (it, queue) = (self.identity.clone(), self.identity.queue.clone());
+        starter.start("node.identity", queue, WORKERS, move |name| {
+            it.clone().reconcile(name)
+        });
+        if let Some(it) = self.repair {
+            let queue = it.queue.clone();
+            starter.start("node.health", queue, WORKERS, move |name| {
+                it.clone().reconcile(name)
+            });
+        }
+        if let Some(it) = self.static_pools {
+            let queue = it.queue.clone();
+            starter.start("static.capacity", queue, WORKERS, move |name| {
+                it.clone().reconcile(name)
+            });
+        }
+        let (garbage, driver) = (self.garbage, starter.driver.clone());
         let stop = || shutdown.clone();
-        let claims = self.claims.clone();
-        let work = move |name| claims.clone().reconcile(name);
-        tasks.spawn(
-            "nodeclaim.lifecycle",
-            run_controller(
-                "nodeclaim.lifecycle",
-                self.claims.queue.clone(),
-                CLAIM_WORKERS,
-                work,
-                stop(),
-                driver.clone(),
-            ),
-        );
-        let claims = self.claims.clone();
-        let work = move |node| claims.clone().disturbed(node);
-        tasks.spawn(
-            "nodeclaim.podevents",
-            run_controller(
-                "nodeclaim.podevents",
-                self.disturbed,
-                WORKERS,
-                work,
-                stop(),
-                driver.clone(),
-            ),
-        );
-        let termination = self.termination.clone();
-        let work = move |name| termination.clone().reconcile(name);
-        tasks.spawn(
-            "node.termination",
-            run_controller(
-                "node.termination",
-                self.termination.queue.clone(),
-                WORKERS,
-                work,
-                stop(),
-                driver.clone(),
-            ),
-        );
-        let evictions = self.evictions.clone();
-        let work = move |key| evictions.clone().reconcile(key);
-        tasks.spawn(
-            "eviction-queue",
-            run_controller(
-                "eviction-queue",
-                self.evictions.queue.clone(),
-                WORKERS,
-                work,
-                stop(),
-                driver.clone(),
-            ),
-        );
-        let pools = self.pools.clone();
-        let work = move |name| pools.clone().reconcile(name);
-        tasks.spawn(
-            "nodepool.status",
-            run_controller(
-                "nodepool.status",
-                self.pools.queue.clone(),
-                WORKERS,
-                work,
-                stop(),
-                driver.clone(),
-            ),
-        );
-        let commands = self.commands.clone();
-        let work = move |name| commands.clone().reconcile(name);
-        tasks.spawn(
-            "disruption.queue",
-            run_controller(
-                "disruption.queue",
-                self.commands.queue.clone(),
-                WORKERS,
-                work,
-                stop(),
-                driver.clone(),
-            ),
-        );
-        let drift = self.drift.clone();
-        let work = move |name| drift.clone().reconcile(name);
-        tasks.spawn(
-            "nodeclaim.disruption",
-            run_controller(
-                "nodeclaim.disruption",
-                self.drift.queue.clone(),
-                WORKERS,
-                work,
-                stop(),
-                driver.clone(),
-            ),
-        );
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        let name = "nodeclaim.garbagecollection";
+        let singleton = queue_of(name, second, minute, clock, metrics);
+        let work = move || garbage.clone().collect();
+        tasks.spawn(name, run_singleton(name, singleton, work, stop(), driver));
         tasks.spawn("nodeclaim.nodeclasses", self.drift.follow_node_classes(stop()));
         tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));
-        let garbage = self.garbage;
-        let singleton = queue(
-            "nodeclaim.garbagecollection",
-            Duration::from_secs(1),
-            Duration::from_secs(60),
-            clock,
-            metrics,
-        );
-        let work = move || garbage.clone().collect();
-        tasks.spawn(
-            "nodeclaim.garbagecollection",
-            run_singleton("nodeclaim.garbagecollection", singleton, work, stop(), driver),
-        );
         tasks.spawn("provisioner", self.provisioner.run(stop()));
         tasks.spawn("disruption", self.disruption.run(stop()));
+    }
+}
+
+/// Starts controllers, each with its queue.
+struct Starter<'a> {
+    driver: ControllerMetrics,
+    tasks: &'a mut TaskGroup,
+    shutdown: &'a Shutdown,
+}
+
+impl Starter<'_> {
+    fn start<Key, Work>(
+        &mut self,
+        name: &'static str,
+        queue: WorkQueue<Key>,
+        workers: usize,
+        reconcile: impl Fn(Key) -> Work + Send + Sync + 'static,
+    ) where
+        Key: Ord + Clone + std::fmt::Display + Send + Sync + 'static,
+        Work: Future<Output = Result<Requeue, ReconcileError>> + Send + 'static,
+    {
+        let (stop, driver) = (self.shutdown.clone(), self.driver.clone());
+        self.tasks.spawn(
+            name,
+            run_controller(name, queue, workers, reconcile, stop, driver),
+        );
     }
 }

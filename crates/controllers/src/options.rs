@@ -17,6 +17,24 @@ pub struct LeaderElectionOptions {
     pub identity: String,
 }
 
+/// What is built in and off unless asked for, with Karpenter's names (P-203).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeatureGates {
+    /// `NodeRepair`: replace Nodes that their cloud declares broken.
+    pub node_repair: bool,
+    /// `StaticCapacity`: NodePools with a fixed number of nodes.
+    pub static_capacity: bool,
+}
+
+/// How fast pods are evicted, over all nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EvictionRate {
+    /// Requests a second, sustained.
+    pub per_second: f64,
+    /// Requests at once.
+    pub burst: u32,
+}
+
 /// Settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -36,6 +54,16 @@ pub struct Options {
     pub label_rules: LabelRules,
     /// How long a shutdown may take.
     pub shutdown_limit: Duration,
+    /// What is off unless asked for.
+    pub feature_gates: FeatureGates,
+    /// Milli-cores that the controllers may count on; more of them work on more objects at once (D-318, D-327).
+    pub cpu_requests_milli: u32,
+    /// A bound on evictions of its own; without one the client's rate is the only bound.
+    pub eviction_rate: Option<EvictionRate>,
+    /// Whether there are metrics of single nodes, pods and conditions: their number grows with the cluster.
+    pub object_metrics: bool,
+    /// A call to the cloud without an answer for so long counts as failed.
+    pub cloud_call_limit: Duration,
 }
 
 impl Default for Options {
@@ -49,11 +77,23 @@ impl Default for Options {
             leader_election: None,
             label_rules: LabelRules::default(),
             shutdown_limit: Duration::from_secs(10),
+            feature_gates: FeatureGates::default(),
+            cpu_requests_milli: 1000,
+            eviction_rate: None,
+            object_metrics: false,
+            cloud_call_limit: Duration::from_secs(120),
         }
     }
 }
 
 impl Options {
+    /// Upstream's scale of concurrency: `least` at one core, `most` at sixty (D-318).
+    pub(crate) fn scaled(&self, least: usize, most: usize) -> usize {
+        let milli = usize::try_from(self.cpu_requests_milli).unwrap_or(usize::MAX);
+        let above = milli.saturating_sub(1000).min(59_000);
+        least + (most - least) * above / 59_000
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         Policy {
             preferences: self.preference_policy,
@@ -66,5 +106,23 @@ impl Options {
             },
             ..Policy::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d_318_d_327_concurrency_grows_with_the_cores() {
+        let at = |cpu_requests_milli| {
+            let options = Options {
+                cpu_requests_milli,
+                ..Options::default()
+            };
+            options.scaled(100, 5000)
+        };
+        assert_eq!((at(0), at(1000), at(60_000), at(400_000)), (100, 100, 5000, 5000));
+        assert_eq!(at(30_500), 2550);
     }
 }

@@ -173,12 +173,6 @@ impl Provisioner {
                 .families
                 .unschedulable_pods
                 .set(&["provisioner"], outcome.unschedulable.len() as f64);
-            shared
-                .families
-                .state_node_count
-                .set(&[], snapshot.nodes.len() as f64);
-            let synced = f64::from(u8::from(shared.is_synced()));
-            shared.families.state_synced.set(&[], synced);
         }
         if outcome.pods.is_empty() {
             return;
@@ -190,6 +184,11 @@ impl Provisioner {
             }
             shared.families.audit_violations.add(&[], 1.0);
             return;
+        }
+        let failed: BTreeSet<_> = outcome.unschedulable.iter().map(|one| one.pod).collect();
+        for pod in &outcome.pods {
+            let uid = snapshot.pod(*pod).uid();
+            shared.pod_times.decided(uid, !failed.contains(pod));
         }
         self.report(&snapshot, &outcome);
         for event in outcome.events(&snapshot) {

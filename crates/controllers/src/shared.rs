@@ -17,11 +17,14 @@ use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
 
+use crate::blocked::Told;
+use crate::cloud::Measured;
 use crate::decision::{Decision, DecisionKind, DecisionLog};
 use crate::execute::Execute;
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::options::Options;
+use crate::pod_times::PodTimes;
 use crate::stores::Stores;
 
 /// Facts in memory. A restart loses them, and each says why that is harmless.
@@ -43,7 +46,10 @@ pub(crate) struct Memory {
 pub(crate) struct Shared {
     pub(crate) stores: Stores,
     pub(crate) execute: Execute,
+    /// The cloud, for calls that belong to no controller in particular.
     pub(crate) provider: Arc<dyn CloudProvider>,
+    /// The cloud, for calls of one controller: `cloud.of("name")`.
+    pub(crate) cloud: Measured,
     pub(crate) clock: SharedClock,
     pub(crate) options: Options,
     pub(crate) policy: Policy,
@@ -51,6 +57,10 @@ pub(crate) struct Shared {
     pub(crate) node_classes: NodeClasses,
     pub(crate) decisions: DecisionLog,
     pub(crate) memory: Mutex<Memory>,
+    /// How long pods take.
+    pub(crate) pod_times: PodTimes,
+    /// When people were last told what holds up a termination.
+    pub(crate) told: Told,
     /// When this term of leadership began.
     pub(crate) started: Timestamp,
 }
@@ -96,15 +106,6 @@ impl Shared {
                 && now.duration_since(begun) < PREDECESSOR_GRACE;
         });
         awaits
-    }
-
-    /// True when every NodeClaim has its instance (P-142).
-    pub(crate) fn is_synced(&self) -> bool {
-        let mut synced = true;
-        self.stores
-            .node_claims
-            .for_each(|_, claim| synced &= claim.provider_id().is_some() || !self.is_ours(claim));
-        synced
     }
 
     /// The NodeClaims as planning sees them: those without an instance as stand-ins.
@@ -234,7 +235,7 @@ impl Shared {
 
     /// Nodes in commands, by provider ID, and those of them whose pods need a new place: all but those whose replacements may not exist yet,
     /// because room for their pods would be bought twice (D-098). A command that is only pending counts as carried out.
-    fn held_nodes(&self, pending: &[Arc<Disruption>]) -> (BTreeSet<String>, BTreeSet<String>) {
+    pub(crate) fn held_nodes(&self, pending: &[Arc<Disruption>]) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut held, mut marked) = (BTreeSet::new(), BTreeSet::new());
         let mut add = |disruption: &Disruption, begins: bool| {
             let ids = disruption.spec.nodes.iter().map(|node| node.provider_id.clone());
@@ -329,6 +330,19 @@ impl Shared {
     /// What all nodes cost per hour, by the cloud's own price list.
     pub(crate) fn cluster_price(&self) -> Price {
         self.memory().prices.values().copied().sum()
+    }
+
+    /// What the nodes of each NodePool cost per hour.
+    pub(crate) fn pool_prices(&self) -> BTreeMap<String, Price> {
+        let mut sums: BTreeMap<String, Price> = BTreeMap::new();
+        for (name, price) in &self.memory().prices {
+            let claim = self.stores.node_claims.get_named(name);
+            if let Some(pool) = claim.as_ref().and_then(|claim| claim.node_pool()) {
+                let sum = sums.entry(pool.to_owned()).or_insert(Price::ZERO);
+                *sum = sum.saturating_add(*price);
+            }
+        }
+        sums
     }
 
     /// Notes what a planned NodeClaim will cost if the cloud has its cheapest offering.

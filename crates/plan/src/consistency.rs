@@ -49,7 +49,10 @@ pub fn check(claim: &NodeClaim, node: &Node, now: Timestamp) -> (Option<Action>,
     (action, events.collect())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share of a whole, shown with one decimal")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a share of a whole, shown with one decimal"
+)]
 fn shortfalls(claim: &NodeClaim, node: &Node) -> Vec<String> {
     let Some(status) = &claim.status else {
         return Vec::new();

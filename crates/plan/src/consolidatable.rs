@@ -52,7 +52,15 @@ pub fn pod_event_time(before: Option<&Pod>, after: &Pod, now: Timestamp) -> Time
         .and_then(|status| status.container_statuses.as_deref())
         .unwrap_or_default()
         .iter()
-        .filter_map(|container| container.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref())
+        .filter_map(|container| {
+            container
+                .state
+                .as_ref()?
+                .terminated
+                .as_ref()?
+                .finished_at
+                .as_ref()
+        })
         .map(|time| time.0)
         .max()
         .filter(|_| is_terminal(after));
@@ -218,7 +226,11 @@ mod tests {
         assert_eq!(pod_event_time(None, &silent, at(500)), at(500));
         let mut claim = initialized();
         claim.status.as_mut().unwrap().last_pod_event_time = Some(Time(at(6)));
-        assert_eq!(pod_event_action(&claim, at(5)), None, "an older event changes nothing");
+        assert_eq!(
+            pod_event_action(&claim, at(5)),
+            None,
+            "an older event changes nothing"
+        );
     }
 
     #[test]

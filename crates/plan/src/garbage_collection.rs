@@ -1,6 +1,6 @@
 //! No instance without NodeClaim, no registered NodeClaim without instance (D-249…D-253).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -46,9 +46,20 @@ pub fn leaked_instances(
     now: Timestamp,
 ) -> Vec<NodeClaim> {
     let named: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
-    let launching: BTreeSet<&str> = claims
+    let names: BTreeMap<&str, &str> = instances
         .iter()
-        .filter(|claim| claim.provider_id().is_none())
+        .filter_map(|instance| Some((instance.provider_id()?, instance.name())))
+        .collect();
+    // A claim that has not recorded its instance yet, or that somebody gave another's provider ID, still owns the instance of its own name.
+    let owners: BTreeSet<&str> = claims
+        .iter()
+        .filter(|claim| {
+            let recorded = claim.provider_id().map(|id| names.get(id).copied());
+            match recorded {
+                None => true,
+                Some(name) => name.is_some_and(|name| !name.is_empty() && name != claim.name()),
+            }
+        })
         .map(|claim| claim.name())
         .collect();
     let leaked = |instance: &&NodeClaim| {
@@ -60,7 +71,7 @@ pub fn leaked_instances(
         let old = u64::try_from(age).is_ok_and(|age| age >= LEAKED_INSTANCE_AGE.as_secs());
         old && !instance.is_deleting()
             && instance.provider_id().is_none_or(|id| !named.contains(id))
-            && !launching.contains(instance.name())
+            && !owners.contains(instance.name())
     };
     instances.iter().filter(leaked).cloned().collect()
 }
@@ -141,6 +152,24 @@ mod tests {
         assert!(
             leaked_instances(&instances, &[Arc::new(claim("x", None))], at(60)).is_empty(),
             "its claim has not recorded it yet"
+        );
+        let twice = [claim("x", Some("9")), claim("x", Some("9"))];
+        assert!(leaked_instances(&twice, &[Arc::new(claim("x", Some("9")))], at(60)).is_empty());
+    }
+
+    #[test]
+    fn d_253_an_edited_claim_keeps_its_instance_and_a_second_launch_does_not_stay() {
+        let instances = [claim("x", Some("1")), claim("y", Some("2"))];
+        let edited = [Arc::new(claim("x", Some("2"))), Arc::new(claim("y", Some("2")))];
+        assert!(
+            leaked_instances(&instances, &edited, at(60)).is_empty(),
+            "somebody gave x the provider ID of y; the instance of x is not leaked"
+        );
+        let double = [claim("x", Some("1")), claim("x", Some("3"))];
+        let found = leaked_instances(&double, &[Arc::new(claim("x", Some("1")))], at(60));
+        assert_eq!(
+            found.iter().map(|one| one.provider_id()).collect::<Vec<_>>(),
+            [Some("3")]
         );
     }
 }

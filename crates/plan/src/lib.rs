@@ -3,6 +3,7 @@
 //! Every function here takes a Snapshot (or single objects), the Policy and `now`, and returns values. None knows a provider, an API server
 //! or a clock.
 
+pub mod blockers;
 mod budget_repair;
 pub mod budget_lint;
 pub mod calendar;
@@ -11,6 +12,7 @@ pub mod consolidatable;
 pub mod disrupt;
 pub mod drift;
 pub mod garbage_collection;
+pub mod identity;
 pub mod in_flight;
 pub mod lifecycle;
 mod node_claim;

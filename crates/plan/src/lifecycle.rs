@@ -484,7 +484,10 @@ mod tests {
         assert_eq!(patch["metadata"]["finalizers"][0], TERMINATION_FINALIZER);
         assert_eq!(patch["metadata"]["labels"][label], "default");
         claim.metadata.finalizers = Some(vec![TERMINATION_FINALIZER.to_owned()]);
-        assert!(prepare_action(&claim).is_some(), "a claim made by hand has no label");
+        assert!(
+            prepare_action(&claim).is_some(),
+            "a claim made by hand has no label"
+        );
         claim
             .metadata
             .labels

@@ -215,9 +215,15 @@ mod tests {
     fn d_255_of_several_conditions_the_one_that_is_due_first_counts() {
         let both = node(&[("Ready", "False", 0), ("StorageReady", "False", 100)]);
         let found = unhealthy(&both, &policies()).unwrap();
-        assert_eq!((found.condition_type.as_str(), found.due), ("StorageReady", at(160)));
+        assert_eq!(
+            (found.condition_type.as_str(), found.due),
+            ("StorageReady", at(160))
+        );
         assert_eq!(unhealthy(&node(&[("Ready", "True", 0)]), &policies()), None);
-        assert_eq!(unhealthy(&node(&[("DiskPressure", "True", 0)]), &policies()), None);
+        assert_eq!(
+            unhealthy(&node(&[("DiskPressure", "True", 0)]), &policies()),
+            None
+        );
         assert_eq!(unhealthy(&both, &[]), None, "D-254: no policies, no repair");
     }
 
@@ -229,8 +235,7 @@ mod tests {
         assert_eq!(step(at(599)), RepairStep::Wait(Duration::from_secs(1)));
         assert!(matches!(step(at(600)), RepairStep::Repair { .. }));
         let mut going = claim.clone();
-        going.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+        going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
         assert_eq!(
             repair_step(&sick, &going, [&sick], &policies(), at(900)),
             RepairStep::Nothing
@@ -273,7 +278,10 @@ mod tests {
                 .iter()
                 .map(|event| (event.object.to_string(), event.message.as_str()))
                 .collect();
-            assert_eq!(told, [("node/n".to_owned(), text), ("nodeclaim/c".to_owned(), text)]);
+            assert_eq!(
+                told,
+                [("node/n".to_owned(), text), ("nodeclaim/c".to_owned(), text)]
+            );
             assert!(events.iter().all(|event| event.dedupe_window_seconds == 900));
         }
     }
@@ -307,6 +315,9 @@ mod tests {
     fn d_261_conditions_in_snake_case() {
         assert_eq!(snake_case("Ready"), "ready");
         assert_eq!(snake_case("StorageReady"), "storage_ready");
-        assert_eq!(snake_case("WhenEmptyOrUnderutilized"), "when_empty_or_underutilized");
+        assert_eq!(
+            snake_case("WhenEmptyOrUnderutilized"),
+            "when_empty_or_underutilized"
+        );
     }
 }

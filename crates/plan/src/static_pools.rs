@@ -95,7 +95,10 @@ pub fn template_claim(pool: &NodePool) -> NodeClaim {
     own.insert(class.label_key(), class.name.clone());
     let mut annotations = template.metadata.annotations.clone();
     annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash::node_pool_hash(pool));
-    annotations.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hash::VERSION.to_owned());
+    annotations.insert(
+        labels::NODE_POOL_HASH_VERSION.to_owned(),
+        hash::VERSION.to_owned(),
+    );
     let mut requirements = Requirements::from_api(&template.spec.requirements).unwrap_or_default();
     requirements.add_all(&Requirements::from_labels(&own));
     let spec = NodeClaimSpec {
@@ -181,7 +184,8 @@ fn remaining_lifetime(claim: &NodeClaim, now: Timestamp) -> i128 {
     let left = crate::lifecycle::until_expiry(claim, now);
     match (left, claim.spec.expire_after.duration()) {
         (Some(left), Some(whole)) if !whole.is_zero() => {
-            let millis = |duration: std::time::Duration| i128::try_from(duration.as_millis()).unwrap_or(i128::MAX);
+            let millis =
+                |duration: std::time::Duration| i128::try_from(duration.as_millis()).unwrap_or(i128::MAX);
             millis(left) * WHOLE / millis(whole).max(1)
         }
         _ => WHOLE,
@@ -310,7 +314,9 @@ mod tests {
         };
         let pod = |value: serde_json::Value| Arc::new(serde_json::from_value::<Pod>(value).unwrap());
         let plain = |priority: i32| {
-            pod(serde_json::json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [], "priority": priority}}))
+            pod(
+                serde_json::json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [], "priority": priority}}),
+            )
         };
         let protected = pod(
             serde_json::json!({"metadata": {"name": "p", "annotations": {labels::DO_NOT_DISRUPT: "true"}}, "spec": {"nodeName": "n", "containers": []}}),
@@ -338,7 +344,10 @@ mod tests {
                 .map(|claim| claim.name().to_owned())
                 .collect()
         };
-        assert_eq!(order(0), ["e-young", "d-daemons", "c-cheap", "b-dear", "a-protected"]);
+        assert_eq!(
+            order(0),
+            ["e-young", "d-daemons", "c-cheap", "b-dear", "a-protected"]
+        );
         assert_eq!(order(3), ["e-young", "d-daemons"]);
         assert!(order(5).is_empty());
     }

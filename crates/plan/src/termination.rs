@@ -13,7 +13,7 @@ use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{
     Conditioned, DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, REGISTERED, Status, VOLUMES_DETACHED,
 };
-use spokeshave_api::constants::MINIMUM_DRAIN;
+use spokeshave_api::constants::{MINIMUM_DRAIN, STUCK_TERMINATING_AFTER};
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
 use spokeshave_model::pod::{
     self, is_daemon, is_evictable, is_terminal, is_terminating, is_waited_for_in_drain,
@@ -23,8 +23,10 @@ use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresou
 
 use crate::lifecycle::{claim_ref, node_ref};
 
-/// Pause between two looks at a drain or at volumes.
+/// Pause between two looks while pods are past their deadline (D-340), and after writes whose result is to be seen.
 const POLL: Duration = Duration::from_secs(1);
+/// Longest pause between two looks: every change of a pod, an attachment or the Node itself brings one at once.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// When termination stops waiting (D-301…D-304).
 ///
@@ -230,6 +232,7 @@ pub fn node_step(end: &NodeEnd<'_>, now: Timestamp) -> Result<NodeStep, String> 
     }
     let deadline = end.claim.map(deadline).transpose()?.flatten();
     let mut step = NodeStep::wait(POLL);
+    step.events.extend(stuck_events(end.node, end.pods, now));
     if let Some(deadline) = deadline {
         step.events.push(deadline_event(node_ref(end.node), deadline));
     }
@@ -289,6 +292,7 @@ fn drain(
         let name = event.object.name.clone();
         step.events.push(event.deduped_by([name]));
         step.evict = to_evict(&waited, deadline, now);
+        step.next = NodeNext::Wait(pause(&waited, deadline, now));
         return;
     }
     // D-312: a short drain still lasts long enough to catch pods that the scheduler binds meanwhile.
@@ -317,6 +321,20 @@ fn drain(
     };
 }
 
+/// D-342: the attachments that are waited for.
+#[must_use]
+pub fn blocking_attachments<'a>(end: &NodeEnd<'a>) -> Vec<&'a VolumeAttachment> {
+    let waits = |attachment: &&Arc<VolumeAttachment>| {
+        let volume = attachment.spec.source.persistent_volume_name.as_ref();
+        volume.is_some_and(|volume| !end.kept_volumes.contains(volume))
+    };
+    end.attachments
+        .iter()
+        .filter(waits)
+        .map(|attachment| &**attachment)
+        .collect()
+}
+
 /// D §8.6. Returns whether the wait goes on.
 fn volumes_hold(
     end: &NodeEnd<'_>,
@@ -325,13 +343,8 @@ fn volumes_hold(
     step: &mut NodeStep,
     now: Timestamp,
 ) -> bool {
-    let blocking: Vec<String> = end
-        .attachments
+    let blocking: Vec<String> = blocking_attachments(end)
         .iter()
-        .filter(|attachment| {
-            let volume = attachment.spec.source.persistent_volume_name.as_ref();
-            volume.is_some_and(|volume| !end.kept_volumes.contains(volume))
-        })
         .filter_map(|attachment| attachment.metadata.name.clone())
         .collect();
     if blocking.is_empty() {
@@ -366,11 +379,68 @@ fn volumes_hold(
     );
     let name = event.object.name.clone();
     step.events.push(event.deduped_by([name]));
+    let until = deadline.map_or(LONGEST_PAUSE, |deadline| until(deadline, now));
+    step.next = NodeNext::Wait(until.min(LONGEST_PAUSE));
     true
 }
 
+/// Time until just after an instant; the comparisons with deadlines are strict.
+fn until(instant: Timestamp, now: Timestamp) -> Duration {
+    let left = Duration::try_from(instant.duration_since(now)).unwrap_or(Duration::ZERO);
+    left.saturating_add(Duration::from_millis(1))
+}
+
+/// How long a drain can be left alone: until the clock alone makes a difference to one of its pods.
+fn pause(waited: &[&Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Duration {
+    let mut pause = LONGEST_PAUSE;
+    for pod in waited {
+        if is_due_for_delete(pod, deadline, now) {
+            return POLL;
+        }
+        let protected_until = match pod::DoNotDisrupt::of(pod) {
+            pod::DoNotDisrupt::Until(end) => Some(end),
+            _ => None,
+        };
+        let stuck = pod.metadata.deletion_timestamp.as_ref().and_then(|time| {
+            let limit = SignedDuration::try_from(STUCK_TERMINATING_AFTER).ok()?;
+            // Stuck is whoever is a whole second over.
+            time.0
+                .saturating_add(limit)
+                .and_then(|time| time.saturating_add(SignedDuration::from_secs(1)))
+                .ok()
+        });
+        let instants = [delete_after(pod, deadline), protected_until, stuck];
+        for instant in instants.into_iter().flatten().filter(|instant| *instant >= now) {
+            pause = pause.min(until(instant, now));
+        }
+    }
+    pause
+}
+
+/// D-319: pods that are past their end and no longer waited for; somebody should know.
+#[must_use]
+pub fn stuck_events(node: &Node, pods: &[Arc<Pod>], now: Timestamp) -> Vec<Event> {
+    let stuck = pods.iter().filter(|pod| {
+        is_terminating(pod)
+            && !is_terminal(pod)
+            && !pod::is_drainable(pod, now)
+            && !pod::tolerates_disrupted_taint(pod)
+            && !pod::is_mirror(pod)
+    });
+    let event = |pod: &Arc<Pod>| {
+        let key = pod::key(pod);
+        let message = format!(
+            "Pod {key} is over a minute past its end and still there; the drain no longer waits for it"
+        );
+        let node = node_ref(node);
+        let values = [node.uid.clone(), key];
+        Event::new(node, EventType::Warning, "PodStuckTerminating", message).deduped_by(values)
+    };
+    stuck.map(event).collect()
+}
+
 /// D-320: (1) non-critical, (2) non-critical daemons, (3) critical, (4) critical daemons.
-fn tier(pod: &Pod) -> u8 {
+pub(crate) fn tier(pod: &Pod) -> u8 {
     let class = pod
         .spec
         .as_ref()
@@ -514,6 +584,15 @@ pub fn refused_event(node: ObjectRef, pod: &ObjectRef, several_budgets: bool) ->
     };
     let name = node.name.clone();
     Event::new(node, EventType::Warning, "FailedDraining", message).deduped_by([name])
+}
+
+/// D-330: the event of an eviction that failed for another reason than a budget, on the Node.
+#[must_use]
+pub fn rejected_event(node: ObjectRef, pod: &ObjectRef, code: u16, message: &str) -> Event {
+    let key = format!("{}/{}", pod.namespace, pod.name);
+    let message = format!("Failed to drain node, evicting pod {key} was answered {code}: {message}");
+    let values = [node.name.clone(), key, code.to_string()];
+    Event::new(node, EventType::Warning, "EvictionRejected", message).deduped_by(values)
 }
 
 /// Volumes of pods that the drain leaves alone (D-342), by the claims they use.
@@ -811,7 +890,10 @@ mod tests {
     #[test]
     fn d_334_a_refused_pod_is_looked_at_again_when_its_time_has_come() {
         let deadline = Some(at("13:00:00"));
-        assert_eq!(delete_after(&pod("a", 30), deadline), deadline.map(|_| at("12:59:30")));
+        assert_eq!(
+            delete_after(&pod("a", 30), deadline),
+            deadline.map(|_| at("12:59:30"))
+        );
         assert_eq!(delete_after(&pod("a", 30), None), None);
         let mut going = pod("a", 30);
         going.metadata.deletion_timestamp = Some(Time(at("12:30:00")));
@@ -871,7 +953,7 @@ mod tests {
             kept_volumes: &kept,
         };
         let waiting = node_step(&end, at("12:30:00")).unwrap();
-        assert_eq!(waiting.next, NodeNext::Wait(POLL));
+        assert_eq!(waiting.next, NodeNext::Wait(LONGEST_PAUSE));
         assert!(
             waiting
                 .events

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use spokeshave_controllers::{LeaderElectionOptions, Operator, Options};
+use spokeshave_controllers::{EvictionRate, FeatureGates, LeaderElectionOptions, Operator, Options};
 use spokeshave_plan::{MinValuesPolicy, PreferencePolicy};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_config};
-use spokeshave_runtime::{HttpServer, Shutdown, TaskGroup, bind};
+use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind};
 
 use crate::cli::OperatorArgs;
 use crate::settings::{self, Environment, Settings};
@@ -38,12 +38,17 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let config = configuration(args.kubeconfig.as_deref()).await?;
     let server = config.cluster_url.clone();
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
-    let client = connect(&config, rate, &clock)?;
+    let registry = Metrics::new(clock.clone());
+    registry.register_process();
+    let client = connect(&config, rate, &clock, Some(registry.clone()))?;
     let version = client
         .apiserver_version()
         .await
         .with_context(|| format!("the cluster at {server} does not answer"))?;
     tracing::info!(server = %server, version = version.git_version, "connected");
+    for warning in &settings.without_effect {
+        tracing::warn!("{warning}");
+    }
 
     let metrics_listener = listen(settings.metrics_port, "metrics (METRICS_PORT)").await?;
     let health_listener = listen(settings.health_probe_port, "health probes (HEALTH_PROBE_PORT)").await?;
@@ -61,7 +66,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let (cloud, stop) = (provider.clone(), shutdown.clone());
     tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
     if args.simulate_kubelets {
-        let kubelets = connect(&config, None, &clock)?;
+        let kubelets = connect(&config, None, &clock, None)?;
         let options = spokeshave_sim::Options::kubelets_only();
         tasks.spawn(
             "kubelets",
@@ -84,7 +89,8 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         clock.clone(),
         entropy.child("operator"),
         options,
-    );
+    )
+    .with_metrics(registry);
     let metrics = HttpServer {
         metrics: Some(operator.metrics().clone()),
         profiling: settings.enable_profiling,
@@ -119,9 +125,15 @@ async fn listen(port: u16, purpose: &str) -> Result<tokio::net::TcpListener> {
     Ok(bind(address, purpose).await?)
 }
 
-fn connect(config: &kube::Config, rate: Option<(f64, u32)>, clock: &SharedClock) -> Result<Client> {
+fn connect(
+    config: &kube::Config,
+    rate: Option<(f64, u32)>,
+    clock: &SharedClock,
+    metrics: Option<Metrics>,
+) -> Result<Client> {
     let options = ClientOptions {
         rate,
+        metrics,
         ..ClientOptions::default()
     };
     from_config(config.clone(), &options, clock.clone()).context("cannot make a client of the cluster")
@@ -193,6 +205,16 @@ fn controller_options(settings: &Settings) -> Options {
         },
         spot_to_spot_consolidation: settings.feature_gates.spot_to_spot_consolidation,
         leader_election,
+        feature_gates: FeatureGates {
+            node_repair: settings.feature_gates.node_repair,
+            static_capacity: settings.feature_gates.static_capacity,
+        },
+        cpu_requests_milli: settings.cpu_requests_milli,
+        object_metrics: !settings.disable_cluster_state_observability,
+        eviction_rate: settings.eviction_rate.map(|(per_second, burst)| EvictionRate {
+            per_second: f64::from(per_second),
+            burst,
+        }),
         ..Options::default()
     }
 }

@@ -17,6 +17,12 @@ use crate::cli::parse_duration;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Settings that Karpenter knows too")]
 pub(crate) struct SettingsArgs {
+    /// Evictions a second over all nodes; without it the client's rate is the only bound [env: EVICTION_QPS] [default: none]
+    #[arg(long, value_name = "N")]
+    eviction_qps: Option<String>,
+    /// Evictions at once, with EVICTION_QPS [env: EVICTION_BURST] [default: 10]
+    #[arg(long, value_name = "N")]
+    eviction_burst: Option<String>,
     /// Port of /metrics [env: METRICS_PORT] [default: 8080]
     #[arg(long, value_name = "PORT")]
     metrics_port: Option<String>,
@@ -29,7 +35,7 @@ pub(crate) struct SettingsArgs {
     /// Requests that the client may send at once [env: KUBE_CLIENT_BURST] [default: 300]
     #[arg(long, value_name = "N")]
     kube_client_burst: Option<String>,
-    /// Accepted for compatibility; there is no Go profiler here [env: ENABLE_PROFILING] [default: false]
+    /// Accepted for compatibility, with a warning: there is no Go profiler here [env: ENABLE_PROFILING] [default: false]
     #[arg(long, value_name = "BOOL")]
     enable_profiling: Option<String>,
     /// Do not start watches before leading [env: DISABLE_CONTROLLER_WARMUP] [default: true]
@@ -38,7 +44,7 @@ pub(crate) struct SettingsArgs {
     /// Run without a Lease: only safe with one replica [env: DISABLE_LEADER_ELECTION] [default: false]
     #[arg(long, value_name = "BOOL")]
     disable_leader_election: Option<String>,
-    /// Leave out metrics of single pods, nodes and conditions [env: DISABLE_CLUSTER_STATE_OBSERVABILITY] [default: false]
+    /// Leave out metrics of single pods, nodes and conditions, whose number grows with the cluster [env: DISABLE_CLUSTER_STATE_OBSERVABILITY] [default: true]
     #[arg(long, value_name = "BOOL")]
     disable_cluster_state_observability: Option<String>,
     /// Name of the Lease [env: LEADER_ELECTION_NAME] [default: karpenter-leader-election]
@@ -47,7 +53,7 @@ pub(crate) struct SettingsArgs {
     /// Namespace of the Lease [env: LEADER_ELECTION_NAMESPACE] [default: the pod's namespace, or kube-system outside a cluster]
     #[arg(long, value_name = "NAMESPACE")]
     leader_election_namespace: Option<String>,
-    /// Accepted for compatibility; memory needs no collector here [env: MEMORY_LIMIT] [default: -1]
+    /// Accepted for compatibility, with a warning: there is no garbage collector to bound here [env: MEMORY_LIMIT] [default: -1]
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     memory_limit: Option<String>,
     /// Milli-cores that the controllers may count on [env: CPU_REQUESTS] [default: 1000]
@@ -59,7 +65,7 @@ pub(crate) struct SettingsArgs {
     /// stdout, stderr or a file [env: LOG_OUTPUT_PATHS] [default: stdout]
     #[arg(long, value_name = "PATH")]
     log_output_paths: Option<String>,
-    /// Accepted for compatibility; errors go where the log goes [env: LOG_ERROR_OUTPUT_PATHS] [default: stderr]
+    /// Accepted for compatibility, with a warning: errors go where the log goes [env: LOG_ERROR_OUTPUT_PATHS] [default: stderr]
     #[arg(long, value_name = "PATH")]
     log_error_output_paths: Option<String>,
     /// json or text [env: LOG_FORMAT] [default: json]
@@ -111,6 +117,10 @@ pub(crate) struct Settings {
     pub(crate) min_values_policy: MinValuesPolicy,
     pub(crate) ignore_dra_requests: bool,
     pub(crate) feature_gates: FeatureGates,
+    /// Evictions a second, and at once.
+    pub(crate) eviction_rate: Option<(u32, u32)>,
+    /// Settings that were given and have no effect, with why.
+    pub(crate) without_effect: Vec<&'static str>,
     pub(crate) instance_types_file_path: Option<PathBuf>,
 }
 
@@ -297,14 +307,28 @@ impl Settings {
             "a whole number of milli-cores",
             1000,
         )?;
-        let _memory_limit: i64 = lookup.number(
+        let memory_limit: i64 = lookup.number(
             "memory-limit",
             args.memory_limit.as_ref(),
             "MEMORY_LIMIT",
             "a whole number of bytes",
             -1,
         )?;
-        let settings = Self {
+        let eviction_qps: u32 = lookup.number(
+            "eviction-qps",
+            args.eviction_qps.as_ref(),
+            "EVICTION_QPS",
+            count,
+            0,
+        )?;
+        let eviction_burst: u32 = lookup.number(
+            "eviction-burst",
+            args.eviction_burst.as_ref(),
+            "EVICTION_BURST",
+            count,
+            10,
+        )?;
+        let mut settings = Self {
             metrics_port: lookup.number(
                 "metrics-port",
                 args.metrics_port.as_ref(),
@@ -355,7 +379,7 @@ impl Settings {
                 "disable-cluster-state-observability",
                 args.disable_cluster_state_observability.as_ref(),
                 "DISABLE_CLUSTER_STATE_OBSERVABILITY",
-                false,
+                true,
             )?,
             leader_election_name: lookup
                 .text(
@@ -451,6 +475,8 @@ impl Settings {
                         parse_feature_gates,
                     )
                 })?,
+            eviction_rate: (eviction_qps > 0).then_some((eviction_qps, eviction_burst)),
+            without_effect: Vec::new(),
             instance_types_file_path: lookup
                 .text(
                     "instance-types-file-path",
@@ -460,7 +486,51 @@ impl Settings {
                 .map(PathBuf::from),
         };
         settings.check()?;
+        settings.without_effect = settings.find_without_effect(
+            memory_limit > 0,
+            lookup.text(
+                "log-error-output-paths",
+                args.log_error_output_paths.as_ref(),
+                "LOG_ERROR_OUTPUT_PATHS",
+            ),
+        );
         Ok(settings)
+    }
+
+    /// What was asked for and is not done, each with what to do instead.
+    fn find_without_effect(&self, memory_limit: bool, error_output: Option<String>) -> Vec<&'static str> {
+        let asked = [
+            (
+                memory_limit,
+                "MEMORY_LIMIT has no effect: there is no garbage collector to bound; set the container's memory limit",
+            ),
+            (
+                self.enable_profiling,
+                "ENABLE_PROFILING has no effect: there is no Go profiler; use perf or another sampling profiler",
+            ),
+            (
+                error_output.is_some_and(|path| path != "stderr"),
+                "LOG_ERROR_OUTPUT_PATHS has no effect: errors go where the log goes; set LOG_OUTPUT_PATHS",
+            ),
+            (
+                self.feature_gates.node_overlay,
+                "the feature gate NodeOverlay has no effect: NodeOverlays are not evaluated yet",
+            ),
+            (
+                self.feature_gates.capacity_buffer,
+                "the feature gate CapacityBuffer has no effect: CapacityBuffers are not evaluated yet",
+            ),
+            (
+                !self.ignore_dra_requests,
+                "IGNORE_DRA_REQUESTS=false has no effect: pods with resource claims are never planned for",
+            ),
+            (
+                !self.disable_controller_warmup,
+                "DISABLE_CONTROLLER_WARMUP=false has no effect: watches start when this replica leads",
+            ),
+        ];
+        let given = asked.into_iter().filter(|(given, _)| *given);
+        given.map(|(_, warning)| warning).collect()
     }
 
     fn check(&self) -> Result<()> {
@@ -576,6 +646,37 @@ mod tests {
             .expect_err("malformed")
             .to_string();
         assert!(error.starts_with("flag --batch-max-duration: "), "{error}");
+    }
+
+    #[test]
+    fn p_200_settings_without_effect_say_so() {
+        let given = [
+            ("MEMORY_LIMIT", "1000000"),
+            ("ENABLE_PROFILING", "true"),
+            ("LOG_ERROR_OUTPUT_PATHS", "/var/log/errors"),
+            ("FEATURE_GATES", "NodeOverlay=true,NodeRepair=true"),
+        ];
+        let settings = Settings::resolve(&SettingsArgs::default(), &environment(&given)).expect("valid");
+        assert_eq!(settings.without_effect.len(), 4, "{:?}", settings.without_effect);
+        for name in [
+            "MEMORY_LIMIT",
+            "ENABLE_PROFILING",
+            "LOG_ERROR_OUTPUT_PATHS",
+            "NodeOverlay",
+        ] {
+            assert!(
+                settings
+                    .without_effect
+                    .iter()
+                    .any(|warning| warning.contains(name)),
+                "{name}"
+            );
+        }
+        let plain = Settings::resolve(&SettingsArgs::default(), &Environment::new()).expect("valid");
+        assert!(plain.without_effect.is_empty() && plain.eviction_rate.is_none());
+        let bounded = environment(&[("EVICTION_QPS", "50")]);
+        let bounded = Settings::resolve(&SettingsArgs::default(), &bounded).expect("valid");
+        assert_eq!(bounded.eviction_rate, Some((50, 10)));
     }
 
     #[test]

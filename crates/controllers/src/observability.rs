@@ -1,0 +1,525 @@
+//! Values that are read off the stores when somebody scrapes (P §16): per NodePool always, per node and pod only when asked for.
+//!
+//! Nothing is refreshed in between, and what is gone is not in the next scrape.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use spokeshave_api::labels;
+use spokeshave_model::Resources;
+use spokeshave_model::pod::{is_daemon, is_terminal, node_name, requests};
+use spokeshave_runtime::{Gauge, Metrics, Object, Store};
+
+use crate::conditions::Watched;
+use crate::pod_times::PodTimes;
+use crate::shared::Shared;
+
+/// Registers everything; `objects` asks for series per node, pod and condition of an object.
+pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes, objects: bool) {
+    metrics
+        .gauge(
+            "karpenter_build_info",
+            "A metric with a constant '1' value labeled by version, goversion, goarch, commit.",
+            &["version", "goversion", "goarch", "commit"],
+        )
+        .set(
+            &[env!("CARGO_PKG_VERSION"), "none", std::env::consts::ARCH, ""],
+            1.0,
+        );
+    let pools = Pools::new(metrics);
+    let weak = Arc::downgrade(shared);
+    metrics.before_render(move || with(&weak, |shared| pools.refresh(shared)));
+    if !objects {
+        return;
+    }
+    let nodes = Nodes::new(metrics, &shared.options.label_rules.well_known);
+    let weak = Arc::downgrade(shared);
+    metrics.before_render(move || with(&weak, |shared| nodes.refresh(shared)));
+    let pods = Pods::new(metrics);
+    let (weak, times) = (Arc::downgrade(shared), times.clone());
+    metrics.before_render(move || with(&weak, |shared| pods.refresh(shared, &times)));
+    conditions(shared, metrics, |shared| &shared.stores.node_claims);
+    conditions(shared, metrics, |shared| &shared.stores.node_pools);
+    conditions(shared, metrics, |shared| &shared.stores.nodes);
+}
+
+fn with(shared: &Weak<Shared>, then: impl FnOnce(&Shared)) {
+    if let Some(shared) = shared.upgrade() {
+        then(&shared);
+    }
+}
+
+/// CPU in cores, the rest in base units.
+#[expect(clippy::cast_precision_loss, reason = "a gauge")]
+fn amount(name: &str, amount: i64) -> f64 {
+    if name == "cpu" {
+        amount as f64 / 1000.0
+    } else {
+        amount as f64
+    }
+}
+
+fn seconds(since: Timestamp, now: Timestamp) -> f64 {
+    now.duration_since(since).as_secs_f64().max(0.0)
+}
+
+/// What is there once, or once a NodePool.
+struct Pools {
+    node_count: Gauge,
+    synced: Gauge,
+    unsynced: Gauge,
+    cost: Gauge,
+    utilization: Gauge,
+}
+
+impl Pools {
+    fn new(metrics: &Metrics) -> Self {
+        Self {
+            node_count: metrics.gauge(
+                "karpenter_cluster_state_node_count",
+                "Current count of nodes in cluster state",
+                &[],
+            ),
+            synced: metrics.gauge(
+                "karpenter_cluster_state_synced",
+                "1 when no NodeClaim waits for its launch.",
+                &[],
+            ),
+            unsynced: metrics.gauge(
+                "karpenter_cluster_state_unsynced_time_seconds",
+                "For how long some NodeClaim has been waiting for its launch. Nobody else waits for it.",
+                &[],
+            ),
+            cost: metrics.gauge(
+                "karpenter_nodepools_cost_total",
+                "The total cost per hour of the nodes of a nodepool.",
+                &["nodepool"],
+            ),
+            utilization: metrics.gauge(
+                "karpenter_cluster_utilization_percent",
+                "Utilization of allocatable resources by pod requests.",
+                &["resource_type"],
+            ),
+        }
+    }
+
+    fn refresh(&self, shared: &Shared) {
+        let now = shared.now();
+        let mut oldest: Option<Timestamp> = None;
+        let mut known = BTreeSet::new();
+        shared.stores.node_claims.for_each(|_, claim| {
+            if !shared.is_ours(claim) {
+                return;
+            }
+            if let Some(id) = claim.provider_id() {
+                known.insert(id.to_owned());
+            } else if !claim.is_deleting() {
+                let created = claim
+                    .metadata
+                    .creation_timestamp
+                    .as_ref()
+                    .map_or(now, |time| time.0);
+                oldest = Some(oldest.map_or(created, |oldest| oldest.min(created)));
+            }
+        });
+        let mut available = Resources::new();
+        shared.stores.nodes.for_each(|name, node| {
+            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+            known.insert(id.unwrap_or_else(|| name.name.clone()));
+            let status = node
+                .status
+                .as_ref()
+                .and_then(|status| status.allocatable.as_ref());
+            available.add(&Resources::from_quantities_lossy(status));
+        });
+        let mut used = Resources::new();
+        shared.stores.pods.for_each(|_, pod| {
+            if node_name(pod).is_some() && !is_terminal(pod) {
+                used.add(&requests(pod));
+            }
+        });
+        #[expect(clippy::cast_precision_loss, reason = "a gauge")]
+        self.node_count.set(&[], known.len() as f64);
+        self.synced.set(&[], f64::from(u8::from(oldest.is_none())));
+        self.unsynced
+            .set(&[], oldest.map_or(0.0, |oldest| seconds(oldest, now)));
+        self.cost.replace_all(
+            shared
+                .pool_prices()
+                .into_iter()
+                .map(|(pool, price)| (vec![pool], price.dollars())),
+        );
+        self.utilization
+            .replace_all(
+                available
+                    .iter()
+                    .filter(|(_, whole)| *whole > 0)
+                    .map(|(name, whole)| {
+                        let share = 100.0 * amount(name, used.get(name)) / amount(name, whole);
+                        (vec![name.to_owned()], share)
+                    }),
+            );
+    }
+}
+
+/// The labels of a node that metrics carry, and what they are called there.
+fn label_name(key: &str) -> String {
+    let name = key.rsplit('/').next().unwrap_or(key);
+    name.to_lowercase().replace('-', "_")
+}
+
+struct Nodes {
+    keys: Vec<String>,
+    allocatable: Gauge,
+    pod_requests: Gauge,
+    pod_limits: Gauge,
+    daemon_requests: Gauge,
+    daemon_limits: Gauge,
+    overhead: Gauge,
+    lifetime: Gauge,
+}
+
+type Series = Vec<(Vec<String>, f64)>;
+
+impl Nodes {
+    fn new(metrics: &Metrics, further: &[String]) -> Self {
+        let mut keys: Vec<String> = labels::WELL_KNOWN.map(str::to_owned).to_vec();
+        keys.extend(further.iter().cloned());
+        let mut seen = BTreeSet::new();
+        keys.retain(|key| seen.insert(label_name(key)));
+        let mut names: Vec<String> = ["node_name", "phase", "managed", "resource_type"]
+            .map(str::to_owned)
+            .to_vec();
+        names.extend(keys.iter().map(|key| label_name(key)));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let without: Vec<&str> = names
+            .iter()
+            .copied()
+            .filter(|name| *name != "resource_type")
+            .collect();
+        let gauge = |name: &str, help: &str| metrics.gauge(name, help, &names);
+        Self {
+            allocatable: gauge(
+                "karpenter_nodes_allocatable",
+                "Node allocatable are the resources allocatable by nodes.",
+            ),
+            pod_requests: gauge(
+                "karpenter_nodes_total_pod_requests",
+                "Node total pod requests are the resources requested by pods bound to nodes.",
+            ),
+            pod_limits: gauge(
+                "karpenter_nodes_total_pod_limits",
+                "Node total pod limits are the resources specified by pod limits.",
+            ),
+            daemon_requests: gauge(
+                "karpenter_nodes_total_daemon_requests",
+                "Node total daemon requests are the resources requested by DaemonSet pods bound to nodes.",
+            ),
+            daemon_limits: gauge(
+                "karpenter_nodes_total_daemon_limits",
+                "Node total daemon limits are the resources specified by DaemonSet pod limits.",
+            ),
+            overhead: gauge(
+                "karpenter_nodes_system_overhead",
+                "Node system daemon overhead are the resources reserved for system overhead.",
+            ),
+            lifetime: metrics.gauge(
+                "karpenter_nodes_current_lifetime_seconds",
+                "Node age in seconds.",
+                &without,
+            ),
+            keys,
+        }
+    }
+
+    fn refresh(&self, shared: &Shared) {
+        let now = shared.now();
+        let nodes = shared.stores.nodes.snapshot();
+        let mut all: [Series; 6] = Default::default();
+        let mut ages = Series::new();
+        for node in &nodes {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            let phase = node.status.as_ref().and_then(|status| status.phase.clone());
+            let own = node.metadata.labels.clone().unwrap_or_default();
+            let managed = own.contains_key(labels::NODE_POOL).to_string();
+            let head = vec![name.clone(), phase.unwrap_or_default(), managed];
+            let tail: Vec<String> = self
+                .keys
+                .iter()
+                .map(|key| own.get(key).cloned().unwrap_or_default())
+                .collect();
+            let created = node
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(now, |time| time.0);
+            ages.push(([head.clone(), tail.clone()].concat(), seconds(created, now)));
+            let pods = shared.stores.pods_by_node.get(&name);
+            for (series, resources) in all.iter_mut().zip(of_node(node, &pods)) {
+                series.extend(resources.iter().map(|(resource, value)| {
+                    let key = [head.clone(), vec![resource.to_owned()], tail.clone()].concat();
+                    (key, amount(resource, value))
+                }));
+            }
+        }
+        let gauges = [
+            &self.allocatable,
+            &self.pod_requests,
+            &self.pod_limits,
+            &self.daemon_requests,
+            &self.daemon_limits,
+            &self.overhead,
+        ];
+        for (gauge, series) in gauges.into_iter().zip(all) {
+            gauge.replace_all(series);
+        }
+        self.lifetime.replace_all(ages);
+    }
+}
+
+/// Allocatable, pod requests, pod limits, daemon requests, daemon limits, overhead.
+fn of_node(node: &Node, pods: &[Arc<Pod>]) -> [Resources; 6] {
+    let status = node.status.as_ref();
+    let capacity = Resources::from_quantities_lossy(status.and_then(|status| status.capacity.as_ref()));
+    let allocatable = Resources::from_quantities_lossy(status.and_then(|status| status.allocatable.as_ref()));
+    let mut sums: [Resources; 4] = Default::default();
+    for pod in pods.iter().filter(|pod| !is_terminal(pod)) {
+        let (asked, bound) = (requests(pod), limits(pod));
+        let first = if is_daemon(pod) { 2 } else { 0 };
+        sums[first].add(&asked);
+        sums[first + 1].add(&bound);
+    }
+    let overhead = capacity
+        .iter()
+        .map(|(name, whole)| {
+            (
+                spokeshave_model::ResourceName::new(name),
+                whole - allocatable.get(name),
+            )
+        })
+        .collect();
+    let [pod_requests, pod_limits, daemon_requests, daemon_limits] = sums;
+    [
+        allocatable,
+        pod_requests,
+        pod_limits,
+        daemon_requests,
+        daemon_limits,
+        overhead,
+    ]
+}
+
+fn limits(pod: &Pod) -> Resources {
+    let mut sum = Resources::new();
+    for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+        let limits = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.limits.as_ref());
+        sum.add(&Resources::from_quantities_lossy(limits));
+    }
+    sum
+}
+
+const POD_LABELS: [&str; 13] = [
+    "name",
+    "namespace",
+    "owner",
+    "node",
+    "scheduled",
+    "nodepool",
+    "zone",
+    "arch",
+    "capacity_type",
+    "instance_type",
+    "phase",
+    "ready",
+    "managed",
+];
+
+struct Pods {
+    state: Gauge,
+    unstarted: Gauge,
+    unbound: Gauge,
+    provisioning_unstarted: Gauge,
+    provisioning_unbound: Gauge,
+    undecided: Gauge,
+}
+
+impl Pods {
+    fn new(metrics: &Metrics) -> Self {
+        let waiting = |name: &str, help: &str| metrics.gauge(name, help, &["name", "namespace"]);
+        Self {
+            state: metrics.gauge(
+                "karpenter_pods_state",
+                "Pod state is the current state of pods.",
+                &POD_LABELS,
+            ),
+            unstarted: waiting(
+                "karpenter_pods_unstarted_time_seconds",
+                "The time from pod creation until now, while the pod is not ready.",
+            ),
+            unbound: waiting(
+                "karpenter_pods_unbound_time_seconds",
+                "The time from pod creation until now, while the pod is not bound.",
+            ),
+            provisioning_unstarted: waiting(
+                "karpenter_pods_provisioning_unstarted_time_seconds",
+                "The time since a place for the pod was found, while the pod is not ready.",
+            ),
+            provisioning_unbound: waiting(
+                "karpenter_pods_provisioning_unbound_time_seconds",
+                "The time since a place for the pod was found, while the pod is not bound.",
+            ),
+            undecided: waiting(
+                "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
+                "The time since the pod was first seen, while nothing was decided about it.",
+            ),
+        }
+    }
+
+    fn refresh(&self, shared: &Shared, times: &PodTimes) {
+        let mut states = Series::new();
+        shared.stores.pods.for_each(|key, pod| {
+            let name = node_name(pod).unwrap_or_default();
+            let node = shared.stores.nodes.get_named(name);
+            states.push((pod_values(&key.namespace, pod, name, node.as_deref()), 1.0));
+        });
+        self.state.replace_all(states);
+        let now = shared.now();
+        let waiting = times.waiting();
+        let of = |pick: &dyn Fn(&crate::pod_times::Times) -> Option<Timestamp>| -> Series {
+            let series = waiting.iter().filter_map(|(namespace, name, times)| {
+                let since = pick(times)?;
+                Some((vec![name.clone(), namespace.clone()], seconds(since, now)))
+            });
+            series.collect()
+        };
+        self.unstarted.replace_all(of(&|times| Some(times.created)));
+        self.unbound
+            .replace_all(of(&|times| (!times.bound).then_some(times.created)));
+        self.provisioning_unstarted
+            .replace_all(of(&|times| times.schedulable));
+        self.provisioning_unbound
+            .replace_all(of(&|times| times.schedulable.filter(|_| !times.bound)));
+        self.undecided.replace_all(of(&|times| {
+            times
+                .acknowledged
+                .filter(|_| times.decided.is_none() && !times.bound)
+        }));
+    }
+}
+
+fn pod_values(namespace: &str, pod: &Pod, node: &str, object: Option<&Node>) -> Vec<String> {
+    let owner = pod
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .next()
+        .map(|owner| {
+            format!(
+                "/apis/{}/namespaces/{namespace}/{}s/{}",
+                owner.api_version,
+                owner.kind.to_lowercase(),
+                owner.name
+            )
+        });
+    let own: BTreeMap<String, String> = object
+        .and_then(|node| node.metadata.labels.clone())
+        .unwrap_or_default();
+    let label = |key: &str| own.get(key).cloned().unwrap_or_default();
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let is = |type_: &str| {
+        let mut conditions = conditions.into_iter().flatten();
+        conditions
+            .any(|condition| condition.type_ == type_ && condition.status == "True")
+            .to_string()
+    };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+    vec![
+        pod.metadata.name.clone().unwrap_or_default(),
+        namespace.to_owned(),
+        owner.unwrap_or_default(),
+        node.to_owned(),
+        is("PodScheduled"),
+        label(labels::NODE_POOL),
+        label(labels::ZONE),
+        label(labels::ARCH),
+        label(labels::CAPACITY_TYPE),
+        label(labels::INSTANCE_TYPE),
+        phase.unwrap_or_default(),
+        is("Ready"),
+        own.contains_key(labels::NODE_POOL).to_string(),
+    ]
+}
+
+/// Conditions of single objects, and those that take long to end.
+fn conditions<K: Watched + Object>(
+    shared: &Arc<Shared>,
+    metrics: &Metrics,
+    store: impl Fn(&Shared) -> &Store<K> + Send + Sync + 'static,
+) {
+    let kind = K::KIND;
+    let labels = ["namespace", "name", "type", "status", "reason"];
+    let count = metrics.gauge(
+        &format!("operator_{kind}_status_condition_count"),
+        "The number of a condition for a given object, type and status.",
+        &labels,
+    );
+    let current = metrics.gauge(
+        &format!("operator_{kind}_status_condition_current_status_seconds"),
+        "The current amount of time in seconds that a status condition has been in a specific state.",
+        &labels,
+    );
+    let terminating = metrics.gauge(
+        &format!("operator_{kind}_termination_current_time_seconds"),
+        "The current amount of time in seconds that an object has been in terminating state.",
+        &["namespace", "name"],
+    );
+    let weak = Arc::downgrade(shared);
+    metrics.before_render(move || {
+        with(&weak, |shared| {
+            let now = shared.now();
+            let (mut counts, mut ages, mut ends) = (Series::new(), Series::new(), Series::new());
+            store(shared).for_each(|key, object| {
+                if !object.counts() {
+                    return;
+                }
+                let id = vec![key.namespace.clone(), key.name.clone()];
+                for condition in object.conditions() {
+                    let rest = vec![condition.type_, condition.status, condition.reason];
+                    let values = [id.clone(), rest].concat();
+                    counts.push((values.clone(), 1.0));
+                    ages.push((values, condition.since.map_or(0.0, |since| seconds(since, now))));
+                }
+                if let Some(deleted) = &object.meta().deletion_timestamp {
+                    ends.push((id, seconds(deleted.0, now)));
+                }
+            });
+            count.replace_all(counts);
+            current.replace_all(ages);
+            terminating.replace_all(ends);
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_16_labels_of_nodes_are_called_by_their_last_part() {
+        assert_eq!(label_name("karpenter.sh/capacity-type"), "capacity_type");
+        assert_eq!(label_name("node.kubernetes.io/instance-type"), "instance_type");
+        assert_eq!(label_name("topology.kubernetes.io/zone"), "zone");
+    }
+
+    #[test]
+    fn p_16_cpu_is_shown_in_cores() {
+        assert!((amount("cpu", 1500) - 1.5).abs() < f64::EPSILON);
+        assert!((amount("memory", 1024) - 1024.0).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,159 @@
+//! NodePools with a fixed number of nodes (D §9.1): what is missing is made, what is too many is deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use spokeshave_api::conditions::{Conditioned, READY};
+use spokeshave_api::constants::{STATIC_POOL_PERIOD, STATIC_POOL_PERIOD_AT_LIMIT};
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::Action;
+use spokeshave_plan::lifecycle::claim_ref;
+use spokeshave_plan::static_pools::{ScaleUp, count, scale_down, scale_up, template_claim};
+use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+
+use crate::decision::DecisionKind;
+use crate::shared::Shared;
+
+/// The controller of static NodePools.
+#[derive(Debug)]
+pub(crate) struct StaticPools {
+    shared: Arc<Shared>,
+    pub(crate) queue: WorkQueue<String>,
+}
+
+impl StaticPools {
+    /// `None` when the feature gate is off (D-353).
+    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Option<Arc<Self>> {
+        if !shared.options.feature_gates.static_capacity {
+            return None;
+        }
+        let this = Arc::new(Self { shared, queue });
+        let stores = &this.shared.stores;
+        let queue = this.queue.clone();
+        stores.node_pools.on_change(move |change| {
+            let matters = |pool: &NodePool| (pool.spec.replicas, pool.is_true(READY), pool.is_deleting());
+            if let Some(new) = change.new.as_deref().filter(|pool| pool.is_static())
+                && change.old.as_deref().map(matters) != Some(matters(new))
+            {
+                queue.add(new.name().to_owned());
+            }
+        });
+        let (queue, pools) = (this.queue.clone(), stores.node_pools.clone());
+        stores.node_claims.on_change(move |change| {
+            let going = |claim: Option<&NodeClaim>| claim.map(NodeClaim::is_deleting);
+            let moved = going(change.old.as_deref()) != going(change.new.as_deref());
+            let pool = change.object().and_then(|claim| claim.node_pool());
+            if let Some(pool) = pool.filter(|_| moved)
+                && pools.get_named(pool).is_some_and(|pool| pool.is_static())
+            {
+                queue.add(pool.to_owned());
+            }
+        });
+        Some(this)
+    }
+
+    /// One look at a pool.
+    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let Some(pool) = shared.stores.node_pools.get_named(&name) else {
+            return Ok(Requeue::Done);
+        };
+        let class = &pool.spec.template.spec.node_class_ref;
+        let kinds = shared.provider.supported_node_classes();
+        let ours = kinds
+            .iter()
+            .any(|kind| kind.group == class.group && kind.kind == class.kind);
+        if !pool.is_static() || pool.is_deleting() || !ours {
+            return Ok(Requeue::Done);
+        }
+        let claims = shared.stores.claims_by_pool.get(&name);
+        let (in_command, _) = shared.held_nodes(&[]);
+        let counts = count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id));
+        match scale_up(&pool, counts) {
+            ScaleUp::Create(missing) => {
+                self.create(&pool, missing).await?;
+            }
+            ScaleUp::AtLimit => {
+                tracing::info!(NodePool = name, "nodepool node limit reached");
+                return Ok(Requeue::After(STATIC_POOL_PERIOD_AT_LIMIT));
+            }
+            ScaleUp::None => {
+                self.delete_excess(&pool, &claims, |id| in_command.contains(id))
+                    .await?
+            }
+        }
+        Ok(Requeue::After(STATIC_POOL_PERIOD))
+    }
+
+    async fn create(&self, pool: &NodePool, missing: usize) -> Result<(), ReconcileError> {
+        let shared = &self.shared;
+        let claim = template_claim(pool);
+        for _ in 0..missing {
+            let created = shared.execute.create_claim(&claim).await?;
+            shared
+                .families
+                .claims_created
+                .inc(&["provisioned", pool.name(), "false"]);
+            tracing::info!(
+                NodePool = pool.name(),
+                NodeClaim = created.name(),
+                "created nodeclaim"
+            );
+            shared.note(
+                DecisionKind::Launch,
+                created.name(),
+                format!("launch a node of nodepool {}", pool.name()),
+                "the nodepool has a fixed number of nodes",
+                None,
+            );
+        }
+        Ok(())
+    }
+
+    async fn delete_excess(
+        &self,
+        pool: &NodePool,
+        claims: &[Arc<NodeClaim>],
+        in_command: impl Fn(&str) -> bool,
+    ) -> Result<(), ReconcileError> {
+        let shared = &self.shared;
+        let active: Vec<Arc<NodeClaim>> = claims
+            .iter()
+            .filter(|claim| !claim.is_deleting() && !claim.provider_id().is_some_and(&in_command))
+            .cloned()
+            .collect();
+        let pods = |claim: &NodeClaim| self.pods_of(claim);
+        for claim in scale_down(pool, &active, pods, shared.now()) {
+            match shared.execute.run(&Action::delete(claim_ref(&claim))).await {
+                Ok(()) => tracing::info!(
+                    NodePool = pool.name(),
+                    NodeClaim = claim.name(),
+                    "deleting nodeclaim, the nodepool was scaled down"
+                ),
+                Err(error) if error.is_not_found() || error.is_conflict() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn pods_of(&self, claim: &NodeClaim) -> Vec<Arc<Pod>> {
+        let stores = &self.shared.stores;
+        let nodes = claim
+            .provider_id()
+            .map(|id| stores.nodes_by_provider_id.get(id))
+            .unwrap_or_default();
+        nodes
+            .iter()
+            .flat_map(|node| {
+                stores
+                    .pods_by_node
+                    .get(node.metadata.name.as_deref().unwrap_or_default())
+            })
+            .collect()
+    }
+}
+
+/// First delay after a failure.
+pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(100);

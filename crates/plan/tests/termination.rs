@@ -1,0 +1,616 @@
+//! A node's end second by second (D §8.3–8.7): a small world with an Eviction API, kubelets and a cloud that do exactly what they are told, driven by
+//! the pure decisions alone. It is looked at only when a decision asks for it or something changes, as the operator does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, REGISTERED, VOLUMES_DETACHED};
+use spokeshave_api::{NodeClaim, NodeClaimSpec, labels};
+use spokeshave_model::{Action, ObjectKind};
+use spokeshave_plan::termination::{
+    ClaimStep, EvictionStep, NodeEnd, NodeNext, claim_step, deadline, eviction_step, instance_terminating,
+    node_step,
+};
+
+fn at(text: &str) -> Timestamp {
+    format!("2026-01-01T{text}Z").parse().unwrap()
+}
+
+fn plus(time: Timestamp, seconds: i64) -> Timestamp {
+    time.saturating_add(SignedDuration::from_secs(seconds)).unwrap()
+}
+
+/// A pod, and what its surroundings make of it.
+struct Guest {
+    pod: Pod,
+    /// The Eviction API answers 429.
+    budget_blocks: bool,
+    /// It ignores the order to stop until its time is over.
+    stubborn: bool,
+    /// It does not even go then.
+    stuck: bool,
+}
+
+struct World {
+    now: Timestamp,
+    node: Node,
+    claim: Option<NodeClaim>,
+    guests: Vec<Guest>,
+    attachments: Vec<Arc<VolumeAttachment>>,
+    /// When the cloud has done what it was asked.
+    instance_ends: Option<Timestamp>,
+    log: Vec<(Timestamp, String)>,
+    done: bool,
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => into.clone_from(from),
+    }
+}
+
+fn patched<K: serde::Serialize + serde::de::DeserializeOwned>(object: &K, patch: &Value) -> K {
+    let mut value = serde_json::to_value(object).unwrap();
+    merge(&mut value, patch);
+    serde_json::from_value(value).unwrap()
+}
+
+fn guest(name: &str, grace: i64, change: Value) -> Guest {
+    let pod = json!({
+        "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}")},
+        "spec": {"nodeName": "n", "containers": [], "terminationGracePeriodSeconds": grace},
+        "status": {"phase": "Running"},
+    });
+    Guest {
+        pod: patched(&serde_json::from_value::<Pod>(pod).unwrap(), &change),
+        budget_blocks: false,
+        stubborn: false,
+        stuck: false,
+    }
+}
+
+fn do_not_disrupt() -> Value {
+    json!({"metadata": {"annotations": {labels::DO_NOT_DISRUPT: "true"}}})
+}
+
+fn daemon() -> Value {
+    json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d"}]}})
+}
+
+fn critical() -> Value {
+    json!({"spec": {"priorityClassName": "system-cluster-critical"}})
+}
+
+impl World {
+    /// A registered node whose NodeClaim was deleted at 12:00:00.
+    fn new(grace: Option<&str>, guests: Vec<Guest>) -> Self {
+        let now = at("12:00:00");
+        let mut spec = json!({"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}});
+        if let Some(grace) = grace {
+            spec["terminationGracePeriod"] = json!(grace);
+        }
+        let mut claim = NodeClaim::new("c", serde_json::from_value::<NodeClaimSpec>(spec).unwrap());
+        claim.metadata.uid = Some("uid-c".to_owned());
+        claim.metadata.resource_version = Some("1".to_owned());
+        claim.metadata.finalizers = Some(vec![labels::TERMINATION_FINALIZER.to_owned()]);
+        claim.metadata.deletion_timestamp = Some(Time(now));
+        claim.status.get_or_insert_default().provider_id = Some("kwok://n".to_owned());
+        claim.set_true(REGISTERED, at("11:00:00"));
+        let node = json!({
+            "metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "1", "finalizers": [labels::TERMINATION_FINALIZER]},
+            "spec": {"providerID": "kwok://n"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        Self {
+            now,
+            node: serde_json::from_value(node).unwrap(),
+            claim: Some(claim),
+            guests,
+            attachments: Vec::new(),
+            instance_ends: None,
+            log: Vec::new(),
+            done: false,
+        }
+    }
+
+    fn note(&mut self, what: impl Into<String>) {
+        self.log.push((self.now, what.into()));
+    }
+
+    fn write(&mut self, action: &Action) {
+        match action {
+            Action::Patch { target, patch, .. } if target.kind == ObjectKind::Node => {
+                self.node = patched(&self.node, patch);
+            }
+            Action::Patch { patch, .. } => {
+                let claim = self.claim.take().unwrap();
+                self.claim = Some(patched(&claim, patch));
+            }
+            Action::Delete { target, .. } if target.kind == ObjectKind::Node => {
+                let now = self.now;
+                self.node.metadata.deletion_timestamp.get_or_insert(Time(now));
+                self.note("node deleted");
+            }
+            Action::Delete {
+                target,
+                grace_period_seconds: Some(grace),
+            } => {
+                self.note(format!("delete {} with {grace} s", target.name));
+                self.stop(&target.name, *grace);
+            }
+            Action::EvictPod { target, .. } => {
+                let blocked = self.guests.iter().any(|guest| {
+                    guest.budget_blocks && guest.pod.metadata.name.as_deref() == Some(&target.name)
+                });
+                if blocked {
+                    return;
+                }
+                self.note(format!("evict {}", target.name));
+                let grace = self.guest(&target.name).pod.spec.as_ref().unwrap();
+                let grace = grace.termination_grace_period_seconds.unwrap();
+                self.stop(&target.name, grace);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn guest(&mut self, name: &str) -> &mut Guest {
+        let mut guests = self.guests.iter_mut();
+        guests
+            .find(|guest| guest.pod.metadata.name.as_deref() == Some(name))
+            .unwrap()
+    }
+
+    /// A pod is asked to stop; a second order can only make its time shorter.
+    fn stop(&mut self, name: &str, grace: i64) {
+        let due = plus(self.now, grace);
+        let guest = self.guest(name);
+        let known = guest.pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+        guest.pod.metadata.deletion_timestamp = Some(Time(known.map_or(due, |known| known.min(due))));
+    }
+
+    /// Pods whose time has come are gone, those that are no trouble after two seconds.
+    fn kubelet(&mut self) {
+        let now = self.now;
+        let gone = |guest: &Guest| {
+            let Some(due) = &guest.pod.metadata.deletion_timestamp else {
+                return false;
+            };
+            let grace = guest.pod.spec.as_ref().unwrap().termination_grace_period_seconds;
+            let asked = plus(due.0, -grace.unwrap_or(0));
+            let quick = !guest.stubborn && now >= plus(asked, 2.min(grace.unwrap_or(0)));
+            !guest.stuck && (now >= due.0 || quick)
+        };
+        let names: Vec<String> = self
+            .guests
+            .iter()
+            .filter(|guest| gone(guest))
+            .map(|guest| guest.pod.metadata.name.clone().unwrap())
+            .collect();
+        for name in names {
+            self.note(format!("{name} is gone"));
+            self.guests
+                .retain(|guest| guest.pod.metadata.name.as_deref() != Some(&name));
+        }
+    }
+
+    /// One look at the claim, and one at the node; returns when the next is due at the latest.
+    fn look(&mut self) -> Duration {
+        if let Some(claim) = &self.claim
+            && let ClaimStep::Write(actions, _) = claim_step(claim, &[Arc::new(self.node.clone())])
+        {
+            for action in &actions {
+                self.write(action);
+            }
+        }
+        if self.node.metadata.deletion_timestamp.is_none() {
+            return Duration::ZERO;
+        }
+        let pods: Vec<Arc<Pod>> = self
+            .guests
+            .iter()
+            .map(|guest| Arc::new(guest.pod.clone()))
+            .collect();
+        let (node, claim) = (self.node.clone(), self.claim.clone());
+        let attachments = self.attachments.clone();
+        let kept = BTreeSet::new();
+        let end = NodeEnd {
+            node: &node,
+            claim: claim.as_ref(),
+            pods: &pods,
+            attachments: &attachments,
+            kept_volumes: &kept,
+        };
+        let step = node_step(&end, self.now).unwrap();
+        for action in &step.actions {
+            self.write(action);
+        }
+        for target in &step.evict {
+            let deadline = self.claim.as_ref().and_then(|claim| deadline(claim).unwrap());
+            let pod = self.guest(&target.name).pod.clone();
+            match eviction_step(&pod, deadline, self.now) {
+                EvictionStep::Drop | EvictionStep::Keep => {}
+                EvictionStep::Evict(action) | EvictionStep::Delete(action, _) => self.write(&action),
+            }
+        }
+        match step.next {
+            NodeNext::Wait(pause) => pause,
+            NodeNext::Release => {
+                self.note("node released");
+                self.done = true;
+                Duration::ZERO
+            }
+            NodeNext::TerminateInstance => self.terminate(),
+        }
+    }
+
+    fn terminate(&mut self) -> Duration {
+        match self.instance_ends {
+            None => {
+                self.note("instance asked to end");
+                self.instance_ends = Some(plus(self.now, 7));
+                let action = instance_terminating(self.claim.as_ref().unwrap(), self.now).unwrap();
+                self.write(&action);
+                Duration::from_secs(5)
+            }
+            Some(end) if self.now < end => Duration::from_secs(5),
+            Some(_) => {
+                self.note("node released");
+                self.done = true;
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Runs until a time, or until the node is released. Between the looks that were asked for, only changes bring one.
+    fn run_until(&mut self, until: Timestamp) {
+        let mut due = self.now;
+        while self.now <= until && !self.done {
+            let before = self.guests.len();
+            self.kubelet();
+            if self.now >= due || self.guests.len() != before {
+                let mut pause = self.look();
+                // A pause of nothing asks for another look at once.
+                for _ in 0..5 {
+                    if !pause.is_zero() || self.done {
+                        break;
+                    }
+                    pause = self.look();
+                }
+                due = self.now.saturating_add(pause).unwrap();
+            }
+            self.now = self.now.saturating_add(SignedDuration::from_millis(500)).unwrap();
+        }
+    }
+
+    fn run(&mut self) {
+        self.run_until(at("23:00:00"));
+        assert!(self.done, "{:#?}", self.log);
+    }
+
+    /// When something happened, as `HH:MM:SS`, in order.
+    fn times(&self, what: &str) -> Vec<String> {
+        let found = self.log.iter().filter(|(_, entry)| entry == what);
+        found
+            .map(|(time, _)| time.to_string()[11..19].to_owned())
+            .collect()
+    }
+
+    fn order(&self) -> Vec<&str> {
+        self.log.iter().map(|(_, entry)| entry.as_str()).collect()
+    }
+
+    fn status(&self, type_: &str) -> (String, String) {
+        let claim = self.claim.as_ref().unwrap();
+        let condition = claim.condition(type_).unwrap();
+        (condition.status.clone(), condition.reason.clone())
+    }
+}
+
+/// The worked example of D §8.5: terminationGracePeriod 1h, deleted at 12:00:00, so T is 13:00:00.
+#[test]
+fn d_334_the_worked_example_minute_by_minute() {
+    let mut blocked = guest("a", 30, json!({}));
+    blocked.budget_blocks = true;
+    blocked.stubborn = true;
+    let mut protected = guest("b", 600, do_not_disrupt());
+    protected.stubborn = true;
+    let mut slow = guest("c", 7200, json!({}));
+    slow.stubborn = true;
+    let mut instant = guest("d", 0, do_not_disrupt());
+    instant.stubborn = true;
+    let mut world = World::new(Some("1h"), vec![blocked, protected, slow, instant]);
+
+    world.run_until(at("12:00:05"));
+    assert_eq!(world.order(), ["node deleted", "delete c with 3600 s"]);
+    let text = world
+        .claim
+        .as_ref()
+        .unwrap()
+        .annotation(labels::TERMINATION_TIMESTAMP);
+    assert_eq!(text, Some("2026-01-01T13:00:00Z"), "D-301");
+    for minute in 1..50 {
+        world.run_until(at(&format!("12:{minute:02}:00")));
+        assert_eq!(
+            world.log.len(),
+            2,
+            "nothing happens by minute {minute}: {:?}",
+            world.log
+        );
+        assert_eq!(
+            world.status(DRAINED),
+            ("Unknown".to_owned(), "Draining".to_owned()),
+            "D-312"
+        );
+    }
+    world.run();
+    // The comparison is strict and whole seconds are granted: half a second after T - 600 s, 599 are left.
+    assert_eq!(world.times("delete b with 599 s"), ["12:50:00"]);
+    assert_eq!(world.times("delete a with 29 s"), ["12:59:30"]);
+    assert_eq!(world.times("delete d with 1 s"), ["13:00:00"], "D-335: never 0");
+    for (pod, time) in [
+        ("a", "13:00:00"),
+        ("b", "13:00:00"),
+        ("c", "13:00:00"),
+        ("d", "13:00:02"),
+    ] {
+        let gone = world.times(&format!("{pod} is gone"));
+        assert!(gone[0].as_str() <= time, "{pod} {gone:?}");
+    }
+    assert_eq!(world.status(DRAINED).0, "True");
+    assert_eq!(world.status(VOLUMES_DETACHED).0, "True", "D-344");
+    assert_eq!(world.status(INSTANCE_TERMINATING).0, "True", "D-314");
+}
+
+#[test]
+fn d_320_d_321_four_tiers_and_the_slowest_pod_holds_the_next() {
+    let mut slow = guest("app-slow", 120, json!({}));
+    slow.stubborn = true;
+    let mut critical_daemon = daemon();
+    merge(&mut critical_daemon, &critical());
+    let mut world = World::new(
+        None,
+        vec![
+            guest("critical-daemon", 30, critical_daemon),
+            guest("critical", 30, critical()),
+            guest("daemon", 30, daemon()),
+            guest("app", 30, json!({})),
+            slow,
+        ],
+    );
+    world.run();
+    let evictions: Vec<&str> = world
+        .order()
+        .into_iter()
+        .filter(|entry| entry.starts_with("evict"))
+        .collect();
+    assert_eq!(
+        evictions,
+        [
+            "evict app",
+            "evict app-slow",
+            "evict daemon",
+            "evict critical",
+            "evict critical-daemon"
+        ]
+    );
+    assert_eq!(
+        world.times("evict daemon"),
+        world.times("app-slow is gone"),
+        "D-321"
+    );
+    assert_eq!(world.times("evict daemon"), ["12:02:00"]);
+}
+
+#[test]
+fn d_336_deadline_deletes_know_no_tiers() {
+    let mut blocked = guest("app", 60, json!({}));
+    blocked.budget_blocks = true;
+    let mut dns = guest("dns", 60, critical());
+    dns.stubborn = true;
+    let mut world = World::new(Some("10m"), vec![blocked, dns]);
+    world.run();
+    assert_eq!(world.times("delete app with 59 s"), ["12:09:00"]);
+    assert_eq!(world.times("delete dns with 59 s"), ["12:09:00"]);
+}
+
+#[test]
+fn d_337_pods_that_nobody_waits_for_are_not_deleted_by_the_deadline() {
+    let tolerant = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
+    let mirror = json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}]}});
+    let finished = json!({"status": {"phase": "Succeeded"}});
+    let mut world = World::new(
+        Some("1m"),
+        vec![
+            guest("tolerant", 30, tolerant),
+            guest("mirror", 30, mirror),
+            guest("finished", 30, finished),
+        ],
+    );
+    world.run();
+    assert_eq!(world.guests.len(), 3, "{:?}", world.log);
+    assert_eq!(
+        world.times("instance asked to end"),
+        ["12:00:05"],
+        "D-312, D-319: five seconds"
+    );
+}
+
+#[test]
+fn d_340_a_pod_that_stops_too_slowly_is_told_again() {
+    let mut slow = guest("slow", 7200, json!({}));
+    slow.stubborn = true;
+    slow.pod.metadata.deletion_timestamp = Some(Time(at("13:59:00")));
+    let mut world = World::new(Some("10m"), vec![slow]);
+    world.run();
+    assert_eq!(
+        world.times("delete slow with 600 s"),
+        ["12:00:00"],
+        "at once, not at T"
+    );
+    assert_eq!(world.times("slow is gone"), ["12:10:00"]);
+}
+
+#[test]
+fn d_340_the_drain_ends_a_minute_after_the_deadline_at_the_latest() {
+    let mut stuck = guest("stuck", 30, json!({}));
+    stuck.stuck = true;
+    let mut world = World::new(Some("10m"), vec![stuck]);
+    world.run();
+    let asked = &world.times("instance asked to end")[0];
+    assert!(
+        asked.as_str() <= "12:01:40",
+        "a minute past its own end (12:00:30): {asked}"
+    );
+    let mut held = guest("held", 3600, json!({}));
+    held.stuck = true;
+    let mut world = World::new(Some("10m"), vec![held]);
+    world.run();
+    let asked = &world.times("instance asked to end")[0];
+    assert!(("12:11:00"..="12:11:10").contains(&asked.as_str()), "{asked}");
+}
+
+#[test]
+fn d_341_a_grace_of_nothing_deletes_everything_at_once() {
+    let mut protected = guest("b", 600, do_not_disrupt());
+    protected.budget_blocks = true;
+    let mut world = World::new(Some("0s"), vec![guest("a", 30, json!({})), protected]);
+    world.run();
+    assert_eq!(world.times("delete a with 1 s"), ["12:00:00"]);
+    assert_eq!(world.times("delete b with 1 s"), ["12:00:00"]);
+}
+
+#[test]
+fn d_304_d_322_without_a_deadline_a_protected_pod_is_waited_for_for_ever() {
+    let mut world = World::new(None, vec![guest("b", 30, do_not_disrupt())]);
+    world.run_until(at("22:00:00"));
+    assert_eq!(world.order(), ["node deleted"]);
+    world.guest("b").pod.metadata.annotations = None;
+    world.run();
+    assert_eq!(world.times("evict b").len(), 1);
+}
+
+#[test]
+fn d_322_a_protection_that_elapses_ends_on_time() {
+    let hour = json!({"metadata": {"annotations": {labels::DO_NOT_DISRUPT: "1h"}}, "status": {"startTime": "2026-01-01T11:30:00Z"}});
+    let mut world = World::new(None, vec![guest("b", 30, hour)]);
+    world.run();
+    assert_eq!(world.times("evict b"), ["12:30:00"]);
+}
+
+#[test]
+fn d_323_do_not_disrupt_on_the_node_does_not_hold_the_drain() {
+    let mut world = World::new(None, vec![guest("a", 30, json!({}))]);
+    world.node.metadata.annotations = Some(BTreeMap::from([(
+        labels::DO_NOT_DISRUPT.to_owned(),
+        "true".to_owned(),
+    )]));
+    world.run();
+    assert_eq!(world.times("evict a"), ["12:00:00"]);
+}
+
+#[test]
+fn d_325_pods_that_come_during_the_drain_join_it() {
+    let mut slow = guest("slow", 60, json!({}));
+    slow.stubborn = true;
+    let mut world = World::new(None, vec![slow]);
+    world.run_until(at("12:00:30"));
+    world.guests.push(guest("late", 30, json!({})));
+    world.run();
+    assert_eq!(world.times("evict late").len(), 1);
+    assert!(world.times("evict late") < world.times("instance asked to end"));
+}
+
+#[test]
+fn d_345_volumes_are_waited_for_until_the_deadline() {
+    let attachment = json!({"metadata": {"name": "csi-1"}, "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv-1"}}});
+    let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+    let mut world = World::new(Some("10m"), Vec::new());
+    world.attachments.push(Arc::new(attachment.clone()));
+    world.run_until(at("12:05:00"));
+    assert_eq!(
+        world.status(VOLUMES_DETACHED),
+        ("Unknown".to_owned(), "AwaitingVolumeDetachment".to_owned())
+    );
+    world.run();
+    assert_eq!(world.times("instance asked to end"), ["12:10:00"]);
+    assert_eq!(
+        world.status(VOLUMES_DETACHED),
+        ("False".to_owned(), "TerminationGracePeriodElapsed".to_owned())
+    );
+    let mut world = World::new(None, Vec::new());
+    world.attachments.push(Arc::new(attachment));
+    world.run_until(at("20:00:00"));
+    assert!(!world.done, "D-304: without a deadline for ever");
+    world.attachments.clear();
+    world.run();
+}
+
+#[test]
+fn d_317_a_node_without_claim_is_drained_and_its_instance_left_alone() {
+    let mut world = World::new(None, vec![guest("a", 30, json!({}))]);
+    world.claim = None;
+    world.node.metadata.deletion_timestamp = Some(Time(at("12:00:00")));
+    world.run();
+    assert_eq!(world.order(), ["evict a", "a is gone", "node released"]);
+}
+
+#[test]
+fn d_302_every_look_with_a_deadline_says_so() {
+    let mut world = World::new(Some("1h"), vec![guest("a", 30, do_not_disrupt())]);
+    world.run_until(at("12:00:10"));
+    let pods: Vec<Arc<Pod>> = world
+        .guests
+        .iter()
+        .map(|guest| Arc::new(guest.pod.clone()))
+        .collect();
+    let end = NodeEnd {
+        node: &world.node,
+        claim: world.claim.as_ref(),
+        pods: &pods,
+        attachments: &[],
+        kept_volumes: &BTreeSet::new(),
+    };
+    let step = node_step(&end, world.now).unwrap();
+    let told: Vec<&str> = step.events.iter().map(|event| event.message.as_str()).collect();
+    assert!(
+        told.contains(&"All pods will be deleted by 2026-01-01T13:00:00Z"),
+        "{told:?}"
+    );
+    assert!(
+        told.contains(&"Failed to drain node, 1 pods are waiting to be evicted"),
+        "D-311: {told:?}"
+    );
+    assert!(step.events.iter().all(|event| event.dedupe_window_seconds == 120));
+}
+
+#[test]
+fn d_315_looking_twice_writes_once() {
+    let mut world = World::new(None, vec![guest("a", 30, do_not_disrupt())]);
+    world.run_until(at("12:00:10"));
+    let pods: Vec<Arc<Pod>> = world
+        .guests
+        .iter()
+        .map(|guest| Arc::new(guest.pod.clone()))
+        .collect();
+    let end = NodeEnd {
+        node: &world.node,
+        claim: world.claim.as_ref(),
+        pods: &pods,
+        attachments: &[],
+        kept_volumes: &BTreeSet::new(),
+    };
+    let step = node_step(&end, plus(world.now, 3600)).unwrap();
+    assert!(step.actions.is_empty(), "{:?}", step.actions);
+}

@@ -1,0 +1,1262 @@
+//! Nodes that begin and end in bad company: clouds that lie, hang or run dry, claims and nodes that people edit, evictions that webhooks refuse, a
+//! thousand nodes due at once, two operators. Each test says what goes wrong, what must be said about it, and that nobody else is hurt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_apiserver::{ApiServer, Config};
+use spokeshave_controllers::{FeatureGates, LeaderElectionOptions, Operator, Options as OperatorOptions};
+use spokeshave_model::InstanceType;
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, Entropy, NodeClassKind, RepairPolicy, SharedClock, TokioClock,
+};
+use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
+use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
+use spokeshave_runtime::{Metrics, Shutdown, TaskGroup};
+
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// What a cloud does wrong.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Launches for these NodePools never answer, and make nothing.
+    hanging_pools: Mutex<BTreeSet<String>>,
+    /// Deletions fail with this text.
+    delete_error: Mutex<Option<String>>,
+    /// Deletions and questions never answer.
+    hang: AtomicBool,
+    /// Instances that are left out of lists although they run, by provider ID.
+    unlisted: Mutex<BTreeSet<String>>,
+    /// Every instance is listed twice.
+    duplicates: AtomicBool,
+    /// Deletions answer "gone" and end nothing.
+    lies: AtomicBool,
+}
+
+/// The kwok cloud with faults.
+#[derive(Debug)]
+struct Faulty {
+    inner: Arc<KwokProvider>,
+    faults: Arc<Faults>,
+}
+
+impl CloudProvider for Faulty {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn supported_node_classes(&self) -> &[NodeClassKind] {
+        self.inner.supported_node_classes()
+    }
+
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+        let pool = claim.node_pool().unwrap_or_default();
+        if self.faults.hanging_pools.lock().unwrap().contains(pool) {
+            return std::future::pending().boxed();
+        }
+        self.inner.create(claim)
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        if self.faults.hang.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
+        if let Some(error) = self.faults.delete_error.lock().unwrap().clone() {
+            return async move { Err(CloudError::Other(error)) }.boxed();
+        }
+        if self.faults.lies.load(Ordering::Relaxed) {
+            return async { Err(CloudError::NodeClaimNotFound("it says".to_owned())) }.boxed();
+        }
+        self.inner.delete(claim)
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
+        if self.faults.hang.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
+        self.inner.get(provider_id)
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+        async move {
+            let mut found = self.inner.list().await?;
+            let unlisted = self.faults.unlisted.lock().unwrap().clone();
+            found.retain(|one| !one.provider_id().is_some_and(|id| unlisted.contains(id)));
+            if self.faults.duplicates.load(Ordering::Relaxed) {
+                found.extend(found.clone());
+            }
+            Ok(found)
+        }
+        .boxed()
+    }
+
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+        self.inner.instance_types(pool)
+    }
+
+    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        self.inner.is_drifted(claim)
+    }
+
+    fn repair_policies(&self) -> &[RepairPolicy] {
+        self.inner.repair_policies()
+    }
+}
+
+/// What stands between an operator and the API server: counts requests, and refuses some evictions.
+#[derive(Clone, Default)]
+struct Gate {
+    /// Pods whose eviction is answered with this status.
+    refused: Arc<Mutex<BTreeMap<String, u16>>>,
+    writes: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
+    /// When off, nothing passes.
+    cut: Arc<AtomicBool>,
+}
+
+#[derive(Clone)]
+struct Gated<S> {
+    inner: S,
+    gate: Gate,
+}
+
+impl<S> tower::Service<http::Request<kube::client::Body>> for Gated<S>
+where
+    S: tower::Service<http::Request<kube::client::Body>> + Clone + Send + 'static,
+    S::Response: IntoAnswer,
+    S::Future: Send + 'static,
+    S::Error: std::fmt::Debug,
+{
+    type Response = http::Response<AnswerBody>;
+    type Error = std::io::Error;
+    type Future =
+        std::pin::Pin<Box<dyn Future<Output = Result<http::Response<AnswerBody>, std::io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), std::io::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<kube::client::Body>) -> Self::Future {
+        let counter = if request.method() == http::Method::GET {
+            &self.gate.reads
+        } else {
+            &self.gate.writes
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let cut = self.gate.cut.load(Ordering::Relaxed);
+        let refused = self.gate.refusal(request.uri().path());
+        let mut inner = self.inner.clone();
+        Box::pin(async move {
+            if cut {
+                return Err(std::io::Error::other("the network is cut"));
+            }
+            if let Some(answer) = refused {
+                return Ok(answer);
+            }
+            inner
+                .call(request)
+                .await
+                .map(IntoAnswer::into_answer)
+                .map_err(|error| std::io::Error::other(format!("{error:?}")))
+        })
+    }
+}
+
+type AnswerBody = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>;
+
+/// Any response as one of one type.
+trait IntoAnswer {
+    fn into_answer(self) -> http::Response<AnswerBody>;
+}
+
+impl<B> IntoAnswer for http::Response<B>
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<tower::BoxError> + 'static,
+{
+    fn into_answer(self) -> http::Response<AnswerBody> {
+        self.map(|body| body.map_err(Into::into).boxed_unsync())
+    }
+}
+
+impl Gate {
+    fn refusal(&self, path: &str) -> Option<http::Response<AnswerBody>> {
+        let pod = path.strip_suffix("/eviction")?.rsplit('/').next()?;
+        let code = *self.refused.lock().unwrap().get(pod)?;
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": "Forbidden",
+            "message": format!("admission webhook \"guard.example.com\" denied the request: {pod} is holy"),
+        });
+        let response = http::Response::builder()
+            .status(code)
+            .header("content-type", "application/json")
+            .body(serde_json::to_string(&body).unwrap());
+        Some(response.unwrap().into_answer())
+    }
+}
+
+struct Cluster {
+    server: Arc<ApiServer>,
+    client: Client,
+    clock: SharedClock,
+    entropy: Entropy,
+    shutdown: Shutdown,
+    faults: Arc<Faults>,
+    gate: Gate,
+    _tasks: TaskGroup,
+}
+
+/// What a test may change of an operator.
+struct Setup {
+    options: OperatorOptions,
+    kwok: KwokOptions,
+    rate: Option<(f64, u32)>,
+    identity: &'static str,
+    log: Option<RequestLog>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            options: OperatorOptions::default(),
+            kwok: KwokOptions {
+                termination_delay: Duration::from_secs(3),
+                ..KwokOptions::default()
+            },
+            rate: None,
+            identity: "operator",
+            log: None,
+        }
+    }
+}
+
+struct Running {
+    metrics: Metrics,
+    task: tokio::task::JoinHandle<Result<(), spokeshave_controllers::OperatorError>>,
+}
+
+fn pool(name: &str, change: Value) -> Value {
+    let mut whole = json!({"metadata": {"name": name}, "spec": {
+        "template": {"spec": {
+            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+            "expireAfter": "Never",
+            "requirements": [
+                {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+                {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
+            ],
+        }},
+        "disruption": {"consolidateAfter": "Never"},
+    }});
+    merge(&mut whole, change);
+    whole
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+impl Cluster {
+    async fn new(seed: u64) -> Self {
+        Self::with(seed, spokeshave_sim::Options::all()).await
+    }
+
+    async fn with(seed: u64, options: spokeshave_sim::Options) -> Self {
+        let clock: SharedClock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+        let entropy = Entropy::new(seed);
+        let time = clock.clone();
+        let server = ApiServer::new(Config::new(Arc::new(move || time.now()), seed));
+        let plain = ClientOptions {
+            rate: None,
+            ..ClientOptions::default()
+        };
+        let client = from_service(server.service(), "default", &plain, clock.clone());
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in spokeshave_api::crds::crds() {
+            definitions
+                .create(&PostParams::default(), &definition)
+                .await
+                .unwrap();
+        }
+        let shutdown = Shutdown::new();
+        let mut tasks = TaskGroup::new();
+        tasks.spawn(
+            "sim",
+            spokeshave_sim::run(
+                client.clone(),
+                clock.clone(),
+                entropy.child("sim"),
+                options,
+                shutdown.clone(),
+            ),
+        );
+        let cluster = Self {
+            server,
+            client,
+            clock,
+            entropy,
+            shutdown,
+            faults: Arc::default(),
+            gate: Gate::default(),
+            _tasks: tasks,
+        };
+        cluster
+            .create::<KWOKNodeClass>(
+                json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}}),
+            )
+            .await;
+        cluster
+    }
+
+    /// Starts an operator and, for it, a cloud.
+    fn operator(&self, setup: Setup) -> Running {
+        let options = ClientOptions {
+            rate: setup.rate,
+            log: setup.log,
+            ..ClientOptions::default()
+        };
+        let gated = Gated {
+            inner: self.server.service(),
+            gate: self.gate.clone(),
+        };
+        let client = from_service(gated, "default", &options, self.clock.clone());
+        let provider = Arc::new(KwokProvider::new(
+            self.client.clone(),
+            self.clock.clone(),
+            &self.entropy.child("kwok"),
+            setup.kwok,
+        ));
+        let cloud = Arc::new(Faulty {
+            inner: provider.clone(),
+            faults: self.faults.clone(),
+        });
+        let operator = Operator::new(
+            client,
+            cloud,
+            self.clock.clone(),
+            self.entropy.child(setup.identity),
+            setup.options,
+        );
+        let metrics = operator.metrics().clone();
+        let stop = self.shutdown.clone();
+        tokio::spawn(async move { provider.run(stop.requested()).await });
+        let stop = self.shutdown.clone();
+        let task = tokio::spawn(async move { operator.run(stop).await });
+        Running { metrics, task }
+    }
+
+    async fn create<K>(&self, value: Value) -> K
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(value).unwrap();
+        Api::all(self.client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap()
+    }
+
+    async fn deploy(&self, name: &str, replicas: i32, cpu: &str, change: Value) {
+        let mut template = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}},
+        ]}});
+        merge(&mut template, change);
+        let deployment: Deployment = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+        }))
+        .unwrap();
+        Api::<Deployment>::default_namespaced(self.client.clone())
+            .create(&PostParams::default(), &deployment)
+            .await
+            .unwrap();
+    }
+
+    async fn budget(&self, name: &str, spec: Value) {
+        let budget: PodDisruptionBudget =
+            serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        Api::<PodDisruptionBudget>::default_namespaced(self.client.clone())
+            .create(&PostParams::default(), &budget)
+            .await
+            .unwrap();
+    }
+
+    fn all<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ()>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    async fn list<K>(&self) -> Vec<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        self.all::<K>().list(&ListParams::default()).await.unwrap().items
+    }
+
+    async fn patch<K>(&self, api: Api<K>, name: &str, patch: Value)
+    where
+        K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    async fn delete_claim(&self, name: &str) {
+        self.all::<NodeClaim>()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) {
+        let start = self.clock.now();
+        while !holds(self).await {
+            if self.clock.since(start) >= LIMIT {
+                let claims = self.list::<NodeClaim>().await;
+                let told: Vec<_> = claims.iter().map(|claim| (claim.name(), &claim.status)).collect();
+                panic!("{what}: not within {LIMIT:?}; {told:#?}");
+            }
+            self.clock.sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn pass(&self, seconds: u64) {
+        self.clock.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    async fn running(&self, app: &str) -> usize {
+        let pods = self.list::<Pod>().await;
+        let runs = |pod: &&Pod| {
+            pod.labels().get("app").map(String::as_str) == Some(app)
+                && pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+                && pod.metadata.deletion_timestamp.is_none()
+        };
+        pods.iter().filter(runs).count()
+    }
+
+    async fn until_running(&self, app: &str, count: usize) {
+        self.until(&format!("{count} pods of {app} run"), async |cluster| {
+            cluster.running(app).await == count
+        })
+        .await;
+    }
+
+    async fn claims(&self) -> Vec<String> {
+        self.list::<NodeClaim>()
+            .await
+            .iter()
+            .map(|claim| claim.name().to_owned())
+            .collect()
+    }
+
+    async fn until_gone(&self, claim: &str) {
+        self.until(&format!("{claim} is gone"), async |cluster| {
+            !cluster.claims().await.iter().any(|name| name == claim)
+        })
+        .await;
+    }
+
+    /// Status, reason and message of a condition.
+    async fn condition(&self, claim: &str, type_: &str) -> Option<(String, String, String)> {
+        let claim = self.all::<NodeClaim>().get_opt(claim).await.unwrap()?;
+        let conditions = claim.status?.conditions;
+        let one = conditions.into_iter().find(|one| one.type_ == type_)?;
+        Some((one.status, one.reason, one.message))
+    }
+
+    async fn blocked(&self, claim: &str) -> Option<(String, String)> {
+        let (_, reason, message) = self.condition(claim, "TerminationBlocked").await?;
+        Some((reason, message))
+    }
+
+    async fn until_blocked(&self, claim: &str, reason: &str) -> String {
+        self.until(&format!("{claim} says {reason}"), async |cluster| {
+            cluster
+                .blocked(claim)
+                .await
+                .is_some_and(|(found, _)| found == reason)
+        })
+        .await;
+        self.blocked(claim).await.unwrap().1
+    }
+
+    async fn events(&self, reason: &str) -> Vec<(String, String)> {
+        let events = self.list::<Event>().await;
+        events
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some(reason))
+            .map(|event| {
+                let object = event.involved_object;
+                (
+                    format!(
+                        "{}/{}",
+                        object.kind.unwrap_or_default(),
+                        object.name.unwrap_or_default()
+                    ),
+                    event.message.unwrap_or_default(),
+                )
+            })
+            .collect()
+    }
+
+    /// Invariant 11: each instance has its claim.
+    async fn assert_no_leak(&self) {
+        let claims = self.list::<NodeClaim>().await;
+        for instance in self.list::<KWOKInstance>().await {
+            let owned = claims
+                .iter()
+                .any(|claim| claim.uid() == instance.spec.node_claim_uid);
+            assert!(owned, "instance {} belongs to nobody", instance.name());
+        }
+    }
+
+    async fn claim_of_pod(&self, app: &str) -> String {
+        let pods = self.list::<Pod>().await;
+        let pod = pods
+            .iter()
+            .find(|pod| pod.labels().get("app").map(String::as_str) == Some(app))
+            .unwrap();
+        let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
+        let claims = self.list::<NodeClaim>().await;
+        let found = claims
+            .iter()
+            .find(|claim| claim.status.as_ref().unwrap().node_name.as_deref() == Some(&node));
+        found.unwrap().name().to_owned()
+    }
+}
+
+// W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
+#[tokio::test(start_paused = true)]
+async fn w_22_a_stuck_nodeclaim_delays_nobody_else() {
+    let cluster = Cluster::new(1).await;
+    for team in ["a", "b"] {
+        let spec = json!({"spec": {"template": {"metadata": {"labels": {"team": team}}}}});
+        cluster.create::<NodePool>(pool(team, spec)).await;
+    }
+    cluster
+        .faults
+        .hanging_pools
+        .lock()
+        .unwrap()
+        .insert("a".to_owned());
+    let _operator = cluster.operator(Setup::default());
+    let of = |team: &str| json!({"spec": {"nodeSelector": {"team": team}}});
+    cluster.deploy("stuck", 1, "1", of("a")).await;
+    cluster.pass(30).await;
+    assert_eq!(cluster.claims().await.len(), 1, "the launch in pool a hangs");
+    let start = cluster.clock.now();
+    cluster.deploy("free", 2, "1", of("b")).await;
+    cluster.until_running("free", 2).await;
+    assert!(
+        cluster.clock.since(start) < Duration::from_secs(40),
+        "pool b waited for pool a"
+    );
+    // D-263: the hanging launch is given up, and tried anew; when the cloud answers again the pod runs.
+    cluster.pass(600).await;
+    assert_eq!(cluster.running("stuck").await, 0);
+    cluster.faults.hanging_pools.lock().unwrap().clear();
+    cluster.until_running("stuck", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+// W-22, issue 6: what blocks a drain is named with the arithmetic of the budget, and cleared when it no longer does.
+#[tokio::test(start_paused = true)]
+async fn d_331_a_blocked_drain_names_its_budget_and_says_since_when() {
+    let cluster = Cluster::new(2).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 3, "1", json!({})).await;
+    cluster.until_running("web", 3).await;
+    let budget = json!({"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}});
+    cluster.budget("web", budget).await;
+    cluster.pass(5).await;
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete_claim(&claim).await;
+    let message = cluster.until_blocked(&claim, "PodDisruptionBudget").await;
+    assert!(
+        message.ends_with("PodDisruptionBudget default/web: 0 of 3 may be down: minAvailable 3, 3 healthy"),
+        "{message}"
+    );
+    let told = cluster.events("TerminationBlocked").await;
+    for object in ["Node/", "NodeClaim/"] {
+        assert!(
+            told.iter().any(|(about, text)| about.starts_with(object)
+                && text.contains("0 of 3 may be down")
+                && text.contains(", since 2026-01-01T")),
+            "{object}: {told:?}"
+        );
+    }
+    // Written when it changes, and only then.
+    let version = || async {
+        cluster
+            .all::<NodeClaim>()
+            .get(&claim)
+            .await
+            .unwrap()
+            .resource_version()
+    };
+    let before = version().await;
+    cluster.pass(1200).await;
+    assert_eq!(
+        before,
+        version().await,
+        "nothing has changed, and nothing was written"
+    );
+    let api: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
+    cluster
+        .patch(api, "web", json!({"spec": {"minAvailable": 1}}))
+        .await;
+    cluster.until_gone(&claim).await;
+    cluster.until_running("web", 3).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_331_two_budgets_over_one_pod_are_named_and_the_rest_drains() {
+    let cluster = Cluster::new(3).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.deploy("other", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    cluster.until_running("other", 1).await;
+    for name in ["first", "second"] {
+        let spec = json!({"minAvailable": 0, "selector": {"matchLabels": {"app": "web"}}});
+        cluster.budget(name, spec).await;
+    }
+    cluster.pass(5).await;
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete_claim(&claim).await;
+    let message = cluster
+        .until_blocked(&claim, "MultiplePodDisruptionBudgets")
+        .await;
+    assert!(message.contains("(default/first, default/second)"), "{message}");
+    cluster.until_running("other", 1).await;
+    let api: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
+    api.delete("second", &DeleteParams::default()).await.unwrap();
+    cluster.until_gone(&claim).await;
+}
+
+// D-330: a webhook's 403 is quoted, tried again with back-off, and holds nobody else up.
+#[tokio::test(start_paused = true)]
+async fn d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_slowly() {
+    let cluster = Cluster::new(4).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.deploy("other", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    cluster.until_running("other", 1).await;
+    let pods = cluster.list::<Pod>().await;
+    let holy = pods
+        .iter()
+        .find(|pod| pod.labels().get("app").map(String::as_str) == Some("web"))
+        .unwrap()
+        .name_any();
+    cluster.gate.refused.lock().unwrap().insert(holy.clone(), 403);
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete_claim(&claim).await;
+    let message = cluster.until_blocked(&claim, "EvictionRefused").await;
+    assert!(
+        message.contains("answered 403") && message.contains("guard.example.com"),
+        "{message}"
+    );
+    assert!(!cluster.events("EvictionRejected").await.is_empty());
+    let asked = |metrics: &Metrics| {
+        let text = metrics.render();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("karpenter_pods_eviction_requests_total{code=\"403\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    let before = asked(&operator.metrics);
+    cluster.pass(600).await;
+    let tries = asked(&operator.metrics) - before;
+    assert!(
+        (50.0..=70.0).contains(&tries),
+        "{tries} tries in ten minutes, every 10 s are due"
+    );
+    cluster.gate.refused.lock().unwrap().insert(holy.clone(), 500);
+    cluster.pass(60).await;
+    cluster.gate.refused.lock().unwrap().clear();
+    cluster.until_gone(&claim).await;
+    cluster.until_running("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-314, D-351: a cloud that cannot end an instance is named, for as long as it cannot.
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_fails_or_hangs_at_the_end_is_named() {
+    let cluster = Cluster::new(5).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    *cluster.faults.delete_error.lock().unwrap() = Some("quota of API calls is used up".to_owned());
+    cluster.delete_claim(&claim).await;
+    let message = cluster.until_blocked(&claim, "ProviderError").await;
+    assert!(message.contains("quota of API calls is used up"), "{message}");
+    cluster.until_running("web", 1).await;
+    *cluster.faults.delete_error.lock().unwrap() = None;
+    cluster.faults.hang.store(true, Ordering::Relaxed);
+    cluster
+        .until("the claim says that the cloud hangs", async |cluster| {
+            cluster
+                .blocked(&claim)
+                .await
+                .is_some_and(|(_, message)| message.contains("has not answered Delete within 120 s"))
+        })
+        .await;
+    // Meanwhile others come and go.
+    cluster.deploy("late", 1, "6", json!({})).await;
+    cluster.until_running("late", 1).await;
+    cluster.faults.hang.store(false, Ordering::Relaxed);
+    cluster.until_gone(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-252, D-253, invariant 11: a cloud that says "gone" of an instance that runs cannot make us lose it.
+#[tokio::test(start_paused = true)]
+async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
+    let cluster = Cluster::new(6).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.faults.lies.store(true, Ordering::Relaxed);
+    cluster.delete_claim(&claim).await;
+    cluster.until_gone(&claim).await;
+    cluster.faults.lies.store(false, Ordering::Relaxed);
+    cluster
+        .until("the instance that was lied about is ended", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            let instances = cluster.list::<KWOKInstance>().await;
+            instances.iter().all(|instance| {
+                claims
+                    .iter()
+                    .any(|claim| claim.uid() == instance.spec.node_claim_uid)
+            })
+        })
+        .await;
+    cluster.until_running("web", 1).await;
+    let told = cluster.events("LeakedInstanceTerminated").await;
+    assert!(
+        told.iter()
+            .any(|(about, text)| about == "NodePool/default" && text.contains(&claim)),
+        "{told:?}"
+    );
+}
+
+// D-249, D-250: lists that come late or twice end nothing that runs.
+#[tokio::test(start_paused = true)]
+async fn d_249_late_and_doubled_lists_end_nothing_that_runs() {
+    let cluster = Cluster::new(7).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.faults.duplicates.store(true, Ordering::Relaxed);
+    cluster.deploy("web", 3, "6", json!({})).await;
+    cluster.until_running("web", 3).await;
+    let before = cluster.claims().await;
+    let ids = cluster.list::<NodeClaim>().await;
+    let ids = ids
+        .iter()
+        .filter_map(|claim| claim.provider_id().map(str::to_owned));
+    cluster.faults.unlisted.lock().unwrap().extend(ids);
+    cluster.pass(600).await;
+    assert_eq!(cluster.claims().await, before);
+    assert_eq!(cluster.running("web").await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_without_or_with_a_foreign_provider_id_are_told_and_left_alone() {
+    let cluster = Cluster::new(8).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    let labels = json!({"karpenter.sh/nodepool": "default"});
+    for (name, spec) in [
+        ("nameless", json!({})),
+        ("foreign", json!({"providerID": "aws:///zone-a/i-0123"})),
+    ] {
+        cluster
+            .create::<Node>(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))
+            .await;
+    }
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    cluster.pass(120).await;
+    let about = |told: Vec<(String, String)>| told.into_iter().map(|(about, _)| about).collect::<Vec<_>>();
+    assert_eq!(
+        about(cluster.events("ProviderIDMissing").await),
+        ["Node/nameless"]
+    );
+    assert_eq!(about(cluster.events("NodeClaimMissing").await), ["Node/foreign"]);
+    let nodes: Vec<String> = cluster
+        .list::<Node>()
+        .await
+        .iter()
+        .map(|node| node.name_any())
+        .collect();
+    assert!(nodes.contains(&"nameless".to_owned()) && nodes.contains(&"foreign".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_edited_by_hand_are_mended_or_told() {
+    let cluster = Cluster::new(9).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 2, "6", json!({})).await;
+    cluster.until_running("web", 2).await;
+    let claims = cluster.claims().await;
+    let [one, two] = &claims[..] else {
+        panic!("two claims: {claims:?}")
+    };
+    let status = async |name: &str, patch: Value| {
+        cluster
+            .all::<NodeClaim>()
+            .patch_status(
+                name,
+                &PatchParams::default(),
+                &Patch::Merge(json!({"status": patch})),
+            )
+            .await
+            .unwrap();
+    };
+    let id = async |name: &str| {
+        let claim = cluster.all::<NodeClaim>().get(name).await.unwrap();
+        claim.provider_id().map(str::to_owned)
+    };
+    // A provider ID that somebody took away is found again.
+    let own = id(one).await;
+    status(one, json!({"providerID": null})).await;
+    cluster
+        .until("the provider ID is back", async |_| id(one).await == own)
+        .await;
+    // A finalizer that somebody took away is put back.
+    let none = json!({"metadata": {"finalizers": null}});
+    cluster.patch(cluster.all::<NodeClaim>(), one, none).await;
+    cluster
+        .until("the finalizer is back", async |cluster| {
+            let claim = cluster.all::<NodeClaim>().get(one).await.unwrap();
+            claim
+                .finalizers()
+                .iter()
+                .any(|name| name == "karpenter.sh/termination")
+        })
+        .await;
+    // Another's provider ID is told, and the other's instance outlives the claim.
+    let stolen = id(two).await.unwrap();
+    status(one, json!({"providerID": stolen})).await;
+    cluster.pass(30).await;
+    assert!(!cluster.events("ProviderIDShared").await.is_empty());
+    cluster.delete_claim(one).await;
+    cluster.until_gone(one).await;
+    cluster.pass(300).await;
+    assert!(cluster.claims().await.contains(two), "the other was not touched");
+    let instances = cluster.list::<KWOKInstance>().await;
+    assert!(
+        instances.iter().any(|instance| stolen.ends_with(instance.name())),
+        "the other's instance runs on"
+    );
+    cluster.until_running("web", 2).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_303_an_unreadable_deadline_is_named_and_can_be_mended() {
+    let cluster = Cluster::new(10).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    let key = "karpenter.sh/nodeclaim-termination-timestamp";
+    let annotate = async |value: Value| {
+        let patch = json!({"metadata": {"annotations": {key: value}}});
+        cluster.patch(cluster.all::<NodeClaim>(), &claim, patch).await;
+    };
+    annotate(json!("tomorrow")).await;
+    cluster.delete_claim(&claim).await;
+    let message = cluster.until_blocked(&claim, "InvalidTerminationTimestamp").await;
+    assert!(
+        message.contains("\"tomorrow\"") && message.contains("RFC 3339"),
+        "{message}"
+    );
+    annotate(Value::Null).await;
+    cluster.until_gone(&claim).await;
+    cluster.until_running("web", 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_319_a_pod_that_never_ends_and_foreign_finalizers_are_told() {
+    let cluster = Cluster::new(11).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster
+        .deploy(
+            "web",
+            1,
+            "1",
+            json!({"metadata": {"finalizers": ["example.com/hold"]}}),
+        )
+        .await;
+    cluster.until_running("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    let node = cluster.list::<Node>().await.remove(0).name_any();
+    let hold = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/audit"]}});
+    cluster.patch(cluster.all::<Node>(), &node, hold).await;
+    cluster.delete_claim(&claim).await;
+    let message = cluster.until_blocked(&claim, "PodTerminating").await;
+    assert!(
+        message.contains("held by finalizer example.com/hold"),
+        "{message}"
+    );
+    // A minute after its end the drain goes on without it; then the Node is held by somebody else's finalizer.
+    let message = cluster.until_blocked(&claim, "NodeFinalizers").await;
+    assert!(
+        message.contains(&format!("{node} (example.com/audit)")),
+        "{message}"
+    );
+    assert!(!cluster.events("PodStuckTerminating").await.is_empty());
+    cluster
+        .patch(
+            cluster.all::<Node>(),
+            &node,
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+    cluster.until_gone(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-254…D-260: broken nodes are replaced after their time, but not when many are broken.
+#[tokio::test(start_paused = true)]
+async fn d_257_node_repair_replaces_one_broken_node_and_stops_at_many() {
+    let options = spokeshave_sim::Options {
+        kubelets: true,
+        ..spokeshave_sim::Options::all()
+    };
+    let cluster = Cluster::with(12, options).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let setup = Setup {
+        options: OperatorOptions {
+            feature_gates: FeatureGates {
+                node_repair: true,
+                ..FeatureGates::default()
+            },
+            ..OperatorOptions::default()
+        },
+        ..Setup::default()
+    };
+    let operator = cluster.operator(setup);
+    cluster.deploy("web", 5, "6", json!({})).await;
+    cluster.until_running("web", 5).await;
+    let nodes: Vec<String> = cluster
+        .list::<Node>()
+        .await
+        .iter()
+        .map(|node| node.name_any())
+        .collect();
+    let fell = cluster.clock.now();
+    let break_node = async |name: &str| {
+        let since = fell.to_string();
+        let status = json!({"status": {"conditions": [
+            {"type": "Ready", "status": "False", "reason": "Broken", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since},
+        ]}});
+        cluster
+            .all::<Node>()
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+    };
+    let keep_broken = async |names: &[String], seconds: u64| {
+        for _ in 0..seconds / 5 {
+            for name in names {
+                if cluster.all::<Node>().get_opt(name).await.unwrap().is_some() {
+                    break_node(name).await;
+                }
+            }
+            cluster.pass(5).await;
+        }
+    };
+    // Two of five are more than 20 %.
+    keep_broken(&nodes[..2], 900).await;
+    let left = cluster.list::<Node>().await;
+    assert!(
+        nodes
+            .iter()
+            .all(|name| left.iter().any(|node| node.name_any() == *name)),
+        "repair is blocked"
+    );
+    assert!(!cluster.events("NodeRepairBlocked").await.is_empty());
+    // One of five is not.
+    let well = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Well", "message": "", "lastTransitionTime": cluster.clock.now().to_string()}]}});
+    cluster
+        .all::<Node>()
+        .patch_status(&nodes[1], &PatchParams::default(), &Patch::Merge(well))
+        .await
+        .unwrap();
+    keep_broken(&nodes[..1], 400).await;
+    cluster
+        .until("the broken node is gone", async |cluster| {
+            cluster.all::<Node>().get_opt(&nodes[0]).await.unwrap().is_none()
+        })
+        .await;
+    cluster.until_running("web", 5).await;
+    let text = operator.metrics.render();
+    assert!(
+        text.contains("karpenter_nodeclaims_unhealthy_disrupted_total{capacity_type=")
+            && text.contains("condition=\"ready\""),
+        "D-261"
+    );
+    cluster.assert_no_leak().await;
+}
+
+// D-353…D-359, D-361: static NodePools.
+#[tokio::test(start_paused = true)]
+async fn d_356_d_357_a_static_pool_keeps_its_number() {
+    let cluster = Cluster::new(13).await;
+    let setup = Setup {
+        options: OperatorOptions {
+            feature_gates: FeatureGates {
+                static_capacity: true,
+                ..FeatureGates::default()
+            },
+            ..OperatorOptions::default()
+        },
+        ..Setup::default()
+    };
+    cluster
+        .create::<NodePool>(pool(
+            "fixed",
+            json!({"spec": {"replicas": 3, "limits": {"nodes": "4"}}}),
+        ))
+        .await;
+    let _operator = cluster.operator(setup);
+    let ready = async |cluster: &Cluster| {
+        let claims = cluster.list::<NodeClaim>().await;
+        let is_initialized = |claim: &&NodeClaim| {
+            claim.status.as_ref().is_some_and(|status| {
+                status
+                    .conditions
+                    .iter()
+                    .any(|one| one.type_ == "Initialized" && one.status == "True")
+            })
+        };
+        let alive = claims.iter().filter(|claim| !claim.is_deleting());
+        alive.filter(is_initialized).count()
+    };
+    cluster
+        .until("three nodes", async |cluster| ready(cluster).await == 3)
+        .await;
+    assert_eq!(cluster.claims().await.len(), 3);
+    let victim = cluster.claims().await.remove(0);
+    cluster.delete_claim(&victim).await;
+    cluster.until_gone(&victim).await;
+    cluster
+        .until("three again", async |cluster| ready(cluster).await == 3)
+        .await;
+    let scale = async |replicas: i64| {
+        let patch = json!({"spec": {"replicas": replicas}});
+        cluster.patch(cluster.all::<NodePool>(), "fixed", patch).await;
+    };
+    scale(6).await;
+    cluster.pass(120).await;
+    assert_eq!(cluster.claims().await.len(), 4, "limits.nodes");
+    scale(1).await;
+    cluster
+        .until("one is left", async |cluster| cluster.claims().await.len() == 1)
+        .await;
+    cluster.pass(120).await;
+    assert_eq!(ready(&cluster).await, 1);
+    cluster.assert_no_leak().await;
+}
+
+// P-182, D-269, P-169.
+#[tokio::test(start_paused = true)]
+async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() {
+    let cluster = Cluster::new(14).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let setup = Setup {
+        kwok: KwokOptions {
+            never_register_failures: "first:1".parse().unwrap(),
+            termination_delay: Duration::from_secs(3),
+            ..KwokOptions::default()
+        },
+        ..Setup::default()
+    };
+    let doomed = cluster.operator(setup);
+    cluster.deploy("web", 2, "6", json!({})).await;
+    let health = async |cluster: &Cluster| {
+        let pool = cluster.all::<NodePool>().get("default").await.unwrap();
+        let conditions = pool.status.unwrap_or_default().conditions;
+        let one = conditions
+            .into_iter()
+            .find(|one| one.type_ == "NodeRegistrationHealthy");
+        one.map(|one| (one.status, one.reason)).unwrap_or_default()
+    };
+    cluster
+        .until("the pool says that its nodes do not join", async |cluster| {
+            health(cluster).await == ("False".to_owned(), "RegistrationFailed".to_owned())
+        })
+        .await;
+    let text = doomed.metrics.render();
+    assert!(text.contains("reason=\"registration_timeout\""));
+    doomed.task.abort();
+    let _again = cluster.operator(Setup::default());
+    cluster.until_running("web", 2).await;
+    cluster
+        .until("the pool has recovered", async |cluster| {
+            health(cluster).await.0 == "True"
+        })
+        .await;
+    cluster.assert_no_leak().await;
+}
+
+// W-20: nodes of one age are all told to go within a minute, at the default rate of requests.
+#[tokio::test(start_paused = true)]
+async fn w_20_a_thousand_nodes_that_expire_at_once_all_start_within_a_minute() {
+    const NODES: usize = 1000;
+    let options = spokeshave_sim::Options {
+        workloads: false,
+        scheduler: false,
+        volumes: false,
+        disruption_budgets: false,
+        ..spokeshave_sim::Options::all()
+    };
+    let cluster = Cluster::with(15, options).await;
+    let spec = json!({"spec": {"replicas": NODES, "template": {"spec": {"expireAfter": "1h"}}}});
+    cluster.create::<NodePool>(pool("fixed", spec)).await;
+    let setup = Setup {
+        options: OperatorOptions {
+            feature_gates: FeatureGates {
+                static_capacity: true,
+                ..FeatureGates::default()
+            },
+            ..OperatorOptions::default()
+        },
+        rate: Some((200.0, 300)),
+        ..Setup::default()
+    };
+    let _operator = cluster.operator(setup);
+    let count = async |cluster: &Cluster| cluster.list::<NodeClaim>().await.len();
+    while count(&cluster).await < NODES {
+        cluster.pass(10).await;
+    }
+    let claims = cluster.list::<NodeClaim>().await;
+    let created = |claim: &NodeClaim| claim.metadata.creation_timestamp.as_ref().unwrap().0;
+    let last = claims.iter().map(created).max().unwrap();
+    let names: BTreeSet<String> = claims.iter().map(|claim| claim.name().to_owned()).collect();
+    let deadline = last + Duration::from_secs(3600 + 60);
+    cluster.clock.sleep(cluster.clock.until(deadline)).await;
+    let idle = cluster
+        .list::<NodeClaim>()
+        .await
+        .iter()
+        .filter(|claim| names.contains(claim.name()) && !claim.is_deleting())
+        .count();
+    assert_eq!(
+        idle, 0,
+        "{idle} of {NODES} were not told to go a minute after the last was due"
+    );
+}
+
+// Invariant 36: only the leader writes, and one that is cut off from its Lease stops before the next one starts.
+#[tokio::test(start_paused = true)]
+async fn invariant_36_two_operators_only_the_leader_writes() {
+    let cluster = Cluster::new(16).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let log = |identity: &'static str, log: &RequestLog| Setup {
+        options: OperatorOptions {
+            leader_election: Some(LeaderElectionOptions {
+                namespace: "kube-system".to_owned(),
+                name: "karpenter-leader-election".to_owned(),
+                identity: identity.to_owned(),
+            }),
+            ..OperatorOptions::default()
+        },
+        identity,
+        log: Some(log.clone()),
+        ..Setup::default()
+    };
+    let (first_log, second_log) = (RequestLog::new(), RequestLog::new());
+    let first = cluster.operator(log("first", &first_log));
+    cluster.deploy("web", 2, "6", json!({})).await;
+    cluster.until_running("web", 2).await;
+    // The second shares the server, but not the gate that will be shut on the first.
+    let gate = std::mem::take(&mut cluster.gate.clone());
+    let mut apart = Cluster {
+        server: cluster.server.clone(),
+        client: cluster.client.clone(),
+        clock: cluster.clock.clone(),
+        entropy: cluster.entropy.clone(),
+        shutdown: cluster.shutdown.clone(),
+        faults: cluster.faults.clone(),
+        gate: Gate::default(),
+        _tasks: TaskGroup::new(),
+    };
+    apart.gate.refused = gate.refused.clone();
+    let second = apart.operator(log("second", &second_log));
+    let writes = |log: &RequestLog| -> Vec<String> {
+        log.text()
+            .lines()
+            .filter(|line| !line.starts_with("GET ") && !line.contains("/leases"))
+            .map(str::to_owned)
+            .collect()
+    };
+    cluster.pass(60).await;
+    cluster.deploy("more", 1, "6", json!({})).await;
+    cluster.until_running("more", 1).await;
+    assert_eq!(
+        writes(&second_log),
+        Vec::<String>::new(),
+        "the standby has written"
+    );
+    assert!(!writes(&first_log).is_empty());
+    // The leader loses the network; nothing it had in hand may reach the server once the other leads.
+    let before = writes(&first_log).len();
+    cluster.gate.cut.store(true, Ordering::Relaxed);
+    cluster.deploy("last", 1, "6", json!({})).await;
+    cluster.until_running("last", 1).await;
+    assert!(!writes(&second_log).is_empty(), "the standby has taken over");
+    cluster.gate.cut.store(false, Ordering::Relaxed);
+    let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;
+    assert!(
+        matches!(ended, Ok(Ok(Err(_)))),
+        "the deposed leader ends by itself: {ended:?}"
+    );
+    let after: Vec<String> = writes(&first_log).split_off(before);
+    let claims_made = after
+        .iter()
+        .filter(|line| line.starts_with("POST") && line.contains("/nodeclaims"));
+    assert!(claims_made.count() <= 1, "{after:?}");
+    cluster.assert_no_leak().await;
+    drop(second);
+}
