@@ -1,4 +1,4 @@
-//! Tells what holds up terminations: the condition `TerminationBlocked` on the NodeClaim, and an event on it and on its Node.
+//! Tells what holds up terminations: the condition `spokeshave.dev/TerminationBlocked` on the NodeClaim, and an event on it and on its Node.
 //!
 //! Owns how often that is written: when it begins, ends or gets another reason at once; when only the words change, once a minute.
 

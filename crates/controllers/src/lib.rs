@@ -14,6 +14,7 @@ mod disruption_verdicts;
 mod drift;
 mod eviction;
 mod execute;
+mod frozen;
 mod garbage;
 mod identity;
 mod metrics;

@@ -10,8 +10,8 @@ use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
 use crate::shared::Shared;
 
-/// Changes of nodes are counted together for this long.
-const COUNT_DELAY: Duration = Duration::from_secs(1);
+/// Changes of nodes are counted together for this long (P §10.5).
+const COUNT_DELAY: Duration = spokeshave_api::constants::NODE_POOL_COUNTERS;
 
 /// After a start, a NodeClass counts as missing only once its kind was listed, or after this long (its kind may not be installed).
 const CLASSES_LISTED_WITHIN: Duration = Duration::from_secs(30);
@@ -29,8 +29,13 @@ impl NodePools {
         let stores = &this.shared.stores;
         let queue = this.queue.clone();
         stores.node_pools.on_change(move |change| {
-            if let Some(pool) = change.object() {
-                queue.add(pool.name().to_owned());
+            // What others write is looked at at once; our own status comes back this way too, and has time.
+            let written = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
+            let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            if old.is_some() && old.map(written) == new.map(written) {
+                queue.add_after(change.key.name.clone(), COUNT_DELAY);
+            } else {
+                queue.add(change.key.name.clone());
             }
         });
         let queue = this.queue.clone();

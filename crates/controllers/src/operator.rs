@@ -8,8 +8,7 @@ use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{
     ControllerMetrics, ElectionOutcome, EventRecorder, EventRecorderOptions, LeaderElection, Leadership,
     LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, ReconcileError, Requeue, Shutdown, TaskGroup,
-    WorkQueue, client,
-    run_controller, run_singleton,
+    WorkQueue, client, run_controller, run_singleton,
 };
 
 use crate::blocked::Told;
@@ -21,6 +20,7 @@ use crate::disruption_commands::Commands;
 use crate::drift::Drift;
 use crate::eviction::Evictions;
 use crate::execute::Execute;
+use crate::frozen::Frozen;
 use crate::garbage::Garbage;
 use crate::identity::Identity;
 use crate::metrics::ControllerFamilies;
@@ -209,6 +209,7 @@ impl Operator {
             decisions: self.decisions.clone(),
             memory: Mutex::new(Memory::default()),
             told: Told::default(),
+            frozen: Frozen::default(),
             pod_times: PodTimes::new(&self.metrics, self.clock.clone()),
             started: self.clock.now(),
         });
@@ -301,7 +302,10 @@ impl Parts {
         );
         let disturbed = queue_of("nodeclaim.podevents", fast, minute, clock, metrics);
         claims.watch_pods(disturbed.clone());
-        let evictions = Evictions::new(shared.clone(), queue_of("eviction-queue", fast, ten, clock, metrics));
+        let evictions = Evictions::new(
+            shared.clone(),
+            queue_of("eviction-queue", fast, ten, clock, metrics),
+        );
         Self {
             termination: NodeTermination::new(
                 shared.clone(),

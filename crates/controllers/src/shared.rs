@@ -21,6 +21,7 @@ use crate::blocked::Told;
 use crate::cloud::Measured;
 use crate::decision::{Decision, DecisionKind, DecisionLog};
 use crate::execute::Execute;
+use crate::frozen::{Frozen, Inputs};
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::options::Options;
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) memory: Mutex<Memory>,
     /// How long pods take.
     pub(crate) pod_times: PodTimes,
+    /// The last Snapshot.
+    pub(crate) frozen: Frozen,
     /// When people were last told what holds up a termination.
     pub(crate) told: Told,
     /// When this term of leadership began.
@@ -147,12 +150,15 @@ impl Shared {
     }
 
     /// Freezes what is known into a Snapshot.
-    pub(crate) async fn freeze(&self) -> Snapshot {
+    pub(crate) async fn freeze(&self) -> Arc<Snapshot> {
         self.freeze_with(&[]).await
     }
 
     /// Freezes what is known, and some commands that are not written down yet as if they were.
-    pub(crate) async fn freeze_with(&self, pending: &[Arc<Disruption>]) -> Snapshot {
+    ///
+    /// While nothing of it has changed, everybody gets the same Snapshot.
+    pub(crate) async fn freeze_with(&self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
+        let versions = self.stores.versions();
         let node_pools = self.stores.node_pools.snapshot();
         let mut instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>> =
             BTreeMap::new();
@@ -197,6 +203,26 @@ impl Shared {
             let assigned: BTreeSet<String> = memory.assigned.values().flatten().cloned().collect();
             (nominations, assigned)
         };
+        let inputs = Inputs {
+            versions,
+            pending: pending.to_vec(),
+            instance_types,
+            nominations,
+            assigned,
+            in_command,
+            marked_for_deletion,
+        };
+        if let Some(known) = self.frozen.find(&inputs) {
+            return known;
+        }
+        let snapshot = Arc::new(lower(&self.cluster_state(&inputs)));
+        self.refresh_prices(&snapshot);
+        self.frozen.keep(inputs, &snapshot);
+        snapshot
+    }
+
+    fn cluster_state(&self, inputs: &Inputs) -> ClusterState {
+        let assigned = &inputs.assigned;
         let mut pods = self.stores.pods.snapshot();
         if !assigned.is_empty() {
             pods.retain(|pod| {
@@ -208,29 +234,26 @@ impl Shared {
                         .is_some_and(|uid| assigned.contains(uid)))
             });
         }
-        let state = ClusterState {
+        ClusterState {
             nodes: self.stores.nodes.snapshot(),
             pods,
             daemon_sets: self.stores.daemon_sets.snapshot(),
             pod_disruption_budgets: self.stores.pod_disruption_budgets.snapshot(),
             namespaces: self.stores.namespaces.snapshot(),
             volumes: self.volumes(),
-            node_pools,
-            node_claims: self.planned_claims(&instance_types, pending),
-            instance_types,
+            node_pools: self.stores.node_pools.snapshot(),
+            node_claims: self.planned_claims(&inputs.instance_types, &inputs.pending),
+            instance_types: inputs.instance_types.clone(),
             supported_node_classes: self
                 .provider
                 .supported_node_classes()
                 .iter()
                 .map(|kind| (kind.group.clone(), kind.kind.clone()))
                 .collect(),
-            nominations,
-            marked_for_deletion,
-            in_command,
-        };
-        let snapshot = lower(&state);
-        self.refresh_prices(&snapshot);
-        snapshot
+            nominations: inputs.nominations.clone(),
+            marked_for_deletion: inputs.marked_for_deletion.clone(),
+            in_command: inputs.in_command.clone(),
+        }
     }
 
     /// Nodes in commands, by provider ID, and those of them whose pods need a new place: all but those whose replacements may not exist yet,

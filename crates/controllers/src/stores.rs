@@ -139,6 +139,24 @@ impl Stores {
         self.disruptions.ready().await;
     }
 
+    /// How often each store that a Snapshot is made of has changed.
+    pub(crate) fn versions(&self) -> [u64; 12] {
+        [
+            self.pods.changes(),
+            self.nodes.changes(),
+            self.node_claims.changes(),
+            self.node_pools.changes(),
+            self.daemon_sets.changes(),
+            self.pod_disruption_budgets.changes(),
+            self.namespaces.changes(),
+            self.persistent_volumes.changes(),
+            self.persistent_volume_claims.changes(),
+            self.storage_classes.changes(),
+            self.csi_nodes.changes(),
+            self.disruptions.changes(),
+        ]
+    }
+
     /// A number that differs when anything that disruption reads has changed.
     pub(crate) fn version(&self) -> u64 {
         [

@@ -1,6 +1,6 @@
 //! What holds a termination up, by name: pod, PodDisruptionBudget with its arithmetic, volume, finalizer or cloud (D §8.8).
 //!
-//! Owns the words and the condition `TerminationBlocked` that carries them. It informs people; no decision reads it.
+//! Owns the words and the condition `spokeshave.dev/TerminationBlocked` that carries them. It informs people; no decision reads it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,9 @@ use crate::report::first_few;
 use crate::termination::tier;
 
 /// NodeClaim: something holds up its termination. There while it does, with its name as message, and since when as transition time.
-pub const TERMINATION_BLOCKED: &str = "TerminationBlocked";
+pub const TERMINATION_BLOCKED: &str = "spokeshave.dev/TerminationBlocked";
+/// Reason of the events that say the same.
+const EVENT_REASON: &str = "TerminationBlocked";
 /// A drain or a wait for volumes that lasts no longer than this is nothing to tell people about.
 pub const BLOCKED_AFTER: Duration = Duration::from_secs(30);
 /// A cloud that still has an instance so long after it was asked to end it is told about.
@@ -305,7 +307,7 @@ pub fn blocked_action(claim: &NodeClaim, blocker: Option<&Blocker>, now: Timesta
 pub fn blocked_event(object: ObjectRef, blocker: &Blocker, since: Timestamp) -> Event {
     let message = format!("{}, since {}", blocker.message, whole(since));
     let values = [object.uid.clone(), blocker.reason.to_owned()];
-    Event::new(object, EventType::Warning, TERMINATION_BLOCKED, message)
+    Event::new(object, EventType::Warning, EVENT_REASON, message)
         .deduped_by(values)
         .within_seconds(EVENT_SECONDS)
 }

@@ -4,8 +4,8 @@
 //! or a clock.
 
 pub mod blockers;
-mod budget_repair;
 pub mod budget_lint;
+mod budget_repair;
 pub mod calendar;
 pub mod consistency;
 pub mod consolidatable;

@@ -490,7 +490,7 @@ impl Cluster {
     }
 
     async fn blocked(&self, claim: &str) -> Option<(String, String)> {
-        let (_, reason, message) = self.condition(claim, "TerminationBlocked").await?;
+        let (_, reason, message) = self.condition(claim, "spokeshave.dev/TerminationBlocked").await?;
         Some((reason, message))
     }
 
@@ -1006,8 +1006,8 @@ async fn d_257_node_repair_replaces_one_broken_node_and_stops_at_many() {
             cluster.pass(5).await;
         }
     };
-    // Two of five are more than 20 %.
-    keep_broken(&nodes[..2], 900).await;
+    // Three of five are more than 20 %, and so are three of eight, when their pods have got new nodes.
+    keep_broken(&nodes[..3], 900).await;
     let left = cluster.list::<Node>().await;
     assert!(
         nodes
@@ -1016,13 +1016,15 @@ async fn d_257_node_repair_replaces_one_broken_node_and_stops_at_many() {
         "repair is blocked"
     );
     assert!(!cluster.events("NodeRepairBlocked").await.is_empty());
-    // One of five is not.
+    // One is not.
     let well = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Well", "message": "", "lastTransitionTime": cluster.clock.now().to_string()}]}});
-    cluster
-        .all::<Node>()
-        .patch_status(&nodes[1], &PatchParams::default(), &Patch::Merge(well))
-        .await
-        .unwrap();
+    for name in &nodes[1..3] {
+        cluster
+            .all::<Node>()
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(&well))
+            .await
+            .unwrap();
+    }
     keep_broken(&nodes[..1], 400).await;
     cluster
         .until("the broken node is gone", async |cluster| {
@@ -1132,6 +1134,8 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
     doomed.task.abort();
     let _again = cluster.operator(Setup::default());
     cluster.until_running("web", 2).await;
+    // Two of the last four have failed still; the third success decides.
+    cluster.deploy("more", 1, "6", json!({})).await;
     cluster
         .until("the pool has recovered", async |cluster| {
             health(cluster).await.0 == "True"
@@ -1165,7 +1169,7 @@ async fn w_20_a_thousand_nodes_that_expire_at_once_all_start_within_a_minute() {
         rate: Some((200.0, 300)),
         ..Setup::default()
     };
-    let _operator = cluster.operator(setup);
+    let operator = cluster.operator(setup);
     let count = async |cluster: &Cluster| cluster.list::<NodeClaim>().await.len();
     while count(&cluster).await < NODES {
         cluster.pass(10).await;
@@ -1174,6 +1178,11 @@ async fn w_20_a_thousand_nodes_that_expire_at_once_all_start_within_a_minute() {
     let created = |claim: &NodeClaim| claim.metadata.creation_timestamp.as_ref().unwrap().0;
     let last = claims.iter().map(created).max().unwrap();
     let names: BTreeSet<String> = claims.iter().map(|claim| claim.name().to_owned()).collect();
+    // P §16, invariant 41: the number of series does not grow with the nodes.
+    let text = operator.metrics.render();
+    let series = operator.metrics.series_count();
+    assert!(series <= 500, "{series} series:\n{text}");
+    assert!(!text.contains(names.first().unwrap()), "a series names a NodeClaim");
     let deadline = last + Duration::from_secs(3600 + 60);
     cluster.clock.sleep(cluster.clock.until(deadline)).await;
     let idle = cluster

@@ -146,7 +146,7 @@ fn connect(
 pub(crate) async fn client_of(kubeconfig: Option<&Path>) -> Result<Client> {
     let config = configuration(kubeconfig).await?;
     let server = config.cluster_url.clone();
-    let client = connect(&config, None, &TokioClock::wall(1.0).shared())?;
+    let client = connect(&config, None, &TokioClock::wall(1.0).shared(), None)?;
     client
         .apiserver_version()
         .await
