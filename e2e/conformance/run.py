@@ -128,6 +128,19 @@ def only_ours(ours, real):
     return real
 
 
+def sort_causes(status):
+    """Go walks maps in random order, so what is wrong with several fields comes in any order."""
+    causes = pick(status, "/details/causes") or []
+    order = lambda cause: (cause.get("field") == "<nil>", cause.get("field"), cause.get("message"))  # noqa: E731
+    sentences = [f"{cause.get('field')}: {cause.get('message')}" for cause in causes]
+    in_order = sorted(causes, key=order)
+    if causes:
+        status["details"]["causes"] = in_order
+        status["message"] = status["message"].replace(
+            ", ".join(sentences), ", ".join(f"{cause.get('field')}: {cause.get('message')}" for cause in in_order)
+        )
+
+
 class Run:
     """One server's way through the list."""
 
@@ -182,6 +195,8 @@ class Run:
             self.variables[name] = "" if value is None else str(value)
             if pointer == "/metadata/name" and value:
                 self.generated.append(str(value))
+        if step.get("anyorder"):
+            sort_causes(answer["body"])
         if "pick" in step:
             answer["body"] = pick(answer["body"], step["pick"])
         if step.get("body") is False:
@@ -244,6 +259,7 @@ def main():
     parser.add_argument("ours")
     parser.add_argument("real")
     parser.add_argument("--only", default="*", help="compare only requests whose id matches (all are sent)")
+    parser.add_argument("--all", action="store_true", help="show the listed differences too")
     parser.add_argument("--show", action="store_true", help="print both answers of every compared request")
     arguments = parser.parse_args()
     steps, allowed = load_steps(), load_allowed()
@@ -265,6 +281,9 @@ def main():
                 used.add(row)
             else:
                 unlisted.append((place.lstrip("."), mine, theirs))
+        if arguments.all:
+            for place, mine, theirs in found:
+                print(f"DIFF {step['id']} {place.lstrip('.')}\n       ours: {json.dumps(mine)[:900]}\n       real: {json.dumps(theirs)[:900]}")
         equal, listed = equal + (not found), listed + bool(found and not unlisted)
         if unlisted:
             failed += 1

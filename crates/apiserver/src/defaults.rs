@@ -10,6 +10,14 @@ fn set(map: &mut Map<String, Value>, key: &str, value: Value) {
 pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
         ("", "Secret") => secret(object),
+        ("", "Namespace") => namespace(object),
+        ("", "Pod") => {
+            if let Some(spec) = object.get_mut("spec") {
+                with(spec, |spec| set(spec, "enableServiceLinks", json!(true)));
+                pod_spec(spec);
+            }
+        }
+        ("apps", "DaemonSet") => daemon_set(object),
         ("batch", "Job") => job(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
         ("storage.k8s.io", "StorageClass") => with(object, |object| {
@@ -29,7 +37,6 @@ pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
 
 fn spec_defaults(group: &str, kind: &str, spec: &mut Value) {
     match (group, kind) {
-        ("", "Pod") => pod_spec(spec),
         ("", "Service") => service(spec),
         ("", "PersistentVolumeClaim") => with(spec, |spec| set(spec, "volumeMode", json!("Filesystem"))),
         ("", "PersistentVolume") => with(spec, |spec| {
@@ -43,17 +50,6 @@ fn spec_defaults(group: &str, kind: &str, spec: &mut Value) {
         }
         ("", "ReplicationController") => with(spec, |spec| set(spec, "replicas", json!(1))),
         ("apps", "StatefulSet") => stateful_set(spec),
-        ("apps", "DaemonSet") => {
-            with(spec, |spec| {
-                set(
-                    spec,
-                    "updateStrategy",
-                    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
-                );
-                set(spec, "revisionHistoryLimit", json!(10));
-            });
-            pod_spec(&mut spec["template"]["spec"]);
-        }
         ("batch", "CronJob") => with(spec, |spec| {
             set(spec, "concurrencyPolicy", json!("Allow"));
             set(spec, "suspend", json!(false));
@@ -98,23 +94,63 @@ fn stateful_set(spec: &mut Value) {
         set(spec, "replicas", json!(1));
         set(spec, "podManagementPolicy", json!("OrderedReady"));
         set(spec, "revisionHistoryLimit", json!(10));
-        set(
-            spec,
-            "updateStrategy",
-            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
-        );
+        update_strategy(spec, &[("partition", 0)]);
         set(
             spec,
             "persistentVolumeClaimRetentionPolicy",
             json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
         );
     });
-    for claim in spec["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
+    let claims = spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
+    for claim in claims.into_iter().flatten() {
         with(&mut claim["spec"], |spec| {
             set(spec, "volumeMode", json!("Filesystem"))
         });
     }
     pod_spec(&mut spec["template"]["spec"]);
+}
+
+/// A rolling update with these numbers, unless another strategy is named.
+fn update_strategy(spec: &mut Map<String, Value>, numbers: &[(&str, i64)]) {
+    let strategy = spec.entry("updateStrategy").or_insert_with(|| json!({}));
+    with(strategy, |strategy| {
+        if strategy.get("type").is_none_or(|kind| kind == "") {
+            strategy.insert("type".to_owned(), json!("RollingUpdate"));
+        }
+        if strategy["type"] == "RollingUpdate" {
+            let rolling = strategy.entry("rollingUpdate").or_insert_with(|| json!({}));
+            with(rolling, |rolling| {
+                for (name, number) in numbers {
+                    set(rolling, name, json!(number));
+                }
+            });
+        }
+    });
+}
+
+fn daemon_set(object: &mut Value) {
+    with(&mut object["spec"], |spec| {
+        update_strategy(spec, &[("maxSurge", 0), ("maxUnavailable", 1)]);
+        set(spec, "revisionHistoryLimit", json!(10));
+    });
+    pod_spec(&mut object["spec"]["template"]["spec"]);
+    with(&mut object["metadata"]["annotations"], |annotations| {
+        set(
+            annotations,
+            "deprecated.daemonset.template.generation",
+            json!("1"),
+        );
+    });
+}
+
+/// Every namespace can be selected by its name.
+fn namespace(object: &mut Value) {
+    let name = object["metadata"]["name"].clone();
+    if name.as_str().is_some_and(|name| !name.is_empty()) {
+        with(&mut object["metadata"]["labels"], |labels| {
+            labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+        });
+    }
 }
 
 /// Texts written as such join the encoded data.
@@ -179,7 +215,15 @@ pub(crate) fn job_identity(object: &mut Value) {
         object["metadata"]["uid"].clone(),
         object["metadata"]["name"].clone(),
     );
-    with(&mut object["spec"]["template"]["metadata"]["labels"], |labels| {
+    job_labels(&mut object["metadata"]["labels"], &uid, &name);
+    job_labels(&mut object["spec"]["template"]["metadata"]["labels"], &uid, &name);
+    if object["spec"]["selector"].is_null() {
+        object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    }
+}
+
+fn job_labels(labels: &mut Value, uid: &Value, name: &Value) {
+    with(labels, |labels| {
         for key in ["batch.kubernetes.io/controller-uid", "controller-uid"] {
             set(labels, key, uid.clone());
         }
@@ -187,9 +231,6 @@ pub(crate) fn job_identity(object: &mut Value) {
             set(labels, key, name.clone());
         }
     });
-    if object["spec"]["selector"].is_null() {
-        object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
-    }
 }
 
 fn service(spec: &mut Value) {
@@ -221,6 +262,8 @@ pub(crate) fn pod_spec(spec: &mut Value) {
         set(spec, "terminationGracePeriodSeconds", json!(30));
         set(spec, "securityContext", json!({}));
     });
+    let volumes = spec.get_mut("volumes").and_then(Value::as_array_mut);
+    volumes.into_iter().flatten().for_each(volume);
     let host_network = spec["hostNetwork"] == true;
     for list in ["containers", "initContainers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
@@ -231,6 +274,56 @@ pub(crate) fn pod_spec(spec: &mut Value) {
         {
             spec.remove(list);
         }
+    }
+}
+
+fn volume(volume: &mut Value) {
+    const MODE: i64 = 0o644;
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = volume.get_mut(source).filter(|source| source.is_object()) {
+            with(source, |source| set(source, "defaultMode", json!(MODE)));
+        }
+    }
+    let sources = volume
+        .get_mut("projected")
+        .and_then(|projected| projected.get_mut("sources"));
+    for source in sources.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(token) = source.get_mut("serviceAccountToken") {
+            with(token, |token| set(token, "expirationSeconds", json!(3600)));
+        }
+        if let Some(items) = source.get_mut("downwardAPI") {
+            field_references(items);
+        }
+    }
+    if let Some(items) = volume.get_mut("downwardAPI") {
+        field_references(items);
+    }
+    if let Some(path) = volume.get_mut("hostPath") {
+        with(path, |path| set(path, "type", json!("")));
+    }
+    let claim = volume
+        .get_mut("ephemeral")
+        .and_then(|ephemeral| ephemeral.get_mut("volumeClaimTemplate"));
+    if let Some(spec) = claim.and_then(|claim| claim.get_mut("spec")) {
+        with(spec, |spec| set(spec, "volumeMode", json!("Filesystem")));
+    }
+}
+
+fn field_references(downward: &mut Value) {
+    let items = downward.get_mut("items").and_then(Value::as_array_mut);
+    for item in items.into_iter().flatten() {
+        if let Some(reference) = item.get_mut("fieldRef") {
+            with(reference, |reference| set(reference, "apiVersion", json!("v1")));
+        }
+    }
+}
+
+fn http_get(action: &mut Value) {
+    if let Some(get) = action.get_mut("httpGet") {
+        with(get, |get| {
+            set(get, "path", json!("/"));
+            set(get, "scheme", json!("HTTP"));
+        });
     }
 }
 
@@ -266,6 +359,23 @@ fn container_defaults(container: &mut Value, host_network: bool) {
             }
         });
     }
+    let variables = container.get_mut("env").and_then(Value::as_array_mut);
+    for variable in variables.into_iter().flatten() {
+        let reference = variable
+            .get_mut("valueFrom")
+            .and_then(|source| source.get_mut("fieldRef"));
+        if let Some(reference) = reference {
+            with(reference, |reference| set(reference, "apiVersion", json!("v1")));
+        }
+    }
+    for hook in ["postStart", "preStop"] {
+        let hook = container
+            .get_mut("lifecycle")
+            .and_then(|lifecycle| lifecycle.get_mut(hook));
+        if let Some(hook) = hook {
+            http_get(hook);
+        }
+    }
     // A limit is a request where none is written.
     let limits = container["resources"]["limits"]
         .as_object()
@@ -280,6 +390,10 @@ fn container_defaults(container: &mut Value, host_network: bool) {
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if container.get(probe).is_some_and(Value::is_object) {
+            http_get(&mut container[probe]);
+            if let Some(grpc) = container[probe].get_mut("grpc") {
+                with(grpc, |grpc| set(grpc, "service", json!("")));
+            }
             with(&mut container[probe], |probe| {
                 set(probe, "timeoutSeconds", json!(1));
                 set(probe, "periodSeconds", json!(10));
@@ -302,7 +416,6 @@ pub(crate) fn admit_pod(
         set(spec, "serviceAccountName", json!("default"));
         let account = spec["serviceAccountName"].clone();
         set(spec, "serviceAccount", account);
-        set(spec, "enableServiceLinks", json!(true));
         set(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
     });
     let name = spec["priorityClassName"].as_str().unwrap_or_default().to_owned();
@@ -318,6 +431,13 @@ pub(crate) fn admit_pod(
         spec["priority"] = json!(value);
         spec["preemptionPolicy"] = json!(policy);
     }
+    tolerate_sick_nodes(spec);
+    object["status"] = json!({"phase": "Pending", "qosClass": qos});
+    Ok(())
+}
+
+/// Five minutes on a node that is not ready or not reachable, unless the pod says otherwise.
+pub(crate) fn tolerate_sick_nodes(spec: &mut Value) {
     if !spec["tolerations"].is_array() {
         spec["tolerations"] = json!([]);
     }
@@ -334,8 +454,6 @@ pub(crate) fn admit_pod(
             }
         }
     }
-    object["status"] = json!({"phase": "Pending", "qosClass": qos});
-    Ok(())
 }
 
 fn quality_of_service(spec: &Value) -> &'static str {

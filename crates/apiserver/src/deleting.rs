@@ -58,6 +58,12 @@ impl DeleteOptions {
 
     /// Reads options from a body; query parameters fill in what it leaves out.
     pub(crate) fn from_value(body: &Value, request: &Request) -> ApiResult<Self> {
+        let grace = &body["gracePeriodSeconds"];
+        if !grace.is_null() && !grace.is_i64() {
+            return Err(ApiError::bad_request(format!(
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: gracePeriodSeconds {grace} is no whole number"
+            )));
+        }
         let grace = match (
             body["gracePeriodSeconds"].as_i64(),
             request.parameter("gracePeriodSeconds"),

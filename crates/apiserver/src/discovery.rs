@@ -197,6 +197,7 @@ fn aggregated_list(registry: &Registry, core: bool) -> Answer {
     )
 }
 
+/// Group and version of a kind are named where they are not those of the list.
 fn aggregated_resource(resource: &Resource) -> Value {
     let scope = if resource.namespaced {
         "Namespaced"
@@ -204,7 +205,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         "Cluster"
     };
     let mut entry = json!({
-        "resource": resource.plural, "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "resource": resource.plural, "responseKind": {"group": "", "version": "", "kind": resource.kind},
         "scope": scope, "singularResource": resource.singular, "verbs": resource.verbs,
     });
     if !resource.short_names.is_empty() {
@@ -218,10 +219,10 @@ fn aggregated_resource(resource: &Resource) -> Value {
             .subresources
             .iter()
             .map(|sub| {
-                let pick = |key: &str, own: &str| sub[key].as_str().unwrap_or(own).to_owned();
+                let text = |key: &str| sub[key].as_str().unwrap_or_default();
                 json!({
                     "subresource": sub["name"], "verbs": sub["verbs"],
-                    "responseKind": {"group": pick("group", &resource.group), "version": pick("version", &resource.version), "kind": sub["kind"]},
+                    "responseKind": {"group": text("group"), "version": text("version"), "kind": sub["kind"]},
                 })
             })
             .collect();

@@ -17,6 +17,8 @@ pub struct ApiError {
     pub details: Value,
     /// Seconds after which the client should try again; 0 for none.
     pub retry_after_seconds: u32,
+    /// Token with which an interrupted list can go on.
+    pub continue_token: Option<String>,
 }
 
 /// What a request gives.
@@ -32,6 +34,7 @@ impl ApiError {
             message: message.into(),
             details: Value::Null,
             retry_after_seconds: 0,
+            continue_token: None,
         }
     }
 
@@ -103,7 +106,13 @@ impl ApiError {
     /// 422 with its causes.
     #[must_use]
     pub fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let sentences: Vec<String> = causes.iter().map(Cause::sentence).collect();
+        // What is found twice is said once.
+        let mut sentences: Vec<String> = Vec::new();
+        for sentence in causes.iter().map(Cause::sentence) {
+            if !sentences.contains(&sentence) {
+                sentences.push(sentence);
+            }
+        }
         let problem = match &sentences[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -153,8 +162,12 @@ impl ApiError {
     /// The `Status` object.
     #[must_use]
     pub fn status(&self) -> Value {
+        let metadata = match &self.continue_token {
+            Some(token) => json!({"continue": token}),
+            None => json!({}),
+        };
         let mut status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message, "code": self.code,
+            "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure", "message": self.message, "code": self.code,
         });
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);

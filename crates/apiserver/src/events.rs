@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::decode;
+use crate::schema::TypeSchema;
+
 /// Old name, new name.
 const RENAMED: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
@@ -15,14 +18,24 @@ const RENAMED: [(&str, &str); 7] = [
 
 /// `v1` → `events.k8s.io/v1`.
 pub(crate) fn to_new(event: &Value) -> Value {
-    rename(event, "events.k8s.io/v1", |name| {
+    let mut new = rename(event, "events.k8s.io/v1", |name| {
         RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
-    })
+    });
+    if let Some(map) = new.as_object_mut() {
+        // The old form always has them, the new one only when they say something.
+        for name in ["reportingController", "reportingInstance"] {
+            if map.get(name).is_some_and(|text| text == "") {
+                map.remove(name);
+            }
+        }
+    }
+    new
 }
 
-/// `events.k8s.io/v1` → `v1`.
-pub(crate) fn to_core(event: &Value) -> Value {
-    rename(event, "v1", |name| {
+/// `events.k8s.io/v1` → `v1`, with what the old form always has.
+pub(crate) fn to_core(new_form: &TypeSchema, mut event: Value) -> Value {
+    decode::complete(new_form, &mut event);
+    rename(&event, "v1", |name| {
         RENAMED.iter().find(|(_, new)| *new == name).map(|(old, _)| *old)
     })
 }
@@ -49,6 +62,10 @@ mod tests {
             (new["regarding"]["kind"].as_str(), new["note"].as_str()),
             (Some("Pod"), Some("m"))
         );
-        assert_eq!(to_core(&new), event);
+        let schema = TypeSchema::builtin("events.k8s.io", "v1", "Event").expect("events are known");
+        let back = to_core(&schema, new);
+        for (name, value) in event.as_object().expect("an object") {
+            assert_eq!(&back[name], value, "{name}");
+        }
     }
 }

@@ -3,11 +3,13 @@
 //! The semantics are those of structured-merge-diff; the schema says which lists are sets, maps or atoms. Who owns which set is the
 //! business of `managed_fields`.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use crate::schema::{ListKind, Node};
+use crate::step_map::StepMap;
 
 /// One step of a path in FieldsV1's spelling: `f:name`, `k:{"name":"a"}`, `v:"x"`.
 pub(crate) type Step = String;
@@ -16,14 +18,14 @@ pub(crate) type Step = String;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
     pub(crate) own: bool,
-    pub(crate) below: BTreeMap<Step, Fields>,
+    pub(crate) below: StepMap,
 }
 
 impl Fields {
     fn leaf() -> Self {
         Self {
             own: true,
-            below: BTreeMap::new(),
+            below: StepMap::default(),
         }
     }
 
@@ -37,7 +39,7 @@ impl Fields {
         };
         let mut fields = Self {
             own: map.contains_key("."),
-            below: BTreeMap::new(),
+            below: StepMap::default(),
         };
         for (step, child) in map.iter().filter(|(step, _)| *step != ".") {
             let mut below = Self::from_json(child);
@@ -47,13 +49,13 @@ impl Fields {
         fields
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    pub(crate) fn into_json(self) -> Value {
         let mut map = Map::new();
         if self.own && !self.below.is_empty() {
             map.insert(".".to_owned(), json!({}));
         }
-        for (step, child) in &self.below {
-            map.insert(step.clone(), child.to_json());
+        for (step, child) in self.below.into_iter() {
+            map.insert(step, child.into_json());
         }
         Value::Object(map)
     }
@@ -66,15 +68,19 @@ impl Fields {
 
     pub(crate) fn union(&mut self, other: &Self) {
         self.own |= other.own;
-        for (step, child) in &other.below {
-            self.below.entry(step.clone()).or_default().union(child);
+        if self.below.is_empty() {
+            self.below = other.below.clone();
+            return;
+        }
+        for (step, child) in other.below.iter() {
+            self.below.entry(step).union(child);
         }
     }
 
     /// Removes the members of `other`; what lies below them stays.
     pub(crate) fn subtract(&mut self, other: &Self) {
         self.own &= !other.own;
-        for (step, gone) in &other.below {
+        for (step, gone) in other.below.iter() {
             if let Some(child) = self.below.get_mut(step) {
                 child.subtract(gone);
                 if child.is_empty() {
@@ -87,9 +93,9 @@ impl Fields {
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut common = Self {
             own: self.own && other.own,
-            below: BTreeMap::new(),
+            below: StepMap::default(),
         };
-        for (step, child) in &self.below {
+        for (step, child) in self.below.iter() {
             if let Some(theirs) = other.below.get(step) {
                 common.put(step.clone(), child.intersection(theirs));
             }
@@ -101,9 +107,9 @@ impl Fields {
     pub(crate) fn with_named_parents(&self, node: Node<'_>) -> Self {
         let mut result = Self {
             own: self.own,
-            below: BTreeMap::new(),
+            below: StepMap::default(),
         };
-        for (step, child) in &self.below {
+        for (step, child) in self.below.iter() {
             let (below, declared) = match step.strip_prefix("f:") {
                 Some(name) => (node.field(name), node.property(name).is_some()),
                 None => (node.items(), false),
@@ -139,7 +145,7 @@ impl Fields {
             visit(path);
             path.pop();
         }
-        for (step, child) in &self.below {
+        for (step, child) in self.below.iter() {
             path.push(step.clone());
             child.each(path, visit);
             path.pop();
@@ -231,8 +237,12 @@ pub(crate) struct Difference {
 
 impl Difference {
     fn put(&mut self, step: &str, child: Self) {
-        self.changed.put(step.to_owned(), child.changed);
-        self.removed.put(step.to_owned(), child.removed);
+        if !child.changed.is_empty() {
+            self.changed.below.insert(step.to_owned(), child.changed);
+        }
+        if !child.removed.is_empty() {
+            self.removed.below.insert(step.to_owned(), child.removed);
+        }
     }
 }
 
@@ -287,18 +297,28 @@ pub(crate) fn compare_objects(node: Node<'_>, old: &Value, new: &Value) -> Diffe
     difference
 }
 
-fn zip<'a>(
-    old: Option<&'a Map<String, Value>>,
-    new: Option<&'a Map<String, Value>>,
-) -> BTreeMap<&'a str, (Option<&'a Value>, Option<&'a Value>)> {
-    let mut pairs: BTreeMap<&str, (Option<&Value>, Option<&Value>)> = BTreeMap::new();
-    for (key, value) in old.into_iter().flatten() {
-        pairs.insert(key, (Some(value), None));
+type Pair<'a> = (&'a str, (Option<&'a Value>, Option<&'a Value>));
+
+/// The fields of two maps side by side, in order.
+fn zip<'a>(old: Option<&'a Map<String, Value>>, new: Option<&'a Map<String, Value>>) -> Vec<Pair<'a>> {
+    let mut pairs = Vec::with_capacity(old.map_or(0, Map::len).max(new.map_or(0, Map::len)) + 1);
+    let (mut old, mut new) = (
+        old.into_iter().flatten().peekable(),
+        new.into_iter().flatten().peekable(),
+    );
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (Some((left, _)), Some((right, _))) => left.cmp(right),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return pairs,
+        };
+        let left = if order.is_le() { old.next() } else { None };
+        let right = if order.is_ge() { new.next() } else { None };
+        if let Some((key, _)) = left.or(right) {
+            pairs.push((key, (left.map(|(_, value)| value), right.map(|(_, value)| value))));
+        }
     }
-    for (key, value) in new.into_iter().flatten() {
-        pairs.entry(key).or_default().1 = Some(value);
-    }
-    pairs
 }
 
 /// True when the maps are compared as a whole.
@@ -538,13 +558,13 @@ mod tests {
         let mut all = set(json!({"f:a": {".": {}, "f:b": {}, "f:c": {}}, "f:d": {}}));
         assert_eq!(
             all.intersection(&set(json!({"f:a": {"f:b": {}}, "f:x": {}})))
-                .to_json(),
+                .into_json(),
             json!({"f:a": {"f:b": {}}})
         );
         all.subtract(&set(json!({"f:a": {}, "f:d": {}})));
-        assert_eq!(all.to_json(), json!({"f:a": {"f:b": {}, "f:c": {}}}));
+        assert_eq!(all.clone().into_json(), json!({"f:a": {"f:b": {}, "f:c": {}}}));
         all.union(&set(json!({"f:e": {}})));
         all.remove_tree(&["a"]);
-        assert_eq!(all.to_json(), json!({"f:e": {}}));
+        assert_eq!(all.into_json(), json!({"f:e": {}}));
     }
 }

@@ -142,7 +142,7 @@ fn store(object: &mut Value, mut entries: Vec<Entry>) {
         .map(|entry| {
             let mut out = json!({
                 "manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version, "fieldsType": "FieldsV1",
-                "fieldsV1": entry.fields.to_json(),
+                "fieldsV1": entry.fields.into_json(),
             });
             if let Some(time) = entry.time {
                 out["time"] = json!(time);
@@ -486,9 +486,6 @@ fn describe(entry: &Entry) -> String {
     }
     if entry.operation == "Update" {
         text.push_str(&format!(" using {}", entry.api_version));
-        if let Some(time) = &entry.time {
-            text.push_str(&format!(" at {time}"));
-        }
     }
     text
 }
@@ -497,9 +494,9 @@ fn describe(entry: &Entry) -> String {
 pub(crate) fn scaled(old: &Value, new: &mut Value, path: &[&str], writer: &Writer<'_>, operation: &str) {
     let mut known = entries(old);
     let mut replicas = Fields::default();
-    let leaf = path.iter().fold(&mut replicas, |here, name| {
-        here.below.entry(format!("f:{name}")).or_default()
-    });
+    let leaf = path
+        .iter()
+        .fold(&mut replicas, |here, name| here.below.entry(&format!("f:{name}")));
     leaf.own = true;
     for entry in &mut known {
         if !entry.is_of(writer, operation) {
@@ -592,7 +589,7 @@ mod tests {
         );
         let forced = apply(&schema(), Some(&live), &config(Some(2), "a"), &writer("y"), true).unwrap();
         assert_eq!(forced["spec"]["replicas"], 2);
-        let lost = entries(&forced).remove(0).fields.to_json();
+        let lost = entries(&forced).remove(0).fields.into_json();
         assert!(lost["f:spec"].get("f:replicas").is_none(), "x has lost the field");
         let shared = apply(&schema(), Some(&live), &config(Some(1), "a"), &writer("y"), false).unwrap();
         assert_eq!(owners(&shared).len(), 2, "equal values are owned together");

@@ -87,6 +87,18 @@ fn merge_map(
             )));
         }
     }
+    // Lists whose order is given, as they were before.
+    let mut ordered: Vec<(&str, &[Value], Vec<Value>)> = Vec::new();
+    for (key, order) in changes {
+        if let (Some(field), Some(order)) = (key.strip_prefix(SET_ORDER), order.as_array()) {
+            let before = base
+                .get(field)
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            ordered.push((field, order, before));
+        }
+    }
     if let Some(keep) = changes.get("$retainKeys").and_then(Value::as_array) {
         base.retain(|key, _| keep.iter().any(|kept| kept == key));
     }
@@ -115,15 +127,10 @@ fn merge_map(
         };
         base.insert(key.clone(), merged);
     }
-    for (key, order) in changes {
-        if let (Some(field), Some(order)) = (key.strip_prefix(SET_ORDER), order.as_array())
-            && let Some(Value::Array(list)) = base.get_mut(field)
-        {
-            reorder(
-                list,
-                order,
-                node.field(field).strategic_list().unwrap_or_default(),
-            );
+    for (field, order, before) in ordered {
+        if let Some(Value::Array(list)) = base.get_mut(field) {
+            let key = node.field(field).strategic_list().unwrap_or_default();
+            reorder(list, order, &before, key);
         }
     }
     Ok(base)
@@ -142,11 +149,13 @@ fn merge_list(node: Node<'_>, mut base: Vec<Value>, changes: &[Value]) -> Result
         return Ok(changes.to_vec());
     };
     if key.is_empty() {
+        let before = base.clone();
         for change in changes {
             if !base.contains(change) {
                 base.push(change.clone());
             }
         }
+        reorder(&mut base, changes, &before, "");
         return Ok(base);
     }
     if changes
@@ -159,6 +168,7 @@ fn merge_list(node: Node<'_>, mut base: Vec<Value>, changes: &[Value]) -> Result
             .cloned()
             .collect());
     }
+    let before = base.clone();
     for change in changes {
         let Value::Object(change) = change else {
             return Err(PatchError::Malformed(format!(
@@ -182,37 +192,35 @@ fn merge_list(node: Node<'_>, mut base: Vec<Value>, changes: &[Value]) -> Result
             (_, None) => base.push(Value::Object(merge_map(node.items(), Map::new(), change)?)),
         }
     }
+    reorder(&mut base, changes, &before, key);
     Ok(base)
 }
 
-/// Elements named in `order` stand in that order; others keep their place relative to their neighbours before them.
-fn reorder(list: &mut Vec<Value>, order: &[Value], key: &str) {
-    let identity = |item: &Value| {
-        if key.is_empty() {
-            item.clone()
-        } else {
-            item[key].clone()
-        }
-    };
-    let rank = |item: &Value| {
-        order.iter().position(|named| {
+/// Elements named in `order` stand in that order, the others in that of `before`; the two are merged so that elements which were there
+/// before keep their order, and new ones come as early as that allows.
+fn reorder(list: &mut Vec<Value>, order: &[Value], before: &[Value], key: &str) {
+    let position = |list: &[Value], item: &Value| {
+        list.iter().position(|other| {
             if key.is_empty() {
-                named == item
+                other == item
             } else {
-                named[key] == identity(item)
+                other[key] == item[key]
             }
         })
     };
-    let mut ranked: Vec<(usize, Value)> = Vec::new();
-    let mut last = 0;
-    for item in list.drain(..) {
-        if let Some(rank) = rank(&item) {
-            last = rank;
-        }
-        ranked.push((last, item));
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+        list.drain(..).partition(|item| position(order, item).is_some());
+    named.sort_by_key(|item| position(order, item));
+    others.sort_by_key(|item| position(before, item));
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    while let (Some(left), Some(right)) = (named.peek(), others.peek()) {
+        let right_first = match (position(before, left), position(before, right)) {
+            (Some(left), Some(right)) => right < left,
+            _ => false,
+        };
+        list.extend(if right_first { others.next() } else { named.next() });
     }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    *list = ranked.into_iter().map(|(_, item)| item).collect();
+    list.extend(named.chain(others));
 }
 
 #[cfg(test)]
@@ -267,7 +275,11 @@ mod tests {
             json!([{"key": "y"}]),
             "an atomic list is replaced"
         );
-        assert_eq!(result["metadata"]["finalizers"], json!(["f/a", "f/b"]));
+        assert_eq!(
+            result["metadata"]["finalizers"],
+            json!(["f/b", "f/a"]),
+            "what is new comes first, as on a real server"
+        );
     }
 
     #[test]

@@ -239,6 +239,10 @@ impl ApiServer {
             chosen.push((key, stored));
         }
         let mut meta = json!({"resourceVersion": revision.to_string()});
+        if scope.resource.custom().is_some() && !request.wants_table() {
+            // Lists of custom resources have no Go type that would leave it out.
+            meta["continue"] = json!("");
+        }
         if let (Some((last, _)), true) = (chosen.last(), remaining > 0) {
             meta["continue"] = json!(page.token(last));
             if filter.labels.is_empty() && filter.fields.is_empty() {
@@ -374,7 +378,7 @@ impl Page {
                 ApiError::bad_request("invalid continue token: continue key is not valid: the token does not come from this server")
             })?;
             return Ok(Self {
-                revision,
+                revision: if revision == NOW { state.revision } else { revision },
                 start: Some(start),
                 limit,
                 continued: true,
@@ -398,20 +402,29 @@ impl Page {
 
     fn expired(&self, revision: u64, oldest: u64) -> ApiError {
         if self.continued {
-            ApiError::new(
+            let mut error = ApiError::new(
                 410,
                 "Expired",
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
-            )
+            );
+            error.continue_token = self.start.as_ref().map(|start| token(NOW, start));
+            error
         } else {
             ApiError::expired(revision, oldest)
         }
     }
 
     fn token(&self, last: &Key) -> String {
-        let text = json!([self.revision, last.0, last.1]).to_string();
-        text.bytes().map(|byte| format!("{byte:02x}")).collect()
+        token(self.revision, last)
     }
+}
+
+/// In a token: the list goes on with what is there when it is used.
+const NOW: u64 = 0;
+
+fn token(revision: u64, last: &Key) -> String {
+    let text = json!([revision, last.0, last.1]).to_string();
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_token(token: &str) -> Option<(u64, Key)> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::error::{ApiError, ApiResult};
+use crate::json;
 
 /// Largest body that is read, in bytes, as on a real server.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -101,9 +102,18 @@ impl Request {
 
     /// The body as an object of a kind (named in errors); YAML and protobuf are read too.
     pub(crate) fn object(&self, kind: &str) -> ApiResult<Value> {
+        Ok(self.object_and_duplicates(kind)?.0)
+    }
+
+    /// The same, and the paths of fields that JSON names more than once.
+    pub(crate) fn object_and_duplicates(&self, kind: &str) -> ApiResult<(Value, Vec<String>)> {
+        let mut duplicates = Vec::new();
         let value = match self.content_type.as_str() {
             "" | "application/json" => {
-                parse_json(&self.body).map_err(|problem| unrecognized(kind, &problem, &self.body))?
+                let (value, found) =
+                    parse_json(&self.body).map_err(|problem| unrecognized(kind, &problem, &self.body))?;
+                duplicates = found;
+                value
             }
             "application/yaml" | "application/apply-patch+yaml" => parse_yaml(&self.body)?,
             "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(&self.body)
@@ -117,7 +127,7 @@ impl Request {
             }
         };
         if value.is_object() {
-            return Ok(value);
+            return Ok((value, duplicates));
         }
         let found = match &value {
             Value::Array(_) => "array",
@@ -135,6 +145,7 @@ impl Request {
     /// The body as a patch in JSON.
     pub(crate) fn patch(&self) -> ApiResult<Value> {
         parse_json(&self.body)
+            .map(|(patch, _)| patch)
             .map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))
     }
 }
@@ -161,8 +172,8 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-fn parse_json(body: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(body).map_err(|error| {
+fn parse_json(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    json::parse(body).map_err(|error| {
         if error.is_eof() {
             return "unexpected end of JSON input".to_owned();
         }

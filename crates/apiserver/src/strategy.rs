@@ -82,6 +82,8 @@ pub(crate) fn prepare_create(state: &mut State, resource: &Resource, object: &mu
     match resource.custom() {
         // A default may stand in the status, which has just gone.
         Some(version) => version.default(object),
+        // An event of the new form is stored in the old one, which has other fields.
+        None if resource.group == "events.k8s.io" => {}
         None => decode::complete(&resource.schema, object),
     }
     Ok(())
@@ -162,6 +164,9 @@ pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value
             None => map.remove("status"),
         };
     }
+    if resource.is("", "pods") && subresource.is_empty() {
+        defaults::tolerate_sick_nodes(&mut object["spec"]);
+    }
     let metadata = metadata_map(object);
     for field in [
         "uid",
@@ -178,16 +183,14 @@ pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value
         };
     }
     object["apiVersion"] = old["apiVersion"].clone();
-    if resource.is("apps", "daemonsets")
-        && subresource.is_empty()
-        && object["spec"]["template"] != old["spec"]["template"]
-    {
+    if resource.is("apps", "daemonsets") && subresource.is_empty() {
+        let changed = object["spec"]["template"] != old["spec"]["template"];
         let annotation = "deprecated.daemonset.template.generation";
         let number = old["metadata"]["annotations"][annotation]
             .as_str()
             .and_then(|text| text.parse::<i64>().ok())
             .unwrap_or(0);
-        object["metadata"]["annotations"][annotation] = json!((number + 1).to_string());
+        object["metadata"]["annotations"][annotation] = json!((number + i64::from(changed)).to_string());
     }
     if let Some(generation) = old["metadata"]["generation"].as_i64()
         && counts_as_change(resource, old, object)

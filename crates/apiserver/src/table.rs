@@ -48,7 +48,7 @@ pub(crate) fn render(
         .map(|(cells, object)| {
             let mut row = json!({"cells": cells});
             match include {
-                Include::Nothing => {}
+                Include::Nothing => row["object"] = Value::Null,
                 Include::Metadata => row["object"] = partial(object),
                 Include::Object => row["object"] = (*object).clone(),
             }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::crd::Cause;
+use crate::facts::facts;
 use crate::quantity::nanos;
 
 fn invalid(field: &str, value: &Value, problem: &str) -> Cause {
@@ -115,6 +116,9 @@ pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec
                 .map(|problem| invalid("metadata.annotations", &Value::from(key.as_str()), problem)),
         );
     }
+    // Only core kinds ask more of a finalizer than that it is a name.
+    let free_finalizers = group == "apiextensions.k8s.io"
+        || !kind.is_empty() && facts().definition_name(group, "v1", kind).is_none();
     for (index, finalizer) in metadata["finalizers"]
         .as_array()
         .into_iter()
@@ -122,7 +126,7 @@ pub(crate) fn metadata(kind: &str, group: &str, object: &Value, causes: &mut Vec
         .enumerate()
     {
         let text = finalizer.as_str().unwrap_or_default();
-        if !text.contains('/') && !STANDARD_FINALIZERS.contains(&text) {
+        if !free_finalizers && !text.contains('/') && !STANDARD_FINALIZERS.contains(&text) {
             causes.push(invalid(
                 &format!("metadata.finalizers[{index}]"),
                 finalizer,
@@ -188,14 +192,16 @@ pub(crate) fn metadata_update(new: &Value, old: &Value, causes: &mut Vec<Cause>)
         .map(Value::to_string)
         .collect();
     if !added.is_empty() {
-        causes.push(Cause {
+        let cause = Cause {
             reason: "FieldValueForbidden",
             field: "metadata.finalizers".to_owned(),
             message: format!(
                 "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             ),
-        });
+        };
+        // A real server finds it by the rules of all kinds, and again by those of the kind.
+        causes.extend([cause.clone(), cause]);
     }
 }
 
@@ -293,14 +299,16 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
                 if !["NoSchedule", "PreferNoSchedule", "NoExecute"]
                     .contains(&taint["effect"].as_str().unwrap_or_default())
                 {
-                    causes.push(Cause {
+                    let cause = Cause {
                         reason: "FieldValueNotSupported",
                         field: format!("metadata.taints[{index}].effect"),
                         message: format!(
                             "Unsupported value: {}: supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
                             taint["effect"]
                         ),
-                    });
+                    };
+                    // An update is judged by the rules of a new node first, and then by its own.
+                    causes.extend(std::iter::repeat_n(cause, 1 + usize::from(old.is_some())));
                 }
             }
             for taint in spec["taints"].as_array().into_iter().flatten() {

@@ -65,6 +65,19 @@ fn unknown_field_sentences(dropped: &[String]) -> Vec<String> {
         .collect()
 }
 
+/// Fields that the body names more than once, as warnings or as an error.
+fn duplicate_fields(request: &Request, resource: &Resource, paths: &[String]) -> ApiResult<Vec<String>> {
+    let sentences: Vec<String> = paths
+        .iter()
+        .map(|path| format!("duplicate field \"{path}\""))
+        .collect();
+    match field_validation(request)? {
+        FieldValidation::Strict if !sentences.is_empty() => Err(strict_error(resource, &sentences)),
+        FieldValidation::Warn => Ok(sentences),
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// Reads an object as the decoder of its kind does: types, spelling, unknown fields. Returns the paths of the latter.
 fn read_fields(resource: &Resource, object: &mut Value) -> ApiResult<Vec<String>> {
     match resource.custom() {
@@ -118,9 +131,9 @@ impl ApiServer {
 
     pub(crate) fn create(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let resource = &scope.resource;
-        let mut object = request.object(&resource.kind)?;
+        let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
-        let mut warnings = Vec::new();
+        let mut warnings = duplicate_fields(request, resource, &duplicates)?;
         read(request, resource, &mut object, &mut warnings)?;
         let api_version = resource.api_version();
         managed_fields::update(
@@ -176,7 +189,7 @@ impl ApiServer {
         let resource = &scope.resource;
         let dry_run = request.is_dry_run()?;
         if resource.group == "events.k8s.io" {
-            object = events::to_core(&object);
+            object = events::to_core(&resource.schema, object);
         }
         if resource.namespaced {
             namespace_accepts(state, scope, &object)?;
@@ -274,8 +287,9 @@ impl ApiServer {
         subresource: &str,
     ) -> ApiResult<Answer> {
         let resource = &scope.resource;
-        let mut object = request.object(&resource.kind)?;
+        let (mut object, duplicates) = request.object_and_duplicates(&resource.kind)?;
         check_identity(&mut object, scope)?;
+        let mut warnings = duplicate_fields(request, resource, &duplicates)?;
         let old = state.find(scope)?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if !allows_unconditional_update(resource) && version.is_empty() {
@@ -291,7 +305,6 @@ impl ApiServer {
                 &[cause],
             ));
         }
-        let mut warnings = Vec::new();
         let stored = self.replace(state, request, scope, subresource, &old, object, &mut warnings)?;
         Ok(self.shown(request, resource, &stored, 200, warnings))
     }
@@ -424,7 +437,7 @@ impl ApiServer {
         let resource = &scope.resource;
         let dry_run = request.is_dry_run()?;
         if resource.group == "events.k8s.io" {
-            object = events::to_core(&object);
+            object = events::to_core(&resource.schema, object);
         }
         prepare_update(resource, subresource, &old.value, &mut object);
         check_values(resource, &object, Some(&old.value), &scope.name)?;

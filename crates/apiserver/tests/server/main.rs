@@ -1,0 +1,15 @@
+//! The server as clients see it: requests through its tower `Service`, answers as JSON. What a single function does is tested beside it.
+
+#![allow(missing_docs)]
+#![recursion_limit = "256"]
+
+mod bad_input;
+mod client;
+mod custom_resources;
+mod deleting;
+mod discovery;
+mod patching;
+mod reading;
+mod watching;
+mod wire;
+mod writing;

@@ -1,0 +1,280 @@
+//! Watches: changes in order, bookmarks, initial events, selectors, the end of history, clients that leave.
+
+use crate::client::{Client, DEFINITIONS, MAPS, MERGE, widgets};
+use serde_json::{Value, json};
+
+fn version(object: &Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().expect("a version")
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_arrive_in_order_from_a_version_on() {
+    let client = Client::new();
+    let list = client.get(MAPS).await.ok();
+    client.map("before", json!({})).await;
+    let mut watch = client
+        .watch(&format!("{MAPS}?watch=true&resourceVersion={}", version(&list)))
+        .await;
+    client.map("a", json!({})).await;
+    client
+        .patch(&format!("{MAPS}/a"), MERGE, json!({"data": {"key": "2"}}))
+        .await
+        .ok();
+    client.delete(&format!("{MAPS}/a")).await.ok();
+    for expected in ["ADDED before", "ADDED a", "MODIFIED a"] {
+        assert_eq!(watch.brief().await, expected);
+    }
+    let end = watch.next().await.expect("the deletion");
+    assert_eq!(
+        (&end["type"], &end["object"]["data"]["key"]),
+        (&json!("DELETED"), &json!("2"))
+    );
+    let after = client.get(MAPS).await.ok();
+    assert_eq!(
+        version(&end["object"]),
+        version(&after),
+        "a deletion has a version of its own"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_version_begins_with_what_is_there() {
+    let client = Client::new();
+    client.map("a", json!({})).await;
+    let mut watch = client.watch(&format!("{MAPS}?watch=true&timeoutSeconds=5")).await;
+    assert_eq!(watch.brief().await, "ADDED a");
+    assert_eq!(watch.brief().await, "END", "after its five seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_end_with_a_marked_bookmark() {
+    let client = Client::new();
+    client.map("a", json!({})).await;
+    client.map("b", json!({})).await;
+    let path = format!(
+        "{MAPS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    let mut watch = client.watch(&path).await;
+    assert_eq!(watch.brief().await, "ADDED a");
+    assert_eq!(watch.brief().await, "ADDED b");
+    let bookmark = watch.next().await.expect("the bookmark");
+    assert_eq!(
+        (&bookmark["type"], &bookmark["object"]["kind"]),
+        (&json!("BOOKMARK"), &json!("ConfigMap"))
+    );
+    assert_eq!(
+        bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+    client.map("c", json!({})).await;
+    assert_eq!(watch.brief().await, "ADDED c");
+    client
+        .get(&format!("{MAPS}?watch=true&sendInitialEvents=true"))
+        .await
+        .refused(422, "Invalid");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_move_a_quiet_watch_forward() {
+    let client = Client::with(|config| config.history_limit = 10);
+    client.map("a", json!({})).await;
+    let mut watch = client
+        .watch(&format!(
+            "{MAPS}?watch=true&allowWatchBookmarks=true&labelSelector=never&resourceVersion=0"
+        ))
+        .await;
+    for round in 0..50 {
+        client
+            .post(
+                "/api/v1/namespaces",
+                json!({"metadata": {"name": format!("n{round}")}}),
+            )
+            .await
+            .ok();
+    }
+    let bookmark = watch.next().await.expect("a bookmark");
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    let newest = client.get(MAPS).await.ok();
+    assert_eq!(version(&bookmark["object"]), version(&newest));
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_enter_and_leave_a_selector() {
+    let client = Client::new();
+    client.map("a", json!({"app": "no"})).await;
+    let mut watch = client
+        .watch(&format!("{MAPS}?watch=true&labelSelector=app%3Dyes"))
+        .await;
+    let path = format!("{MAPS}/a");
+    for app in ["yes", "yes", "no"] {
+        client
+            .patch(
+                &path,
+                MERGE,
+                json!({"metadata": {"labels": {"app": app}}, "data": {"now": app}}),
+            )
+            .await
+            .ok();
+    }
+    client
+        .patch(&path, MERGE, json!({"metadata": {"labels": {"app": "yes"}}}))
+        .await
+        .ok();
+    client.delete(&path).await.ok();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        seen.push(watch.brief().await);
+    }
+    assert_eq!(
+        seen,
+        ["ADDED a", "DELETED a", "ADDED a", "DELETED a"],
+        "the second write changed nothing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_object_by_field_selector_and_one_namespace() {
+    let client = Client::new();
+    client
+        .post("/api/v1/namespaces", json!({"metadata": {"name": "other"}}))
+        .await
+        .ok();
+    let mut one = client
+        .watch("/api/v1/configmaps?watch=true&fieldSelector=metadata.name%3Db")
+        .await;
+    let mut other = client
+        .watch("/api/v1/namespaces/other/configmaps?watch=true")
+        .await;
+    client.map("a", json!({})).await;
+    client.map("b", json!({})).await;
+    client
+        .post(
+            "/api/v1/namespaces/other/configmaps",
+            json!({"metadata": {"name": "x"}}),
+        )
+        .await
+        .ok();
+    assert_eq!(one.brief().await, "ADDED b");
+    assert_eq!(other.brief().await, "ADDED x");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_version_is_410_in_the_stream() {
+    let client = Client::with(|config| config.history_limit = 10);
+    let first = client.map("a", json!({})).await;
+    for round in 0..30 {
+        client
+            .patch(
+                &format!("{MAPS}/a"),
+                MERGE,
+                json!({"data": {"round": round.to_string()}}),
+            )
+            .await
+            .ok();
+    }
+    let mut watch = client
+        .watch(&format!("{MAPS}?watch=true&resourceVersion={}", version(&first)))
+        .await;
+    let event = watch.next().await.expect("an error");
+    assert_eq!(event["type"], "ERROR");
+    assert_eq!(
+        (
+            &event["object"]["kind"],
+            &event["object"]["code"],
+            &event["object"]["reason"]
+        ),
+        (&json!("Status"), &json!(410), &json!("Expired"))
+    );
+    assert_eq!(watch.brief().await, "END");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_watch_that_was_overtaken_is_told_so() {
+    let client = Client::with(|config| config.history_limit = 10);
+    client.map("a", json!({})).await;
+    let mut slow = client.watch(&format!("{MAPS}?watch=true")).await;
+    assert_eq!(slow.brief().await, "ADDED a");
+    for round in 0..30 {
+        client
+            .patch(
+                &format!("{MAPS}/a"),
+                MERGE,
+                json!({"data": {"round": round.to_string()}}),
+            )
+            .await
+            .ok();
+    }
+    assert_eq!(slow.next().await.expect("an error")["object"]["code"], 410);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_leave_take_nothing_with_them() {
+    let client = Client::new();
+    let mut stays = client.watch(&format!("{MAPS}?watch=true")).await;
+    for round in 0..50 {
+        let mut leaves = client.watch(&format!("{MAPS}?watch=true")).await;
+        client.map(&format!("m{round:02}"), json!({})).await;
+        assert!(leaves.next().await.is_some());
+        drop(leaves);
+    }
+    for round in 0..50 {
+        assert_eq!(stays.brief().await, format!("ADDED m{round:02}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_definition_ends_its_watches() {
+    let client = Client::new();
+    client.post(DEFINITIONS, widgets()).await.ok();
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    client
+        .post(
+            widgets,
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {}}),
+        )
+        .await
+        .ok();
+    let mut watch = client.watch(&format!("{widgets}?watch=true")).await;
+    assert_eq!(watch.brief().await, "ADDED w");
+    client
+        .delete(&format!("{DEFINITIONS}/widgets.example.com"))
+        .await
+        .ok();
+    // The history goes with the kind, so what the watch has not seen yet is past: the client lists again and finds nothing.
+    let last = watch.next().await.expect("an error");
+    assert_eq!(
+        (&last["type"], &last["object"]["code"]),
+        (&json!("ERROR"), &json!(410))
+    );
+    assert_eq!(watch.brief().await, "END");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_as_tables_and_as_metadata() {
+    let client = Client::new();
+    client.map("a", json!({})).await;
+    client.map("b", json!({})).await;
+    let mut tables = client
+        .accepting("application/json;as=Table;v=v1;g=meta.k8s.io")
+        .watch(&format!("{MAPS}?watch=true"))
+        .await;
+    let first = tables.next().await.expect("a table");
+    assert_eq!(
+        (
+            &first["object"]["kind"],
+            first["object"]["columnDefinitions"].as_array().map(Vec::len)
+        ),
+        (&json!("Table"), Some(3))
+    );
+    assert!(
+        tables.next().await.expect("a table")["object"]["columnDefinitions"].is_null(),
+        "columns come once"
+    );
+    let mut partial = client
+        .accepting("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+        .watch(&format!("{MAPS}?watch=true"))
+        .await;
+    let first = partial.next().await.expect("metadata");
+    assert!(first["object"].get("data").is_none());
+    assert_eq!(first["object"]["kind"], "PartialObjectMetadata");
+}
