@@ -44,3 +44,13 @@ e2e-real:
 conformance-real:
     cargo build --release -p spokeshave
     e2e/conformance.sh
+
+# A user's walk with plain kubectl through `spokeshave up`.
+e2e-kubectl:
+    cargo build --release -p spokeshave
+    e2e/kubectl.sh
+
+# The client `kubernetes` from PyPI on `spokeshave up --bare`.
+e2e-python:
+    cargo build --release -p spokeshave
+    e2e/python-client.sh
