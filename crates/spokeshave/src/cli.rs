@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
 
+use crate::plan;
 use crate::settings::SettingsArgs;
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
@@ -45,6 +46,9 @@ pub(crate) enum Command {
     /// Run the controllers against a cluster
     #[command(after_help = OPERATOR_EXAMPLES)]
     Operator(OperatorArgs),
+    /// Show what would be launched and disrupted, for a dump or for the cluster that is there
+    #[command(after_help = plan::EXAMPLES)]
+    Plan(plan::PlanArgs),
     /// Show what disruption budgets allow and when, and what is wrong with them
     #[command(after_help = BUDGETS_EXAMPLES)]
     Budgets(BudgetsArgs),

@@ -8,6 +8,7 @@ mod logging;
 mod manifests;
 mod narrator;
 mod operate;
+mod plan;
 mod settings;
 mod signals;
 mod text;
@@ -46,6 +47,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             let environment = std::env::vars().collect();
             runtime()?.block_on(operate::run(args, &environment))
         }
+        Command::Plan(args) => print(&runtime()?.block_on(plan::run(&args))?),
         Command::Budgets(args) => {
             let answer = runtime()?.block_on(budgets::run(args))?;
             print(&answer.text)?;

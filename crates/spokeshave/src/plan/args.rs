@@ -1,0 +1,101 @@
+//! The command line of `plan`, and of where a state comes from.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use jiff::Timestamp;
+use spokeshave_plan::disrupt::Method;
+
+use crate::cli::OutputFormat;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb,pv,pvc,sc,csinodes,ns -A -o yaml > dump.yaml
+  spokeshave plan -f dump.yaml                      what would be launched for whom, and what would go
+  spokeshave plan -f dump.yaml -o json --stats      for machines, with times; docs/plan.md names every field
+  spokeshave plan --live --verdicts                 the cluster of the current kubeconfig, each node judged
+
+Nothing is changed. Exit code 0 also when pods cannot be placed; 1 when the dump or the catalog cannot be read, or the
+cluster does not answer.";
+
+/// Where a state comes from, for the commands that decide about one.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SourceArgs {
+    /// Dump to read: YAML or JSON as kubectl writes it; - reads standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) filename: Option<PathBuf>,
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filename")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Instance types and prices, in the format of instance_types.json; by default the kwok provider's 144 types
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) catalog: Option<PathBuf>,
+    /// The instant to decide at, such as 2026-01-31T12:00:00Z; by default the present
+    #[arg(long, value_name = "RFC3339")]
+    pub(crate) now: Option<Timestamp>,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+#[group(id = "from", required = true, multiple = true, args = ["filename", "live"])]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Plan for the cluster that is there
+    #[arg(long, conflicts_with = "filename")]
+    pub(crate) live: bool,
+    /// What to print
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value = "table")]
+    pub(crate) output: OutputFormat,
+    /// Add the time of each phase, counts and peak memory
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Judge every node, taken alone, and name what keeps it
+    #[arg(long)]
+    pub(crate) verdicts: bool,
+    /// Let only these disruption methods decide; by default all, in order
+    #[arg(long, value_name = "METHOD", value_enum, value_delimiter = ',')]
+    pub(crate) methods: Vec<MethodName>,
+}
+
+/// The disruption methods, in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MethodName {
+    /// Delete empty nodes
+    Emptiness,
+    /// Replace drifted nodes of static NodePools
+    StaticDrift,
+    /// Replace drifted nodes
+    Drift,
+    /// Replace several nodes by at most one
+    MultiNode,
+    /// Replace one node by at most one
+    SingleNode,
+}
+
+impl MethodName {
+    pub(crate) fn method(self) -> Method {
+        match self {
+            MethodName::Emptiness => Method::Emptiness,
+            MethodName::StaticDrift => Method::StaticDrift,
+            MethodName::Drift => Method::Drift,
+            MethodName::MultiNode => Method::MultiNodeConsolidation,
+            MethodName::SingleNode => Method::SingleNodeConsolidation,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_plan_is_for_a_file_or_for_the_cluster() {
+        let parse = |words: &[&str]| Cli::try_parse_from([&["spokeshave", "plan"], words].concat());
+        assert!(parse(&[]).is_err(), "one of them is needed");
+        assert!(parse(&["-f", "x", "--live"]).is_err(), "not both");
+        assert!(parse(&["-f", "x"]).is_ok() && parse(&["--live", "--kubeconfig", "k"]).is_ok());
+    }
+}

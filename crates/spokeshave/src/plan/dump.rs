@@ -1,0 +1,365 @@
+//! Reading a dump: the objects of a file as `kubectl get … -o yaml` or `-o json` writes it.
+//!
+//! Owns the messages about files: each names the document, the item and the line. A file that is cut off or is something else is an error; one
+//! object that cannot be read is named and planned as if it were absent. It never decides anything and never completes what is missing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde::de::DeserializeSeed as _;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use spokeshave_api::{NodeClaim, NodePool};
+
+use super::documents::{Document, Style, documents, line_of, list_parts};
+use super::object::{Envelope, Found, NodeClass, Object};
+
+/// The objects of a dump, in the order of the file.
+#[derive(Debug, Default)]
+pub(crate) struct Dump {
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) pods: Vec<Arc<Pod>>,
+    pub(crate) node_pools: Vec<Arc<NodePool>>,
+    pub(crate) node_claims: Vec<Arc<NodeClaim>>,
+    pub(crate) node_classes: Vec<NodeClass>,
+    pub(crate) daemon_sets: Vec<Arc<DaemonSet>>,
+    pub(crate) pod_disruption_budgets: Vec<Arc<PodDisruptionBudget>>,
+    pub(crate) namespaces: Vec<Arc<Namespace>>,
+    pub(crate) persistent_volumes: Vec<Arc<PersistentVolume>>,
+    pub(crate) persistent_volume_claims: Vec<Arc<PersistentVolumeClaim>>,
+    pub(crate) storage_classes: Vec<Arc<StorageClass>>,
+    pub(crate) csi_nodes: Vec<Arc<CSINode>>,
+    /// NodeOverlays, which have no effect yet.
+    pub(crate) node_overlays: usize,
+    /// Kinds and versions that decisions do not read, with their count.
+    pub(crate) skipped: BTreeMap<(String, String), usize>,
+    /// Objects that could not be read.
+    pub(crate) unreadable: Vec<Unreadable>,
+    /// All objects, the skipped ones included.
+    pub(crate) objects: usize,
+    /// Lists, which may be empty.
+    pub(crate) lists: usize,
+}
+
+/// An object that is planned as if it were absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    /// `Pod shop/web-1`, as far as it is known.
+    pub(crate) object: String,
+    /// Where it stands.
+    pub(crate) place: String,
+    /// What is wrong with it.
+    pub(crate) problem: String,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} cannot be read: {}", self.place, self.object, self.problem)
+    }
+}
+
+impl Dump {
+    /// Adds another dump's objects after these.
+    pub(crate) fn append(&mut self, other: Dump) {
+        self.nodes.extend(other.nodes);
+        self.pods.extend(other.pods);
+        self.node_pools.extend(other.node_pools);
+        self.node_claims.extend(other.node_claims);
+        self.node_classes.extend(other.node_classes);
+        self.daemon_sets.extend(other.daemon_sets);
+        self.pod_disruption_budgets.extend(other.pod_disruption_budgets);
+        self.namespaces.extend(other.namespaces);
+        self.persistent_volumes.extend(other.persistent_volumes);
+        self.persistent_volume_claims.extend(other.persistent_volume_claims);
+        self.storage_classes.extend(other.storage_classes);
+        self.csi_nodes.extend(other.csi_nodes);
+        self.node_overlays += other.node_overlays;
+        for (kind, count) in other.skipped {
+            *self.skipped.entry(kind).or_default() += count;
+        }
+        self.unreadable.extend(other.unreadable);
+        self.objects += other.objects;
+        self.lists += other.lists;
+    }
+}
+
+/// Reads all objects of a file; `origin` names it in messages.
+///
+/// # Errors
+/// The file is not text, is cut off, or holds something else than Kubernetes objects: names the document and the line.
+pub(crate) fn read(origin: &str, bytes: &[u8]) -> Result<Dump> {
+    let text = as_text(bytes).with_context(|| origin.to_owned())?;
+    let mut reader = Reader {
+        text,
+        dump: Dump::default(),
+    };
+    for document in documents(text) {
+        let read = match document.style() {
+            Style::Json => reader.json(&document),
+            Style::Yaml => reader.yaml(&document),
+        };
+        read.with_context(|| origin.to_owned())?;
+    }
+    if reader.dump.objects + reader.dump.lists == 0 {
+        bail!("{origin}: holds no object; expected what `kubectl get … -o yaml` writes");
+    }
+    Ok(reader.dump)
+}
+
+fn as_text(bytes: &[u8]) -> Result<&str> {
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        bail!("is compressed; decompress it first, for example with `gunzip -c FILE | spokeshave plan -f -`");
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    std::str::from_utf8(bytes).map_err(|error| {
+        let valid = &bytes[..error.valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        anyhow!("line {line}: is not UTF-8 text; expected YAML or JSON")
+    })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    dump: Dump,
+}
+
+/// What a parser says, without its own idea of where: its lines count from the beginning of a piece.
+fn without_place(message: &str) -> &str {
+    let cut = [" at line ", "\n"].iter().filter_map(|mark| message.find(mark)).min();
+    &message[..cut.unwrap_or(message.len())]
+}
+
+impl<'a> Reader<'a> {
+    /// `document 2, item 7, line 120`.
+    fn at(&self, document: &Document<'_>, item: Option<usize>, line: usize) -> String {
+        let item = item.map(|item| format!(", item {item}")).unwrap_or_default();
+        format!("document {}{item}, line {line}", document.number)
+    }
+
+    fn json(&mut self, document: &Document<'a>) -> Result<()> {
+        let first_line = |reader: &Self| line_of(reader.text, document.offset);
+        let mut stream = serde_json::Deserializer::from_str(document.text).into_iter::<&RawValue>();
+        while let Some(value) = stream.next() {
+            let value = value.map_err(|error| {
+                let line = first_line(self) + error.line().saturating_sub(1);
+                let place = self.at(document, None, line);
+                if error.is_eof() {
+                    anyhow!("{place}: the JSON ends in the middle of a value; the file seems to be cut off")
+                } else {
+                    anyhow!("{place}: is not valid JSON: {}", without_place(&error.to_string()))
+                }
+            })?;
+            let offset = document.offset + (stream.byte_offset() - value.get().len());
+            let values: Vec<&RawValue> = match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
+                Ok(values) => values,
+                Err(_) => vec![value],
+            };
+            for value in values {
+                self.json_value(document, value.get(), offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json_value(&mut self, document: &Document<'a>, text: &'a str, offset: usize) -> Result<()> {
+        let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| {
+            let line = line_of(self.text, offset) + error.line().saturating_sub(1);
+            let place = self.at(document, None, line);
+            anyhow!("{place}: is not a Kubernetes object: {}", without_place(&error.to_string()))
+        })?;
+        let kind = envelope.kind.as_deref().unwrap_or_default();
+        let Some(items) = envelope.items.filter(|_| kind.ends_with("List")) else {
+            return self.json_object(document, None, text, None);
+        };
+        self.dump.lists += 1;
+        let default = item_identity(envelope.api_version.as_deref(), kind);
+        for (index, item) in items.into_iter().enumerate() {
+            self.json_object(document, Some(index + 1), item.get(), default.clone())?;
+        }
+        Ok(())
+    }
+
+    fn json_object(
+        &mut self,
+        document: &Document<'a>,
+        item: Option<usize>,
+        text: &'a str,
+        default: Option<(String, String)>,
+    ) -> Result<()> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        match (Object { default }).deserialize(&mut deserializer) {
+            Ok(found) => self.keep(document, item, found),
+            Err(error) => {
+                let offset = text.as_ptr() as usize - self.text.as_ptr() as usize;
+                let line = line_of(self.text, offset) + error.line().saturating_sub(1);
+                let message = without_place(&error.to_string()).to_owned();
+                self.refuse(document, item, line, &message, serde_json::from_str(text).ok())
+            }
+        }
+    }
+
+    fn yaml(&mut self, document: &Document<'a>) -> Result<()> {
+        let Some(parts) = list_parts(document.text) else {
+            return self.yaml_object(document, None, document.offset, document.text, false, None);
+        };
+        let header: Identity = serde_saphyr::from_str(&parts.header).unwrap_or_default();
+        let kind = header.kind.unwrap_or_default();
+        if !kind.ends_with("List") {
+            let line = line_of(self.text, document.offset + document.text.trim_end().len());
+            let place = self.at(document, None, line);
+            bail!(
+                "{place}: has `items:` but no `kind: List` after them, where kubectl writes it; the file seems to be cut off"
+            );
+        }
+        self.dump.lists += 1;
+        let default = item_identity(header.api_version.as_deref(), &kind);
+        for (index, (offset, text)) in parts.items.into_iter().enumerate() {
+            let offset = document.offset + offset;
+            self.yaml_object(document, Some(index + 1), offset, text, true, default.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Reads one object, or the one element of a sequence.
+    fn yaml_object(
+        &mut self,
+        document: &Document<'a>,
+        item: Option<usize>,
+        offset: usize,
+        text: &'a str,
+        in_sequence: bool,
+        default: Option<(String, String)>,
+    ) -> Result<()> {
+        let object = Object { default };
+        let options = || serde_saphyr::options! { with_snippet: false };
+        let read = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |deserializer| {
+            if in_sequence {
+                object.one_of_sequence(deserializer)
+            } else {
+                object.deserialize(deserializer)
+            }
+        });
+        match read {
+            Ok(found) => self.keep(document, item, found),
+            Err(error) => {
+                let inner = error.location().map_or(1, |location| location.line());
+                let inner = usize::try_from(inner).unwrap_or(1).max(1);
+                let line = line_of(self.text, offset) + inner - 1;
+                let message = error.to_string();
+                let tree: Result<Value, _> = serde_saphyr::from_str(text);
+                let Ok(tree) = tree else {
+                    let place = self.at(document, item, line);
+                    bail!("{place}: is not valid YAML: {}", without_place(&message));
+                };
+                let tree = if in_sequence { tree.get(0).cloned() } else { Some(tree) };
+                self.refuse(document, item, line, without_place(&message), tree)
+            }
+        }
+    }
+
+    fn keep(&mut self, document: &Document<'_>, item: Option<usize>, found: Found) -> Result<()> {
+        let dump = &mut self.dump;
+        dump.objects += 1;
+        match found {
+            Found::Node(object) => dump.nodes.push(object),
+            Found::Pod(object) => dump.pods.push(object),
+            Found::NodePool(object) => dump.node_pools.push(object),
+            Found::NodeClaim(object) => dump.node_claims.push(object),
+            Found::NodeClass(object) => dump.node_classes.push(object),
+            Found::DaemonSet(object) => dump.daemon_sets.push(object),
+            Found::PodDisruptionBudget(object) => dump.pod_disruption_budgets.push(object),
+            Found::Namespace(object) => dump.namespaces.push(object),
+            Found::PersistentVolume(object) => dump.persistent_volumes.push(object),
+            Found::PersistentVolumeClaim(object) => dump.persistent_volume_claims.push(object),
+            Found::StorageClass(object) => dump.storage_classes.push(object),
+            Found::CsiNode(object) => dump.csi_nodes.push(object),
+            Found::NodeOverlay => dump.node_overlays += 1,
+            Found::Owner => {}
+            Found::Unknown(kind) => *dump.skipped.entry(kind).or_default() += 1,
+            Found::List { default, items } => {
+                dump.objects -= 1;
+                dump.lists += 1;
+                let line = line_of(self.text, document.offset);
+                for (index, value) in items.into_iter().enumerate() {
+                    let item = Some(index + 1).or(item);
+                    let object = Object { default: default.clone() };
+                    match object.deserialize(&value) {
+                        Ok(found) => self.keep(document, item, found)?,
+                        Err(error) => self.refuse(document, item, line, &error.to_string(), Some(value))?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An object of a kind that decisions read is named and left out; anything else makes the file a foreign one.
+    fn refuse(
+        &mut self,
+        document: &Document<'_>,
+        item: Option<usize>,
+        line: usize,
+        message: &str,
+        tree: Option<Value>,
+    ) -> Result<()> {
+        let place = self.at(document, item, line);
+        let identity: Identity = tree
+            .and_then(|tree| serde_json::from_value(tree).ok())
+            .unwrap_or_default();
+        let Some(kind) = identity.kind.filter(|kind| !kind.is_empty()) else {
+            bail!("{place}: {message}");
+        };
+        let meta = identity.metadata;
+        let name = meta.name.unwrap_or_else(|| "without a name".to_owned());
+        let name = match meta.namespace {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name,
+        };
+        self.dump.objects += 1;
+        self.dump.unreadable.push(Unreadable {
+            object: format!("{kind} {name}"),
+            place,
+            problem: message.to_owned(),
+        });
+        Ok(())
+    }
+}
+
+/// The part of an object that says which one it is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Identity {
+    api_version: Option<String>,
+    kind: Option<String>,
+    metadata: Name,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Name {
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+/// Items of a `PodList` say neither version nor kind; those of a `List` do.
+fn item_identity(api_version: Option<&str>, kind: &str) -> Option<(String, String)> {
+    let kind = kind.strip_suffix("List").filter(|kind| !kind.is_empty())?;
+    Some((api_version?.to_owned(), kind.to_owned()))
+}
+
+/// `namespace/name`, or the name of an object without namespace.
+pub(crate) fn key(meta: &ObjectMeta) -> String {
+    let name = meta.name.as_deref().unwrap_or("");
+    match meta.namespace.as_deref() {
+        Some(namespace) if !namespace.is_empty() => format!("{namespace}/{name}"),
+        _ => name.to_owned(),
+    }
+}

@@ -1,0 +1,357 @@
+//! The machine-readable plan: `plan.spokeshave.dev/v1alpha1`, kind Plan. Field by field in docs/plan.md.
+//!
+//! Owns names and shapes; a field that is here stays, with its meaning, as long as the version does. It computes nothing that a decision did not
+//! already compute.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::reason::{Obstacle, Reason};
+use spokeshave_model::snapshot::{PodId, Snapshot};
+use spokeshave_model::{Price, ResourceName, Resources};
+use spokeshave_plan::ProvisionOutcome;
+use spokeshave_plan::report::instance_type_names;
+
+/// The version of the format.
+pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
+
+/// What would be done now, and why not more.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Plan {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) now: Timestamp,
+    pub(crate) cluster: Cluster,
+    pub(crate) provisioning: Provisioning,
+    pub(crate) disruption: Disruption,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stats: Option<Stats>,
+}
+
+/// The state that was planned for, in numbers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cluster {
+    pub(crate) node_pools: usize,
+    pub(crate) nodes: usize,
+    pub(crate) pods: usize,
+    pub(crate) pending_pods: usize,
+    pub(crate) price: Dollars,
+}
+
+/// Nodes to launch, nodes to use, pods left over.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Provisioning {
+    pub(crate) node_claims: Vec<NodeClaimPlan>,
+    pub(crate) existing_nodes: Vec<ExistingNode>,
+    pub(crate) unschedulable: Vec<Unschedulable>,
+    pub(crate) skipped_node_pools: Vec<SkippedNodePool>,
+    pub(crate) price: Dollars,
+}
+
+/// A node that would be launched.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeClaimPlan {
+    pub(crate) node_pool: String,
+    pub(crate) pods: Vec<String>,
+    pub(crate) instance_types: Vec<String>,
+    pub(crate) cheapest: Option<Cheapest>,
+    pub(crate) requests: BTreeMap<String, String>,
+}
+
+/// The cheapest way to launch a node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cheapest {
+    pub(crate) instance_type: String,
+    pub(crate) zone: Option<String>,
+    pub(crate) capacity_type: Option<&'static str>,
+    pub(crate) price: Dollars,
+}
+
+/// Pods that fit on a node that is there.
+#[derive(Debug, Serialize)]
+pub(crate) struct ExistingNode {
+    pub(crate) node: String,
+    pub(crate) pods: Vec<String>,
+}
+
+/// A pod without a place.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unschedulable {
+    pub(crate) pod: String,
+    pub(crate) message: String,
+    pub(crate) reasons: Vec<ReasonView>,
+}
+
+/// One thing in the way of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReasonView {
+    pub(crate) kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node_pool: Option<String>,
+    pub(crate) message: String,
+}
+
+/// A NodePool that could not take part.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SkippedNodePool {
+    pub(crate) node_pool: String,
+    pub(crate) message: String,
+}
+
+/// What would be disrupted.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Disruption {
+    pub(crate) commands: Vec<CommandView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) verdicts: Option<Vec<VerdictView>>,
+    pub(crate) budgets: Vec<BudgetView>,
+}
+
+/// Nodes that go, and what comes instead.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CommandView {
+    pub(crate) id: String,
+    pub(crate) method: &'static str,
+    pub(crate) reason: String,
+    pub(crate) decision: &'static str,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) replacements: Vec<NodeClaimPlan>,
+    pub(crate) price_before: Dollars,
+    pub(crate) price_after: Dollars,
+    pub(crate) evictions: usize,
+}
+
+/// What is said about one node taken alone.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VerdictView {
+    pub(crate) node: String,
+    pub(crate) decision: &'static str,
+    pub(crate) method: Option<&'static str>,
+    pub(crate) price_before: Dollars,
+    pub(crate) price_after: Dollars,
+    pub(crate) replacement: Option<String>,
+    pub(crate) blockers: Vec<BlockerView>,
+    pub(crate) if_removed: Option<IfRemoved>,
+}
+
+/// One thing that keeps a node.
+#[derive(Debug, Serialize)]
+pub(crate) struct BlockerView {
+    pub(crate) kind: String,
+    pub(crate) object: String,
+    pub(crate) message: String,
+}
+
+/// What would become of a node without its blockers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct IfRemoved {
+    pub(crate) decision: &'static str,
+    pub(crate) method: &'static str,
+    pub(crate) price_after: Dollars,
+    pub(crate) message: String,
+}
+
+/// What one NodePool allows for one reason.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BudgetView {
+    pub(crate) node_pool: String,
+    pub(crate) reason: String,
+    pub(crate) nodes: usize,
+    pub(crate) disrupting: usize,
+    /// None where no budget applies.
+    pub(crate) allowed: Option<i64>,
+    pub(crate) remaining: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+/// Time, work and memory.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Stats {
+    pub(crate) read_ns: u64,
+    pub(crate) lower_ns: u64,
+    pub(crate) provision_ns: u64,
+    pub(crate) disrupt_ns: u64,
+    pub(crate) what_if_ns: WhatIfs,
+    pub(crate) peak_rss_bytes: Option<u64>,
+    pub(crate) objects: usize,
+    pub(crate) instance_types: usize,
+    pub(crate) attempts: u64,
+    pub(crate) nodes_tried: u64,
+    pub(crate) node_claims_tried: u64,
+}
+
+/// How long what-ifs took.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct WhatIfs {
+    pub(crate) count: u64,
+    pub(crate) median: u64,
+    pub(crate) p99: u64,
+    pub(crate) total: u64,
+}
+
+/// A price as a number of dollars per hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dollars(pub(crate) Price);
+
+impl Serialize for Dollars {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0.dollars())
+    }
+}
+
+/// Names of pods.
+pub(crate) fn pod_names(snapshot: &Snapshot, pods: &[PodId]) -> Vec<String> {
+    pods.iter().map(|pod| snapshot.pod(*pod).key()).collect()
+}
+
+/// Resources as quantities.
+pub(crate) fn quantities(resources: &Resources) -> BTreeMap<String, String> {
+    resources
+        .iter()
+        .map(|(name, amount)| (name.to_owned(), ResourceName::format(name, amount)))
+        .collect()
+}
+
+impl NodeClaimPlan {
+    pub(crate) fn of(snapshot: &Snapshot, claim: &PlannedClaim) -> Self {
+        let types = &snapshot.pool(claim.pool).instance_types;
+        Self {
+            node_pool: snapshot.pool(claim.pool).name.clone(),
+            pods: pod_names(snapshot, &claim.pods),
+            instance_types: instance_type_names(snapshot, claim),
+            cheapest: claim.launches.first().map(|launch| Cheapest {
+                instance_type: types[launch.instance_type].name.clone(),
+                zone: launch.zone.clone(),
+                capacity_type: launch.capacity_type.map(|kind| kind.as_str()),
+                price: Dollars(launch.price),
+            }),
+            requests: quantities(&claim.requests),
+        }
+    }
+
+    /// Its price; zero when nothing can be launched.
+    pub(crate) fn price(&self) -> Price {
+        self.cheapest.as_ref().map_or(Price::ZERO, |cheapest| cheapest.price.0)
+    }
+}
+
+impl Provisioning {
+    pub(crate) fn of(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> Self {
+        let claims = outcome.placements.claims.iter();
+        let node_claims: Vec<NodeClaimPlan> = claims.map(|claim| NodeClaimPlan::of(snapshot, claim)).collect();
+        let ignored = outcome.ignored.iter().map(|(pod, problem)| {
+            let reason = Reason::Problem(problem.clone());
+            (*pod, unschedulable(snapshot, *pod, &reason))
+        });
+        let unplaced = outcome
+            .unschedulable
+            .iter()
+            .map(|unplaced| (unplaced.pod, unschedulable(snapshot, unplaced.pod, &unplaced.reason)));
+        let by_pod: BTreeMap<PodId, Unschedulable> = ignored.chain(unplaced).collect();
+        Self {
+            price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
+            node_claims,
+            existing_nodes: outcome
+                .nominated_nodes()
+                .map(|(node, pods)| ExistingNode {
+                    node: snapshot.node(node).name.clone(),
+                    pods: pod_names(snapshot, pods),
+                })
+                .collect(),
+            unschedulable: by_pod.into_values().collect(),
+            skipped_node_pools: outcome
+                .report
+                .skipped_pools
+                .iter()
+                .map(|(node_pool, why)| SkippedNodePool {
+                    node_pool: node_pool.clone(),
+                    message: spokeshave_plan::skipped_pool_text(why).to_owned(),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn unschedulable(snapshot: &Snapshot, pod: PodId, reason: &Reason) -> Unschedulable {
+    Unschedulable {
+        pod: snapshot.pod(pod).key(),
+        message: reason.to_string(),
+        reasons: reasons(reason),
+    }
+}
+
+/// The parts of a reason: one for each NodePool, or the one there is.
+fn reasons(reason: &Reason) -> Vec<ReasonView> {
+    let one = |kind| {
+        vec![ReasonView {
+            kind,
+            node_pool: None,
+            message: reason.to_string(),
+        }]
+    };
+    match reason {
+        Reason::Pools(refusals) => refusals
+            .iter()
+            .map(|refusal| ReasonView {
+                kind: obstacle_kind(&refusal.obstacle),
+                node_pool: Some(refusal.pool.clone()),
+                message: refusal.obstacle.to_string(),
+            })
+            .collect(),
+        Reason::TruncatedMinValues { pool, .. } => vec![ReasonView {
+            kind: "MinValues",
+            node_pool: Some(pool.clone()),
+            message: reason.to_string(),
+        }],
+        Reason::Problem(_) => one("Pod"),
+        Reason::DynamicResources => one("DynamicResources"),
+        Reason::NoNodePools => one("NoNodePools"),
+        Reason::NoTemplates => one("NoInstanceTypes"),
+        Reason::ReservedOfferings { .. } => one("ReservedOfferings"),
+        Reason::Uninitialized { .. } => one("Uninitialized"),
+        Reason::Unsupported(_) => one("Unsupported"),
+    }
+}
+
+fn obstacle_kind(obstacle: &Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Taint(_) => "Taint",
+        Obstacle::Incompatible(_) => "Labels",
+        Obstacle::Volume(_) => "Volume",
+        Obstacle::VolumeLimit { .. } => "VolumeLimit",
+        Obstacle::HostPort(_) => "HostPort",
+        Obstacle::NodeResources => "NodeResources",
+        Obstacle::NodeLimit | Obstacle::Limits => "Limits",
+        Obstacle::InstanceTypes { .. } => "InstanceTypes",
+        Obstacle::ReservedOfferings => "ReservedOfferings",
+        Obstacle::Topology { .. } => "Topology",
+    }
+}
+
+impl Cluster {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        let managed = || snapshot.nodes.iter().filter(|node| node.is_managed());
+        Self {
+            node_pools: snapshot.pools.len(),
+            nodes: snapshot.nodes.len(),
+            pods: snapshot.pods.len(),
+            pending_pods: snapshot.pods.iter().filter(|pod| pod.provisionable && pod.active).count(),
+            price: Dollars(managed().map(|node| node.price).sum()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The objects of the cluster that is there, as a dump: the same lists that kubectl would write, read by the same reader.
+//!
+//! It only lists. An object that cannot be read costs nobody else anything, exactly as in a file.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use http::{Request, StatusCode};
+use kube::Client;
+
+use super::dump::{self, Dump};
+use crate::operate::client_of;
+
+/// Objects in one page of a list.
+const PAGE: usize = 5000;
+
+/// The lists that decisions read, and whether a cluster may lack them.
+const LISTS: [(&str, bool); 12] = [
+    ("/apis/karpenter.sh/v1/nodepools", true),
+    ("/apis/karpenter.sh/v1/nodeclaims", true),
+    ("/api/v1/nodes", false),
+    ("/api/v1/pods", false),
+    ("/api/v1/namespaces", false),
+    ("/apis/apps/v1/daemonsets", false),
+    ("/apis/policy/v1/poddisruptionbudgets", false),
+    ("/api/v1/persistentvolumes", false),
+    ("/api/v1/persistentvolumeclaims", false),
+    ("/apis/storage.k8s.io/v1/storageclasses", false),
+    ("/apis/storage.k8s.io/v1/csinodes", false),
+    ("/apis/karpenter.sh/v1alpha1/nodeoverlays", true),
+];
+
+/// Reads the cluster of a kubeconfig, by default the current one.
+///
+/// # Errors
+/// The cluster does not answer, or refuses a list.
+pub(crate) async fn read(kubeconfig: Option<&Path>) -> Result<Dump> {
+    let client = client_of(kubeconfig).await?;
+    let mut dump = Dump::default();
+    for (path, optional) in LISTS {
+        let pages = list(&client, path, optional)
+            .await
+            .with_context(|| format!("the cluster does not list {path}"))?;
+        for page in pages {
+            dump.append(dump::read(path, page.as_bytes())?);
+        }
+    }
+    Ok(dump)
+}
+
+/// The pages of one list.
+async fn list(client: &Client, path: &str, optional: bool) -> Result<Vec<String>> {
+    let mut pages = Vec::new();
+    let mut resume = String::new();
+    loop {
+        let uri = format!("{path}?limit={PAGE}{resume}");
+        let request = Request::get(uri).body(Vec::new())?;
+        let page = match client.request_text(request).await {
+            Ok(page) => page,
+            Err(kube::Error::Api(status)) if optional && status.code == StatusCode::NOT_FOUND.as_u16() => {
+                return Ok(pages);
+            }
+            Err(error) => return Err(anyhow!(error)),
+        };
+        let next = next_page(&page)?;
+        pages.push(page);
+        match next {
+            Some(token) => resume = format!("&continue={}", escaped(&token)),
+            None => return Ok(pages),
+        }
+    }
+}
+
+fn next_page(page: &str) -> Result<Option<String>> {
+    #[derive(serde::Deserialize)]
+    struct List {
+        metadata: ListMeta,
+    }
+    #[derive(serde::Deserialize)]
+    struct ListMeta {
+        #[serde(rename = "continue")]
+        token: Option<String>,
+    }
+    let list: List = serde_json::from_str(page).context("the answer is not a list")?;
+    Ok(list.metadata.token.filter(|token| !token.is_empty()))
+}
+
+/// Percent-encodes a value of a query.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    text.bytes()
+        .map(|byte| {
+            if plain(byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_of_the_next_page_is_found_and_escaped() {
+        let page = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"a+b=="},"items":[]}"#;
+        let token = next_page(page).expect("a list").expect("a token");
+        assert_eq!(escaped(&token), "a%2Bb%3D%3D");
+        assert_eq!(next_page(r#"{"metadata":{"continue":""},"items":[]}"#).expect("a list"), None);
+    }
+}

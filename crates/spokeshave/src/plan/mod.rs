@@ -1,0 +1,170 @@
+//! `spokeshave plan`: what would be launched and disrupted, for a dump or for the cluster that is there.
+//!
+//! It runs the very functions that the controllers run and changes nothing. Reading is in `dump`, what has to be assumed in `world`, the
+//! machine-readable shape in `format`, the page for people in `table`.
+
+mod args;
+mod disruption;
+mod documents;
+mod dump;
+pub(crate) mod format;
+mod live;
+mod object;
+mod table;
+pub(crate) mod world;
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use spokeshave_model::{Snapshot, lower};
+use spokeshave_plan::{Policy, provision};
+use spokeshave_provider_kwok::Catalog;
+
+use crate::cli::OutputFormat;
+use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats};
+use world::World;
+
+pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
+
+/// Plans, and returns what is to be printed.
+///
+/// # Errors
+/// The dump or the catalog cannot be read, or the cluster does not answer.
+pub(crate) async fn run(args: &PlanArgs) -> Result<String> {
+    let start = Instant::now();
+    let Loaded {
+        world,
+        now,
+        objects,
+        instance_types,
+    } = load(&args.source).await?;
+    let mut stats = Stats {
+        objects,
+        instance_types,
+        read_ns: nanoseconds(start),
+        ..Stats::default()
+    };
+    let start = Instant::now();
+    let snapshot = lower(&world.state);
+    stats.lower_ns = nanoseconds(start);
+    drop(world);
+    let policy = policy(args);
+    let mut plan = decide(&snapshot, &policy, now, &mut stats);
+    if args.stats {
+        stats.peak_rss_bytes = peak_rss_bytes();
+        plan.stats = Some(stats);
+    }
+    render(&plan, args.output)
+}
+
+/// A state to decide about.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// The state; its notes have been told.
+    pub(crate) world: World,
+    /// The instant to decide at.
+    pub(crate) now: Timestamp,
+    /// Objects read.
+    pub(crate) objects: usize,
+    /// Instance types in the catalog.
+    pub(crate) instance_types: usize,
+}
+
+/// Reads the dump or, without one, the cluster, and tells on standard error what had to be assumed.
+///
+/// # Errors
+/// The dump or the catalog cannot be read, or the cluster does not answer.
+pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
+    let now = source.now.unwrap_or_else(Timestamp::now);
+    let catalog = match &source.catalog {
+        Some(path) => Catalog::from_file(path)?,
+        None => Catalog::default(),
+    };
+    let dump = match &source.filename {
+        Some(path) => read_file(path)?,
+        None => live::read(source.kubeconfig.as_deref()).await?,
+    };
+    let objects = dump.objects;
+    let world = World::new(dump, catalog.instance_types(), now);
+    for note in &world.notes {
+        eprintln!("note: {note}");
+    }
+    Ok(Loaded {
+        world,
+        now,
+        objects,
+        instance_types: catalog.instance_types().len(),
+    })
+}
+
+/// The operator's defaults, and what was asked for.
+fn policy(args: &PlanArgs) -> Policy {
+    let mut policy = Policy::default();
+    policy.disrupt.verdicts = args.verdicts;
+    if !args.methods.is_empty() {
+        policy.disrupt.methods = args.methods.iter().map(|name| name.method()).collect();
+    }
+    policy
+}
+
+fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stats) -> Plan {
+    let start = Instant::now();
+    let outcome = provision(snapshot, policy, now);
+    stats.provision_ns = nanoseconds(start);
+    stats.attempts = outcome.report.statistics.attempts;
+    stats.nodes_tried = outcome.report.statistics.nodes_tried;
+    stats.node_claims_tried = outcome.report.statistics.claims_tried;
+    let start = Instant::now();
+    let disrupted = disruption::decide(snapshot, policy, now);
+    stats.disrupt_ns = nanoseconds(start);
+    stats.what_if_ns.count = disrupted.statistics.what_ifs;
+    Plan {
+        api_version: API_VERSION,
+        kind: "Plan",
+        now,
+        cluster: Cluster::of(snapshot),
+        provisioning: Provisioning::of(snapshot, &outcome),
+        disruption: Disruption::of(snapshot, &disrupted, policy.disrupt.verdicts),
+        stats: None,
+    }
+}
+
+/// Reads a dump from a file, or from standard input for `-`.
+fn read_file(path: &Path) -> Result<dump::Dump> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        let mut input = std::io::stdin().lock();
+        input.read_to_end(&mut bytes).context("cannot read standard input")?;
+        return dump::read("standard input", &bytes);
+    }
+    let shown = path.display().to_string();
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+    dump::read(&shown, &bytes)
+}
+
+fn render(plan: &Plan, output: OutputFormat) -> Result<String> {
+    Ok(match output {
+        OutputFormat::Table => table::render(plan),
+        OutputFormat::Json => {
+            let mut text = serde_json::to_string_pretty(plan).context("the plan cannot be written as JSON")?;
+            text.push('\n');
+            text
+        }
+        OutputFormat::Yaml => serde_saphyr::to_string(plan).context("the plan cannot be written as YAML")?,
+    })
+}
+
+fn nanoseconds(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The most memory this process ever held, where the system tells.
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}

@@ -1,0 +1,316 @@
+//! A plan for people: 80 columns, what is launched for whom at what price, who is left over and why, what goes.
+//!
+//! Equal things share a line with a count. It renders the format's values and computes nothing else.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use spokeshave_model::Price;
+use spokeshave_plan::report::first_few;
+
+use crate::text::wrap;
+
+use super::format::{NodeClaimPlan, Plan, ReasonView, Stats, Unschedulable, VerdictView};
+
+/// Rows of one kind before the rest is only counted.
+const MOST_ROWS: usize = 20;
+
+/// Renders a plan.
+pub(crate) fn render(plan: &Plan) -> String {
+    let mut page = Page::default();
+    let cluster = &plan.cluster;
+    page.line(
+        0,
+        &format!(
+            "{}, {}, {} pending · {}/h",
+            count(cluster.nodes, "node"),
+            count(cluster.pods, "pod"),
+            cluster.pending_pods,
+            money(cluster.price.0)
+        ),
+    );
+    launches(&mut page, plan);
+    existing(&mut page, plan);
+    left_over(&mut page, plan);
+    disruption(&mut page, plan);
+    if let Some(verdicts) = &plan.disruption.verdicts {
+        judged(&mut page, verdicts);
+    }
+    if let Some(stats) = &plan.stats {
+        numbers(&mut page, stats);
+    }
+    page.text
+}
+
+fn launches(page: &mut Page, plan: &Plan) {
+    let claims = &plan.provisioning.node_claims;
+    if claims.is_empty() {
+        return;
+    }
+    let pods: usize = claims.iter().map(|claim| claim.pods.len()).sum();
+    page.title(&format!(
+        "LAUNCH {} for {}: +{}/h",
+        count(claims.len(), "node"),
+        count(pods, "pod"),
+        money(plan.provisioning.price.0)
+    ));
+    let mut groups: Vec<(String, Vec<&NodeClaimPlan>)> = Vec::new();
+    for claim in claims {
+        let line = launch_line(claim);
+        match groups.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, claims)) => claims.push(claim),
+            None => groups.push((line, vec![claim])),
+        }
+    }
+    for (line, claims) in groups.iter().take(MOST_ROWS) {
+        page.wrapped(2, 6, &format!("{} × {line}", claims.len()));
+        let pods: Vec<&String> = claims.iter().flat_map(|claim| &claim.pods).collect();
+        page.wrapped(6, 8, &format!("for {}: {}", count(pods.len(), "pod"), names(&pods)));
+    }
+    page.rest(groups.len(), "more kinds of launches");
+}
+
+fn launch_line(claim: &NodeClaimPlan) -> String {
+    let Some(cheapest) = &claim.cheapest else {
+        return format!("nothing from NodePool {}: no instance type is left", claim.node_pool);
+    };
+    let place: Vec<&str> = [cheapest.capacity_type, cheapest.zone.as_deref()].into_iter().flatten().collect();
+    let others = match claim.instance_types.len() {
+        0 | 1 => String::new(),
+        number => format!(", or {}", count(number - 1, "other type")),
+    };
+    format!(
+        "{} ({}{others}) {}/h each, NodePool {}",
+        cheapest.instance_type,
+        place.join(", "),
+        money(cheapest.price.0),
+        claim.node_pool
+    )
+}
+
+fn existing(page: &mut Page, plan: &Plan) {
+    let nodes = &plan.provisioning.existing_nodes;
+    if nodes.is_empty() {
+        return;
+    }
+    let pods: usize = nodes.iter().map(|node| node.pods.len()).sum();
+    page.title(&format!(
+        "USE {} for {}",
+        count(nodes.len(), "node that is there").replace("node that is theres", "nodes that are there"),
+        count(pods, "pod")
+    ));
+    for node in nodes.iter().take(MOST_ROWS) {
+        let pods: Vec<&String> = node.pods.iter().collect();
+        page.wrapped(2, 6, &format!("{} for {}: {}", node.node, count(pods.len(), "pod"), names(&pods)));
+    }
+    page.rest(nodes.len(), "more nodes");
+}
+
+fn left_over(page: &mut Page, plan: &Plan) {
+    let unschedulable = &plan.provisioning.unschedulable;
+    if !unschedulable.is_empty() {
+        page.title(&format!("CANNOT PLACE {}", count(unschedulable.len(), "pod")));
+        let mut groups: BTreeMap<Vec<&ReasonView>, Vec<&Unschedulable>> = BTreeMap::new();
+        for pod in unschedulable {
+            groups.entry(pod.reasons.iter().collect()).or_default().push(pod);
+        }
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort_by(|left, right| left.1[0].pod.cmp(&right.1[0].pod));
+        for (reasons, pods) in groups.iter().take(MOST_ROWS) {
+            let pods: Vec<&String> = pods.iter().map(|pod| &pod.pod).collect();
+            page.wrapped(2, 4, &format!("{}: {}", count(pods.len(), "pod"), names(&pods)));
+            for (message, pools) in by_message(reasons) {
+                let pools = match pools.as_slice() {
+                    [] => String::new(),
+                    [pool] => format!("NodePool {pool}: "),
+                    pools => format!("{} NodePools ({}): ", pools.len(), first_few(pools, 3)),
+                };
+                page.wrapped(4, 6, &format!("{pools}{message}"));
+            }
+        }
+        page.rest(groups.len(), "more reasons");
+    }
+    for pool in &plan.provisioning.skipped_node_pools {
+        page.wrapped(0, 2, &format!("NodePool {} takes no part: {}", pool.node_pool, pool.message));
+    }
+}
+
+fn by_message<'a>(reasons: &[&'a ReasonView]) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for reason in reasons {
+        let pool = reason.node_pool.as_deref();
+        match groups.iter_mut().find(|(message, _)| *message == reason.message) {
+            Some((_, pools)) => pools.extend(pool),
+            None => groups.push((&reason.message, pool.into_iter().collect())),
+        }
+    }
+    groups
+}
+
+fn disruption(page: &mut Page, plan: &Plan) {
+    let commands = &plan.disruption.commands;
+    if commands.is_empty() {
+        page.title("DISRUPT nothing");
+    }
+    for command in commands {
+        let savings = command.price_before.0.saturating_sub(command.price_after.0);
+        page.title(&format!(
+            "DISRUPT {}: {} ({}), {}",
+            count(command.nodes.len(), "node"),
+            command.decision,
+            command.reason,
+            change(savings)
+        ));
+        let nodes: Vec<&String> = command.nodes.iter().collect();
+        page.wrapped(2, 6, &format!("nodes: {}", names(&nodes)));
+        for replacement in &command.replacements {
+            page.wrapped(2, 6, &format!("replaced by {}", launch_line(replacement)));
+        }
+        page.wrapped(
+            2,
+            6,
+            &format!(
+                "{} would move · {}/h before, {}/h after · {} {}",
+                count(command.evictions, "pod"),
+                money(command.price_before.0),
+                money(command.price_after.0),
+                command.method,
+                command.id
+            ),
+        );
+    }
+    for budget in &plan.disruption.budgets {
+        let error = budget.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let left = match (budget.allowed, budget.remaining) {
+            (Some(allowed), Some(remaining)) => format!("{remaining} of {allowed} left"),
+            _ => "no limit".to_owned(),
+        };
+        let text = format!(
+            "budget of NodePool {} for {}: {left}, {} of {} disrupting{error}",
+            budget.node_pool,
+            budget.reason,
+            budget.disrupting,
+            count(budget.nodes, "node")
+        );
+        page.wrapped(2, 6, &text);
+    }
+}
+
+fn judged(page: &mut Page, verdicts: &[VerdictView]) {
+    page.title(&format!("VERDICTS on {}, each taken alone", count(verdicts.len(), "node")));
+    for verdict in verdicts {
+        let savings = verdict.price_before.0.saturating_sub(verdict.price_after.0);
+        let what = match verdict.method {
+            Some(method) => {
+                let by = verdict.replacement.as_ref().map(|name| format!(" by {name}")).unwrap_or_default();
+                format!("{}{by} ({method}), {}", verdict.decision, change(savings))
+            }
+            None => verdict.decision.to_owned(),
+        };
+        page.wrapped(2, 6, &format!("{}: {what}", verdict.node));
+        for blocker in &verdict.blockers {
+            page.wrapped(4, 6, &format!("{}: {}", blocker.object, blocker.message));
+        }
+        if let Some(other) = &verdict.if_removed {
+            page.wrapped(4, 6, &other.message);
+        }
+    }
+}
+
+fn numbers(page: &mut Page, stats: &Stats) {
+    page.title("STATS");
+    let time = |nanoseconds: u64| format!("{:.3} ms", nanoseconds as f64 / 1e6);
+    page.line(2, &format!("read       {:>12}  {}", time(stats.read_ns), count(stats.objects, "object")));
+    page.line(2, &format!("lower      {:>12}  {}", time(stats.lower_ns), count(stats.instance_types, "instance type")));
+    page.line(
+        2,
+        &format!(
+            "provision  {:>12}  {} attempts, {} nodes tried, {} claims tried",
+            time(stats.provision_ns),
+            stats.attempts,
+            stats.nodes_tried,
+            stats.node_claims_tried
+        ),
+    );
+    let what_ifs = &stats.what_if_ns;
+    page.line(2, &format!("disrupt    {:>12}  {} what-ifs", time(stats.disrupt_ns), what_ifs.count));
+    if what_ifs.count > 0 {
+        page.line(
+            2,
+            &format!(
+                "what-if    {:>12}  median; p99 {}, together {}",
+                time(what_ifs.median),
+                time(what_ifs.p99),
+                time(what_ifs.total)
+            ),
+        );
+    }
+    if let Some(bytes) = stats.peak_rss_bytes {
+        page.line(2, &format!("memory     {:>9} MiB  peak", bytes >> 20));
+    }
+}
+
+/// `1 node`, `2 nodes`.
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `$0.2172`: four decimals tell any two instance types apart.
+pub(crate) fn money(price: Price) -> String {
+    let tenths_of_milli = (i128::from(price.0) + if price.0 < 0 { -50_000 } else { 50_000 }) / 100_000;
+    let sign = if tenths_of_milli < 0 { "-" } else { "" };
+    let magnitude = tenths_of_milli.abs();
+    format!("{sign}${}.{:04}", magnitude / 10_000, magnitude % 10_000)
+}
+
+fn change(savings: Price) -> String {
+    if savings.0 >= 0 {
+        format!("saves {}/h", money(savings))
+    } else {
+        format!("costs {}/h more", money(Price(-savings.0)))
+    }
+}
+
+fn names(names: &[&String]) -> String {
+    first_few(names, 5)
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn title(&mut self, text: &str) {
+        self.text.push('\n');
+        self.wrapped(0, 4, text);
+    }
+
+    fn line(&mut self, indent: usize, text: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{:indent$}{text}", "");
+    }
+
+    fn rest(&mut self, all: usize, what: &str) {
+        if all > MOST_ROWS {
+            self.line(2, &format!("… and {} {what}", all - MOST_ROWS));
+        }
+    }
+
+    fn wrapped(&mut self, first: usize, others: usize, text: &str) {
+        self.text.push_str(&wrap(text, first, others));
+        self.text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_has_four_decimals() {
+        assert_eq!(money(Price(217_179_869)), "$0.2172");
+        assert_eq!(money(Price(-50_000)), "-$0.0001");
+        assert_eq!(money(Price(12_000_000_000)), "$12.0000");
+    }
+}

@@ -1,0 +1,264 @@
+//! `spokeshave plan` as a user runs it: the examples word for word, the documented format, and what it says about bad files.
+//!
+//! After a wanted change, `UPDATE_GOLDEN=1 cargo test -p spokeshave --test plan` rewrites the expected outputs; read the difference.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+const EXAMPLES: [&str; 5] = ["pending", "unschedulable", "consolidation", "drift", "budgets"];
+/// A Thursday, one hour after everything in the examples was created.
+const NOW: &str = "2026-01-01T01:00:00Z";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+struct Output {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn plan(arguments: &[&str], input: Option<&[u8]>) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .arg("plan")
+        .args(arguments)
+        .args(["--now", NOW])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    // A program that refuses early does not read all of it.
+    drop(stdin.write_all(input.unwrap_or_default()));
+    drop(stdin);
+    let output = child.wait_with_output().expect("the program ends");
+    Output {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+fn example(name: &str) -> String {
+    root().join(format!("examples/{name}.yaml")).display().to_string()
+}
+
+fn check_golden(path: &Path, actual: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, actual).expect("the expected output can be written");
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        expected == actual,
+        "{} differs; expected:\n{expected}\nactual:\n{actual}",
+        path.display()
+    );
+}
+
+#[test]
+fn the_examples_read_as_their_golden_pages() {
+    for name in EXAMPLES {
+        let output = plan(&["-f", &example(name), "--verdicts"], None);
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{name}");
+        for line in output.stdout.lines() {
+            assert!(line.chars().count() <= 80, "{name}: wider than a terminal: {line}");
+        }
+        check_golden(&root().join(format!("examples/{name}.txt")), &output.stdout);
+    }
+}
+
+#[test]
+fn the_examples_give_their_golden_json() {
+    for name in EXAMPLES {
+        let output = plan(&["-f", &example(name), "--verdicts", "-o", "json"], None);
+        assert_eq!(output.code, Some(0), "{name}: {}", output.stderr);
+        check_golden(&root().join(format!("examples/{name}.json")), &output.stdout);
+    }
+}
+
+#[test]
+fn json_and_yaml_say_the_same() {
+    let json = plan(&["-f", &example("unschedulable"), "-o", "json"], None);
+    let yaml = plan(&["-f", &example("unschedulable"), "-o", "yaml"], None);
+    let json: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let yaml: Value = serde_saphyr::from_str(&yaml.stdout).expect("YAML");
+    assert_eq!(json, yaml);
+}
+
+#[test]
+fn a_dump_says_the_same_as_list_as_documents_and_as_json() {
+    let yaml = std::fs::read_to_string(example("pending")).expect("an example");
+    let list: Value = serde_saphyr::from_str(&yaml).expect("YAML");
+    let items = list["items"].as_array().expect("items");
+    let documents: Vec<String> = items
+        .iter()
+        .map(|item| serde_saphyr::to_string(item).expect("YAML"))
+        .collect();
+    let lines: Vec<String> = items.iter().map(Value::to_string).collect();
+    let expected = plan(&["-f", &example("pending"), "-o", "json"], None).stdout;
+    for (form, text) in [
+        ("documents", documents.join("---\n")),
+        ("JSON list", list.to_string()),
+        ("pretty JSON list", serde_json::to_string_pretty(&list).expect("JSON")),
+        ("JSON documents", lines.join("\n")),
+        ("JSON array", format!("[{}]", lines.join(","))),
+        ("mixed", format!("{}\n---\n{}", lines[0], documents[1..].join("---\n"))),
+        ("with a byte order mark", format!("\u{feff}{yaml}")),
+        ("with Windows line ends", yaml.replace('\n', "\r\n")),
+        ("items twice", format!("{yaml}---\n{yaml}")),
+        ("flow style", format!("{{apiVersion: v1, kind: List, items: [{}]}}", lines.join(", "))),
+    ] {
+        let output = plan(&["-f", "-", "-o", "json"], Some(text.as_bytes()));
+        assert_eq!(output.code, Some(0), "{form}: {}", output.stderr);
+        assert_eq!(output.stdout, expected, "{form}");
+    }
+}
+
+#[test]
+fn a_typed_list_gives_its_kind_to_its_items() {
+    let text = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","namespace":"x"},"spec":{"containers":[]}}]}"#;
+    let output = plan(&["-f", "-", "-o", "json"], Some(text.as_bytes()));
+    let value: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!(value["cluster"]["pods"], 1, "{}", output.stderr);
+}
+
+#[test]
+fn kinds_that_nobody_reads_are_named_and_passed_over() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: c}\n";
+    let output = plan(&["-f", "-"], Some(text.as_bytes()));
+    assert_eq!(output.code, Some(0));
+    assert_eq!(output.stderr, "note: skipped 2 objects of kind ConfigMap (v1), which no decision reads\n");
+}
+
+#[test]
+fn one_unreadable_object_is_named_and_the_rest_is_planned() {
+    for (text, expected) in [
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  namespace: shop\nspec:\n  containers: 7\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: b}\n",
+            "note: document 1, line 7: Pod shop/a cannot be read",
+        ),
+        (
+            "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata:\n    name: b\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: a\n  spec: []\nkind: List\n",
+            "note: document 1, item 2, line 11: Node a cannot be read",
+        ),
+        (
+            "{\"kind\":\"List\",\"apiVersion\":\"v1\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":\"b\"}},\n{\"apiVersion\":\"v1\",\"kind\":\"Node\",\n\"metadata\":{\"name\":\"a\"},\"spec\":[]}\n]}",
+            "note: document 1, item 2, line 4: Node a cannot be read",
+        ),
+    ] {
+        let output = plan(&["-f", "-"], Some(text.as_bytes()));
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        assert!(output.stderr.starts_with(expected), "{}", output.stderr);
+        assert!(output.stderr.contains("planned as if it were absent"), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_foreign_or_truncated_file_is_refused_with_document_and_line() {
+    let yaml = std::fs::read_to_string(example("consolidation")).expect("an example");
+    let list: Value = serde_saphyr::from_str(&yaml).expect("YAML");
+    let json = serde_json::to_string_pretty(&list).expect("JSON");
+    let half = |text: &str| text[..text.len() / 2].to_owned();
+    let json_lines = half(&json).lines().count();
+    for (name, text, expected) in [
+        ("truncated JSON", half(&json), format!("document 1, line {json_lines}: the JSON ends in the middle")),
+        ("truncated YAML", half(&yaml), "the file seems to be cut off".to_owned()),
+        ("JSON of something else", "{\"name\": \"x\"}".to_owned(), "document 1, line 1: is not a Kubernetes object: expected apiVersion and kind, found only name".to_owned()),
+        ("a number", "[1, 2]".to_owned(), "document 1, line 1: is not a Kubernetes object".to_owned()),
+        ("second document", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\nreplicas: 3\n".to_owned(), "document 2, line 5: is not a Kubernetes object".to_owned()),
+        ("broken YAML", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: [a\n".to_owned(), "document 1, line".to_owned()),
+        ("prose", "Dear operator,\n\nplease find enclosed nothing.\n".to_owned(), "document 1, line 1: is not a Kubernetes object".to_owned()),
+        ("nothing", String::new(), "holds no object".to_owned()),
+        ("comments only", "# nothing\n---\n".to_owned(), "holds no object".to_owned()),
+        ("broken JSON", "{\"kind\":\"List\",\n\"items\":[}\n".to_owned(), "document 1, line 2: is not valid JSON".to_owned()),
+    ] {
+        let output = plan(&["-f", "-"], Some(text.as_bytes()));
+        assert_eq!(output.code, Some(1), "{name}: {}", output.stderr);
+        assert!(output.stdout.is_empty(), "{name}");
+        assert!(output.stderr.starts_with("error: standard input: "), "{name}: {}", output.stderr);
+        assert!(output.stderr.contains(&expected), "{name}: {}", output.stderr);
+    }
+    let compressed = plan(&["-f", "-"], Some(&[0x1f, 0x8b, 8, 0]));
+    assert!(compressed.stderr.contains("is compressed"), "{}", compressed.stderr);
+    let binary = plan(&["-f", "-"], Some(b"apiVersion: v1\nkind: \xff\n"));
+    assert!(binary.stderr.contains("line 2: is not UTF-8"), "{}", binary.stderr);
+    let missing = plan(&["-f", "no/such/file"], None);
+    assert!(missing.stderr.starts_with("error: cannot read no/such/file"), "{}", missing.stderr);
+}
+
+/// Any cut of a dump is either refused or planned; it never panics.
+#[test]
+fn no_cut_of_a_dump_makes_it_panic() {
+    let yaml = std::fs::read_to_string(example("unschedulable")).expect("an example");
+    let list: Value = Value::Array(
+        yaml.split("---\n")
+            .filter(|document| document.contains("kind:"))
+            .map(|document| serde_saphyr::from_str(document).expect("YAML"))
+            .collect(),
+    );
+    for text in [yaml, list.to_string()] {
+        for part in 0..12 {
+            let mut end = text.len() * part / 12 + part;
+            while !text.is_char_boundary(end) {
+                end += 1;
+            }
+            let output = plan(&["-f", "-"], Some(&text.as_bytes()[..end]));
+            assert!(matches!(output.code, Some(0 | 1)), "cut at {end}: {}", output.stderr);
+        }
+    }
+}
+
+/// The paths of all values, with `[]` for elements and `*` for the keys of maps that users name.
+fn paths(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let key = if path.ends_with("requests") { "*" } else { key };
+                let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+                paths(value, &path, into);
+            }
+        }
+        Value::Array(items) if items.is_empty() => {
+            into.insert(path.to_owned());
+        }
+        Value::Array(items) => {
+            for item in items {
+                paths(item, &format!("{path}[]"), into);
+            }
+        }
+        _ => {
+            into.insert(path.to_owned());
+        }
+    }
+}
+
+#[test]
+fn docs_plan_md_names_every_field_and_no_other() {
+    let text = std::fs::read_to_string(root().join("docs/plan.md")).expect("docs/plan.md");
+    let documented: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .map(str::to_owned)
+        .collect();
+    let mut seen = BTreeSet::new();
+    for name in EXAMPLES {
+        let arguments = ["-f", &example(name), "--verdicts", "--stats", "-o", "json"];
+        let output = plan(&arguments, None);
+        let value: Value = serde_json::from_str(&output.stdout).expect("JSON");
+        paths(&value, "", &mut seen);
+    }
+    let is_documented = |path: &String| {
+        documented.contains(path) || documented.iter().any(|known| known.starts_with(&format!("{path}[]")) || known.starts_with(&format!("{path}.")))
+    };
+    let unknown: Vec<&String> = seen.iter().filter(|path| !is_documented(path)).collect();
+    assert!(unknown.is_empty(), "not in docs/plan.md: {unknown:?}");
+    let unseen: Vec<&String> = documented.difference(&seen).collect();
+    // What none of the examples has: a budget that cannot be evaluated.
+    assert_eq!(unseen, ["disruption.budgets[].error"], "documented, and in no example");
+}

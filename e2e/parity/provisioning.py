@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Compares what Spokeshave and upstream Karpenter would launch for the same pending pods.
+
+For each generated world: the same pods must find a place, and ours must not cost more. Differences are printed, and the
+world is kept in --keep DIR. See e2e/README.md for how to build the oracle.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import worlds
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--oracle", default=os.environ.get("UPSTREAM_ORACLE"), help="the upstream oracle [env: UPSTREAM_ORACLE]")
+    parser.add_argument("--spokeshave", default=os.environ.get("SPOKESHAVE", str(ROOT / "target/release/spokeshave")))
+    parser.add_argument("--catalog", help="instance types; by default both programs use their built-in kwok ones")
+    parser.add_argument("--worlds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", help="directory for the worlds that differ")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    if not options.oracle:
+        print("no oracle: set UPSTREAM_ORACLE (see e2e/README.md)", file=sys.stderr)
+        sys.exit(0)
+    return options
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def upstream(options, path, *more):
+    catalog = ["--catalog", options.catalog] if options.catalog else []
+    return run([options.oracle, *more, "--state", path, *catalog, "--now", worlds.NOW, "--timing=false"])
+
+
+def ours(options, path, *more):
+    catalog = ["--catalog", options.catalog] if options.catalog else []
+    return run([options.spokeshave, "plan", "-f", path, *catalog, "--now", worlds.NOW, "-o", "json", *more])
+
+
+def compare(theirs, mine):
+    """Differences as sentences, and the two prices."""
+    placed_theirs = {p for claim in theirs["new_node_claims"] for p in claim["pods"]}
+    placed_theirs |= {p for node in theirs["existing_nodes"] for p in node["pods"]}
+    provisioning = mine["provisioning"]
+    placed_mine = {p for claim in provisioning["nodeClaims"] for p in claim["pods"]}
+    placed_mine |= {p for node in provisioning["existingNodes"] for p in node["pods"]}
+    price_theirs = sum(claim["instance_types"][0]["price"] for claim in theirs["new_node_claims"] if claim["instance_types"])
+    price_mine = sum(claim["cheapest"]["price"] for claim in provisioning["nodeClaims"])
+    problems = []
+    reasons = {u["pod"]: u["message"] for u in provisioning["unschedulable"]}
+    errors = {e["pod"]: e["error"] for e in theirs["pod_errors"]}
+    for pod in sorted(placed_theirs - placed_mine):
+        problems.append(f"only upstream places {pod}: {reasons.get(pod, 'no reason')}")
+    extra = sorted(placed_mine - placed_theirs)
+    for pod in extra:
+        problems.append(f"only ours places {pod}: {errors.get(pod, 'no error')}")
+    if price_mine > price_theirs + 1e-9 and not extra:
+        problems.append(f"ours costs more: {price_mine:.6f} against {price_theirs:.6f}")
+    return problems, price_mine, price_theirs
+
+
+def check(options, directory, seed):
+    name, world = worlds.provisioning_world(options.oracle, seed)
+    path = str(Path(directory) / f"{name}.json")
+    worlds.write(world, path)
+    try:
+        theirs = upstream(options, path, "provision", "--solve-timeout", "0")
+        mine = ours(options, path)
+    except RuntimeError as error:
+        return name, world, path, [str(error)], 0, 0
+    return name, world, path, *compare(theirs, mine)
+
+
+def main():
+    options = arguments(__doc__)
+    equal = cheaper = 0
+    differing = []
+    total_mine = total_theirs = 0.0
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(options.jobs) as pool:
+        seeds = range(options.first, options.first + options.worlds)
+        for name, world, path, problems, mine, theirs in pool.map(lambda seed: check(options, directory, seed), seeds):
+            if problems:
+                differing.append(name)
+                print(f"{name} ({', '.join(sorted(set(world.traits)))}):")
+                for problem in problems[: None if options.verbose else 4]:
+                    print(f"  {problem[:400]}")
+                if options.keep:
+                    Path(options.keep).mkdir(parents=True, exist_ok=True)
+                    Path(options.keep, f"{name}.json").write_text(Path(path).read_text())
+            else:
+                total_mine += mine
+                total_theirs += theirs
+                equal += 1
+                cheaper += mine < theirs - 1e-9
+            os.unlink(path)
+    print(
+        f"{equal} of {options.worlds} worlds agree: the same pods placed, at most upstream's price; {cheaper} of them cheaper; "
+        f"together ${total_mine:.4f}/h against ${total_theirs:.4f}/h"
+    )
+    sys.exit(1 if differing else 0)
+
+
+if __name__ == "__main__":
+    main()
