@@ -332,7 +332,8 @@ def provisioning_world(oracle, seed):
     if shape == "pending":
         objects = generate(oracle, shape, 0, dice.choice([20, 60, 150, 300]), seed)
     else:
-        objects = generate(oracle, shape, dice.choice([2, 5, 12, 30]), 0, seed)
+        # The generator's spread shape needs a node in each zone.
+        objects = generate(oracle, shape, dice.choice([4, 5, 12, 30]), 0, seed)
     world = World(objects, f"changes/{seed}")
     # Every third world is the generator's own, with some pods taken off their nodes.
     for pod in world.of("Pod"):
@@ -351,7 +352,7 @@ def disruption_world(oracle, seed):
     """(name, objects) of a world about nodes that might go."""
     dice = random.Random(f"disruption/{seed}")
     shape = SHAPES[seed % 4]
-    objects = generate(oracle, shape, dice.choice([2, 4, 8, 16, 30]), 0, seed)
+    objects = generate(oracle, shape, dice.choice([4, 4, 8, 16, 30] if shape == "spread" else [1, 2, 5, 9, 16, 30]), 0, seed)
     world = World(objects, f"changes/{seed}")
     if seed % 4:
         world.disruption()

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Writes the golden cases: small worlds with what upstream Karpenter decides about them.
+
+`cargo test -p spokeshave --test golden` holds Spokeshave against them without the oracle. A world on which upstream
+disagrees with itself over several runs is left out, and so is one that is too large.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import worlds
+from disruption import savings, upstream_verdicts
+from provisioning import arguments, upstream
+
+MOST_BYTES = 45_000
+GOLDEN = Path(__file__).resolve().parents[2] / "crates/spokeshave/tests/golden"
+
+
+def provisioning(options, path):
+    theirs = upstream(options, path, "provision", "--solve-timeout", "0", "--repeat", "3")
+    if theirs["distinct_results"] > 1:
+        return None
+    placed = {p for claim in theirs["new_node_claims"] for p in claim["pods"]}
+    placed |= {p for node in theirs["existing_nodes"] for p in node["pods"]}
+    price = sum(claim["instance_types"][0]["price"] for claim in theirs["new_node_claims"] if claim["instance_types"])
+    return {"placed": sorted(placed), "price": round(price, 9)}
+
+
+def disruption(options, path):
+    theirs = upstream(options, path, "disrupt", "--method", "all", "--each", "--repeat", "3")
+    methods = {m["method"]: m for m in theirs["methods"]}
+    if any(m["distinct_results"] > 1 for m in methods.values()):
+        return None
+    verdicts = {node: [decision, round(saved, 9)] for node, (decision, saved, _) in upstream_verdicts(theirs).items()}
+    for node in methods["emptiness"]["candidates"]:
+        verdicts[node] = ["delete", None]
+    for node in methods["drift"]["candidates"]:
+        verdicts.pop(node, None)
+    saved = {name: round(sum(savings(c) for c in m["commands"]), 9) for name, m in methods.items() if name != "drift"}
+    return {"verdicts": dict(sorted(verdicts.items())), "savings": saved}
+
+
+def write(options, kind, make, judge, wanted):
+    """Takes the first worlds that fit, all shapes alike."""
+    kept, seed = {}, options.first
+    with tempfile.TemporaryDirectory() as directory:
+        while sum(kept.values()) < wanted and seed < options.first + options.worlds:
+            name, world = make(options.oracle, seed)
+            shape = name.rsplit("-", 1)[0]
+            seed += 1
+            path = str(Path(directory) / f"{name}.json")
+            worlds.write(world, path)
+            if Path(path).stat().st_size > MOST_BYTES or kept.get(shape, 0) * len(worlds.SHAPES) > wanted:
+                continue
+            decided = judge(options, path)
+            if decided is None:
+                continue
+            kept[shape] = kept.get(shape, 0) + 1
+            case = {"now": worlds.NOW, "upstream": decided, "state": {"apiVersion": "v1", "kind": "List", "items": world.objects}}
+            text = json.dumps(case, sort_keys=True, separators=(",", ":"))
+            (GOLDEN / f"{kind}-{name}.json").write_text(text + "\n")
+    print(f"{kind}: {kept}")
+
+
+def main():
+    options = arguments(__doc__)
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for old in GOLDEN.glob("*.json"):
+        old.unlink()
+    write(options, "provision", worlds.provisioning_world, provisioning, 40)
+    write(options, "disrupt", worlds.disruption_world, disruption, 40)
+    size = sum(f.stat().st_size for f in GOLDEN.glob("*"))
+    print(f"{size} bytes in {GOLDEN}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
