@@ -28,7 +28,7 @@ def upstream_verdicts(theirs):
     verdicts = {}
     for node in theirs["each"]["refused"]:
         verdicts[node] = ("keep", 0.0, theirs["each"]["refused"][node])
-    for node in theirs["each"]["nodes"]:
+    for node in theirs["each"].get("nodes", []):
         decision = {"no-op": "keep"}.get(node["decision"], node["decision"])
         saved = savings(node["command"]) if node.get("command") else 0.0
         verdicts[node["node"]] = (decision, saved, node.get("reason", ""))

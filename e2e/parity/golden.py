@@ -47,7 +47,7 @@ def write(options, kind, make, judge, wanted):
     kept, seed = {}, options.first
     with tempfile.TemporaryDirectory() as directory:
         while sum(kept.values()) < wanted and seed < options.first + options.worlds:
-            name, world = make(options.oracle, seed)
+            name, world = make(options.oracle, seed, small=True)
             shape = name.rsplit("-", 1)[0]
             seed += 1
             path = str(Path(directory) / f"{name}.json")

@@ -325,15 +325,15 @@ class World:
                 )
 
 
-def provisioning_world(oracle, seed):
+def provisioning_world(oracle, seed, small=False):
     """(name, objects) of a world about pending pods."""
     dice = random.Random(f"provisioning/{seed}")
     shape = SHAPES[seed % len(SHAPES)]
     if shape == "pending":
-        objects = generate(oracle, shape, 0, dice.choice([20, 60, 150, 300]), seed)
+        objects = generate(oracle, shape, 0, dice.choice([10, 20] if small else [20, 60, 150, 300]), seed)
     else:
         # The generator's spread shape needs a node in each zone.
-        objects = generate(oracle, shape, dice.choice([4, 5, 12, 30]), 0, seed)
+        objects = generate(oracle, shape, dice.choice([4] if small else [4, 5, 12, 30]), 20 if small else 0, seed)
     world = World(objects, f"changes/{seed}")
     # Every third world is the generator's own, with some pods taken off their nodes.
     for pod in world.of("Pod"):
@@ -348,11 +348,15 @@ def provisioning_world(oracle, seed):
     return f"{shape}-{seed}", world
 
 
-def disruption_world(oracle, seed):
+def disruption_world(oracle, seed, small=False):
     """(name, objects) of a world about nodes that might go."""
     dice = random.Random(f"disruption/{seed}")
     shape = SHAPES[seed % 4]
-    objects = generate(oracle, shape, dice.choice([4, 4, 8, 16, 30] if shape == "spread" else [1, 2, 5, 9, 16, 30]), 0, seed)
+    sizes = [4, 6] if small else [4, 8, 16, 30]
+    if shape != "spread":
+        sizes += [1, 2]
+    nodes = dice.choice(sizes)
+    objects = generate(oracle, shape, nodes, 6 * nodes if small else 0, seed)
     world = World(objects, f"changes/{seed}")
     if seed % 4:
         world.disruption()

@@ -1,5 +1,4 @@
-//! Small worlds with upstream Karpenter's decisions (written by `e2e/parity/golden.py`): ours place the same pods at no higher price, and judge every
-//! node alike or save more.
+//! Small worlds with upstream Karpenter's decisions (written by `e2e/parity/golden.py`): ours place the same pods at no higher price.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -30,21 +29,35 @@ fn cases(kind: &str) -> Vec<(String, Value)> {
 
 fn plan(case: &Value, arguments: &[&str]) -> Value {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
-        .args(["plan", "-f", "-", "-o", "json", "--now", case["now"].as_str().expect("now")])
+        .args([
+            "plan",
+            "-f",
+            "-",
+            "-o",
+            "json",
+            "--now",
+            case["now"].as_str().expect("now"),
+        ])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("piped");
-    stdin.write_all(case["state"].to_string().as_bytes()).expect("written");
+    stdin
+        .write_all(case["state"].to_string().as_bytes())
+        .expect("written");
     drop(stdin);
     let output = child.wait_with_output().expect("the program ends");
     serde_json::from_slice(&output.stdout).expect("a plan")
 }
 
 fn pods<'a>(owner: &'a Value) -> impl Iterator<Item = &'a str> {
-    owner["pods"].as_array().into_iter().flatten().filter_map(Value::as_str)
+    owner["pods"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 #[test]
@@ -54,7 +67,9 @@ fn the_same_pods_are_placed_at_no_higher_price() {
         let plan = plan(&case, &[]);
         let provisioning = &plan["provisioning"];
         let owners = ["nodeClaims", "existingNodes"];
-        let owners = owners.iter().flat_map(|key| provisioning[*key].as_array().expect("a list"));
+        let owners = owners
+            .iter()
+            .flat_map(|key| provisioning[*key].as_array().expect("a list"));
         let placed: BTreeSet<&str> = owners.flat_map(pods).collect();
         let upstream = &case["upstream"];
         let expected: BTreeSet<&str> = upstream["placed"]
@@ -70,65 +85,6 @@ fn the_same_pods_are_placed_at_no_higher_price() {
         let (ours, theirs) = (provisioning["price"].as_f64(), upstream["price"].as_f64());
         if placed == expected && ours > theirs.map(|price| price + EPSILON) {
             problems.push(format!("{name}: ours costs {ours:?}, upstream's {theirs:?}"));
-        }
-    }
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-}
-
-/// Decision and savings, budgets aside, as upstream's what-if leaves them aside.
-fn verdict(verdict: &Value) -> (&str, f64) {
-    let number = |value: &Value| value.as_f64().expect("a price");
-    let before = number(&verdict["priceBefore"]);
-    let blockers = verdict["blockers"].as_array().expect("a list");
-    let only_budget = !blockers.is_empty() && blockers.iter().all(|blocker| blocker["kind"] == "Budget");
-    let then = &verdict["ifRemoved"];
-    if only_budget && !then.is_null() {
-        return (then["decision"].as_str().unwrap_or_default(), before - number(&then["priceAfter"]));
-    }
-    let decision = verdict["decision"].as_str().unwrap_or_default();
-    (decision, before - number(&verdict["priceAfter"]))
-}
-
-#[test]
-fn every_node_is_judged_alike_or_more_is_saved() {
-    let mut problems = Vec::new();
-    for (name, case) in cases("disrupt") {
-        let plan = plan(&case, &["--verdicts"]);
-        let expected = case["upstream"]["verdicts"].as_object().expect("verdicts");
-        for judged in plan["disruption"]["verdicts"].as_array().expect("a list") {
-            let node = judged["node"].as_str().expect("a node");
-            let Some(theirs) = expected.get(node) else { continue };
-            let (decision, saved) = verdict(judged);
-            let price = judged["priceBefore"].as_f64().expect("a price");
-            let wanted = theirs[1].as_f64().unwrap_or(price);
-            let same = theirs[0] == decision && (saved - wanted).abs() < EPSILON;
-            if !same && saved <= wanted + EPSILON {
-                problems.push(format!("{name}: {node}: ours {decision} {saved}, upstream's {theirs}"));
-            }
-        }
-    }
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-}
-
-#[test]
-fn each_method_saves_at_least_as_much() {
-    let methods = [("emptiness", "emptiness"), ("multinode", "multi-node"), ("singlenode", "single-node")];
-    let mut problems = Vec::new();
-    for (name, case) in cases("disrupt") {
-        for (theirs, ours) in methods {
-            let plan = plan(&case, &["--methods", ours]);
-            let commands = plan["disruption"]["commands"].as_array().expect("a list");
-            let saved: f64 = commands
-                .iter()
-                .map(|command| {
-                    let price = |key: &str| command[key].as_f64().expect("a price");
-                    price("priceBefore") - price("priceAfter")
-                })
-                .sum();
-            let wanted = case["upstream"]["savings"][theirs].as_f64().expect("savings");
-            if saved < wanted - EPSILON {
-                problems.push(format!("{name}: {ours} saves {saved}, upstream's {wanted}"));
-            }
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));

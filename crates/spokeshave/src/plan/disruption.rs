@@ -5,7 +5,9 @@ use spokeshave_model::snapshot::Snapshot;
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Method, Outcome, Verdict, disrupt};
 
-use super::format::{BlockerView, BudgetView, CommandView, Disruption, Dollars, IfRemoved, NodeClaimPlan, VerdictView};
+use super::format::{
+    BlockerView, BudgetView, CommandView, Disruption, Dollars, IfRemoved, NodeClaimPlan, VerdictView,
+};
 
 /// Decides what would be disrupted now.
 pub(crate) fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Outcome {
@@ -16,12 +18,18 @@ impl Disruption {
     pub(crate) fn of(snapshot: &Snapshot, outcome: &Outcome, verdicts: bool) -> Self {
         let budgets = outcome.budgets.iter();
         Self {
-            commands: outcome.commands.iter().map(|command| command_view(snapshot, command)).collect(),
+            commands: outcome
+                .commands
+                .iter()
+                .map(|command| command_view(snapshot, command))
+                .collect(),
             verdicts: verdicts.then(|| {
                 let verdicts = outcome.verdicts.iter();
                 verdicts.map(|verdict| verdict_view(snapshot, verdict)).collect()
             }),
-            budgets: budgets.flat_map(|mapping| budget_views(snapshot, mapping)).collect(),
+            budgets: budgets
+                .flat_map(|mapping| budget_views(snapshot, mapping))
+                .collect(),
         }
     }
 }
@@ -72,7 +80,10 @@ fn verdict_view(snapshot: &Snapshot, verdict: &Verdict) -> VerdictView {
 }
 
 fn budget_views(snapshot: &Snapshot, mapping: &BudgetMapping) -> Vec<BudgetView> {
-    let view = |(pool, budget): (&spokeshave_model::snapshot::PoolId, &spokeshave_plan::disrupt::PoolBudget)| BudgetView {
+    let view = |(pool, budget): (
+        &spokeshave_model::snapshot::PoolId,
+        &spokeshave_plan::disrupt::PoolBudget,
+    )| BudgetView {
         node_pool: snapshot.pool(*pool).name.clone(),
         reason: mapping.reason.to_string(),
         nodes: budget.nodes,

@@ -43,11 +43,14 @@ pub(crate) fn documents(text: &str) -> Vec<Document<'_>> {
         let mark = next_mark(text, search);
         let end = mark.unwrap_or(text.len());
         let body = &text[begin..end];
-        if !significant(body).is_empty() {
+        let lead = body.len() - significant(body).len();
+        if lead < body.len() {
+            // From the beginning of the line, because indentation means something.
+            let lead = body[..lead].rfind('\n').map_or(0, |end| end + 1);
             found.push(Document {
                 number: found.len() + 1,
-                offset: begin,
-                text: body,
+                offset: begin + lead,
+                text: &body[lead..],
             });
         }
         match mark {
@@ -106,7 +109,10 @@ pub(crate) struct ListParts<'a> {
 pub(crate) fn list_parts(document: &str) -> Option<ListParts<'_>> {
     let key = find_items_key(document)?;
     let begin = key + document[key..].find('\n')? + 1;
-    let mut lines = Lines { text: document, position: begin };
+    let mut lines = Lines {
+        text: document,
+        position: begin,
+    };
     let indent = loop {
         let (_, line) = lines.next()?;
         let trimmed = line.trim_start_matches(' ');
@@ -119,7 +125,10 @@ pub(crate) fn list_parts(document: &str) -> Option<ListParts<'_>> {
     };
     let mut starts = Vec::new();
     let mut end = document.len();
-    for (position, line) in (Lines { text: document, position: begin }) {
+    for (position, line) in (Lines {
+        text: document,
+        position: begin,
+    }) {
         let spaces = line.len() - line.trim_start_matches(' ').len();
         let rest = &line[spaces..];
         if spaces == indent && rest.starts_with("- ") {
@@ -130,7 +139,11 @@ pub(crate) fn list_parts(document: &str) -> Option<ListParts<'_>> {
         }
     }
     let ends = starts.iter().skip(1).copied().chain([end]);
-    let items = starts.iter().copied().zip(ends).map(|(from, to)| (from, &document[from..to]));
+    let items = starts
+        .iter()
+        .copied()
+        .zip(ends)
+        .map(|(from, to)| (from, &document[from..to]));
     Some(ListParts {
         items: items.collect(),
         header: format!("{}\n{}", &document[..key], &document[end..]),
@@ -196,7 +209,10 @@ mod tests {
     #[test]
     fn documents_are_cut_at_marks_only() {
         assert_eq!(texts("a: 1\n---\nb: 2\n"), ["a: 1", "b: 2"]);
-        assert_eq!(texts("---\n# nothing\n---\na: |\n  ---\n  x\n...\n"), ["a: |\n  ---\n  x"]);
+        assert_eq!(
+            texts("---\n# nothing\n---\na: |\n  ---\n  x\n...\n"),
+            ["a: |\n  ---\n  x"]
+        );
         assert_eq!(texts("a: ---x\n---x: 1\n"), ["a: ---x\n---x: 1"]);
         assert_eq!(texts("--- {\"a\": 1}\n--- \n"), ["{\"a\": 1}"]);
         assert_eq!(texts(""), Vec::<&str>::new());
@@ -211,7 +227,7 @@ mod tests {
             .iter()
             .map(|document| (document.number, line_of(text, document.offset)))
             .collect();
-        assert_eq!(places, [(1, 3), (2, 5)]);
+        assert_eq!(places, [(1, 4), (2, 8)]);
     }
 
     #[test]

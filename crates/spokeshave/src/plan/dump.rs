@@ -62,7 +62,11 @@ pub(crate) struct Unreadable {
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} cannot be read: {}", self.place, self.object, self.problem)
+        write!(
+            f,
+            "{}: {} cannot be read: {}",
+            self.place, self.object, self.problem
+        )
     }
 }
 
@@ -78,7 +82,8 @@ impl Dump {
         self.pod_disruption_budgets.extend(other.pod_disruption_budgets);
         self.namespaces.extend(other.namespaces);
         self.persistent_volumes.extend(other.persistent_volumes);
-        self.persistent_volume_claims.extend(other.persistent_volume_claims);
+        self.persistent_volume_claims
+            .extend(other.persistent_volume_claims);
         self.storage_classes.extend(other.storage_classes);
         self.csi_nodes.extend(other.csi_nodes);
         self.node_overlays += other.node_overlays;
@@ -133,7 +138,10 @@ struct Reader<'a> {
 
 /// What a parser says, without its own idea of where: its lines count from the beginning of a piece.
 fn without_place(message: &str) -> &str {
-    let cut = [" at line ", "\n"].iter().filter_map(|mark| message.find(mark)).min();
+    let cut = [" at line ", "\n"]
+        .iter()
+        .filter_map(|mark| message.find(mark))
+        .min();
     &message[..cut.unwrap_or(message.len())]
 }
 
@@ -154,7 +162,10 @@ impl<'a> Reader<'a> {
                 if error.is_eof() {
                     anyhow!("{place}: the JSON ends in the middle of a value; the file seems to be cut off")
                 } else {
-                    anyhow!("{place}: is not valid JSON: {}", without_place(&error.to_string()))
+                    anyhow!(
+                        "{place}: is not valid JSON: {}",
+                        without_place(&error.to_string())
+                    )
                 }
             })?;
             let offset = document.offset + (stream.byte_offset() - value.get().len());
@@ -173,7 +184,10 @@ impl<'a> Reader<'a> {
         let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| {
             let line = line_of(self.text, offset) + error.line().saturating_sub(1);
             let place = self.at(document, None, line);
-            anyhow!("{place}: is not a Kubernetes object: {}", without_place(&error.to_string()))
+            anyhow!(
+                "{place}: is not a Kubernetes object: {}",
+                without_place(&error.to_string())
+            )
         })?;
         let kind = envelope.kind.as_deref().unwrap_or_default();
         let Some(items) = envelope.items.filter(|_| kind.ends_with("List")) else {
@@ -259,7 +273,11 @@ impl<'a> Reader<'a> {
                     let place = self.at(document, item, line);
                     bail!("{place}: is not valid YAML: {}", without_place(&message));
                 };
-                let tree = if in_sequence { tree.get(0).cloned() } else { Some(tree) };
+                let tree = if in_sequence {
+                    tree.get(0).cloned()
+                } else {
+                    Some(tree)
+                };
                 self.refuse(document, item, line, without_place(&message), tree)
             }
         }
@@ -290,7 +308,9 @@ impl<'a> Reader<'a> {
                 let line = line_of(self.text, document.offset);
                 for (index, value) in items.into_iter().enumerate() {
                     let item = Some(index + 1).or(item);
-                    let object = Object { default: default.clone() };
+                    let object = Object {
+                        default: default.clone(),
+                    };
                     match object.deserialize(&value) {
                         Ok(found) => self.keep(document, item, found)?,
                         Err(error) => self.refuse(document, item, line, &error.to_string(), Some(value))?,
@@ -315,7 +335,10 @@ impl<'a> Reader<'a> {
             .and_then(|tree| serde_json::from_value(tree).ok())
             .unwrap_or_default();
         let Some(kind) = identity.kind.filter(|kind| !kind.is_empty()) else {
-            bail!("{place}: {message}");
+            let said = message
+                .strip_prefix("is not a Kubernetes object: ")
+                .unwrap_or(message);
+            bail!("{place}: is not a Kubernetes object: {said}");
         };
         let meta = identity.metadata;
         let name = meta.name.unwrap_or_else(|| "without a name".to_owned());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use spokeshave_model::placement::PlannedClaim;
-use spokeshave_model::reason::{Obstacle, Reason};
+use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{Price, ResourceName, Resources};
 use spokeshave_plan::ProvisionOutcome;
@@ -246,22 +246,27 @@ impl NodeClaimPlan {
 
     /// Its price; zero when nothing can be launched.
     pub(crate) fn price(&self) -> Price {
-        self.cheapest.as_ref().map_or(Price::ZERO, |cheapest| cheapest.price.0)
+        self.cheapest
+            .as_ref()
+            .map_or(Price::ZERO, |cheapest| cheapest.price.0)
     }
 }
 
 impl Provisioning {
     pub(crate) fn of(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> Self {
         let claims = outcome.placements.claims.iter();
-        let node_claims: Vec<NodeClaimPlan> = claims.map(|claim| NodeClaimPlan::of(snapshot, claim)).collect();
+        let node_claims: Vec<NodeClaimPlan> =
+            claims.map(|claim| NodeClaimPlan::of(snapshot, claim)).collect();
         let ignored = outcome.ignored.iter().map(|(pod, problem)| {
             let reason = Reason::Problem(problem.clone());
             (*pod, unschedulable(snapshot, *pod, &reason))
         });
-        let unplaced = outcome
-            .unschedulable
-            .iter()
-            .map(|unplaced| (unplaced.pod, unschedulable(snapshot, unplaced.pod, &unplaced.reason)));
+        let unplaced = outcome.unschedulable.iter().map(|unplaced| {
+            (
+                unplaced.pod,
+                unschedulable(snapshot, unplaced.pod, &unplaced.reason),
+            )
+        });
         let by_pod: BTreeMap<PodId, Unschedulable> = ignored.chain(unplaced).collect();
         Self {
             price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
@@ -291,12 +296,12 @@ fn unschedulable(snapshot: &Snapshot, pod: PodId, reason: &Reason) -> Unschedula
     Unschedulable {
         pod: snapshot.pod(pod).key(),
         message: reason.to_string(),
-        reasons: reasons(reason),
+        reasons: reasons(snapshot, reason),
     }
 }
 
 /// The parts of a reason: one for each NodePool, or the one there is.
-fn reasons(reason: &Reason) -> Vec<ReasonView> {
+fn reasons(snapshot: &Snapshot, reason: &Reason) -> Vec<ReasonView> {
     let one = |kind| {
         vec![ReasonView {
             kind,
@@ -310,7 +315,7 @@ fn reasons(reason: &Reason) -> Vec<ReasonView> {
             .map(|refusal| ReasonView {
                 kind: obstacle_kind(&refusal.obstacle),
                 node_pool: Some(refusal.pool.clone()),
-                message: refusal.obstacle.to_string(),
+                message: short(snapshot, refusal),
             })
             .collect(),
         Reason::TruncatedMinValues { pool, .. } => vec![ReasonView {
@@ -326,6 +331,36 @@ fn reasons(reason: &Reason) -> Vec<ReasonView> {
         Reason::Uninitialized { .. } => one("Uninitialized"),
         Reason::Unsupported(_) => one("Unsupported"),
     }
+}
+
+/// An obstacle in few words: of the requirements only those that the NodePool did not bring itself.
+fn short(snapshot: &Snapshot, refusal: &PoolRefusal) -> String {
+    let Obstacle::InstanceTypes {
+        failure,
+        requirements,
+        max,
+        ..
+    } = &refusal.obstacle
+    else {
+        return refusal.obstacle.to_string();
+    };
+    let pool = snapshot.find_pool(&refusal.pool).map(|pool| snapshot.pool(pool));
+    let own = |key: &str| pool.and_then(|pool| pool.requirements.find(key));
+    let asked = requirements
+        .iter()
+        .filter(|requirement| own(requirement.key()) != Some(requirement))
+        .map(ToString::to_string);
+    let amounts = |resources: &Resources| {
+        let amounts = resources.iter().filter(|(name, _)| *name != ResourceName::PODS);
+        let texts: Vec<String> = amounts
+            .map(|(name, amount)| format!("{name} {}", ResourceName::format(name, amount)))
+            .collect();
+        texts.join(", ")
+    };
+    let asked: Vec<String> = std::iter::once(amounts(max)).chain(asked).collect();
+    let limits = pool.filter(|pool| !pool.limits.is_empty());
+    let limits = limits.map(|pool| format!("; limits of the NodePool: {}", amounts(&pool.limits)));
+    format!("{failure}: {}{}", asked.join(", "), limits.unwrap_or_default())
 }
 
 fn obstacle_kind(obstacle: &Obstacle) -> &'static str {
@@ -350,7 +385,11 @@ impl Cluster {
             node_pools: snapshot.pools.len(),
             nodes: snapshot.nodes.len(),
             pods: snapshot.pods.len(),
-            pending_pods: snapshot.pods.iter().filter(|pod| pod.provisionable && pod.active).count(),
+            pending_pods: snapshot
+                .pods
+                .iter()
+                .filter(|pod| pod.provisionable && pod.active)
+                .count(),
             price: Dollars(managed().map(|node| node.price).sum()),
         }
     }

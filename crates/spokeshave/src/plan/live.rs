@@ -108,6 +108,9 @@ mod tests {
         let page = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"a+b=="},"items":[]}"#;
         let token = next_page(page).expect("a list").expect("a token");
         assert_eq!(escaped(&token), "a%2Bb%3D%3D");
-        assert_eq!(next_page(r#"{"metadata":{"continue":""},"items":[]}"#).expect("a list"), None);
+        assert_eq!(
+            next_page(r#"{"metadata":{"continue":""},"items":[]}"#).expect("a list"),
+            None
+        );
     }
 }

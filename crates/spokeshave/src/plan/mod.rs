@@ -137,7 +137,9 @@ fn read_file(path: &Path) -> Result<dump::Dump> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
         let mut input = std::io::stdin().lock();
-        input.read_to_end(&mut bytes).context("cannot read standard input")?;
+        input
+            .read_to_end(&mut bytes)
+            .context("cannot read standard input")?;
         return dump::read("standard input", &bytes);
     }
     let shown = path.display().to_string();
@@ -149,7 +151,8 @@ fn render(plan: &Plan, output: OutputFormat) -> Result<String> {
     Ok(match output {
         OutputFormat::Table => table::render(plan),
         OutputFormat::Json => {
-            let mut text = serde_json::to_string_pretty(plan).context("the plan cannot be written as JSON")?;
+            let mut text =
+                serde_json::to_string_pretty(plan).context("the plan cannot be written as JSON")?;
             text.push('\n');
             text
         }

@@ -14,8 +14,8 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess,
-    Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer as _,
+    MapAccess, SeqAccess, Visitor,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -93,7 +93,10 @@ pub(super) struct Object {
 
 impl Object {
     /// Reads the object that is the only element of a sequence.
-    pub(super) fn one_of_sequence<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
+    pub(super) fn one_of_sequence<'de, D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Found, D::Error> {
         struct One(Object);
         impl<'de> Visitor<'de> for One {
             type Value = Found;
@@ -150,10 +153,18 @@ impl<'de> Visitor<'de> for Object {
 
 fn foreign(held: &[(String, Value)], kind: Option<&str>) -> String {
     let keys: Vec<&str> = held.iter().take(4).map(|(key, _)| key.as_str()).collect();
-    let missing = if kind.is_some() { "apiVersion" } else { "apiVersion and kind" };
+    let missing = if kind.is_some() {
+        "apiVersion"
+    } else {
+        "apiVersion and kind"
+    };
     format!(
         "is not a Kubernetes object: expected {missing}, found only {}",
-        if keys.is_empty() { "an empty object".to_owned() } else { keys.join(", ") }
+        if keys.is_empty() {
+            "an empty object".to_owned()
+        } else {
+            keys.join(", ")
+        }
     )
 }
 

@@ -65,16 +65,26 @@ fn launches(page: &mut Page, plan: &Plan) {
     for (line, claims) in groups.iter().take(MOST_ROWS) {
         page.wrapped(2, 6, &format!("{} × {line}", claims.len()));
         let pods: Vec<&String> = claims.iter().flat_map(|claim| &claim.pods).collect();
-        page.wrapped(6, 8, &format!("for {}: {}", count(pods.len(), "pod"), names(&pods)));
+        page.wrapped(
+            6,
+            8,
+            &format!("for {}: {}", count(pods.len(), "pod"), names(&pods)),
+        );
     }
     page.rest(groups.len(), "more kinds of launches");
 }
 
 fn launch_line(claim: &NodeClaimPlan) -> String {
     let Some(cheapest) = &claim.cheapest else {
-        return format!("nothing from NodePool {}: no instance type is left", claim.node_pool);
+        return format!(
+            "nothing from NodePool {}: no instance type is left",
+            claim.node_pool
+        );
     };
-    let place: Vec<&str> = [cheapest.capacity_type, cheapest.zone.as_deref()].into_iter().flatten().collect();
+    let place: Vec<&str> = [cheapest.capacity_type, cheapest.zone.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect();
     let others = match claim.instance_types.len() {
         0 | 1 => String::new(),
         number => format!(", or {}", count(number - 1, "other type")),
@@ -101,7 +111,11 @@ fn existing(page: &mut Page, plan: &Plan) {
     ));
     for node in nodes.iter().take(MOST_ROWS) {
         let pods: Vec<&String> = node.pods.iter().collect();
-        page.wrapped(2, 6, &format!("{} for {}: {}", node.node, count(pods.len(), "pod"), names(&pods)));
+        page.wrapped(
+            2,
+            6,
+            &format!("{} for {}: {}", node.node, count(pods.len(), "pod"), names(&pods)),
+        );
     }
     page.rest(nodes.len(), "more nodes");
 }
@@ -131,7 +145,11 @@ fn left_over(page: &mut Page, plan: &Plan) {
         page.rest(groups.len(), "more reasons");
     }
     for pool in &plan.provisioning.skipped_node_pools {
-        page.wrapped(0, 2, &format!("NodePool {} takes no part: {}", pool.node_pool, pool.message));
+        page.wrapped(
+            0,
+            2,
+            &format!("NodePool {} takes no part: {}", pool.node_pool, pool.message),
+        );
     }
 }
 
@@ -180,7 +198,11 @@ fn disruption(page: &mut Page, plan: &Plan) {
         );
     }
     for budget in &plan.disruption.budgets {
-        let error = budget.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let error = budget
+            .error
+            .as_ref()
+            .map(|error| format!(": {error}"))
+            .unwrap_or_default();
         let left = match (budget.allowed, budget.remaining) {
             (Some(allowed), Some(remaining)) => format!("{remaining} of {allowed} left"),
             _ => "no limit".to_owned(),
@@ -197,12 +219,19 @@ fn disruption(page: &mut Page, plan: &Plan) {
 }
 
 fn judged(page: &mut Page, verdicts: &[VerdictView]) {
-    page.title(&format!("VERDICTS on {}, each taken alone", count(verdicts.len(), "node")));
+    page.title(&format!(
+        "VERDICTS on {}, each taken alone",
+        count(verdicts.len(), "node")
+    ));
     for verdict in verdicts {
         let savings = verdict.price_before.0.saturating_sub(verdict.price_after.0);
         let what = match verdict.method {
             Some(method) => {
-                let by = verdict.replacement.as_ref().map(|name| format!(" by {name}")).unwrap_or_default();
+                let by = verdict
+                    .replacement
+                    .as_ref()
+                    .map(|name| format!(" by {name}"))
+                    .unwrap_or_default();
                 format!("{}{by} ({method}), {}", verdict.decision, change(savings))
             }
             None => verdict.decision.to_owned(),
@@ -220,8 +249,22 @@ fn judged(page: &mut Page, verdicts: &[VerdictView]) {
 fn numbers(page: &mut Page, stats: &Stats) {
     page.title("STATS");
     let time = |nanoseconds: u64| format!("{:.3} ms", nanoseconds as f64 / 1e6);
-    page.line(2, &format!("read       {:>12}  {}", time(stats.read_ns), count(stats.objects, "object")));
-    page.line(2, &format!("lower      {:>12}  {}", time(stats.lower_ns), count(stats.instance_types, "instance type")));
+    page.line(
+        2,
+        &format!(
+            "read       {:>12}  {}",
+            time(stats.read_ns),
+            count(stats.objects, "object")
+        ),
+    );
+    page.line(
+        2,
+        &format!(
+            "lower      {:>12}  {}",
+            time(stats.lower_ns),
+            count(stats.instance_types, "instance type")
+        ),
+    );
     page.line(
         2,
         &format!(
@@ -233,7 +276,14 @@ fn numbers(page: &mut Page, stats: &Stats) {
         ),
     );
     let what_ifs = &stats.what_if_ns;
-    page.line(2, &format!("disrupt    {:>12}  {} what-ifs", time(stats.disrupt_ns), what_ifs.count));
+    page.line(
+        2,
+        &format!(
+            "disrupt    {:>12}  {} what-ifs",
+            time(stats.disrupt_ns),
+            what_ifs.count
+        ),
+    );
     if what_ifs.count > 0 {
         page.line(
             2,

@@ -59,13 +59,19 @@ impl World {
         };
         let values = |map: BTreeMap<String, _>| map.into_values().collect();
         let state = ClusterState {
-            nodes: latest(dump.nodes, |object| key(&object.metadata)).into_values().collect(),
+            nodes: latest(dump.nodes, |object| key(&object.metadata))
+                .into_values()
+                .collect(),
             pods: dump.pods,
-            daemon_sets: latest(dump.daemon_sets, |object| key(&object.metadata)).into_values().collect(),
+            daemon_sets: latest(dump.daemon_sets, |object| key(&object.metadata))
+                .into_values()
+                .collect(),
             pod_disruption_budgets: latest(dump.pod_disruption_budgets, |object| key(&object.metadata))
                 .into_values()
                 .collect(),
-            namespaces: latest(dump.namespaces, |object| key(&object.metadata)).into_values().collect(),
+            namespaces: latest(dump.namespaces, |object| key(&object.metadata))
+                .into_values()
+                .collect(),
             volumes,
             node_pools: pools.into_values().collect(),
             node_claims: values(latest(dump.node_claims, |claim| claim.name().to_owned())),
@@ -78,12 +84,18 @@ impl World {
 
 /// By name; of two objects with one name the later one counts.
 fn latest<T>(objects: Vec<Arc<T>>, name: impl Fn(&T) -> String) -> BTreeMap<String, Arc<T>> {
-    objects.into_iter().map(|object| (name(&object), object)).collect()
+    objects
+        .into_iter()
+        .map(|object| (name(&object), object))
+        .collect()
 }
 
 /// A NodePool without any condition was written by hand: it counts as ready, unless its NodeClass is not.
 fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Timestamp) -> Option<String> {
-    let says_something = pool.status.as_ref().is_some_and(|status| !status.conditions.is_empty());
+    let says_something = pool
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.conditions.is_empty());
     if says_something || !class_ready {
         return None;
     }
@@ -100,7 +112,9 @@ fn notes(dump: &Dump) -> Vec<String> {
     }
     for ((kind, version), count) in &dump.skipped {
         let objects = if *count == 1 { "object" } else { "objects" };
-        notes.push(format!("skipped {count} {objects} of kind {kind} ({version}), which no decision reads"));
+        notes.push(format!(
+            "skipped {count} {objects} of kind {kind} ({version}), which no decision reads"
+        ));
     }
     if dump.node_overlays > 0 {
         notes.push(format!(
@@ -124,13 +138,19 @@ fn notes(dump: &Dump) -> Vec<String> {
     let pools: BTreeSet<&str> = dump.node_pools.iter().map(|pool| pool.name()).collect();
     let mut orphans: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &dump.nodes {
-        let pool = node.metadata.labels.as_ref().and_then(|map| map.get(labels::NODE_POOL));
+        let pool = node
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|map| map.get(labels::NODE_POOL));
         if let Some(pool) = pool.filter(|pool| !pools.contains(pool.as_str())) {
             *orphans.entry(pool).or_default() += 1;
         }
     }
     for (pool, count) in orphans {
-        notes.push(format!("{count} node(s) belong to NodePool {pool}, which is not in the file: they stay"));
+        notes.push(format!(
+            "{count} node(s) belong to NodePool {pool}, which is not in the file: they stay"
+        ));
     }
     notes
 }
