@@ -9,7 +9,9 @@ use spokeshave_model::placement::Placements;
 use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolView, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, ResourceName};
-use spokeshave_schedule::{PackRequest, SkippedPool, Statistics, UnplacedPod, pack};
+use spokeshave_schedule::{
+    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, pack,
+};
 use std::collections::BTreeSet;
 
 /// What a provisioning pass decided.
@@ -64,14 +66,8 @@ pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Provis
         pods: pods.clone(),
         ..PackRequest::default()
     };
-    let packing = pack(snapshot, &request, &policy.pack_options());
-    report.price = packing
-        .placements
-        .claims
-        .iter()
-        .filter_map(|claim| cheapest(&claim.launches))
-        .map(|launch| launch.price)
-        .sum();
+    let packing = cheapest_packing(snapshot, &request, &policy.pack_options());
+    report.price = price(&packing);
     report.statistics = packing.statistics;
     report.skipped_pools = packing
         .skipped_pools
@@ -85,6 +81,44 @@ pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Provis
         ignored,
         report,
     }
+}
+
+/// Up to this many pods every order of claims is tried; beyond it one is good enough, because what a node is rounded up to matters less.
+const MOST_PODS_FOR_EVERY_ORDER: usize = 2_000;
+
+/// Packs in each order of claims and takes the cheapest result that places the most pods; of equal ones the first, which is upstream's order.
+fn cheapest_packing(snapshot: &Snapshot, request: &PackRequest, options: &PackOptions) -> Packing {
+    let mut best = pack(snapshot, request, options);
+    if request.pods.len() > MOST_PODS_FOR_EVERY_ORDER || best.placements.claims.len() < 2 {
+        return best;
+    }
+    let rank = |packing: &Packing| {
+        (
+            packing.unplaced.len(),
+            price(packing),
+            packing.placements.claims.len(),
+        )
+    };
+    for claim_order in [ClaimOrder::FewestPodsNewest, ClaimOrder::MostPods] {
+        let options = PackOptions {
+            claim_order,
+            ..options.clone()
+        };
+        let other = pack(snapshot, request, &options);
+        if rank(&other) < rank(&best) {
+            best = other;
+        }
+    }
+    best
+}
+
+/// What the planned claims cost at their cheapest.
+fn price(packing: &Packing) -> Price {
+    let claims = packing.placements.claims.iter();
+    claims
+        .filter_map(|claim| cheapest(&claim.launches))
+        .map(|launch| launch.price)
+        .sum()
 }
 
 /// P-056, P-057: pending pods worth considering, and those that are not, with the reason.

@@ -17,7 +17,7 @@ mod template;
 mod topology;
 
 pub use outcome::{Packing, Statistics, UnplacedPod};
-pub use pack::{MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack};
+pub use pack::{ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack};
 pub use relax::PreferencePolicy;
 pub use simulation::{Fork, PlacedSummary, Simulation};
 pub use template::SkippedPool;

@@ -2,7 +2,6 @@
 
 use super::{Engine, MinValuesPolicy, Miss, ReservedPolicy};
 use crate::algebra::SetId;
-use crate::bits::ones_of;
 use spokeshave_model::snapshot::{ClassId, PodId};
 use std::collections::BTreeMap;
 
@@ -41,8 +40,23 @@ impl Engine<'_> {
         }
         let request = self.snapshot.pod(pod).request.index();
         self.refresh(class, step, request);
-        for bucket in 0..self.buckets.len() {
-            for position in self.closed_claims / 64..self.buckets[bucket].word_count() {
+        let order = self.options.claim_order;
+        let buckets = self.buckets.len();
+        for nth in 0..buckets {
+            let bucket = if order.is_fullest_first() {
+                buckets - 1 - nth
+            } else {
+                nth
+            };
+            let first = self.closed_claims / 64;
+            let words = self.buckets[bucket].word_count().saturating_sub(first);
+            for nth in 0..words {
+                let position = first
+                    + if order.is_newest_first() {
+                        words - 1 - nth
+                    } else {
+                        nth
+                    };
                 let variant = &self.classes[class.index()].variants[step];
                 let mut word = self.buckets[bucket].word(position)
                     & !variant.failed_claims.word(position)
@@ -50,7 +64,13 @@ impl Engine<'_> {
                 if bound {
                     word &= self.scratch.claims.word(position);
                 }
-                for bit in ones_of(word) {
+                while word != 0 {
+                    let bit = if order.is_newest_first() {
+                        63 - word.leading_zeros() as usize
+                    } else {
+                        word.trailing_zeros() as usize
+                    };
+                    word &= !(1 << bit);
                     let index = position * 64 + bit;
                     self.statistics.claims_tried += 1;
                     if let Some(set) = self.accepts(pod, class, step, index) {

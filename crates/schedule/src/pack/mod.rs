@@ -53,6 +53,28 @@ pub enum ReservedPolicy {
     Fallback,
 }
 
+/// In which order a pod is offered to the NodeClaims that are planned already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClaimOrder {
+    /// Fewest pods first, of these the oldest (P-083).
+    #[default]
+    FewestPods,
+    /// Fewest pods first, of these the newest.
+    FewestPodsNewest,
+    /// Most pods first, of these the oldest.
+    MostPods,
+}
+
+impl ClaimOrder {
+    pub(crate) fn is_newest_first(self) -> bool {
+        self == ClaimOrder::FewestPodsNewest
+    }
+
+    pub(crate) fn is_fullest_first(self) -> bool {
+        self == ClaimOrder::MostPods
+    }
+}
+
 /// Policy of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackOptions {
@@ -64,6 +86,8 @@ pub struct PackOptions {
     pub reserved: ReservedPolicy,
     /// How many instance types a NodeClaim names at most; 600 (P §0.1).
     pub instance_types_per_claim: usize,
+    /// The order of planned NodeClaims.
+    pub claim_order: ClaimOrder,
 }
 
 impl Default for PackOptions {
@@ -73,6 +97,7 @@ impl Default for PackOptions {
             min_values: MinValuesPolicy::Strict,
             reserved: ReservedPolicy::Strict,
             instance_types_per_claim: 600,
+            claim_order: ClaimOrder::FewestPods,
         }
     }
 }

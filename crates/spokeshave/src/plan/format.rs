@@ -187,6 +187,7 @@ pub(crate) struct Stats {
     pub(crate) provision_ns: u64,
     pub(crate) disrupt_ns: u64,
     pub(crate) what_if_ns: WhatIfs,
+    pub(crate) what_ifs: u64,
     pub(crate) peak_rss_bytes: Option<u64>,
     pub(crate) objects: usize,
     pub(crate) instance_types: usize,

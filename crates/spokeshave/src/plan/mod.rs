@@ -11,6 +11,7 @@ pub(crate) mod format;
 mod live;
 mod object;
 mod table;
+mod what_if;
 pub(crate) mod world;
 
 use std::io::Read as _;
@@ -54,6 +55,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<String> {
     let policy = policy(args);
     let mut plan = decide(&snapshot, &policy, now, &mut stats);
     if args.stats {
+        stats.what_if_ns = what_if::measure(&snapshot, &policy, now);
         stats.peak_rss_bytes = peak_rss_bytes();
         plan.stats = Some(stats);
     }
@@ -120,7 +122,7 @@ fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stat
     let start = Instant::now();
     let disrupted = disruption::decide(snapshot, policy, now);
     stats.disrupt_ns = nanoseconds(start);
-    stats.what_if_ns.count = disrupted.statistics.what_ifs;
+    stats.what_ifs = disrupted.statistics.what_ifs;
     Plan {
         api_version: API_VERSION,
         kind: "Plan",

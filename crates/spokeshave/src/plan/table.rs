@@ -281,15 +281,16 @@ fn numbers(page: &mut Page, stats: &Stats) {
         &format!(
             "disrupt    {:>12}  {} what-ifs",
             time(stats.disrupt_ns),
-            what_ifs.count
+            stats.what_ifs
         ),
     );
     if what_ifs.count > 0 {
         page.line(
             2,
             &format!(
-                "what-if    {:>12}  median; p99 {}, together {}",
+                "what-if    {:>12}  median of {}; p99 {}, together {}",
                 time(what_ifs.median),
+                what_ifs.count,
                 time(what_ifs.p99),
                 time(what_ifs.total)
             ),
