@@ -33,7 +33,12 @@ pub(crate) fn render(plan: &Plan) -> String {
     existing(&mut page, plan);
     left_over(&mut page, plan);
     disruption(&mut page, plan);
-    if let Some(verdicts) = &plan.disruption.verdicts {
+    if let Some(verdicts) = plan
+        .disruption
+        .verdicts
+        .as_ref()
+        .filter(|verdicts| !verdicts.is_empty())
+    {
         judged(&mut page, verdicts);
     }
     if let Some(stats) = &plan.stats {
