@@ -60,12 +60,14 @@ impl Budget {
         Ok(nodes.saturating_mul(number).saturating_add(99) / 100)
     }
 
-    /// True when the budget speaks of this reason (D-188).
+    /// True when the budget speaks of this reason (D-188), or of one that this version does not know: it might mean this one.
     #[must_use]
     pub fn covers(&self, reason: &DisruptionReason) -> bool {
+        let speaks_of =
+            |known: &DisruptionReason| known == reason || matches!(known, DisruptionReason::Other(_));
         self.reasons
             .as_ref()
-            .is_none_or(|reasons| reasons.contains(reason))
+            .is_none_or(|reasons| reasons.iter().any(speaks_of))
     }
 }
 

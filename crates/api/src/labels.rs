@@ -65,6 +65,9 @@ pub const CAPACITY_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namesp
 /// Cost of deleting a pod, relative to others of its ReplicaSet.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
+/// On a NodeClaim: its price in dollars per hour when it was launched, for when its offering is no longer sold (W-07).
+pub const PRICE_AT_LAUNCH: &str = "spokeshave.dev/price-at-launch";
+
 /// Finalizer of NodeClaims and Nodes.
 pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 

@@ -12,6 +12,7 @@ use crate::vector::ResourceVector;
 use crate::{labels, pod};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use spokeshave_api::NodeClaim;
+use spokeshave_api::labels::PRICE_AT_LAUNCH;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -137,6 +138,11 @@ fn view(
             labels_map.get(labels::CAPACITY_TYPE)?,
         );
         pools[pool.index()].instance_types[index].price_of(zone, capacity_type)
+    });
+    // An offering that is not sold any more leaves its nodes with the price they were launched at (W-07).
+    let price = price.filter(|price| *price > Price::ZERO).or_else(|| {
+        let annotations = claim.as_ref()?.metadata.annotations.as_ref()?;
+        annotations.get(PRICE_AT_LAUNCH)?.parse().ok()
     });
     let instance_terminating = claim
         .as_ref()

@@ -88,6 +88,10 @@ pub(crate) fn as_node_claim(instance: &KWOKInstance) -> NodeClaim {
             .entry(labels::NODE_POOL.to_owned())
             .or_insert_with(|| pool.clone());
     }
+    if !spec.price.is_empty() {
+        let annotations = claim.metadata.annotations.get_or_insert_default();
+        annotations.insert(labels::PRICE_AT_LAUNCH.to_owned(), spec.price.clone());
+    }
     claim.status = Some(NodeClaimStatus {
         provider_id: Some(provider_id(instance)),
         image_id: Some(IMAGE_ID.to_owned()),
