@@ -4,9 +4,12 @@
 //! launched as is turned into the node it would become, and every pod on it is checked against that node. It never imports `schedule` or
 //! `plan`, so that a mistake there cannot hide itself here.
 
+mod command;
 mod node;
 mod pods;
 mod spread;
+
+pub use command::{CommandCheck, check_command};
 
 use node::{ConcreteNode, claim_nodes, existing_node};
 use spokeshave_model::placement::Placements;
