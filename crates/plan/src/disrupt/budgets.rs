@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use spokeshave_api::{BudgetError, DisruptionReason};
 use spokeshave_model::snapshot::{PoolId, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one NodePool allows for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,17 @@ pub struct BudgetMapping {
 impl BudgetMapping {
     /// Builds the mapping at `now` (D-198).
     pub fn build(snapshot: &Snapshot, reason: &DisruptionReason, now: Timestamp) -> Self {
+        Self::build_for(snapshot, reason, now, &BTreeSet::new())
+    }
+
+    /// The same for a command that is already counted: its `own` nodes, by provider ID, use nothing up by being in it. Nodes of other
+    /// commands do, from the moment they are chosen, so that commands waiting for their second look never overdraw a budget together.
+    pub(super) fn build_for(
+        snapshot: &Snapshot,
+        reason: &DisruptionReason,
+        now: Timestamp,
+        own: &BTreeSet<&str>,
+    ) -> Self {
         let mut counts: BTreeMap<PoolId, (usize, usize)> = BTreeMap::new();
         let counted = snapshot
             .nodes
@@ -42,7 +53,8 @@ impl BudgetMapping {
             if let Some(pool) = node.pool {
                 let (nodes, disrupting) = counts.entry(pool).or_default();
                 *nodes += 1;
-                *disrupting += usize::from(!node.ready || node.marked_for_deletion || node.in_command);
+                let waiting = node.in_command && !own.contains(node.provider_id.as_str());
+                *disrupting += usize::from(!node.ready || node.marked_for_deletion || waiting);
             }
         }
         let supported = (0..snapshot.pools.len())

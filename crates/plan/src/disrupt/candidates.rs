@@ -1,7 +1,8 @@
 //! The twelve checks that make a node a candidate, in order; the first that fails is the reason (D §1.4).
 
+use super::hurdle::{Hurdle, Lifted};
 use jiff::Timestamp;
-use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
+use spokeshave_model::snapshot::{BudgetId, NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, state_node};
 
 /// How strictly pods that must not be disturbed are taken (D §0.3).
@@ -101,6 +102,8 @@ pub struct Candidate {
     pub disruption_cost: i64,
     /// Its reschedulable pods.
     pub pods: Vec<PodId>,
+    /// Of these, the ones that will leave, for which a place must be found (D-008, D-136).
+    pub moving: Vec<PodId>,
 }
 
 /// All candidates of a class, in node order, and for each other node the first blocker.
@@ -127,77 +130,157 @@ pub fn candidate(
     class: DisruptionClass,
     now: Timestamp,
 ) -> Result<Candidate, Ineligible> {
+    checked(snapshot, node, class, now, &Lifted::new()).map_err(|hurdle| ineligible(snapshot, node, &hurdle))
+}
+
+/// The same, as if the lifted hurdles were not there.
+pub(super) fn checked(
+    snapshot: &Snapshot,
+    node: NodeId,
+    class: DisruptionClass,
+    now: Timestamp,
+    lifted: &Lifted,
+) -> Result<Candidate, Hurdle> {
     let view = snapshot.node(node);
-    if view.in_command {
-        return Err(Ineligible::AlreadyDisrupting);
-    }
-    let claim = view.claim.as_ref().ok_or(Ineligible::NotManaged)?;
+    let stands = |holds: bool, hurdle: Hurdle| {
+        if holds && !lifted.contains(&hurdle) {
+            Err(hurdle)
+        } else {
+            Ok(())
+        }
+    };
+    stands(view.in_command, Hurdle::InCommand)?;
+    let claim = view.claim.as_ref().ok_or(Hurdle::NotManaged)?;
     if view.node.is_none() {
-        return Err(Ineligible::NoNode);
+        return Err(Hurdle::NoNode);
     }
-    if !view.initialized {
-        return Err(Ineligible::NotInitialized);
-    }
+    stands(!view.initialized, Hurdle::NotInitialized)?;
     if view.marked_for_deletion {
-        return Err(Ineligible::Deleting);
+        return Err(Hurdle::Deleting);
     }
-    if view.is_nominated(now) {
-        return Err(Ineligible::Nominated);
+    stands(view.is_nominated(now), Hurdle::Nominated)?;
+    stands(state_node::is_protected(view), Hurdle::NodeDoNotDisrupt)?;
+    if view.pool_name.is_none() {
+        return Err(Hurdle::NoPoolLabel);
     }
-    if state_node::is_protected(view) {
-        return Err(Ineligible::NodeDoNotDisrupt);
-    }
-    let pool_name = view.pool_name.as_ref().ok_or(Ineligible::NoPoolLabel)?;
     let known = view.pool.filter(|pool| {
         let pool = snapshot.pool(*pool);
         pool.supported && !pool.instance_types.is_empty()
     });
-    let pool = known.ok_or_else(|| Ineligible::PoolNotFound(pool_name.clone()))?;
+    let pool = known.ok_or(Hurdle::PoolNotFound)?;
     let waived = class == DisruptionClass::Eventual && claim.spec.termination_grace_period.is_some();
     if !waived {
-        check_pods(snapshot, &view.pods, now)?;
+        check_pods(snapshot, &view.pods, now, lifted)?;
     }
+    let reschedulable = view
+        .pods
+        .iter()
+        .copied()
+        .filter(|pod| snapshot.pod(*pod).reschedulable);
     Ok(Candidate {
         node,
         pool,
         price: view.price,
         disruption_cost: snapshot.disruption_cost(node),
-        pods: view
-            .pods
-            .iter()
-            .copied()
-            .filter(|pod| snapshot.pod(*pod).reschedulable)
+        pods: reschedulable.clone().collect(),
+        moving: reschedulable
+            .filter(|pod| will_move(snapshot, *pod, now, lifted))
             .collect(),
     })
 }
 
+fn is_protected_pod(snapshot: &Snapshot, pod: PodId, now: Timestamp, lifted: &Lifted) -> bool {
+    let view = snapshot.pod(pod);
+    view.active && view.do_not_disrupt.is_active(now) && !lifted.contains(&Hurdle::PodDoNotDisrupt(pod))
+}
+
+fn is_evictable(snapshot: &Snapshot, pod: PodId, now: Timestamp, lifted: &Lifted) -> bool {
+    let view = snapshot.pod(pod);
+    view.active
+        && !view.tolerates_disrupted_taint
+        && !view.mirror
+        && !is_protected_pod(snapshot, pod, now, lifted)
+}
+
+/// D-008, as if the lifted hurdles were not there.
+fn will_move(snapshot: &Snapshot, pod: PodId, now: Timestamp, lifted: &Lifted) -> bool {
+    if is_protected_pod(snapshot, pod, now, lifted) {
+        return false;
+    }
+    if !is_evictable(snapshot, pod, now, lifted) {
+        return true;
+    }
+    let view = snapshot.pod(pod);
+    match view.budgets.as_slice() {
+        [] => true,
+        [only] => {
+            let budget = &snapshot.budgets[only.index()];
+            let exempt = budget.always_allows_unhealthy && view.ready_false;
+            !budget.fully_blocking || exempt || lifted.contains(&Hurdle::PodDisruptionBudget(*only))
+        }
+        _ => lifted.contains(&Hurdle::SeveralBudgets(pod)),
+    }
+}
+
 /// Checks 10 to 12 (D-014, D-017…D-021).
-fn check_pods(snapshot: &Snapshot, pods: &[PodId], now: Timestamp) -> Result<(), Ineligible> {
-    let protected = pods
+fn check_pods(snapshot: &Snapshot, pods: &[PodId], now: Timestamp, lifted: &Lifted) -> Result<(), Hurdle> {
+    if let Some(pod) = pods
         .iter()
-        .map(|pod| snapshot.pod(*pod))
-        .find(|pod| pod.active && pod.do_not_disrupt.is_active(now));
-    if let Some(pod) = protected {
-        return Err(Ineligible::PodDoNotDisrupt(pod.key()));
+        .find(|pod| is_protected_pod(snapshot, **pod, now, lifted))
+    {
+        return Err(Hurdle::PodDoNotDisrupt(*pod));
     }
     let mut several = None;
-    for pod in pods {
-        let budgets = snapshot.blocking_budgets(*pod, now);
-        let name = |index: usize| {
-            let budget = &snapshot.budgets[budgets[index].index()];
-            format!("{}/{}", budget.namespace, budget.name)
-        };
-        match budgets.len() {
-            0 => {}
-            1 => return Err(Ineligible::PodDisruptionBudget(name(0))),
-            count => {
-                several.get_or_insert_with(|| (0..count).map(name).collect::<Vec<_>>());
+    for pod in pods.iter().filter(|pod| !snapshot.pod(**pod).budgets.is_empty()) {
+        if !is_evictable(snapshot, *pod, now, lifted) {
+            continue;
+        }
+        let view = snapshot.pod(*pod);
+        if let [only] = view.budgets.as_slice() {
+            let budget = &snapshot.budgets[only.index()];
+            let exempt = budget.always_allows_unhealthy && view.ready_false;
+            let hurdle = Hurdle::PodDisruptionBudget(*only);
+            if budget.disruptions_allowed <= 0 && !exempt && !lifted.contains(&hurdle) {
+                return Err(hurdle);
             }
+        } else if several.is_none() && !lifted.contains(&Hurdle::SeveralBudgets(*pod)) {
+            several = Some(Hurdle::SeveralBudgets(*pod));
         }
     }
-    several.map_or(Ok(()), |budgets| {
-        Err(Ineligible::MultiplePodDisruptionBudgets(budgets))
-    })
+    several.map_or(Ok(()), Err)
+}
+
+fn budget_name(snapshot: &Snapshot, budget: BudgetId) -> String {
+    let budget = &snapshot.budgets[budget.index()];
+    format!("{}/{}", budget.namespace, budget.name)
+}
+
+/// A hurdle of the twelve checks, in words.
+pub(super) fn ineligible(snapshot: &Snapshot, node: NodeId, hurdle: &Hurdle) -> Ineligible {
+    match hurdle {
+        Hurdle::InCommand => Ineligible::AlreadyDisrupting,
+        Hurdle::NotManaged => Ineligible::NotManaged,
+        Hurdle::NoNode => Ineligible::NoNode,
+        Hurdle::NotInitialized => Ineligible::NotInitialized,
+        Hurdle::Nominated => Ineligible::Nominated,
+        Hurdle::NodeDoNotDisrupt => Ineligible::NodeDoNotDisrupt,
+        Hurdle::NoPoolLabel => Ineligible::NoPoolLabel,
+        Hurdle::PoolNotFound => {
+            Ineligible::PoolNotFound(snapshot.node(node).pool_name.clone().unwrap_or_default())
+        }
+        Hurdle::PodDoNotDisrupt(pod) => Ineligible::PodDoNotDisrupt(snapshot.pod(*pod).key()),
+        Hurdle::PodDisruptionBudget(budget) => {
+            Ineligible::PodDisruptionBudget(budget_name(snapshot, *budget))
+        }
+        Hurdle::SeveralBudgets(pod) => {
+            let budgets = snapshot.pod(*pod).budgets.iter();
+            Ineligible::MultiplePodDisruptionBudgets(
+                budgets.map(|budget| budget_name(snapshot, *budget)).collect(),
+            )
+        }
+        // The twelve checks raise no others.
+        _ => Ineligible::Deleting,
+    }
 }
 
 /// Capitalises the first letter, as events do.

@@ -1,8 +1,8 @@
 //! A Command: the intention to delete some nodes, with what replaces them and what it is worth (D §0.3, D-106).
 
 use spokeshave_api::DisruptionReason;
-use spokeshave_model::placement::PlannedClaim;
-use spokeshave_model::snapshot::{NodeId, Snapshot};
+use spokeshave_model::placement::{Placements, PlannedClaim};
+use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{CapacityType, Price, labels};
 use std::collections::BTreeMap;
 
@@ -152,21 +152,21 @@ pub struct Replacement {
     pub pool: String,
     /// The instance types it may be launched as, cheapest first.
     pub instance_types: Vec<String>,
-    /// The cheapest of them under the claim's requirements (D-152).
+    /// What it is expected to cost: of these types, the lowest worst launch price (D-146). It decides, scores and is shown (W-08).
     pub price: Price,
-    /// Under which capacity type that is.
+    /// The capacity type of the first instance type's cheapest offering.
     pub capacity_type: Option<CapacityType>,
-    /// In which zone that is.
+    /// The zone of that offering.
     pub zone: Option<String>,
 }
 
 impl Replacement {
-    pub(crate) fn of(snapshot: &Snapshot, claim: PlannedClaim) -> Self {
-        let cheapest = claim.launches.iter().min_by_key(|launch| launch.price);
+    pub(crate) fn of(snapshot: &Snapshot, claim: PlannedClaim, price: Price) -> Self {
+        let cheapest = claim.launches.first();
         Replacement {
             pool: snapshot.pool(claim.pool).name.clone(),
             instance_types: crate::report::instance_type_names(snapshot, &claim),
-            price: cheapest.map_or(Price::ZERO, |launch| launch.price),
+            price,
             capacity_type: cheapest.and_then(|launch| launch.capacity_type),
             zone: cheapest.and_then(|launch| launch.zone.clone()),
             claim,
@@ -226,6 +226,48 @@ impl Command {
             (false, true) => Decision::Delete,
             (false, false) => Decision::Replace,
         }
+    }
+
+    /// The command as ids of a Snapshot on which it was decided or validated: the nodes that go, and where their pods go. None when a node, pod or
+    /// destination is not there.
+    pub fn resolve(&self, snapshot: &Snapshot) -> Option<(Vec<NodeId>, Placements)> {
+        let nodes: BTreeMap<&str, NodeId> = snapshot
+            .node_ids()
+            .map(|node| (snapshot.node(node).provider_id.as_str(), node))
+            .collect();
+        let own: Option<Vec<NodeId>> = self
+            .nodes
+            .iter()
+            .map(|node| nodes.get(node.provider_id.as_str()).copied())
+            .collect();
+        let mut placements = Placements {
+            claims: self
+                .replacements
+                .iter()
+                .map(|replacement| replacement.claim.clone())
+                .collect(),
+            ..Placements::default()
+        };
+        for claim in &mut placements.claims {
+            claim.pods.clear();
+        }
+        let own = own?;
+        let pods: BTreeMap<String, PodId> = own
+            .iter()
+            .flat_map(|node| snapshot.node(*node).pods.iter())
+            .map(|pod| (snapshot.pod(*pod).key(), *pod))
+            .collect();
+        for step in &self.moves {
+            let pod = *pods.get(&step.pod)?;
+            match &step.to {
+                Destination::Replacement(index) => placements.claims.get_mut(*index)?.pods.push(pod),
+                Destination::Node { provider_id, .. } => {
+                    let node = *nodes.get(provider_id.as_str())?;
+                    placements.existing.entry(node).or_default().push(pod);
+                }
+            }
+        }
+        Some((own, placements))
     }
 
     /// How many pods will have to move.

@@ -4,15 +4,26 @@
 //! until its validation is due. `disrupt` is one pass, `validate` the second look, `judge` what is said about one node.
 
 pub mod advance;
+mod balanced;
 pub mod budgets;
 pub mod candidates;
+mod cautious;
 pub mod command;
 pub mod condition;
+mod consolidate;
 pub mod cost;
-pub mod emptiness;
+mod drift;
+mod emptiness;
+mod evaluate;
+mod events;
+mod ground;
+mod hurdle;
+mod judge;
 mod outcome;
 mod pass;
 pub mod record;
+mod sets;
+mod simulate;
 pub mod steps;
 mod validate;
 mod verdict;
@@ -20,7 +31,6 @@ mod verdict;
 pub use budgets::{BudgetMapping, PoolBudget};
 pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
-pub use emptiness::{EmptinessOutcome, emptiness, validate_emptiness};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, judge};
 pub use validate::{Rejection, Validation, validate};

@@ -18,6 +18,8 @@ pub struct DisruptOptions {
     pub verdicts: bool,
     /// How many steps the search over sets may take in one pass; a step is one node tried.
     pub search_steps: usize,
+    /// On how many threads candidates are looked at. It changes nothing but the time it takes.
+    pub threads: usize,
 }
 
 impl Default for DisruptOptions {
@@ -26,7 +28,8 @@ impl Default for DisruptOptions {
             methods: Method::ALL.into_iter().collect(),
             spot_to_spot: false,
             verdicts: false,
-            search_steps: 50_000,
+            search_steps: 20_000,
+            threads: 1,
         }
     }
 }
@@ -101,6 +104,14 @@ pub struct DisruptStatistics {
     pub idle: bool,
 }
 
+impl DisruptStatistics {
+    pub(crate) fn add(&mut self, other: DisruptStatistics) {
+        self.what_ifs += other.what_ifs;
+        self.steps += other.steps;
+        self.pods += other.pods;
+    }
+}
+
 /// What one pass leaves to the next: never needed for safety, and safe to lose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frontier {
@@ -113,6 +124,20 @@ pub struct Frontier {
     pub(crate) seed: u64,
     /// What failed lately, by what it was about, with the time before which it is not tried again (W-10, W-24).
     pub(crate) back_offs: BTreeMap<String, BackOff>,
+    /// The lowest price with the present pods, and whether a command has disappointed since (invariant 17).
+    pub(crate) calm: Option<Calm>,
+}
+
+/// The cluster at rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Calm {
+    pub(crate) workload: u64,
+    /// The lowest price, and the fewest nodes at that price.
+    pub(crate) lowest: (Price, usize),
+    /// A command has been started since.
+    pub(crate) acted: bool,
+    /// A command has not made things better.
+    pub(crate) disappointed: bool,
 }
 
 /// A fruitless pass.
@@ -141,6 +166,10 @@ impl Frontier {
     /// further failure, at most ten minutes, so that others get their turn (W-10, W-24).
     pub fn failed(&mut self, command: &Command, now: Timestamp) {
         self.settled = None;
+        // Nothing was done, so nothing could have become better.
+        if let Some(calm) = &mut self.calm {
+            calm.acted = false;
+        }
         for key in back_off_keys(command) {
             let entry = self.back_offs.entry(key).or_insert(BackOff {
                 failures: 0,
@@ -159,6 +188,17 @@ impl Frontier {
         for key in back_off_keys(command) {
             self.back_offs.remove(&key);
         }
+    }
+
+    /// Whether only commands may start that cannot disappoint.
+    pub(crate) fn is_cautious(&self) -> bool {
+        self.calm.as_ref().is_some_and(|calm| calm.disappointed)
+    }
+
+    /// Whether the state is the one that was found fruitless, and the clock has changed nothing since.
+    pub(crate) fn is_settled(&self, now: Timestamp) -> bool {
+        let settled = self.settled.as_ref();
+        settled.is_some_and(|settled| self.version == Some(settled.version) && now < settled.until)
     }
 
     /// Whether something rests.

@@ -1,50 +1,518 @@
 //! One pass over all methods on one Snapshot (D §3.1).
+//!
+//! The first method that has something to start ends the pass (D-063). Nothing is created or changed, nothing waits, and equal inputs give
+//! equal outcomes on any number of threads.
 
-use super::command::{Decision, Method};
-use super::emptiness::emptiness;
-use super::outcome::{Frontier, MethodReport, Outcome};
+use super::candidates::{Candidate, blocked_events, ineligible};
+use super::cautious;
+use super::command::{Command, CommandNode, Method, Move};
+use super::consolidate::{self, Alone};
+use super::emptiness;
+use super::evaluate;
+use super::events;
+use super::ground::{Ground, drifted_since, what_if_options};
+use super::hurdle::{Hurdle, Lifted};
+use super::judge::{Judge, Unlimited};
+use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
+use super::sets::Search;
+use super::simulate::WhatIf;
 use super::verdict::Verdict;
+use super::{cost, drift};
 use crate::policy::Policy;
-use jiff::Timestamp;
-use spokeshave_model::Price;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::snapshot::{NodeId, Snapshot};
+use spokeshave_model::{Event, Price};
+use spokeshave_schedule::PackOptions;
+use std::collections::BTreeSet;
 
-/// Decides what is to be disrupted now. Nothing is created or changed; equal inputs give equal outcomes on any number of threads.
+/// Decides what is to be disrupted now.
 pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &Frontier) -> Outcome {
-    let _ = policy;
-    let empty = emptiness(snapshot, now);
-    Outcome {
-        eligible: [(Method::Emptiness, empty.eligible)].into(),
-        reports: vec![MethodReport {
-            method: Method::Emptiness,
-            eligible: empty.eligible,
-            evaluated: empty.eligible,
-            constrained: 0,
-            commands: usize::from(empty.command.is_some()),
-            scores: Vec::new(),
-        }],
-        commands: empty.command.into_iter().collect(),
-        budgets: empty.budgets.into_iter().collect(),
-        events: empty.events,
-        frontier: frontier.clone(),
-        ..Outcome::default()
+    if frontier.is_settled(now) {
+        return Outcome {
+            frontier: frontier.clone(),
+            statistics: DisruptStatistics {
+                idle: true,
+                ..DisruptStatistics::default()
+            },
+            ..Outcome::default()
+        };
     }
+    let options = what_if_options(policy);
+    let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
+    let unlimited = Unlimited::new();
+    let frontier = &Frontier {
+        calm: cautious::observe(snapshot, frontier.calm.as_ref()),
+        ..frontier.clone()
+    };
+    let mut pass = Pass {
+        ground: &ground,
+        options: &options,
+        frontier,
+        outcome: Outcome {
+            frontier: frontier.clone(),
+            ..Outcome::default()
+        },
+        settled: None,
+        alone: None,
+        rounds: 0,
+    };
+    pass.run();
+    if policy.disrupt.verdicts {
+        pass.judge(&unlimited);
+    }
+    pass.finish()
 }
 
 /// Judges one node: what the first method that would act on it alone would do, and otherwise what is in the way.
 pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, node: NodeId) -> Verdict {
-    let _ = policy;
-    let outcome = emptiness(snapshot, now);
-    let price = snapshot.node(node).price;
-    let deleted = outcome.verdicts[node.index()].blocker.is_none();
-    Verdict {
-        node,
-        decision: if deleted { Decision::Delete } else { Decision::NoOp },
-        method: deleted.then_some(Method::Emptiness),
-        price_before: price,
-        price_after: if deleted { Price::ZERO } else { price },
-        replacement: None,
-        blockers: Vec::new(),
-        if_removed: None,
+    let options = what_if_options(policy);
+    let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
+    let unlimited = Unlimited::new();
+    let what_if = WhatIf::new(snapshot, &options, now, &ground.withheld);
+    Judge::new(&ground, &options, &unlimited, what_if).verdict(node, None)
+}
+
+/// What consolidation knows about its candidates.
+struct Known<'g> {
+    candidates: Vec<&'g Candidate>,
+    answers: Vec<Alone>,
+}
+
+struct Pass<'g, 'a> {
+    ground: &'g Ground<'a>,
+    options: &'a PackOptions,
+    frontier: &'g Frontier,
+    outcome: Outcome,
+    settled: Option<WhatIf<'a>>,
+    alone: Option<Known<'g>>,
+    /// How many passes it takes until the search over sets has used every seed.
+    rounds: u64,
+}
+
+/// What one method has to say.
+#[derive(Default)]
+struct Said {
+    eligible: usize,
+    evaluated: usize,
+    constrained: usize,
+    commands: Vec<Command>,
+    scores: Vec<super::PoolScore>,
+}
+
+impl<'g, 'a> Pass<'g, 'a> {
+    fn run(&mut self) {
+        let snapshot = self.ground.snapshot;
+        for (node, candidate) in snapshot.node_ids().zip(&self.ground.graceful) {
+            if let Err(hurdle) = candidate {
+                let why = ineligible(snapshot, node, hurdle);
+                self.outcome.events.extend(blocked_events(snapshot, node, &why));
+            }
+        }
+        self.tell(events::protections(snapshot, self.ground.now));
+        for method in Method::ALL {
+            if !self.ground.policy.disrupt.methods.contains(&method) {
+                continue;
+            }
+            let said = match method {
+                Method::Emptiness => self.emptiness(),
+                Method::StaticDrift => self.static_drift(),
+                Method::Drift => self.drift(),
+                Method::MultiNodeConsolidation => self.sets(),
+                Method::SingleNodeConsolidation => self.single(),
+            };
+            self.outcome.eligible.insert(method, said.eligible);
+            self.outcome.reports.push(MethodReport {
+                method,
+                eligible: said.eligible,
+                evaluated: said.evaluated,
+                constrained: said.constrained,
+                commands: said.commands.len(),
+                scores: said.scores,
+            });
+            if said.eligible > 0 {
+                self.show_budget(method);
+            }
+            if !said.commands.is_empty() {
+                self.outcome.commands = said.commands;
+                break;
+            }
+        }
+    }
+
+    /// D-207, D-208.
+    fn show_budget(&mut self, method: Method) {
+        let reason = method.reason();
+        if self.outcome.budgets.iter().all(|budget| budget.reason != reason) {
+            let budget = self.ground.budget(&reason);
+            self.outcome.events.extend(budget.events(self.ground.snapshot));
+            self.outcome.budgets.push(budget.clone());
+        }
+    }
+
+    fn settled(&mut self) -> WhatIf<'a> {
+        match self.settled.take() {
+            Some(what_if) => what_if,
+            None => WhatIf::new(
+                self.ground.snapshot,
+                self.options,
+                self.ground.now,
+                &self.ground.withheld,
+            ),
+        }
+    }
+
+    fn tell(&mut self, events: Vec<Event>) {
+        self.outcome.events.extend(events);
+    }
+
+    /// D-129: all empty nodes that budgets allow, as one command.
+    fn emptiness(&mut self) -> Said {
+        let (ground, snapshot) = (self.ground, self.ground.snapshot);
+        let mut empty: Vec<Candidate> = Vec::new();
+        for candidate in ground.graceful.iter().flatten() {
+            match emptiness::empty(snapshot, candidate, &Lifted::new()) {
+                Ok(()) => empty.push(candidate.clone()),
+                Err(stop) if matches!(stop.hurdle, Hurdle::ConsolidationDisabled | Hurdle::Policy) => {
+                    let events = events::unconsolidatable(snapshot, candidate.node, &stop.text);
+                    self.outcome.events.extend(events);
+                }
+                Err(_) => {}
+            }
+        }
+        cost::sort_by_savings_ratio(snapshot, &mut empty);
+        let mut said = Said {
+            eligible: empty.len(),
+            evaluated: empty.len(),
+            ..Said::default()
+        };
+        let mut budgets = ground.budget(&Method::Emptiness.reason()).clone();
+        let (bare, with_pods): (Vec<&Candidate>, Vec<&Candidate>) =
+            empty.iter().partition(|candidate| candidate.moving.is_empty());
+        let mut taken: Vec<&Candidate> = bare
+            .into_iter()
+            .filter(|candidate| {
+                let fits = budgets.take(candidate.pool);
+                said.constrained += usize::from(!fits);
+                fits
+            })
+            .collect();
+        let moves = if with_pods.is_empty() {
+            Vec::new()
+        } else {
+            self.empty_with_pods(&with_pods, &mut budgets, &mut taken)
+        };
+        if !taken.is_empty() {
+            said.commands.push(empty_command(snapshot, &taken, moves));
+        }
+        said
+    }
+
+    /// W-36: nodes whose pods nobody minds to lose go too, if those pods have places on nodes that stay.
+    fn empty_with_pods<'c>(
+        &mut self,
+        candidates: &[&'c Candidate],
+        budgets: &mut super::BudgetMapping,
+        taken: &mut Vec<&'c Candidate>,
+    ) -> Vec<Move> {
+        let mut what_if = self.settled();
+        let mut order = candidates.iter().copied();
+        let mut trying: Option<&Candidate> = None;
+        let mut kept: Vec<&Candidate> = Vec::new();
+        // Nodes without pods go first: no pod may be sent to one of them.
+        for candidate in taken.iter() {
+            what_if.remove_for_good(candidate.node);
+        }
+        what_if.sweep(
+            0,
+            |was_kept| {
+                if let Some(candidate) = trying.filter(|_| was_kept == Some(true)) {
+                    budgets.take(candidate.pool);
+                    kept.push(candidate);
+                }
+                trying = order.find(|candidate| budgets.remaining(candidate.pool) > 0);
+                trying
+            },
+            |_| (),
+        );
+        let nodes: Vec<NodeId> = kept.iter().map(|candidate| candidate.node).collect();
+        let pods: Vec<_> = kept
+            .iter()
+            .flat_map(|candidate| candidate.moving.iter().copied())
+            .collect();
+        let moves = what_if.without(&nodes, &pods, |moved| {
+            let fits = emptiness::places(moved, &Lifted::new()).is_ok();
+            fits.then(|| moved.moves(&kept))
+        });
+        let moves = moves.filter(|moves| {
+            let command = empty_command(self.ground.snapshot, &kept, moves.clone());
+            !self.frontier.is_cautious() || cautious::is_safe(self.ground, &kept, &command)
+        });
+        self.outcome.statistics.add(what_if.statistics);
+        match moves {
+            Some(moves) => {
+                taken.extend(kept);
+                moves
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn static_drift(&mut self) -> Said {
+        let ground = self.ground;
+        let candidates: Vec<Candidate> = self.drifted(true);
+        let commands = drift::static_commands(ground, &candidates)
+            .into_iter()
+            .filter(|command| !self.pool_rests(command))
+            .collect();
+        Said {
+            eligible: candidates.len(),
+            evaluated: candidates.len(),
+            commands,
+            ..Said::default()
+        }
+    }
+
+    fn drifted(&self, is_static: bool) -> Vec<Candidate> {
+        let ground = self.ground;
+        let mut candidates: Vec<Candidate> = ground
+            .snapshot
+            .node_ids()
+            .filter(|node| drifted_since(ground.snapshot.node(*node)).is_some())
+            .filter_map(|node| drift::drifted(ground, node, is_static, &Lifted::new()).ok())
+            .collect();
+        drift::in_order(ground.snapshot, &mut candidates);
+        candidates
+    }
+
+    fn pool_rests(&self, command: &Command) -> bool {
+        command.nodes.iter().any(|node| {
+            self.frontier
+                .rests(&format!("drift/{}", node.pool), self.ground.now)
+        })
+    }
+
+    /// D-133: the first drifted node whose pods all have places.
+    fn drift(&mut self) -> Said {
+        let (ground, snapshot) = (self.ground, self.ground.snapshot);
+        let candidates = self.drifted(false);
+        let mut said = Said {
+            eligible: candidates.len(),
+            ..Said::default()
+        };
+        if candidates.is_empty() {
+            return said;
+        }
+        let mut what_if = WhatIf::new(snapshot, self.options, ground.now, &BTreeSet::new());
+        let budgets = ground.budget(&Method::Drift.reason());
+        for candidate in &candidates {
+            let pool = &snapshot.pool(candidate.pool).name;
+            if budgets.remaining(candidate.pool) <= 0
+                || self.frontier.rests(&format!("drift/{pool}"), ground.now)
+            {
+                said.constrained += 1;
+                continue;
+            }
+            said.evaluated += 1;
+            match drift::command(ground, &mut what_if, candidate) {
+                Ok(command) => {
+                    said.commands.push(command);
+                    break;
+                }
+                Err(stop) => self.tell(events::blocked(snapshot, candidate.node, &stop.text)),
+            }
+        }
+        self.outcome.statistics.add(what_if.statistics);
+        said
+    }
+
+    /// Looks at every candidate of consolidation alone, once per pass.
+    fn know(&mut self) -> (&Known<'g>, WhatIf<'a>) {
+        let ground = self.ground;
+        let mut what_if = self.settled();
+        if self.alone.is_none() {
+            let (candidates, refused) = consolidate::candidates(ground);
+            for (candidate, stop) in &refused {
+                if evaluate::is_told(stop) {
+                    let events = events::unconsolidatable(ground.snapshot, candidate.node, &stop.text);
+                    self.outcome.events.extend(events);
+                }
+            }
+            let answers = consolidate::all_alone(ground, &mut what_if, &candidates);
+            for (candidate, alone) in candidates.iter().zip(&answers) {
+                if let Some(text) = consolidate::told(&alone.answer) {
+                    let events = events::unconsolidatable(ground.snapshot, candidate.node, text);
+                    self.outcome.events.extend(events);
+                }
+            }
+            self.alone = Some(Known { candidates, answers });
+        }
+        let known = self.alone.get_or_insert_with(|| Known {
+            candidates: Vec::new(),
+            answers: Vec::new(),
+        });
+        (known, what_if)
+    }
+
+    fn sets(&mut self) -> Said {
+        let (ground, frontier) = (self.ground, self.frontier);
+        let (known, mut what_if) = self.know();
+        let awake: Vec<usize> = (0..known.candidates.len())
+            .filter(|position| !rests(frontier, ground, known.candidates[*position]))
+            .collect();
+        let candidates: Vec<&Candidate> = awake.iter().map(|position| known.candidates[*position]).collect();
+        let answers: Vec<Alone> = awake
+            .iter()
+            .map(|position| known.answers[*position].clone())
+            .collect();
+        let mut said = Said {
+            eligible: known.candidates.len(),
+            evaluated: candidates.len(),
+            constrained: over_budget(ground, &candidates),
+            ..Said::default()
+        };
+        let search = Search::new(ground, &candidates, &answers, frontier);
+        let rounds = search.rounds();
+        if let Some(found) = search.run(&mut what_if) {
+            let events = events::candidates(ground.snapshot, &found.command);
+            self.outcome.events.extend(events);
+            said.scores = found.plan.scores;
+            said.commands.push(found.command);
+        }
+        self.rounds = rounds;
+        self.settled = Some(what_if);
+        said
+    }
+
+    fn single(&mut self) -> Said {
+        let (ground, frontier) = (self.ground, self.frontier);
+        let (known, mut what_if) = self.know();
+        let (able, constrained) = consolidate::able_alone(ground, &known.candidates, &known.answers);
+        let able: Vec<&Candidate> = able
+            .into_iter()
+            .map(|position| known.candidates[position])
+            .filter(|candidate| !rests(frontier, ground, candidate))
+            .collect();
+        let mut said = Said {
+            eligible: known.candidates.len(),
+            evaluated: known.candidates.len(),
+            constrained,
+            ..Said::default()
+        };
+        for candidate in able {
+            let method = Method::SingleNodeConsolidation;
+            let Ok((command, plan)) = consolidate::command(ground, &mut what_if, method, &[candidate]) else {
+                continue;
+            };
+            if frontier.is_cautious() && !cautious::is_safe(ground, &[candidate], &command) {
+                continue;
+            }
+            let events = events::candidates(ground.snapshot, &command);
+            self.outcome.events.extend(events);
+            said.scores = plan.scores;
+            said.commands.push(command);
+            break;
+        }
+        self.settled = Some(what_if);
+        said
+    }
+
+    /// Judges every node, on as many threads as the policy says.
+    fn judge(&mut self, unlimited: &'a Unlimited) {
+        let (ground, options) = (self.ground, self.options);
+        let what_if = self.settled();
+        let nodes: Vec<NodeId> = ground.snapshot.node_ids().collect();
+        let mut alone: Vec<Option<&Alone>> = vec![None; nodes.len()];
+        if let Some(known) = &self.alone {
+            for (candidate, answer) in known.candidates.iter().zip(&known.answers) {
+                alone[candidate.node.index()] = Some(answer);
+            }
+        }
+        let threads = ground.policy.disrupt.threads.clamp(1, 1 + nodes.len() / 64);
+        let size = nodes.len().div_ceil(threads).max(1);
+        let work = |what_if: WhatIf<'a>, nodes: &[NodeId]| {
+            let mut judge = Judge::new(ground, options, unlimited, what_if);
+            let verdicts: Vec<Verdict> = nodes
+                .iter()
+                .map(|node| judge.verdict(*node, alone[node.index()]))
+                .collect();
+            (verdicts, judge.statistics())
+        };
+        let done: Vec<(Vec<Verdict>, DisruptStatistics)> = if threads == 1 {
+            vec![work(what_if.worker(), &nodes)]
+        } else {
+            std::thread::scope(|scope| {
+                let workers: Vec<_> = nodes
+                    .chunks(size)
+                    .map(|chunk| {
+                        let (what_if, work) = (what_if.worker(), &work);
+                        scope.spawn(move || work(what_if, chunk))
+                    })
+                    .collect();
+                workers
+                    .into_iter()
+                    .filter_map(|worker| worker.join().ok())
+                    .collect()
+            })
+        };
+        for (verdicts, statistics) in done {
+            self.outcome.verdicts.extend(verdicts);
+            self.outcome.statistics.add(statistics);
+        }
+        self.settled = Some(what_if);
+    }
+
+    fn finish(mut self) -> Outcome {
+        if let Some(what_if) = &self.settled {
+            self.outcome.statistics.add(what_if.statistics);
+        }
+        let frontier = &mut self.outcome.frontier;
+        let now = self.ground.now;
+        frontier.back_offs.retain(|_, back_off| {
+            // What has been quiet for an hour has been forgotten.
+            now.duration_since(back_off.until) < SignedDuration::from_hours(1)
+        });
+        frontier.settled = None;
+        if self.outcome.commands.is_empty() {
+            frontier.seed += 1;
+            if let Some(version) = frontier.version.filter(|_| frontier.seed >= self.rounds) {
+                frontier.settled = Some(Settled {
+                    version,
+                    until: events::next_change(self.ground, &frontier.back_offs),
+                });
+            }
+        } else {
+            frontier.seed = 0;
+            if let Some(calm) = &mut frontier.calm {
+                calm.acted = true;
+            }
+        }
+        self.outcome
+    }
+}
+
+fn rests(frontier: &Frontier, ground: &Ground<'_>, candidate: &Candidate) -> bool {
+    let view = ground.snapshot.node(candidate.node);
+    frontier.rests(&format!("node/{}", view.provider_id), ground.now)
+}
+
+fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usize {
+    let mut budgets = ground.budget(&Method::MultiNodeConsolidation.reason()).clone();
+    let over = candidates
+        .iter()
+        .filter(|candidate| !budgets.take(candidate.pool));
+    over.count()
+}
+
+fn empty_command(snapshot: &Snapshot, taken: &[&Candidate], moves: Vec<Move>) -> Command {
+    Command {
+        method: Method::Emptiness,
+        nodes: taken
+            .iter()
+            .map(|candidate| CommandNode::of(snapshot, candidate.node))
+            .collect(),
+        replacements: Vec::new(),
+        moves,
+        price_before: taken.iter().map(|candidate| candidate.price).sum(),
+        price_after: Price::ZERO,
     }
 }

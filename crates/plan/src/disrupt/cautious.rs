@@ -1,0 +1,176 @@
+//! Why consolidation comes to rest also when the scheduler does not put pods where the plan had them (invariant 17).
+//!
+//! A plan is trusted until it disappoints. The frontier keeps the lowest price that the cluster has had with its present pods. A command lowers the
+//! price, unless pods scatter so that one of them needs a new node: then the price rises while the pods are the same. From then on, until the
+//! pods change, only commands are started that cannot disappoint, in whatever order and wherever their pods are put. Trusted commands
+//! lower the price each time but the last, safe commands lower it each time, and prices are finitely many: so moves end.
+
+use super::candidates::Candidate;
+use super::command::{Command, Destination};
+use super::ground::Ground;
+use super::outcome::Calm;
+use spokeshave_model::Price;
+use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
+use spokeshave_model::taint;
+use spokeshave_model::vector::ResourceVector;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known about the price of the cluster after this Snapshot; unchanged while commands or pods are under way.
+pub(super) fn observe(snapshot: &Snapshot, before: Option<&Calm>) -> Option<Calm> {
+    let leaving = |view: &NodeView| view.in_command || view.marked_for_deletion;
+    let busy = snapshot
+        .nodes
+        .iter()
+        .any(|view| leaving(view) || !view.initialized)
+        || snapshot
+            .pods
+            .iter()
+            .any(|pod| pod.provisionable && pod.active && pod.problem.is_none());
+    if busy {
+        return before.cloned();
+    }
+    let workload = signature(snapshot);
+    let managed = || snapshot.nodes.iter().filter(|view| view.is_managed());
+    let price: Price = managed().map(|view| view.price).sum();
+    let present = (price, managed().count());
+    let lowest = before
+        .filter(|calm| calm.workload == workload)
+        .map_or(present, |calm| calm.lowest.min(present));
+    let disappointed = before.is_some_and(|calm| {
+        let worse = present > calm.lowest || (calm.acted && present == calm.lowest);
+        calm.workload == workload && (calm.disappointed || worse)
+    });
+    Some(Calm {
+        workload,
+        lowest,
+        acted: false,
+        disappointed,
+    })
+}
+
+/// A number that changes when the pods that need places change: how many there are of each size and set of constraints. FNV-1a, for it must be
+/// the same on every machine.
+fn signature(snapshot: &Snapshot) -> u64 {
+    let mut counts: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for pod in snapshot.pods.iter().filter(|pod| pod.reschedulable) {
+        *counts.entry((pod.class.0, pod.request.0)).or_default() += 1;
+    }
+    let mut shapes: Vec<(&ResourceVector, u64)> = counts
+        .iter()
+        .map(|((_, request), count)| (&snapshot.requests[*request as usize], *count))
+        .collect();
+    shapes.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut mix = |value: u64| {
+        for byte in value.to_le_bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for (request, count) in shapes {
+        request.0.iter().for_each(|amount| mix(amount.cast_unsigned()));
+        mix(count);
+    }
+    hash
+}
+
+/// Whether every pod of the command finds a place on what is left, in whatever order they come and wherever the others are put.
+///
+/// Others can keep a pod from a node only by filling some resource of it beyond what the pod leaves free. Per resource they have no more to
+/// fill with than their sum. So when the shares of that sum which it would take to close each fitting node add up to more than one per
+/// resource, some node stays open. Pods whose places depend on other pods are not vouched for.
+pub(super) fn is_safe(ground: &Ground<'_>, set: &[&Candidate], command: &Command) -> bool {
+    let snapshot = ground.snapshot;
+    let all_on_replacement = command
+        .moves
+        .iter()
+        .all(|step| matches!(step.to, Destination::Replacement(_)));
+    let pods: Vec<PodId> = set
+        .iter()
+        .flat_map(|candidate| candidate.moving.iter().copied())
+        .collect();
+    if pods.iter().any(|pod| !is_independent(snapshot, *pod)) {
+        return false;
+    }
+    if all_on_replacement && !command.replacements.is_empty() {
+        return true;
+    }
+    let width = snapshot.resources.width();
+    let mut total = ResourceVector::zero(width);
+    for pod in &pods {
+        total.add(snapshot.requests(*pod));
+    }
+    let gone: BTreeSet<_> = set.iter().map(|candidate| candidate.node).collect();
+    let staying: Vec<&NodeView> = snapshot
+        .node_ids()
+        .filter(|node| !gone.contains(node))
+        .map(|node| snapshot.node(node))
+        .filter(|view| view.initialized && view.ready && !view.marked_for_deletion && !view.in_command)
+        .collect();
+    let shapes: BTreeMap<_, PodId> = pods
+        .iter()
+        .map(|pod| ((snapshot.pod(*pod).class, snapshot.pod(*pod).request), *pod))
+        .collect();
+    shapes.values().all(|pod| {
+        let request = snapshot.requests(*pod);
+        let mut others = total.clone();
+        others.subtract(request);
+        stays_open(snapshot, &staying, *pod, request, &others)
+    })
+}
+
+/// Shares are counted in millionths, rounded down.
+const WHOLE: i128 = 1_000_000;
+
+fn stays_open(
+    snapshot: &Snapshot,
+    staying: &[&NodeView],
+    pod: PodId,
+    request: &ResourceVector,
+    others: &ResourceVector,
+) -> bool {
+    let used = others.0.iter().filter(|amount| **amount > 0).count();
+    let needed = WHOLE * i128::try_from(used).unwrap_or(i128::MAX / WHOLE);
+    let mut shares: i128 = 0;
+    for view in staying.iter().filter(|view| accepts(snapshot, view, pod)) {
+        let mut free = view.allocatable.clone();
+        free.subtract(&view.requested);
+        if !request.fits(&free) {
+            continue;
+        }
+        let closing = (0..others.0.len())
+            .filter(|index| others[*index] > 0)
+            .map(|index| {
+                let slack = i128::from(free[index]) - i128::from(request[index]) + 1;
+                slack * WHOLE / i128::from(others[index])
+            });
+        match closing.min() {
+            // Nobody else moves: one fitting node is enough.
+            None => return true,
+            Some(share) => shares += share,
+        }
+        if shares > needed {
+            return true;
+        }
+    }
+    false
+}
+
+fn is_independent(snapshot: &Snapshot, pod: PodId) -> bool {
+    let constraints = snapshot.constraints(pod);
+    constraints.spreads.is_empty()
+        && constraints.affinity.is_empty()
+        && constraints.anti_affinity.is_empty()
+        && constraints.host_ports.is_empty()
+        && constraints.volume_terms.is_empty()
+        && constraints.required_terms.len() <= 1
+}
+
+fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
+    let constraints = snapshot.constraints(pod);
+    let kind = &snapshot.kinds[view.kind.index()];
+    taint::first_untolerated(&kind.taints, &constraints.tolerations).is_none()
+        && kind
+            .requirements
+            .compatible(&constraints.strict_requirements(), &BTreeSet::new())
+            .is_ok()
+}

@@ -1,0 +1,174 @@
+//! Consolidation of single nodes: every candidate is looked at in every pass, and the first that may go, goes (D §4.9).
+
+use super::budgets::BudgetMapping;
+use super::candidates::Candidate;
+use super::command::{Command, CommandNode, Method, Replacement};
+use super::cost;
+use super::evaluate::{Plan, evaluate, qualifies};
+use super::ground::Ground;
+use super::hurdle::{Hurdle, Lifted, Stop};
+use super::simulate::WhatIf;
+use spokeshave_model::snapshot::PoolId;
+use std::collections::BTreeMap;
+
+/// What a candidate can do alone.
+#[derive(Clone, Debug)]
+pub(super) struct Alone {
+    /// Whether it may go, and what comes instead.
+    pub(super) answer: Result<Plan, Stop>,
+    /// How many new NodeClaims its pods need; none when a pod has no place at all.
+    pub(super) claims: Option<usize>,
+}
+
+/// Candidates that pass the common filter, highest savings ratio first, and the refusals of the others.
+pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> (Vec<&'g Candidate>, Vec<(&'g Candidate, Stop)>) {
+    let mut passed = Vec::new();
+    let mut refused = Vec::new();
+    for candidate in ground.graceful.iter().flatten() {
+        match qualifies(ground.snapshot, candidate, &Lifted::new()) {
+            Ok(()) => passed.push(candidate),
+            Err(stop) => refused.push((candidate, stop)),
+        }
+    }
+    passed.sort_by(|left, right| {
+        let name = |candidate: &Candidate| ground.snapshot.node(candidate.node).name.as_str();
+        cost::compare_savings_ratio(right, left).then_with(|| name(left).cmp(name(right)))
+    });
+    (passed, refused)
+}
+
+/// Looks at one candidate alone.
+pub(super) fn alone(ground: &Ground<'_>, what_if: &mut WhatIf<'_>, candidate: &Candidate) -> Alone {
+    what_if.without(&[candidate.node], &candidate.moving, |moved| {
+        let claims = moved.unplaced.is_empty().then(|| moved.claim_count());
+        Alone {
+            answer: evaluate(ground, moved, &[candidate], &Lifted::new()),
+            claims,
+        }
+    })
+}
+
+/// Looks at every candidate alone, on as many threads as the policy says. Answers are in the order of the candidates and do not depend on
+/// the number of threads: every what-if leaves the engine as it was.
+pub(super) fn all_alone(
+    ground: &Ground<'_>,
+    what_if: &mut WhatIf<'_>,
+    candidates: &[&Candidate],
+) -> Vec<Alone> {
+    let threads = ground.policy.disrupt.threads.clamp(1, 1 + candidates.len() / 64);
+    if threads == 1 {
+        return candidates
+            .iter()
+            .map(|candidate| alone(ground, what_if, candidate))
+            .collect();
+    }
+    let size = candidates.len().div_ceil(threads);
+    let (answers, work): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+        let workers: Vec<_> = candidates
+            .chunks(size)
+            .map(|chunk| {
+                let mut what_if = what_if.worker();
+                scope.spawn(move || {
+                    let answers: Vec<Alone> = chunk
+                        .iter()
+                        .map(|candidate| alone(ground, &mut what_if, candidate))
+                        .collect();
+                    (answers, what_if.statistics)
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .filter_map(|worker| worker.join().ok())
+            .unzip()
+    });
+    for statistics in work {
+        what_if.statistics.add(statistics);
+    }
+    answers.into_iter().flatten().collect()
+}
+
+/// D-059: the best of each NodePool, then the second best of each, and so on. Positions into `candidates`, which are in order of ratio.
+pub(super) fn fair_order(candidates: &[&Candidate]) -> Vec<usize> {
+    let mut rank_in_pool: BTreeMap<PoolId, usize> = BTreeMap::new();
+    let mut order: Vec<(usize, usize)> = candidates
+        .iter()
+        .enumerate()
+        .map(|(position, candidate)| {
+            let rank = rank_in_pool.entry(candidate.pool).or_default();
+            *rank += 1;
+            (*rank, position)
+        })
+        .collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, position)| position).collect()
+}
+
+/// The candidates that may go, in fair order, and how many were passed over because of a budget.
+pub(super) fn able_alone(
+    ground: &Ground<'_>,
+    candidates: &[&Candidate],
+    answers: &[Alone],
+) -> (Vec<usize>, usize) {
+    let budgets: &BudgetMapping = ground.budget(&Method::SingleNodeConsolidation.reason());
+    let mut constrained = 0;
+    let mut able = Vec::new();
+    for position in fair_order(candidates) {
+        if budgets.remaining(candidates[position].pool) <= 0 {
+            constrained += 1;
+        } else if answers[position].answer.is_ok() {
+            able.push(position);
+        }
+    }
+    (able, constrained)
+}
+
+/// Evaluates a set once more and writes the command down, with the place of every pod.
+pub(super) fn command(
+    ground: &Ground<'_>,
+    what_if: &mut WhatIf<'_>,
+    method: Method,
+    set: &[&Candidate],
+) -> Result<(Command, Plan), Stop> {
+    let nodes: Vec<_> = set.iter().map(|candidate| candidate.node).collect();
+    let pods: Vec<_> = set
+        .iter()
+        .flat_map(|candidate| candidate.moving.iter().copied())
+        .collect();
+    what_if.without(&nodes, &pods, |moved| {
+        let plan = evaluate(ground, moved, set, &Lifted::new())?;
+        Ok((written(ground, method, set, &plan, moved.moves(set)), plan))
+    })
+}
+
+/// A command as names.
+pub(super) fn written(
+    ground: &Ground<'_>,
+    method: Method,
+    set: &[&Candidate],
+    plan: &Plan,
+    moves: Vec<super::command::Move>,
+) -> Command {
+    let replacement = plan.replacement.as_deref().cloned();
+    Command {
+        method,
+        nodes: set
+            .iter()
+            .map(|candidate| CommandNode::of(ground.snapshot, candidate.node))
+            .collect(),
+        replacements: replacement
+            .map(|claim| Replacement::of(ground.snapshot, claim, plan.price_after))
+            .into_iter()
+            .collect(),
+        moves,
+        price_before: plan.price_before,
+        price_after: plan.price_after,
+    }
+}
+
+/// Whether a candidate alone is refused for good reason to tell: `Unconsolidatable` (D §4.6).
+pub(super) fn told(answer: &Result<Plan, Stop>) -> Option<&str> {
+    let stop = answer.as_ref().err()?;
+    let silent = matches!(stop.hurdle, Hurdle::Score) || stop.text.is_empty();
+    (!silent).then_some(stop.text.as_str())
+}

@@ -1,0 +1,204 @@
+//! Drift: replace nodes that are no longer what their NodePool asks for, dynamic (D §4.3) and static (D §4.4).
+
+use super::budgets::BudgetMapping;
+use super::candidates::{Candidate, DisruptionClass, capitalised, checked};
+use super::command::{Command, CommandNode, Method, Replacement};
+use super::evaluate::worst_of_cheapest;
+use super::ground::{Ground, drifted_since};
+use super::hurdle::{Hurdle, Lifted, Stop};
+use super::simulate::{Moved, WhatIf};
+use spokeshave_model::placement::{Launch, PlannedClaim};
+use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
+use spokeshave_model::{Price, ResourceName, Resources};
+use std::collections::BTreeMap;
+
+/// What comes instead of a drifted node.
+pub(super) struct DriftPlan {
+    pub(super) claims: Vec<PlannedClaim>,
+    pub(super) price_after: Price,
+}
+
+/// D-132, D-138: drifted candidates of the eventual class.
+pub(super) fn drifted(
+    ground: &Ground<'_>,
+    node: NodeId,
+    is_static: bool,
+    lifted: &Lifted,
+) -> Result<Candidate, Hurdle> {
+    let view = ground.snapshot.node(node);
+    let candidate = checked(
+        ground.snapshot,
+        node,
+        DisruptionClass::Eventual,
+        ground.now,
+        lifted,
+    )?;
+    if drifted_since(view).is_none() || ground.snapshot.pool(candidate.pool).is_static != is_static {
+        return Err(Hurdle::NotApplicable);
+    }
+    Ok(candidate)
+}
+
+/// D-060: oldest drift first, then nodes without pods that would have to move in front.
+pub(super) fn in_order(snapshot: &Snapshot, candidates: &mut [Candidate]) {
+    candidates.sort_by(|left, right| {
+        let since = |candidate: &Candidate| drifted_since(snapshot.node(candidate.node));
+        let full = |candidate: &Candidate| !candidate.pods.is_empty();
+        let name = |candidate: &Candidate| snapshot.node(candidate.node).name.as_str();
+        (full(left), since(left))
+            .cmp(&(full(right), since(right)))
+            .then_with(|| name(left).cmp(name(right)))
+    });
+}
+
+/// D-133, D-135: any number of replacements at any price, as long as every pod that will leave has a place.
+pub(super) fn evaluate(moved: &mut Moved<'_, '_>) -> Result<DriftPlan, Stop> {
+    if let Some(pod) = moved.unplaced.first().copied() {
+        return Err(Stop::new(Hurdle::Pod(pod), capitalised(&moved.refusal())));
+    }
+    let count = moved.claim_count();
+    let claims = if count == 0 { Vec::new() } else { moved.claims() };
+    if claims.len() < count {
+        let text = "Can't replace: too few instance types are left for minValues";
+        return Err(Stop::new(Hurdle::MinValues, text));
+    }
+    let price_after = claims.iter().map(|claim| worst_of_cheapest(moved, claim)).sum();
+    Ok(DriftPlan { claims, price_after })
+}
+
+/// The command for one drifted node of a dynamic NodePool.
+pub(super) fn command(
+    ground: &Ground<'_>,
+    what_if: &mut WhatIf<'_>,
+    candidate: &Candidate,
+) -> Result<Command, Stop> {
+    what_if.without(&[candidate.node], &candidate.moving, |moved| {
+        let plan = evaluate(moved)?;
+        Ok(Command {
+            method: Method::Drift,
+            nodes: vec![CommandNode::of(ground.snapshot, candidate.node)],
+            moves: moved.moves(&[candidate]),
+            replacements: plan
+                .claims
+                .into_iter()
+                .map(|claim| {
+                    let price = worst_of_cheapest(moved, &claim);
+                    Replacement::of(ground.snapshot, claim, price)
+                })
+                .collect(),
+            price_before: candidate.price,
+            price_after: plan.price_after,
+        })
+    })
+}
+
+/// D-139, D-140: how many nodes of a static NodePool may be replaced now.
+pub(super) fn static_headroom(snapshot: &Snapshot, pool: PoolId) -> i64 {
+    let view = snapshot.pool(pool);
+    let own = || {
+        snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.pool == Some(pool) && node.is_managed())
+    };
+    let count = |amount: usize| i64::try_from(amount).unwrap_or(i64::MAX);
+    let running = count(own().filter(|node| !node.marked_for_deletion).count());
+    // Nodes of commands under way count as running until they are marked, so a scale-down or an earlier replacement ends first.
+    if view
+        .object
+        .spec
+        .replicas
+        .is_some_and(|replicas| running > replicas)
+    {
+        return 0;
+    }
+    if view.limits.contains(ResourceName::NODES) {
+        (view.limits.get(ResourceName::NODES) - count(own().count())).max(0)
+    } else {
+        i64::MAX
+    }
+}
+
+/// D-141: the NodeClaim that stands in for a node of a static NodePool, built from the template alone.
+pub(super) fn static_claim(snapshot: &Snapshot, pool: PoolId, limit: usize) -> Option<PlannedClaim> {
+    let view = snapshot.pool(pool);
+    let mut launches: Vec<Launch> = view
+        .instance_types
+        .iter()
+        .enumerate()
+        .filter(|(_, instance_type)| {
+            view.requirements
+                .compatible(&instance_type.requirements, &snapshot.well_known)
+                .is_ok()
+        })
+        .filter_map(|(index, instance_type)| {
+            let offering = instance_type.cheapest_offering(&view.requirements, &snapshot.well_known)?;
+            Some(Launch {
+                instance_type: index,
+                zone: offering.zone().map(ToOwned::to_owned),
+                capacity_type: offering.capacity_type(),
+                price: offering.price,
+            })
+        })
+        .collect();
+    launches.sort_by_key(|launch| (launch.price, launch.instance_type));
+    launches.truncate(limit);
+    if launches.is_empty() {
+        return None;
+    }
+    let kinds = launches.iter().flat_map(|launch| {
+        let instance_type = &view.instance_types[launch.instance_type];
+        instance_type
+            .available_offerings(&view.requirements, &snapshot.well_known)
+            .filter_map(|offering| offering.capacity_type())
+    });
+    Some(PlannedClaim {
+        pool,
+        pods: Vec::new(),
+        capacity_types: kinds.map(|kind| kind.as_str().to_owned()).collect(),
+        launches,
+        requirements: view.requirements.clone(),
+        requests: Resources::new(),
+        min_values_relaxed: false,
+    })
+}
+
+/// D-139: one command for each node of static NodePools that may be replaced now.
+pub(super) fn static_commands(ground: &Ground<'_>, candidates: &[Candidate]) -> Vec<Command> {
+    let snapshot = ground.snapshot;
+    let mut budgets: BudgetMapping = ground.budget(&Method::StaticDrift.reason()).clone();
+    let mut headroom: BTreeMap<PoolId, i64> = BTreeMap::new();
+    let mut commands = Vec::new();
+    for candidate in candidates {
+        let left = headroom
+            .entry(candidate.pool)
+            .or_insert_with(|| static_headroom(snapshot, candidate.pool));
+        if *left <= 0 || budgets.remaining(candidate.pool) <= 0 {
+            continue;
+        }
+        let limit = ground.policy.instance_types_per_claim;
+        let Some(claim) = static_claim(snapshot, candidate.pool, limit) else {
+            continue;
+        };
+        *left -= 1;
+        budgets.take(candidate.pool);
+        let replacement = Replacement::of(snapshot, claim, Price::ZERO);
+        let price_after = replacement
+            .claim
+            .launches
+            .first()
+            .map_or(Price::ZERO, |launch| launch.price);
+        commands.push(Command {
+            method: Method::StaticDrift,
+            nodes: vec![CommandNode::of(snapshot, candidate.node)],
+            moves: Vec::new(),
+            price_before: candidate.price,
+            price_after,
+            replacements: vec![Replacement {
+                price: price_after,
+                ..replacement
+            }],
+        });
+    }
+    commands
+}

@@ -1,0 +1,136 @@
+//! The facts of one pass that all methods share: candidates, budgets, pool totals, who may not take pods.
+
+use super::balanced::{self, Totals};
+use super::budgets::BudgetMapping;
+use super::candidates::{Candidate, DisruptionClass, checked};
+use super::hurdle::{Hurdle, Lifted};
+use crate::policy::Policy;
+use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned, DRIFTED, INITIALIZED};
+use spokeshave_api::{ConsolidationPolicy, DisruptionReason};
+use spokeshave_model::CapacityType;
+use spokeshave_model::labels;
+use spokeshave_model::snapshot::{NodeId, NodeView, PoolId, Snapshot};
+use spokeshave_schedule::{PackOptions, ReservedPolicy};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What every method of a pass may look at. Shared by all threads.
+pub(super) struct Ground<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) policy: &'a Policy,
+    pub(super) now: Timestamp,
+    /// For each node, whether it is a candidate of the graceful class.
+    pub(super) graceful: Vec<Result<Candidate, Hurdle>>,
+    /// The budgets by reason, before anything is taken.
+    pub(super) budgets: BTreeMap<DisruptionReason, BudgetMapping>,
+    /// D-172.
+    pub(super) totals: BTreeMap<PoolId, Totals>,
+    /// Nodes that changed too recently to take pods of consolidated nodes (D-044).
+    pub(super) withheld: BTreeSet<NodeId>,
+}
+
+impl<'a> Ground<'a> {
+    /// `own` names nodes by provider ID that count as candidates although they are in a command.
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        now: Timestamp,
+        own: &BTreeSet<&str>,
+    ) -> Self {
+        let in_own = Lifted::from([Hurdle::InCommand]);
+        let nothing = Lifted::new();
+        let graceful: Vec<Result<Candidate, Hurdle>> = snapshot
+            .node_ids()
+            .map(|node| {
+                let is_own = own.contains(snapshot.node(node).provider_id.as_str());
+                let lifted = if is_own { &in_own } else { &nothing };
+                checked(snapshot, node, DisruptionClass::Graceful, now, lifted)
+            })
+            .collect();
+        let reasons = [
+            DisruptionReason::Empty,
+            DisruptionReason::Drifted,
+            DisruptionReason::Underutilized,
+        ];
+        let budgets = reasons.map(|reason| {
+            let mapping = BudgetMapping::build_for(snapshot, &reason, now, own);
+            (reason, mapping)
+        });
+        let withheld = snapshot
+            .node_ids()
+            .filter(|node| is_under_consolidate_after(snapshot, snapshot.node(*node), now));
+        Ground {
+            snapshot,
+            policy,
+            now,
+            totals: balanced::totals(snapshot, &graceful),
+            graceful,
+            budgets: budgets.into_iter().collect(),
+            withheld: withheld.collect(),
+        }
+    }
+
+    /// The mapping of a reason.
+    pub(super) fn budget(&self, reason: &DisruptionReason) -> &BudgetMapping {
+        // All three reasons are built; a later reason has no methods.
+        self.budgets
+            .get(reason)
+            .unwrap_or_else(|| &self.budgets[&DisruptionReason::Empty])
+    }
+
+    /// The capacity type label of a node.
+    pub(super) fn capacity_type(&self, node: NodeId) -> Option<CapacityType> {
+        let text = self.snapshot.node(node).labels.get(labels::CAPACITY_TYPE)?;
+        text.parse().ok()
+    }
+}
+
+/// Options of what-ifs: reserved capacity may be lost (D-077).
+pub(super) fn what_if_options(policy: &Policy) -> PackOptions {
+    PackOptions {
+        reserved: ReservedPolicy::Fallback,
+        ..policy.pack_options()
+    }
+}
+
+/// D-040, D-044: whether the window of consolidateAfter is open. Nodes of static, deleting or unready NodePools never are.
+fn is_under_consolidate_after(snapshot: &Snapshot, view: &NodeView, now: Timestamp) -> bool {
+    let window = view
+        .pool
+        .map(|pool| snapshot.pool(pool))
+        .filter(|pool| pool.is_provisionable())
+        .and_then(|pool| pool.object.spec.disruption.consolidate_after.duration())
+        .filter(|window| *window > Duration::ZERO);
+    let (Some(window), Some(claim)) = (window, &view.claim) else {
+        return false;
+    };
+    let Some(initialized) = claim
+        .condition(INITIALIZED)
+        .filter(|_| claim.is_true(INITIALIZED))
+    else {
+        return false;
+    };
+    let last = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.last_pod_event_time.as_ref());
+    let reference = last.map_or(initialized.last_transition_time, |time| time.0);
+    // A clock that jumped back leaves the window open.
+    Duration::try_from(now.duration_since(reference)).is_ok_and(|passed| passed < window) || now < reference
+}
+
+/// Whether the NodeClaim has condition Drifted, and since when.
+pub(super) fn drifted_since(view: &NodeView) -> Option<Timestamp> {
+    let claim = view.claim.as_ref()?;
+    let condition = claim.condition(DRIFTED)?;
+    claim.is_true(DRIFTED).then_some(condition.last_transition_time)
+}
+
+/// D-182: whether a policy lets nodes go that are not empty. A policy of a later version permits nothing.
+pub(super) fn consolidates(policy: &ConsolidationPolicy) -> bool {
+    matches!(
+        policy,
+        ConsolidationPolicy::WhenEmptyOrUnderutilized | ConsolidationPolicy::Balanced
+    )
+}

@@ -1,0 +1,648 @@
+//! What is said about one node: what the first method that would act on it alone would do, and otherwise the smallest set of things in the way.
+//!
+//! Blockers are found by thinking hurdles away one after another until a method acts, and then putting back each one that is not needed.
+
+use super::budgets::PoolBudget;
+use super::candidates::{Candidate, DisruptionClass, checked, ineligible};
+use super::command::{Decision, Method};
+use super::consolidate::Alone;
+use super::emptiness;
+use super::evaluate::{evaluate, qualifies};
+use super::ground::{Ground, drifted_since};
+use super::hurdle::{Hurdle, Lifted, Stop};
+use super::simulate::WhatIf;
+use super::verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};
+use super::{balanced, drift};
+use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_model::{Price, Resources};
+use spokeshave_schedule::PackOptions;
+use std::collections::BTreeSet;
+
+/// The Snapshot as if no NodePool had limits; made when first needed.
+pub(super) type Unlimited = std::sync::OnceLock<Snapshot>;
+
+/// What a method would do to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Act {
+    decision: Decision,
+    price_after: Price,
+    replacement: Option<String>,
+}
+
+/// Judges nodes of one pass. One per thread.
+pub(super) struct Judge<'g, 'a> {
+    ground: &'g Ground<'a>,
+    options: &'a PackOptions,
+    unlimited: &'a Unlimited,
+    /// As consolidation sees the cluster.
+    settled: WhatIf<'a>,
+    /// As drift sees it: nodes inside their consolidateAfter window take pods.
+    open: Option<WhatIf<'a>>,
+    /// Without limits.
+    boundless: Option<WhatIf<'a>>,
+    has_limits: bool,
+}
+
+impl<'g, 'a> Judge<'g, 'a> {
+    pub(super) fn new(
+        ground: &'g Ground<'a>,
+        options: &'a PackOptions,
+        unlimited: &'a Unlimited,
+        settled: WhatIf<'a>,
+    ) -> Self {
+        let has_limits = ground.snapshot.pools.iter().any(|pool| !pool.limits.is_empty());
+        Judge {
+            ground,
+            options,
+            unlimited,
+            settled,
+            open: None,
+            boundless: None,
+            has_limits,
+        }
+    }
+
+    /// What-ifs done so far.
+    pub(super) fn statistics(&self) -> super::DisruptStatistics {
+        let mut sum = self.settled.statistics;
+        for other in [&self.open, &self.boundless].into_iter().flatten() {
+            sum.add(other.statistics);
+        }
+        sum
+    }
+
+    /// The verdict on a node. `alone` is what consolidation has found out about it already.
+    pub(super) fn verdict(&mut self, node: NodeId, alone: Option<&Alone>) -> Verdict {
+        let view = self.ground.snapshot.node(node);
+        let price = view.price;
+        let mut refusals: Vec<(Method, Stop)> = Vec::new();
+        for method in METHODS {
+            let known = alone.filter(|_| method == Method::SingleNodeConsolidation);
+            let nothing = Lifted::new();
+            let answer = match known {
+                Some(alone) => self.known(node, alone),
+                None => self.act(method, node, &nothing),
+            };
+            match answer {
+                Ok(act) => return acts(node, method, price, act),
+                Err(stop) if stop.hurdle == Hurdle::NotApplicable => {}
+                Err(stop) => refusals.push((method, stop)),
+            }
+        }
+        let keep = |blockers: Vec<Blocker>, if_removed: Option<Counterfactual>| Verdict {
+            node,
+            decision: Decision::NoOp,
+            method: None,
+            price_before: price,
+            price_after: price,
+            replacement: None,
+            blockers,
+            if_removed,
+        };
+        let mut best: Option<(Vec<Stop>, Counterfactual)> = None;
+        let mut fixed: Option<Stop> = None;
+        for (method, stop) in refusals {
+            match self.minimal(method, node, stop) {
+                Ok((stops, act)) => {
+                    if best.as_ref().is_none_or(|(known, _)| stops.len() < known.len()) {
+                        best = Some((stops, counterfactual(method, price, act)));
+                    }
+                }
+                Err(stop) => {
+                    fixed.get_or_insert(stop);
+                }
+            }
+        }
+        match (best, fixed) {
+            (Some((stops, then)), _) => {
+                let blockers = stops.iter().map(|stop| self.blocker(node, stop)).collect();
+                keep(blockers, Some(then))
+            }
+            (None, Some(stop)) => keep(vec![self.blocker(node, &stop)], None),
+            (None, None) => keep(vec![self.blocker(node, &Hurdle::StaticPool.into())], None),
+        }
+    }
+
+    /// The smallest set of hurdles whose absence lets the method act, with what it would do then; or the one that cannot be thought away.
+    fn minimal(&mut self, method: Method, node: NodeId, first: Stop) -> Result<(Vec<Stop>, Act), Stop> {
+        let mut stops: Vec<Stop> = Vec::new();
+        let mut stop = first;
+        let mut act = loop {
+            if !stop.hurdle.is_removable() || stops.iter().any(|known| known.hurdle == stop.hurdle) {
+                return Err(stop);
+            }
+            if let Some(found) = self.by_side_door(method, node, &mut stops, &stop) {
+                break found;
+            }
+            stops.push(stop);
+            match self.act(method, node, &lifted(&stops, None)) {
+                Ok(act) => break act,
+                Err(next) => stop = next,
+            }
+        };
+        let mut index = 0;
+        while stops.len() > 1 && index < stops.len() {
+            match self.act(method, node, &lifted(&stops, Some(index))) {
+                Ok(without) => {
+                    act = without;
+                    stops.remove(index);
+                }
+                Err(_) => index += 1,
+            }
+        }
+        Ok((stops, act))
+    }
+
+    /// A node whose pods have no place, or no cheap one, may be kept by neighbours that may not take pods now, or by a limit: one thing to change
+    /// instead of many.
+    fn by_side_door(
+        &mut self,
+        method: Method,
+        node: NodeId,
+        stops: &mut Vec<Stop>,
+        stop: &Stop,
+    ) -> Option<Act> {
+        let about_places = matches!(
+            stop.hurdle,
+            Hurdle::Pod(_) | Hurdle::NotCheaper | Hurdle::UnknownPrice | Hurdle::TooManyReplacements
+        );
+        if !about_places {
+            return None;
+        }
+        let withheld = method == Method::SingleNodeConsolidation && !self.ground.withheld.is_empty();
+        let doors = [
+            (withheld, Hurdle::Neighbours),
+            (
+                self.has_limits && matches!(stop.hurdle, Hurdle::Pod(_)),
+                Hurdle::Limits,
+            ),
+        ];
+        for (_, hurdle) in doors.into_iter().filter(|(is_there, _)| *is_there) {
+            if stops.iter().any(|known| known.hurdle == hurdle) {
+                continue;
+            }
+            stops.push(hurdle.into());
+            if let Ok(act) = self.act(method, node, &lifted(stops, None)) {
+                return Some(act);
+            }
+            stops.pop();
+        }
+        None
+    }
+
+    /// What consolidation found out already, with the checks that it leaves to the caller.
+    fn known(&self, node: NodeId, alone: &Alone) -> Result<Act, Stop> {
+        let plan = alone.answer.clone()?;
+        self.within_budget(Method::SingleNodeConsolidation, node, &Lifted::new())?;
+        Ok(Act {
+            decision: decision(plan.replacement.is_some()),
+            price_after: plan.price_after,
+            replacement: plan
+                .replacement
+                .as_deref()
+                .and_then(|claim| first_type(self.ground.snapshot, claim)),
+        })
+    }
+
+    /// What a method would do to the node alone, as if the lifted hurdles were not there.
+    fn act(&mut self, method: Method, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
+        match method {
+            Method::Emptiness => self.empty(node, lifted),
+            Method::StaticDrift => self.static_drift(node, lifted),
+            Method::Drift => self.drift(node, lifted),
+            Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => {
+                self.consolidate(node, lifted)
+            }
+        }
+    }
+
+    fn graceful(&self, node: NodeId, lifted: &Lifted) -> Result<Candidate, Stop> {
+        let ground = self.ground;
+        checked(
+            ground.snapshot,
+            node,
+            DisruptionClass::Graceful,
+            ground.now,
+            lifted,
+        )
+        .map_err(Stop::from)
+    }
+
+    fn empty(&mut self, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
+        if self.ground.snapshot.disruption_cost(node) > spokeshave_model::pod::EVICTION_COST_UNIT {
+            return Err(Hurdle::NotApplicable.into());
+        }
+        let candidate = self.graceful(node, lifted)?;
+        emptiness::empty(self.ground.snapshot, &candidate, lifted)?;
+        self.within_budget(Method::Emptiness, node, lifted)?;
+        let pods = left(&candidate, lifted);
+        if !pods.is_empty() {
+            self.settled
+                .without(&[node], &pods, |moved| emptiness::places(moved, lifted))?;
+        }
+        Ok(Act {
+            decision: Decision::Delete,
+            price_after: Price::ZERO,
+            replacement: None,
+        })
+    }
+
+    fn static_drift(&self, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
+        let snapshot = self.ground.snapshot;
+        if drifted_since(snapshot.node(node)).is_none() {
+            return Err(Hurdle::NotApplicable.into());
+        }
+        let candidate = drift::drifted(self.ground, node, true, lifted)?;
+        if drift::static_headroom(snapshot, candidate.pool) <= 0 && !lifted.contains(&Hurdle::StaticHeadroom)
+        {
+            let text = "its static NodePool has no headroom for a replacement";
+            return Err(Stop::new(Hurdle::StaticHeadroom, text));
+        }
+        self.within_budget(Method::StaticDrift, node, lifted)?;
+        let claim = drift::static_claim(snapshot, candidate.pool, 1).ok_or(Hurdle::PoolNotFound)?;
+        Ok(Act {
+            decision: Decision::Replace,
+            price_after: claim.launches.first().map_or(Price::ZERO, |launch| launch.price),
+            replacement: first_type(snapshot, &claim),
+        })
+    }
+
+    fn drift(&mut self, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
+        let snapshot = self.ground.snapshot;
+        if drifted_since(snapshot.node(node)).is_none() {
+            return Err(Hurdle::NotApplicable.into());
+        }
+        let candidate = drift::drifted(self.ground, node, false, lifted)?;
+        self.within_budget(Method::Drift, node, lifted)?;
+        let pods = left(&candidate, lifted);
+        let what_if = if lifted.contains(&Hurdle::Limits) {
+            self.boundless()
+        } else {
+            self.open()
+        };
+        let plan = what_if.without(&[node], &pods, drift::evaluate)?;
+        Ok(Act {
+            decision: decision(!plan.claims.is_empty()),
+            price_after: plan.price_after,
+            replacement: plan.claims.first().and_then(|claim| first_type(snapshot, claim)),
+        })
+    }
+
+    fn consolidate(&mut self, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
+        let ground = self.ground;
+        let candidate = self.graceful(node, lifted)?;
+        qualifies(ground.snapshot, &candidate, lifted)?;
+        self.within_budget(Method::SingleNodeConsolidation, node, lifted)?;
+        if !lifted.contains(&Hurdle::Score) && !balanced::best_case_passes(ground, &candidate) {
+            let scores = balanced::scores(ground, &[&candidate], candidate.price);
+            let text = scores.first().map(super::PoolScore::text).unwrap_or_default();
+            return Err(Stop::new(Hurdle::Score, text));
+        }
+        let pods = left(&candidate, lifted);
+        let what_if = if lifted.contains(&Hurdle::Limits) {
+            self.boundless()
+        } else if lifted.contains(&Hurdle::Neighbours) {
+            self.open()
+        } else {
+            &mut self.settled
+        };
+        let plan = what_if.without(&[node], &pods, |moved| {
+            evaluate(ground, moved, &[&candidate], lifted)
+        })?;
+        Ok(Act {
+            decision: decision(plan.replacement.is_some()),
+            price_after: plan.price_after,
+            replacement: plan
+                .replacement
+                .as_deref()
+                .and_then(|claim| first_type(ground.snapshot, claim)),
+        })
+    }
+
+    fn within_budget(&self, method: Method, node: NodeId, lifted: &Lifted) -> Result<(), Stop> {
+        let pool = self.ground.snapshot.node(node).pool;
+        let budget = self.ground.budget(&method.reason());
+        if lifted.contains(&Hurdle::Budget) || pool.is_some_and(|pool| budget.remaining(pool) > 0) {
+            return Ok(());
+        }
+        let text = pool
+            .and_then(|pool| budget.pools.get(&pool))
+            .map(|budget| budget_text(budget, &method.reason().to_string()))
+            .unwrap_or_default();
+        Err(Stop::new(Hurdle::Budget, text))
+    }
+
+    fn open(&mut self) -> &mut WhatIf<'a> {
+        let (ground, options) = (self.ground, self.options);
+        self.open
+            .get_or_insert_with(|| WhatIf::new(ground.snapshot, options, ground.now, &BTreeSet::new()))
+    }
+
+    fn boundless(&mut self) -> &mut WhatIf<'a> {
+        let (ground, options) = (self.ground, self.options);
+        let snapshot = self.unlimited.get_or_init(|| {
+            let mut snapshot = ground.snapshot.clone();
+            for pool in &mut snapshot.pools {
+                pool.limits = Resources::new();
+            }
+            snapshot
+        });
+        self.boundless
+            .get_or_insert_with(|| WhatIf::new(snapshot, options, ground.now, &ground.withheld))
+    }
+
+    /// A hurdle as a value with its object.
+    fn blocker(&self, node: NodeId, stop: &Stop) -> Blocker {
+        let snapshot = self.ground.snapshot;
+        let view = snapshot.node(node);
+        let node_name = view.node_name().unwrap_or(&view.name);
+        let pool_name = view.pool_name.as_deref().unwrap_or("");
+        let on_node = || Subject::cluster("Node", node_name);
+        let on_pool = || Subject::cluster("NodePool", pool_name);
+        let on_pod = |pod: PodId| Subject::namespaced("Pod", &snapshot.pod(pod).key());
+        let by_check = || ineligible(snapshot, node, &stop.hurdle).to_string();
+        let said = |otherwise: &str| {
+            if stop.text.is_empty() {
+                otherwise.to_owned()
+            } else {
+                stop.text.clone()
+            }
+        };
+        use BlockerKind as Kind;
+        let (kind, object, message, condition) = match stop.hurdle {
+            Hurdle::InCommand => (Kind::InCommand, on_node(), by_check(), "its command were done"),
+            Hurdle::NotManaged => (Kind::NotManaged, on_node(), by_check(), "it had a NodeClaim"),
+            Hurdle::NoNode => {
+                let claim = Subject::cluster("NodeClaim", view.claim_name().unwrap_or(&view.name));
+                (Kind::NoNode, claim, by_check(), "its Node had joined")
+            }
+            Hurdle::NotInitialized => (
+                Kind::NotInitialized,
+                on_node(),
+                by_check(),
+                "the Node were initialized",
+            ),
+            Hurdle::Deleting => (
+                Kind::Deleting,
+                on_node(),
+                by_check(),
+                "it were not on its way out",
+            ),
+            Hurdle::Nominated => (
+                Kind::Nominated,
+                on_node(),
+                by_check(),
+                "no pending pod were expected on it",
+            ),
+            Hurdle::NodeDoNotDisrupt => (
+                Kind::NodeDoNotDisrupt,
+                on_node(),
+                by_check(),
+                "the Node were not annotated karpenter.sh/do-not-disrupt",
+            ),
+            Hurdle::NoPoolLabel => (
+                Kind::MissingLabel,
+                on_node(),
+                by_check(),
+                "the Node had label karpenter.sh/nodepool",
+            ),
+            Hurdle::PoolNotFound => (
+                Kind::NodePoolNotFound,
+                on_pool(),
+                by_check(),
+                "its NodePool offered instance types",
+            ),
+            Hurdle::PodDoNotDisrupt(pod) => {
+                let condition = format!("Pod {} were not protected", snapshot.pod(pod).key());
+                return blocker(Kind::PodDoNotDisrupt, on_pod(pod), by_check(), condition);
+            }
+            Hurdle::PodDisruptionBudget(budget) => {
+                let budget = &snapshot.budgets[budget.index()];
+                let key = format!("{}/{}", budget.namespace, budget.name);
+                let condition = format!("PodDisruptionBudget {key} allowed 1");
+                let subject = Subject::namespaced("PodDisruptionBudget", &key);
+                return blocker(Kind::PodDisruptionBudget, subject, by_check(), condition);
+            }
+            Hurdle::SeveralBudgets(pod) => {
+                let key = snapshot.pod(pod).key();
+                let condition = format!("only one PodDisruptionBudget selected Pod {key}");
+                return blocker(
+                    Kind::MultiplePodDisruptionBudgets,
+                    on_pod(pod),
+                    by_check(),
+                    condition,
+                );
+            }
+            Hurdle::StaticPool | Hurdle::NotApplicable => (
+                Kind::StaticNodePool,
+                on_pool(),
+                "its NodePool is static and the node has not drifted".to_owned(),
+                "its NodePool were dynamic",
+            ),
+            Hurdle::ConsolidationDisabled => (
+                Kind::ConsolidationDisabled,
+                on_pool(),
+                said("consolidation is disabled"),
+                "consolidateAfter were not Never",
+            ),
+            Hurdle::Policy => (
+                Kind::ConsolidationPolicy,
+                on_pool(),
+                said("its consolidation policy keeps it"),
+                "consolidationPolicy were WhenEmptyOrUnderutilized",
+            ),
+            Hurdle::ConsolidateAfter => (
+                Kind::ConsolidateAfter,
+                on_node(),
+                "consolidateAfter has not passed since the last change of its pods".to_owned(),
+                "consolidateAfter had passed",
+            ),
+            Hurdle::UnknownInstanceType => (
+                Kind::UnknownInstanceType,
+                on_node(),
+                said("its instance type is unknown"),
+                "its instance type were in the catalogue",
+            ),
+            Hurdle::NoCapacityTypeLabel | Hurdle::NoZoneLabel => (
+                Kind::MissingLabel,
+                on_node(),
+                said("a label is missing"),
+                "the Node had that label",
+            ),
+            Hurdle::UnknownPrice => (
+                Kind::UnknownPrice,
+                on_node(),
+                "what the node costs is unknown, so nothing can be shown to be cheaper".to_owned(),
+                "its price were known",
+            ),
+            Hurdle::Pod(pod) => {
+                let condition = format!("Pod {} had a place elsewhere", snapshot.pod(pod).key());
+                return blocker(
+                    Kind::Pod,
+                    on_pod(pod),
+                    said("it has no place elsewhere"),
+                    condition,
+                );
+            }
+            Hurdle::Limits => (
+                Kind::Limits,
+                self.limited_pool(node).unwrap_or_else(on_pool),
+                "the limits of NodePools leave no room for a replacement".to_owned(),
+                "limits allowed a replacement",
+            ),
+            Hurdle::Neighbours => {
+                let first = self.ground.withheld.iter().next().copied().unwrap_or(node);
+                let count = self.ground.withheld.len();
+                (
+                    Kind::Neighbours,
+                    Subject::cluster("Node", &snapshot.node(first).name),
+                    format!("{count} node(s) that could take its pods changed within their consolidateAfter"),
+                    "consolidateAfter had passed for its neighbours",
+                )
+            }
+            Hurdle::TooManyReplacements => (
+                Kind::TooManyReplacements,
+                on_node(),
+                said("more than one node would have to come"),
+                "one replacement were enough",
+            ),
+            Hurdle::NotCheaper => (
+                Kind::NotCheaper,
+                on_node(),
+                said("Can't replace with a cheaper node"),
+                "a cheaper type could take its pods",
+            ),
+            Hurdle::MinValues => (
+                Kind::MinValues,
+                on_pool(),
+                said("too few instance types are left for minValues"),
+                "minValues asked for less",
+            ),
+            Hurdle::SpotToSpotDisabled => (
+                Kind::SpotToSpotDisabled,
+                on_node(),
+                said("spot-to-spot consolidation is disabled"),
+                "feature gate SpotToSpotConsolidation were on",
+            ),
+            Hurdle::SpotToSpotFlexibility => (
+                Kind::SpotToSpotFlexibility,
+                on_node(),
+                said("too few cheaper spot types"),
+                "15 cheaper spot types were available",
+            ),
+            Hurdle::Score => (
+                Kind::Score,
+                on_pool(),
+                said("the saving is not worth the disruption"),
+                "the policy were not Balanced",
+            ),
+            Hurdle::StaticHeadroom => (
+                Kind::StaticHeadroom,
+                on_pool(),
+                said("no headroom for a replacement"),
+                "limits.nodes left room for one more",
+            ),
+            Hurdle::Budget => (
+                Kind::Budget,
+                on_pool(),
+                said("the disruption budgets of its NodePool allow no more now"),
+                "its NodePool's budgets allowed 1 more",
+            ),
+        };
+        blocker(kind, object, message, condition.to_owned())
+    }
+
+    /// The NodePool whose limit is in the way: the one that a replacement would come from.
+    fn limited_pool(&self, node: NodeId) -> Option<Subject> {
+        let own = self.ground.snapshot.node(node).pool;
+        let limited =
+            |pool: &spokeshave_model::snapshot::PoolView| !pool.limits.is_empty() && pool.is_provisionable();
+        let snapshot = self.ground.snapshot;
+        let own = own.map(|pool| snapshot.pool(pool)).filter(|pool| limited(pool));
+        let pool = own.or_else(|| snapshot.pools.iter().find(|pool| limited(pool)))?;
+        Some(Subject::cluster("NodePool", &pool.name))
+    }
+}
+
+/// The methods that act on single nodes, in order.
+const METHODS: [Method; 4] = [
+    Method::Emptiness,
+    Method::StaticDrift,
+    Method::Drift,
+    Method::SingleNodeConsolidation,
+];
+
+fn blocker(kind: BlockerKind, object: Subject, message: String, condition: String) -> Blocker {
+    Blocker {
+        kind,
+        object,
+        message,
+        condition,
+    }
+}
+
+fn budget_text(budget: &PoolBudget, reason: &str) -> String {
+    match &budget.error {
+        Some(error) => format!("a budget cannot be evaluated, so nothing is disrupted as {reason}: {error}"),
+        None => format!(
+            "budgets allow {} of {} node(s) to be disrupted as {reason} now, {} already are",
+            budget
+                .allowed
+                .min(i64::try_from(budget.nodes).unwrap_or(i64::MAX)),
+            budget.nodes,
+            budget.disrupting
+        ),
+    }
+}
+
+fn acts(node: NodeId, method: Method, price: Price, act: Act) -> Verdict {
+    Verdict {
+        node,
+        decision: act.decision,
+        method: Some(method),
+        price_before: price,
+        price_after: act.price_after,
+        replacement: act.replacement,
+        blockers: Vec::new(),
+        if_removed: None,
+    }
+}
+
+fn counterfactual(method: Method, price: Price, act: Act) -> Counterfactual {
+    Counterfactual {
+        decision: act.decision,
+        method,
+        price_before: price,
+        price_after: act.price_after,
+        replacement: act.replacement,
+    }
+}
+
+fn decision(has_replacement: bool) -> Decision {
+    if has_replacement {
+        Decision::Replace
+    } else {
+        Decision::Delete
+    }
+}
+
+fn first_type(snapshot: &Snapshot, claim: &spokeshave_model::placement::PlannedClaim) -> Option<String> {
+    let launch = claim.launches.first()?;
+    Some(
+        snapshot.pool(claim.pool).instance_types[launch.instance_type]
+            .name
+            .clone(),
+    )
+}
+
+/// All hurdles but one.
+fn lifted(stops: &[Stop], but: Option<usize>) -> Lifted {
+    let others = stops.iter().enumerate().filter(|(index, _)| Some(*index) != but);
+    others.map(|(_, stop)| stop.hurdle).collect()
+}
+
+/// The pods that need a place, without those that are thought away.
+fn left(candidate: &Candidate, lifted: &Lifted) -> Vec<PodId> {
+    let pods = candidate.moving.iter().copied();
+    pods.filter(|pod| !lifted.contains(&Hurdle::Pod(*pod))).collect()
+}

@@ -1,0 +1,257 @@
+//! Consolidation of several nodes at once (D §4.8), as a search over sets.
+//!
+//! Upstream looks at prefixes of one sorted list, so that one node that cannot move hides all behind it. Here the prefix search runs too, and
+//! so the answer is never worse than its answer; besides, sweeps go through all candidates and keep every node whose pods still fit: one that
+//! only deletes, several with at most one replacement, and exchanges of one node against others. All is counted in steps, never in time.
+
+use super::balanced;
+use super::budgets::BudgetMapping;
+use super::candidates::Candidate;
+use super::cautious;
+use super::command::{Command, Method};
+use super::consolidate::{Alone, written};
+use super::evaluate::{Plan, evaluate};
+use super::ground::Ground;
+use super::hurdle::Lifted;
+use super::outcome::Frontier;
+use super::simulate::{Moved, WhatIf};
+use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
+use spokeshave_model::Price;
+use std::cmp::Reverse;
+
+/// A set that may go.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// Positions into the candidates, ascending.
+    pub(super) members: Vec<usize>,
+    /// What is saved.
+    pub(super) savings: Price,
+    pub(super) plan: Plan,
+    pub(super) command: Command,
+}
+
+/// A search over the candidates of one pass.
+pub(super) struct Search<'s, 'a> {
+    ground: &'s Ground<'a>,
+    /// In order of savings ratio; none of them rests.
+    candidates: &'s [&'s Candidate],
+    answers: &'s [Alone],
+    /// Steps left.
+    steps: usize,
+    /// Which seeds come next.
+    seed: u64,
+    cautious: bool,
+    best: Option<Found>,
+}
+
+impl<'s, 'a> Search<'s, 'a> {
+    pub(super) fn new(
+        ground: &'s Ground<'a>,
+        candidates: &'s [&'s Candidate],
+        answers: &'s [Alone],
+        frontier: &Frontier,
+    ) -> Self {
+        Search {
+            ground,
+            candidates,
+            answers,
+            steps: ground.policy.disrupt.search_steps,
+            seed: frontier.seed,
+            cautious: frontier.is_cautious(),
+            best: None,
+        }
+    }
+
+    /// How many passes it takes until every seed has had its turn; a handful at most.
+    pub(super) fn rounds(&self) -> u64 {
+        let needy = self.answers.iter().filter(|answer| answer.claims == Some(1));
+        u64::try_from(needy.count().div_ceil(SEEDS))
+            .unwrap_or(1)
+            .min(ROUNDS)
+    }
+
+    /// The best set found.
+    pub(super) fn run(mut self, what_if: &mut WhatIf<'a>) -> Option<Found> {
+        if self.candidates.len() < 2 {
+            return None;
+        }
+        self.prefixes(what_if);
+        let movable: Vec<usize> = (0..self.candidates.len())
+            .filter(|position| {
+                self.answers[*position].claims.is_some()
+                    && balanced::best_case_passes(self.ground, self.candidates[*position])
+            })
+            .collect();
+        self.sweep(what_if, 0, &movable);
+        for seed in self.seeds(&movable) {
+            if self.steps < movable.len() {
+                break;
+            }
+            let others = movable.iter().copied().filter(|position| *position != seed);
+            let order: Vec<usize> = std::iter::once(seed).chain(others).collect();
+            self.sweep(what_if, 1, &order);
+        }
+        self.exchange(what_if, &movable);
+        self.best
+    }
+
+    /// Candidates whose pods need one new NodeClaim: where a sweep with a replacement may start. A few, others in each pass.
+    fn seeds(&self, movable: &[usize]) -> Vec<usize> {
+        let needy: Vec<usize> = movable
+            .iter()
+            .copied()
+            .filter(|position| self.answers[*position].claims == Some(1))
+            .collect();
+        let count = needy.len().min(SEEDS);
+        let start = usize::try_from(self.seed).unwrap_or(0).wrapping_mul(SEEDS);
+        (0..count)
+            .map(|index| needy[start.wrapping_add(index) % needy.len()])
+            .collect()
+    }
+
+    /// D-159: upstream's binary search over the length of a prefix.
+    fn prefixes(&mut self, what_if: &mut WhatIf<'a>) {
+        let mut budgets = self.budgets();
+        let taken: Vec<usize> = (0..self.candidates.len())
+            .filter(|position| budgets.take(self.candidates[*position].pool))
+            .collect();
+        if taken.len() < 2 {
+            return;
+        }
+        let (mut low, mut high) = (1, (taken.len() - 1).min(MULTI_NODE_CANDIDATES - 1));
+        while low <= high {
+            let middle = usize::midpoint(low, high);
+            let members = &taken[..=middle];
+            if self.whole(what_if, members) {
+                low = middle + 1;
+            } else {
+                high = middle - 1;
+            }
+        }
+    }
+
+    /// Evaluates one set from scratch; true when it may go.
+    fn whole(&mut self, what_if: &mut WhatIf<'a>, members: &[usize]) -> bool {
+        let set: Vec<&Candidate> = members
+            .iter()
+            .map(|position| self.candidates[*position])
+            .collect();
+        let nodes: Vec<_> = set.iter().map(|candidate| candidate.node).collect();
+        let pods: Vec<_> = set
+            .iter()
+            .flat_map(|candidate| candidate.moving.iter().copied())
+            .collect();
+        self.steps = self.steps.saturating_sub(members.len());
+        let found = what_if.without(&nodes, &pods, |moved| self.judge(moved, members));
+        let fits = found.is_some();
+        self.offer(found);
+        fits
+    }
+
+    fn budgets(&self) -> BudgetMapping {
+        self.ground
+            .budget(&Method::MultiNodeConsolidation.reason())
+            .clone()
+    }
+
+    /// Goes through candidates in order and keeps each whose pods still find places with at most so many replacements.
+    fn sweep(&mut self, what_if: &mut WhatIf<'a>, claims: usize, order: &[usize]) {
+        let candidates = self.candidates;
+        let mut budgets = self.budgets();
+        let mut kept: Vec<usize> = Vec::new();
+        let mut next = order.iter().copied();
+        let mut trying: Option<usize> = None;
+        let mut steps = self.steps;
+        what_if.sweep(
+            claims,
+            |was_kept| {
+                if was_kept == Some(true)
+                    && let Some(position) = trying
+                {
+                    budgets.take(candidates[position].pool);
+                    kept.push(position);
+                }
+                if kept.len() >= MULTI_NODE_CANDIDATES || steps == 0 {
+                    return None;
+                }
+                steps -= 1;
+                trying = next.find(|position| budgets.remaining(candidates[*position].pool) > 0);
+                trying.map(|position| candidates[position])
+            },
+            |_| (),
+        );
+        self.steps = steps;
+        kept.sort_unstable();
+        // Placed all together, as they will be: pods in order of size. Where that fails, one node fewer often does.
+        while kept.len() >= 2 && !self.whole(what_if, &kept) {
+            if self.steps < kept.len() || kept.len() > SHRINK_LIMIT {
+                break;
+            }
+            kept.pop();
+        }
+    }
+
+    /// Drops one node of the best set and lets others take its turn.
+    fn exchange(&mut self, what_if: &mut WhatIf<'a>, movable: &[usize]) {
+        let Some(best) = self.best.clone() else { return };
+        let claims = best.command.replacements.len();
+        let count = best.members.len().min(EXCHANGES);
+        let start = usize::try_from(self.seed).unwrap_or(0);
+        for index in 0..count {
+            if self.steps < movable.len() {
+                return;
+            }
+            let dropped = best.members[start.wrapping_add(index) % best.members.len()];
+            let rest = best.members.iter().copied().filter(|member| *member != dropped);
+            let others = movable
+                .iter()
+                .copied()
+                .filter(|position| !best.members.contains(position));
+            let order: Vec<usize> = rest.chain(others).collect();
+            self.sweep(what_if, claims, &order);
+        }
+    }
+
+    fn judge(&self, moved: &mut Moved<'_, 'a>, members: &[usize]) -> Option<Found> {
+        let set: Vec<&Candidate> = members
+            .iter()
+            .map(|position| self.candidates[*position])
+            .collect();
+        let plan = evaluate(self.ground, moved, &set, &Lifted::new()).ok()?;
+        let moves = moved.moves(&set);
+        let command = written(self.ground, Method::MultiNodeConsolidation, &set, &plan, moves);
+        if self.cautious && !cautious::is_safe(self.ground, &set, &command) {
+            return None;
+        }
+        Some(Found {
+            members: members.to_vec(),
+            savings: plan.savings(),
+            command,
+            plan,
+        })
+    }
+
+    /// Keeps the better one: more savings, then fewer nodes, then the earlier candidates.
+    fn offer(&mut self, found: Option<Found>) {
+        let Some(found) = found else { return };
+        let rank = |found: &Found| {
+            (
+                found.savings,
+                Reverse(found.members.len()),
+                Reverse(found.members.clone()),
+            )
+        };
+        if self.best.as_ref().is_none_or(|best| rank(best) < rank(&found)) {
+            self.best = Some(found);
+        }
+    }
+}
+
+/// Sweeps with a replacement per pass.
+const SEEDS: usize = 3;
+/// Passes over an unchanged cluster that try new seeds.
+const ROUNDS: u64 = 4;
+/// Exchanges per pass.
+const EXCHANGES: usize = 3;
+/// Sets up to this size are made smaller node by node when they do not fit together.
+const SHRINK_LIMIT: usize = 12;

@@ -1,0 +1,237 @@
+//! What if these nodes were gone: the one door through which disruption asks the packing engine.
+//!
+//! A `WhatIf` starts from what provisioning is about to do anyway (pending pods and pods of nodes on their way out have their places), so that
+//! pending pods never turn a delete into a replace (W-05). Every question leaves it as it was.
+
+use super::candidates::Candidate;
+use super::command::{Destination, Move};
+use super::outcome::DisruptStatistics;
+use crate::provision::pending_pods;
+use jiff::Timestamp;
+use spokeshave_model::Price;
+use spokeshave_model::Requirements;
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
+use spokeshave_schedule::{Fork, PackOptions, Simulation};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Worst launch prices by instance type, per NodePool and requirements; filled on demand.
+type WorstPrices = BTreeMap<(PoolId, Requirements), Vec<Option<Price>>>;
+
+/// The cluster as it will be once provisioning has done its work, open to what-ifs.
+#[derive(Clone)]
+pub(super) struct WhatIf<'a> {
+    snapshot: &'a Snapshot,
+    simulation: Simulation<'a>,
+    worst_prices: WorstPrices,
+    pub(super) statistics: DisruptStatistics,
+}
+
+/// What became of the pods of the nodes that were removed.
+pub(super) struct Moved<'w, 'a> {
+    snapshot: &'a Snapshot,
+    simulation: &'w mut Simulation<'a>,
+    worst_prices: &'w mut WorstPrices,
+    fork: &'w Fork,
+    /// Pods without a place, in pod order.
+    pub(super) unplaced: Vec<PodId>,
+}
+
+impl<'a> WhatIf<'a> {
+    /// `withheld` nodes keep what they have and take nothing (D-044).
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        options: &'a PackOptions,
+        now: Timestamp,
+        withheld: &BTreeSet<NodeId>,
+    ) -> Self {
+        let mut simulation = Simulation::new(snapshot, options);
+        let leaving = |node: NodeId| {
+            let view = snapshot.node(node);
+            view.in_command || view.marked_for_deletion
+        };
+        for node in snapshot.node_ids().filter(|node| leaving(*node)) {
+            if !snapshot.node(node).marked_for_deletion {
+                simulation.remove_node(node);
+            }
+        }
+        let displaced = snapshot
+            .node_ids()
+            .filter(|node| leaving(*node))
+            .flat_map(|node| snapshot.node(node).pods.iter().copied())
+            .filter(|pod| snapshot.is_currently_reschedulable(*pod, now));
+        let pods: BTreeSet<PodId> = pending_pods(snapshot).0.into_iter().chain(displaced).collect();
+        simulation.base(&pods.into_iter().collect::<Vec<_>>());
+        simulation.withhold(withheld.iter().copied());
+        WhatIf {
+            snapshot,
+            simulation,
+            worst_prices: WorstPrices::new(),
+            statistics: DisruptStatistics::default(),
+        }
+    }
+
+    /// The same for another thread, with its work counted from zero.
+    pub(super) fn worker(&self) -> Self {
+        WhatIf {
+            statistics: DisruptStatistics::default(),
+            ..self.clone()
+        }
+    }
+
+    /// Takes a node that has nothing to move out of all further questions.
+    pub(super) fn remove_for_good(&mut self, node: NodeId) {
+        self.simulation.remove_node(node);
+    }
+
+    /// Removes the nodes, places the pods, lets `look` see the result, and puts everything back.
+    pub(super) fn without<R>(
+        &mut self,
+        nodes: &[NodeId],
+        pods: &[PodId],
+        look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
+    ) -> R {
+        self.statistics.what_ifs += 1;
+        self.statistics.pods += pods.len() as u64;
+        let fork = self.simulation.fork();
+        for node in nodes {
+            self.simulation.remove_node(*node);
+        }
+        let placed = self.simulation.place(pods);
+        let answer = look(&mut Moved {
+            snapshot: self.snapshot,
+            simulation: &mut self.simulation,
+            worst_prices: &mut self.worst_prices,
+            fork: &fork,
+            unplaced: placed.unplaced,
+        });
+        self.simulation.revert(fork);
+        answer
+    }
+
+    /// Removes nodes one after another as long as all their pods find places and at most `claims` new NodeClaims are needed; `offer` names the
+    /// next node, and is told whether the last one was kept. `look` sees the result before everything is put back.
+    pub(super) fn sweep<'c, R>(
+        &mut self,
+        claims: usize,
+        mut offer: impl FnMut(Option<bool>) -> Option<&'c Candidate>,
+        look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
+    ) -> R {
+        self.statistics.what_ifs += 1;
+        let outer = self.simulation.fork();
+        let mut kept = None;
+        while let Some(candidate) = offer(kept) {
+            self.statistics.steps += 1;
+            self.statistics.pods += candidate.moving.len() as u64;
+            let step = self.simulation.fork();
+            self.simulation.remove_node(candidate.node);
+            let placed = self.simulation.place(&candidate.moving);
+            let fits = placed.is_complete() && self.simulation.claim_count_since(&outer) <= claims;
+            if fits {
+                self.simulation.commit(step);
+            } else {
+                self.simulation.revert(step);
+            }
+            kept = Some(fits);
+        }
+        let answer = look(&mut Moved {
+            snapshot: self.snapshot,
+            simulation: &mut self.simulation,
+            worst_prices: &mut self.worst_prices,
+            fork: &outer,
+            unplaced: Vec::new(),
+        });
+        self.simulation.revert(outer);
+        answer
+    }
+}
+
+impl Moved<'_, '_> {
+    /// How many new NodeClaims were needed.
+    pub(super) fn claim_count(&self) -> usize {
+        self.simulation.claim_count_since(self.fork)
+    }
+
+    /// The new NodeClaims; one that cannot keep its minValues is missing.
+    pub(super) fn claims(&mut self) -> Vec<PlannedClaim> {
+        self.simulation.claims_since(self.fork)
+    }
+
+    /// The worst launch price of an instance type under the claim's requirements (D-146).
+    pub(super) fn worst_price(&mut self, claim: &PlannedClaim, instance_type: usize) -> Price {
+        let types = &self.snapshot.pool(claim.pool).instance_types;
+        let known = match self
+            .worst_prices
+            .get_mut(&(claim.pool, claim.requirements.clone()))
+        {
+            Some(known) => known,
+            None => self
+                .worst_prices
+                .entry((claim.pool, claim.requirements.clone()))
+                .or_insert_with(|| vec![None; types.len()]),
+        };
+        *known[instance_type].get_or_insert_with(|| {
+            types[instance_type].worst_launch_price(&claim.requirements, &self.snapshot.well_known)
+        })
+    }
+
+    /// D-083: `not all pods would schedule, <ns/pod> => <error> …`, with at most five pods.
+    pub(super) fn refusal(&mut self) -> String {
+        let mut parts = Vec::new();
+        for pod in self.unplaced.iter().take(5) {
+            let reason = self.simulation.reason(*pod).map(|reason| reason.to_string());
+            parts.push(format!(
+                "{} => {}",
+                self.snapshot.pod(*pod).key(),
+                reason.unwrap_or_else(|| "no place was found".to_owned())
+            ));
+        }
+        let others = match self.unplaced.len().saturating_sub(5) {
+            0 => String::new(),
+            count => format!(" and {count} other(s)"),
+        };
+        format!("not all pods would schedule, {}{others}", parts.join(" "))
+    }
+
+    /// Where the pods of the candidates went, in pod order.
+    pub(super) fn moves(&mut self, candidates: &[&Candidate]) -> Vec<Move> {
+        let packing = self.simulation.packing_since(self.fork);
+        let wanted: BTreeMap<PodId, NodeId> = candidates
+            .iter()
+            .flat_map(|candidate| candidate.moving.iter().map(|pod| (*pod, candidate.node)))
+            .collect();
+        let on_nodes = packing.placements.existing.iter().flat_map(|(node, pods)| {
+            let view = self.snapshot.node(*node);
+            pods.iter().map(move |pod| {
+                let to = Destination::Node {
+                    name: view.name.clone(),
+                    provider_id: view.provider_id.clone(),
+                };
+                (*pod, to)
+            })
+        });
+        let on_claims = packing
+            .placements
+            .claims
+            .iter()
+            .enumerate()
+            .flat_map(|(index, claim)| {
+                claim
+                    .pods
+                    .iter()
+                    .map(move |pod| (*pod, Destination::Replacement(index)))
+            });
+        let places: BTreeMap<PodId, Destination> = on_nodes.chain(on_claims).collect();
+        let found = places.into_iter().filter_map(|(pod, to)| {
+            let from = self.snapshot.node(*wanted.get(&pod)?);
+            let view = self.snapshot.pod(pod);
+            Some(Move {
+                pod: view.key(),
+                uid: view.uid().to_owned(),
+                from: from.node_name().unwrap_or(&from.name).to_owned(),
+                to,
+            })
+        });
+        found.collect()
+    }
+}
