@@ -7,9 +7,11 @@ use spokeshave_api::{Budget, DisruptionReason, NodePool};
 use spokeshave_model::example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, labels, lower};
+use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::candidates::blocked_events;
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Decision, DisruptionClass, Rejection, candidate, emptiness, validate_emptiness,
+    BudgetMapping, Command, Decision, DisruptionClass, Frontier, Method, Outcome, Rejection, Validation,
+    candidate, disrupt, judge, validate,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -364,10 +366,39 @@ fn d_195_to_d_203_the_worked_examples_of_the_budget_table() {
     assert_eq!(allowed(&lower(&state), &empty, 0), (1, 1));
 }
 
+fn emptiness(snapshot: &Snapshot) -> Outcome {
+    let mut policy = Policy::default();
+    policy.disrupt.methods = [Method::Emptiness].into();
+    disrupt(snapshot, &policy, epoch(), &Frontier::default())
+}
+
+fn second_look(command: &Command, state: &ClusterState) -> Validation {
+    validate(command, &lower(state), &Policy::default(), epoch())
+}
+
+fn said(snapshot: &Snapshot) -> Vec<String> {
+    let line = |node| {
+        let verdict = judge(snapshot, &Policy::default(), epoch(), node);
+        let why: Vec<&str> = verdict
+            .blockers
+            .iter()
+            .map(|blocker| blocker.message.as_str())
+            .collect();
+        format!(
+            "{}: {} {}",
+            snapshot.node(node).name,
+            verdict.decision_text(),
+            why.join(", ")
+        )
+    };
+    snapshot.node_ids().map(line).collect()
+}
+
 fn taken(state: &ClusterState) -> Vec<String> {
-    let outcome = emptiness(&lower(state), epoch());
+    let mut outcome = emptiness(&lower(state));
     outcome
-        .command
+        .commands
+        .pop()
         .map(|command| command.nodes.into_iter().map(|node| node.node).collect())
         .unwrap_or_default()
 }
@@ -378,38 +409,19 @@ fn d_127_d_129_empty_nodes_go_in_one_command_within_the_budget() {
         .with_pod(running("p", "busy"));
     assert_eq!(taken(&state), ["a", "b"]);
     let snapshot = lower(&state);
-    let outcome = emptiness(&snapshot, epoch());
-    let command = outcome.command.expect("a command");
+    let outcome = emptiness(&snapshot);
+    let command = &outcome.commands[0];
     assert_eq!(command.decision(), Decision::Delete);
     assert_eq!(command.price_before, Price(160_000_000));
     assert_eq!(
         command.text("id"),
         "Empty/id: delete: nodepools=[default]: [a, b] (savings: $0.16)"
     );
-    assert_eq!(outcome.eligible, 3);
-    let verdicts: Vec<String> = outcome
-        .verdicts
-        .iter()
-        .map(|verdict| {
-            format!(
-                "{}: {}",
-                snapshot.node(verdict.node).name,
-                verdict
-                    .blocker
-                    .as_ref()
-                    .map_or("delete".to_owned(), ToString::to_string)
-            )
-        })
-        .collect();
-    assert_eq!(
-        verdicts,
-        [
-            "a: delete",
-            "b: delete",
-            "busy: node has 1 pod(s) that would have to move",
-            "c: disruption budget of NodePool \"default\" is used up"
-        ]
-    );
+    assert_eq!(outcome.eligible, [(Method::Emptiness, 3)].into());
+    // Taken alone, each of the three could go; the fourth is too dear to replace and full elsewhere.
+    let verdicts = said(&snapshot);
+    assert_eq!(verdicts[0], "a: delete ");
+    assert_eq!(verdicts[3], "c: delete ");
 }
 
 #[test]
@@ -429,7 +441,11 @@ fn d_058_the_dearest_nodes_go_first() {
 fn d_053_pods_without_positive_eviction_cost_do_not_keep_a_node() {
     let mut worthless = running("p", "n");
     worthless.spec.get_or_insert_default().priority = Some(-1_000_000_000);
-    assert_eq!(taken(&cluster(unlimited(), &["n"]).with_pod(worthless)), ["n"]);
+    // The other node is kept by a pod that may not be disturbed, and has room.
+    let mut guard = running("guard", "other");
+    guard.metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+    let state = cluster(unlimited(), &["n", "other"]).with_pods([worthless, guard]);
+    assert_eq!(taken(&state), ["n"]);
     let mut daemon = running("d", "n");
     daemon.metadata.owner_references = serde_json::from_value(
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]),
@@ -441,22 +457,24 @@ fn d_053_pods_without_positive_eviction_cost_do_not_keep_a_node() {
 #[test]
 fn d_127_d_128_static_never_and_not_yet_consolidatable() {
     let keep = |state: &ClusterState| {
-        let outcome = emptiness(&lower(state), epoch());
-        assert_eq!(outcome.command, None);
-        outcome.verdicts[0]
-            .blocker
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default()
+        let snapshot = lower(state);
+        assert_eq!(emptiness(&snapshot).commands, []);
+        said(&snapshot).remove(0)
     };
     let mut fixed = unlimited();
     fixed.spec.replicas = Some(1);
-    assert_eq!(keep(&cluster(fixed, &["n"])), "nodepool is static");
+    assert_eq!(
+        keep(&cluster(fixed, &["n"])),
+        "n: keep its NodePool is static and the node has not drifted"
+    );
     let mut never = unlimited();
     never.spec.disruption.consolidate_after = spokeshave_api::NillableDuration::NEVER;
     let state = cluster(never, &["n"]);
-    assert_eq!(keep(&state), "NodePool \"default\" has consolidation disabled");
-    let events = emptiness(&lower(&state), epoch()).events;
+    assert_eq!(
+        keep(&state),
+        "n: keep NodePool \"default\" has consolidation disabled"
+    );
+    let events = emptiness(&lower(&state)).events;
     assert_eq!(
         events
             .iter()
@@ -474,7 +492,7 @@ fn d_127_d_128_static_never_and_not_yet_consolidatable() {
     });
     assert_eq!(
         keep(&young),
-        "consolidateAfter has not passed since the last change of its pods"
+        "n: keep consolidateAfter has not passed since the last change of its pods"
     );
 }
 
@@ -493,9 +511,9 @@ fn d_131_nomination_protects_an_empty_node() {
 #[test]
 fn d_087_d_089_validation_reduces_and_rejects() {
     let state = cluster(pool_with(vec![Budget::always("3")]), &["a", "b", "c"]);
-    let command = emptiness(&lower(&state), epoch()).command.expect("a command");
+    let command = emptiness(&lower(&state)).commands.remove(0);
     assert_eq!(command.nodes.len(), 3);
-    let same = validate_emptiness(&command, &lower(&state), epoch());
+    let same = second_look(&command, &state);
     assert_eq!(same.command.as_ref(), Some(&command));
     // Meanwhile a pod has come to a, b was nominated, and c's budget is gone.
     let mut later = state.with_pod(running("p", "a"));
@@ -505,7 +523,7 @@ fn d_087_d_089_validation_reduces_and_rejects() {
             until: epoch() + Duration::from_secs(20),
         },
     );
-    let validation = validate_emptiness(&command, &lower(&later), epoch());
+    let validation = second_look(&command, &later);
     assert_eq!(validation.command.map(|command| command.nodes.len()), Some(1));
     assert_eq!(
         validation.dropped,
@@ -515,7 +533,7 @@ fn d_087_d_089_validation_reduces_and_rejects() {
         ]
     );
     later.node_pools[0] = Arc::new(pool_with(vec![Budget::always("0")]));
-    let validation = validate_emptiness(&command, &lower(&later), epoch());
+    let validation = second_look(&command, &later);
     assert_eq!(validation.command, None);
     assert_eq!(validation.dropped.len(), 3);
 }
@@ -546,7 +564,7 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
         node.metadata.resource_version = Some("7".to_owned());
     });
     let snapshot = lower(&state);
-    let command = emptiness(&snapshot, epoch()).command.expect("a command");
+    let command = emptiness(&snapshot).commands.remove(0);
     let actions = mark_actions(&snapshot, &command, epoch());
     let [
         Action::Patch {

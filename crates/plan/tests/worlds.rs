@@ -378,7 +378,14 @@ fn bad_input_never_panics_and_never_stops_the_others() {
             .map(|unplaced| unplaced.reason.to_string())
             .collect();
         drop(outcome.events(&snapshot));
-        drop(spokeshave_plan::disrupt::emptiness(&snapshot, epoch()));
+        let mut policy = Policy::default();
+        policy.disrupt.verdicts = true;
+        drop(spokeshave_plan::disrupt::disrupt(
+            &snapshot,
+            &policy,
+            epoch(),
+            &Default::default(),
+        ));
         for claim in &outcome.placements.claims {
             drop(spokeshave_plan::to_node_claim(&snapshot, claim));
         }

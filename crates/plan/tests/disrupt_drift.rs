@@ -1,0 +1,219 @@
+//! Drift of dynamic and static NodePools.
+
+mod support;
+
+use serde_json::json;
+use spokeshave_plan::disrupt::{Frontier, Method, disrupt, validate};
+use support::{World, dollars, on_demand_pool, only, text, zero_budget};
+
+fn pinned(node: &str) -> serde_json::Value {
+    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
+}
+
+#[test]
+fn d_132_d_135_drift_replaces_at_any_price_and_whatever_the_policy() {
+    let world = World::new(on_demand_pool("default"))
+        .edit_pool("default", |pool| {
+            pool.spec.disruption.consolidation_policy = spokeshave_api::ConsolidationPolicy::WhenEmpty;
+            pool.spec.disruption.consolidate_after = serde_json::from_value(json!("Never")).expect("Never");
+        })
+        .node("a", "small")
+        .pod("p", "a", "1");
+    assert_eq!(world.pass().commands, []);
+    let world = world.drifted("a", 0);
+    let command = world.command();
+    assert_eq!(text(&command), "Drift replace [a] by small|medium|large");
+    assert_eq!(
+        (command.price_before, command.price_after),
+        (dollars("0.08"), dollars("0.08"))
+    );
+    assert_eq!(world.verdict_text("a"), "replace by Drift");
+    assert_eq!(
+        validate(&command, &world.snapshot(), &world.policy, world.now).command,
+        Some(command)
+    );
+}
+
+#[test]
+fn d_133_more_than_one_replacement_is_allowed_and_none_when_pods_fit() {
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .pod("p", "a", "8")
+        .pod("q", "a", "7")
+        .drifted("a", 0);
+    let mut narrow = world.clone();
+    narrow.state.instance_types.insert(
+        "default".to_owned(),
+        Ok(vec![spokeshave_model::example::instance_type("eight", 9, 16, &["a"])].into()),
+    );
+    assert_eq!(text(&narrow.command()), "Drift replace [a] by eight + eight");
+    let roomy = world.node("b", "large");
+    let mut policy = only(Method::Drift);
+    std::mem::swap(&mut policy, &mut roomy.clone().policy);
+    let mut roomy = roomy;
+    roomy.policy = only(Method::Drift);
+    assert_eq!(text(&roomy.command()), "Drift delete [a]");
+}
+
+#[test]
+fn d_060_oldest_first_and_nodes_without_pods_in_front() {
+    let mut world = World::new(on_demand_pool("default"))
+        .node("old", "small")
+        .node("older", "small")
+        .node("empty", "small")
+        .pod("p", "old", "1500m")
+        .pod("q", "older", "1500m")
+        .drifted("old", 20)
+        .drifted("older", 10)
+        .drifted("empty", 30);
+    world.policy = only(Method::Drift);
+    assert_eq!(text(&world.command()), "Drift delete [empty]");
+    world
+        .state
+        .nodes
+        .retain(|node| node.metadata.name.as_deref() != Some("empty"));
+    world
+        .state
+        .node_claims
+        .retain(|claim| claim.name() != "claim-empty");
+    assert_eq!(world.command().nodes[0].node, "older");
+}
+
+#[test]
+fn d_134_a_node_whose_pods_have_no_place_is_told_and_passed_over() {
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .node("b", "large")
+        .pod_with("p", "a", "15", &pinned("a"))
+        .pod("q", "b", "15")
+        .drifted("a", 0)
+        .drifted("b", 10);
+    let command = world.command();
+    assert_eq!(command.nodes[0].node, "b");
+    let events = world.events("a");
+    assert!(
+        events
+            .iter()
+            .any(|event| event.starts_with("DisruptionBlocked: Not all pods would schedule, default/p => ")),
+        "{events:?}"
+    );
+    assert_eq!(world.verdict_text("a"), "keep: Pod Pod default/p");
+}
+
+#[test]
+fn d_029_d_136_a_grace_period_waives_blocking_pods_but_no_node_annotation() {
+    let base = || {
+        World::new(on_demand_pool("default"))
+            .node("a", "small")
+            .pod("p", "a", "1")
+            .drifted("a", 0)
+    };
+    let protected = |world: World| world.annotate_pod("p", "karpenter.sh/do-not-disrupt", "true");
+    assert_eq!(protected(base()).pass().commands, []);
+    assert_eq!(
+        protected(base()).verdict_text("a"),
+        "keep: PodDoNotDisrupt Pod default/p"
+    );
+    // With the grace period it goes, and nothing is bought for the protected pod.
+    let command = protected(base()).grace("a").command();
+    assert_eq!(text(&command), "Drift delete [a]");
+    // A budget with no disruptions left now still gets its pod a place.
+    let budgeted = base()
+        .grace("a")
+        .budget("web", &json!({"matchLabels": {"app": "p"}}), 0)
+        .command();
+    assert_eq!(text(&budgeted), "Drift replace [a] by small|medium|large");
+    let annotated = base()
+        .grace("a")
+        .annotate_node("a", "karpenter.sh/do-not-disrupt", "true");
+    assert_eq!(annotated.pass().commands, []);
+    assert_eq!(annotated.verdict_text("a"), "keep: NodeDoNotDisrupt Node a");
+}
+
+#[test]
+fn d_062_emptiness_comes_before_drift() {
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .drifted("a", 0);
+    assert_eq!(text(&world.command()), "Emptiness delete [a]");
+}
+
+#[test]
+fn w_24_a_pool_whose_replacements_fail_rests_and_the_other_goes_on() {
+    let mut world = World::new(on_demand_pool("default"));
+    world.state = world
+        .state
+        .with_pool(on_demand_pool("other"), support::three_types());
+    let world = world
+        .node("a", "small")
+        .node_in("other", "b", "small", "on-demand")
+        .pod("p", "a", "1500m")
+        .pod("q", "b", "1500m")
+        .drifted("a", 0)
+        .drifted("b", 10);
+    let snapshot = world.snapshot();
+    let first = disrupt(&snapshot, &world.policy, world.now, &Frontier::default());
+    assert_eq!(first.commands[0].nodes[0].node, "a");
+    let mut frontier = first.frontier;
+    frontier.failed(&first.commands[0], world.now);
+    let second = disrupt(&snapshot, &world.policy, world.now, &frontier);
+    assert_eq!(second.commands[0].nodes[0].node, "b");
+    let third = disrupt(&snapshot, &world.policy, support::later(61), &frontier);
+    assert_eq!(third.commands[0].nodes[0].node, "a");
+}
+
+fn static_world(replicas: i64, limit: Option<i64>) -> World {
+    let mut pool = on_demand_pool("default");
+    pool.spec.replicas = Some(replicas);
+    pool.spec.limits =
+        limit.map(|limit| spokeshave_model::Resources::from_amounts([("nodes", limit)]).to_quantities());
+    World::new(pool)
+        .node("a", "small")
+        .node("b", "small")
+        .node("c", "small")
+        .drifted("a", 0)
+        .drifted("b", 0)
+        .drifted("c", 0)
+}
+
+#[test]
+fn d_138_to_d_141_static_drift_is_one_for_one_within_headroom_and_budget() {
+    let commands = |world: &World| world.pass().commands.iter().map(text).collect::<Vec<_>>();
+    let line = |name: &str| format!("StaticDrift replace [{name}] by small|medium|large");
+    assert_eq!(
+        commands(&static_world(3, None)),
+        [line("a"), line("b"), line("c")]
+    );
+    assert_eq!(
+        commands(&static_world(3, Some(4))),
+        [line("a")],
+        "headroom of one"
+    );
+    assert_eq!(
+        commands(&static_world(3, Some(3))),
+        Vec::<String>::new(),
+        "no headroom"
+    );
+    assert_eq!(
+        static_world(3, Some(3)).verdict_text("a"),
+        "keep: StaticHeadroom NodePool default"
+    );
+    assert_eq!(
+        commands(&static_world(2, None)),
+        Vec::<String>::new(),
+        "a scale-down comes first"
+    );
+    let budgeted = static_world(3, None).edit_pool("default", |pool| {
+        pool.spec.disruption.budgets = Some(zero_budget("2"))
+    });
+    assert_eq!(commands(&budgeted).len(), 2, "D-205");
+    // A static node that has not drifted stays, empty or not.
+    let calm = World::new({
+        let mut pool = on_demand_pool("default");
+        pool.spec.replicas = Some(1);
+        pool
+    })
+    .node("a", "large");
+    assert_eq!(calm.pass().commands, []);
+    assert_eq!(calm.verdict_text("a"), "keep: StaticNodePool NodePool default");
+}
