@@ -8,16 +8,41 @@ use super::evaluate::{Plan, evaluate, qualifies};
 use super::ground::Ground;
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::WhatIf;
-use spokeshave_model::snapshot::PoolId;
+use spokeshave_model::Price;
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::snapshot::{PoolId, Snapshot};
 use std::collections::BTreeMap;
 
 /// What a candidate can do alone.
 #[derive(Clone, Debug)]
 pub(super) struct Alone {
     /// Whether it may go, and what comes instead.
-    pub(super) answer: Result<Plan, Stop>,
+    pub(super) answer: Result<Brief, Stop>,
     /// How many new NodeClaims its pods need; none when a pod has no place at all.
     pub(super) claims: Option<usize>,
+}
+
+/// A plan, as far as it is kept for every candidate of a pass.
+#[derive(Clone, Debug)]
+pub(super) struct Brief {
+    /// The cheapest instance type of what comes instead; none for a delete.
+    pub(super) replacement: Option<String>,
+    /// What that costs.
+    pub(super) price_after: Price,
+}
+
+impl Brief {
+    pub(super) fn of(snapshot: &Snapshot, plan: &Plan) -> Self {
+        let first = |claim: &PlannedClaim| {
+            let types = &snapshot.pool(claim.pool).instance_types;
+            let launch = claim.launches.first();
+            launch.map_or_else(String::new, |launch| types[launch.instance_type].name.clone())
+        };
+        Brief {
+            replacement: plan.replacement.as_deref().map(first),
+            price_after: plan.price_after,
+        }
+    }
 }
 
 /// Candidates that pass the common filter, highest savings ratio first, and the refusals of the others.
@@ -42,7 +67,8 @@ pub(super) fn alone(ground: &Ground<'_>, what_if: &mut WhatIf<'_>, candidate: &C
     what_if.without(&[candidate.node], &candidate.moving, |moved| {
         let claims = moved.unplaced.is_empty().then(|| moved.claim_count());
         Alone {
-            answer: evaluate(ground, moved, &[candidate], &Lifted::new()),
+            answer: evaluate(ground, moved, &[candidate], &Lifted::new())
+                .map(|plan| Brief::of(ground.snapshot, &plan)),
             claims,
         }
     })
@@ -167,7 +193,7 @@ pub(super) fn written(
 }
 
 /// Whether a candidate alone is refused for good reason to tell: `Unconsolidatable` (D §4.6).
-pub(super) fn told(answer: &Result<Plan, Stop>) -> Option<&str> {
+pub(super) fn told(answer: &Result<Brief, Stop>) -> Option<&str> {
     let stop = answer.as_ref().err()?;
     let silent = matches!(stop.hurdle, Hurdle::Score) || stop.text.is_empty();
     (!silent).then_some(stop.text.as_str())

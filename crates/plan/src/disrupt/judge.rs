@@ -3,7 +3,7 @@
 //! Blockers are found by thinking hurdles away one after another until a method acts, and then putting back each one that is not needed.
 
 use super::budgets::PoolBudget;
-use super::candidates::{Candidate, DisruptionClass, checked, ineligible};
+use super::candidates::{Candidate, DisruptionClass, checked};
 use super::command::{Decision, Method};
 use super::consolidate::Alone;
 use super::emptiness;
@@ -11,8 +11,8 @@ use super::evaluate::{evaluate, qualifies};
 use super::ground::{Ground, drifted_since};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::WhatIf;
-use super::verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};
-use super::{balanced, drift};
+use super::verdict::{Blocker, Counterfactual, Verdict};
+use super::{balanced, drift, render};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{Price, Resources};
 use spokeshave_schedule::PackOptions;
@@ -115,11 +115,17 @@ impl<'g, 'a> Judge<'g, 'a> {
         }
         match (best, fixed) {
             (Some((stops, then)), _) => {
-                let blockers = stops.iter().map(|stop| self.blocker(node, stop)).collect();
+                let blockers = stops
+                    .iter()
+                    .map(|stop| render::blocker(self.ground, node, stop))
+                    .collect();
                 keep(blockers, Some(then))
             }
-            (None, Some(stop)) => keep(vec![self.blocker(node, &stop)], None),
-            (None, None) => keep(vec![self.blocker(node, &Hurdle::StaticPool.into())], None),
+            (None, Some(stop)) => keep(vec![render::blocker(self.ground, node, &stop)], None),
+            (None, None) => keep(
+                vec![render::blocker(self.ground, node, &Hurdle::StaticPool.into())],
+                None,
+            ),
         }
     }
 
@@ -192,15 +198,12 @@ impl<'g, 'a> Judge<'g, 'a> {
 
     /// What consolidation found out already, with the checks that it leaves to the caller.
     fn known(&self, node: NodeId, alone: &Alone) -> Result<Act, Stop> {
-        let plan = alone.answer.clone()?;
+        let brief = alone.answer.clone()?;
         self.within_budget(Method::SingleNodeConsolidation, node, &Lifted::new())?;
         Ok(Act {
-            decision: decision(plan.replacement.is_some()),
-            price_after: plan.price_after,
-            replacement: plan
-                .replacement
-                .as_deref()
-                .and_then(|claim| first_type(self.ground.snapshot, claim)),
+            decision: decision(brief.replacement.is_some()),
+            price_after: brief.price_after,
+            replacement: brief.replacement,
         })
     }
 
@@ -350,218 +353,6 @@ impl<'g, 'a> Judge<'g, 'a> {
         self.boundless
             .get_or_insert_with(|| WhatIf::new(snapshot, options, ground.now, &ground.withheld))
     }
-
-    /// A hurdle as a value with its object.
-    fn blocker(&self, node: NodeId, stop: &Stop) -> Blocker {
-        let snapshot = self.ground.snapshot;
-        let view = snapshot.node(node);
-        let node_name = view.node_name().unwrap_or(&view.name);
-        let pool_name = view.pool_name.as_deref().unwrap_or("");
-        let on_node = || Subject::cluster("Node", node_name);
-        let on_pool = || Subject::cluster("NodePool", pool_name);
-        let on_pod = |pod: PodId| Subject::namespaced("Pod", &snapshot.pod(pod).key());
-        let by_check = || ineligible(snapshot, node, &stop.hurdle).to_string();
-        let said = |otherwise: &str| {
-            if stop.text.is_empty() {
-                otherwise.to_owned()
-            } else {
-                stop.text.clone()
-            }
-        };
-        use BlockerKind as Kind;
-        let (kind, object, message, condition) = match stop.hurdle {
-            Hurdle::InCommand => (Kind::InCommand, on_node(), by_check(), "its command were done"),
-            Hurdle::NotManaged => (Kind::NotManaged, on_node(), by_check(), "it had a NodeClaim"),
-            Hurdle::NoNode => {
-                let claim = Subject::cluster("NodeClaim", view.claim_name().unwrap_or(&view.name));
-                (Kind::NoNode, claim, by_check(), "its Node had joined")
-            }
-            Hurdle::NotInitialized => (
-                Kind::NotInitialized,
-                on_node(),
-                by_check(),
-                "the Node were initialized",
-            ),
-            Hurdle::Deleting => (
-                Kind::Deleting,
-                on_node(),
-                by_check(),
-                "it were not on its way out",
-            ),
-            Hurdle::Nominated => (
-                Kind::Nominated,
-                on_node(),
-                by_check(),
-                "no pending pod were expected on it",
-            ),
-            Hurdle::NodeDoNotDisrupt => (
-                Kind::NodeDoNotDisrupt,
-                on_node(),
-                by_check(),
-                "the Node were not annotated karpenter.sh/do-not-disrupt",
-            ),
-            Hurdle::NoPoolLabel => (
-                Kind::MissingLabel,
-                on_node(),
-                by_check(),
-                "the Node had label karpenter.sh/nodepool",
-            ),
-            Hurdle::PoolNotFound => (
-                Kind::NodePoolNotFound,
-                on_pool(),
-                by_check(),
-                "its NodePool offered instance types",
-            ),
-            Hurdle::PodDoNotDisrupt(pod) => {
-                let condition = format!("Pod {} were not protected", snapshot.pod(pod).key());
-                return blocker(Kind::PodDoNotDisrupt, on_pod(pod), by_check(), condition);
-            }
-            Hurdle::PodDisruptionBudget(budget) => {
-                let budget = &snapshot.budgets[budget.index()];
-                let key = format!("{}/{}", budget.namespace, budget.name);
-                let condition = format!("PodDisruptionBudget {key} allowed 1");
-                let subject = Subject::namespaced("PodDisruptionBudget", &key);
-                return blocker(Kind::PodDisruptionBudget, subject, by_check(), condition);
-            }
-            Hurdle::SeveralBudgets(pod) => {
-                let key = snapshot.pod(pod).key();
-                let condition = format!("only one PodDisruptionBudget selected Pod {key}");
-                return blocker(
-                    Kind::MultiplePodDisruptionBudgets,
-                    on_pod(pod),
-                    by_check(),
-                    condition,
-                );
-            }
-            Hurdle::StaticPool | Hurdle::NotApplicable => (
-                Kind::StaticNodePool,
-                on_pool(),
-                "its NodePool is static and the node has not drifted".to_owned(),
-                "its NodePool were dynamic",
-            ),
-            Hurdle::ConsolidationDisabled => (
-                Kind::ConsolidationDisabled,
-                on_pool(),
-                said("consolidation is disabled"),
-                "consolidateAfter were not Never",
-            ),
-            Hurdle::Policy => (
-                Kind::ConsolidationPolicy,
-                on_pool(),
-                said("its consolidation policy keeps it"),
-                "consolidationPolicy were WhenEmptyOrUnderutilized",
-            ),
-            Hurdle::ConsolidateAfter => (
-                Kind::ConsolidateAfter,
-                on_node(),
-                "consolidateAfter has not passed since the last change of its pods".to_owned(),
-                "consolidateAfter had passed",
-            ),
-            Hurdle::UnknownInstanceType => (
-                Kind::UnknownInstanceType,
-                on_node(),
-                said("its instance type is unknown"),
-                "its instance type were in the catalogue",
-            ),
-            Hurdle::NoCapacityTypeLabel | Hurdle::NoZoneLabel => (
-                Kind::MissingLabel,
-                on_node(),
-                said("a label is missing"),
-                "the Node had that label",
-            ),
-            Hurdle::UnknownPrice => (
-                Kind::UnknownPrice,
-                on_node(),
-                "what the node costs is unknown, so nothing can be shown to be cheaper".to_owned(),
-                "its price were known",
-            ),
-            Hurdle::Pod(pod) => {
-                let condition = format!("Pod {} had a place elsewhere", snapshot.pod(pod).key());
-                return blocker(
-                    Kind::Pod,
-                    on_pod(pod),
-                    said("it has no place elsewhere"),
-                    condition,
-                );
-            }
-            Hurdle::Limits => (
-                Kind::Limits,
-                self.limited_pool(node).unwrap_or_else(on_pool),
-                "the limits of NodePools leave no room for a replacement".to_owned(),
-                "limits allowed a replacement",
-            ),
-            Hurdle::Neighbours => {
-                let first = self.ground.withheld.iter().next().copied().unwrap_or(node);
-                let count = self.ground.withheld.len();
-                (
-                    Kind::Neighbours,
-                    Subject::cluster("Node", &snapshot.node(first).name),
-                    format!("{count} node(s) that could take its pods changed within their consolidateAfter"),
-                    "consolidateAfter had passed for its neighbours",
-                )
-            }
-            Hurdle::TooManyReplacements => (
-                Kind::TooManyReplacements,
-                on_node(),
-                said("more than one node would have to come"),
-                "one replacement were enough",
-            ),
-            Hurdle::NotCheaper => (
-                Kind::NotCheaper,
-                on_node(),
-                said("Can't replace with a cheaper node"),
-                "a cheaper type could take its pods",
-            ),
-            Hurdle::MinValues => (
-                Kind::MinValues,
-                on_pool(),
-                said("too few instance types are left for minValues"),
-                "minValues asked for less",
-            ),
-            Hurdle::SpotToSpotDisabled => (
-                Kind::SpotToSpotDisabled,
-                on_node(),
-                said("spot-to-spot consolidation is disabled"),
-                "feature gate SpotToSpotConsolidation were on",
-            ),
-            Hurdle::SpotToSpotFlexibility => (
-                Kind::SpotToSpotFlexibility,
-                on_node(),
-                said("too few cheaper spot types"),
-                "15 cheaper spot types were available",
-            ),
-            Hurdle::Score => (
-                Kind::Score,
-                on_pool(),
-                said("the saving is not worth the disruption"),
-                "the policy were not Balanced",
-            ),
-            Hurdle::StaticHeadroom => (
-                Kind::StaticHeadroom,
-                on_pool(),
-                said("no headroom for a replacement"),
-                "limits.nodes left room for one more",
-            ),
-            Hurdle::Budget => (
-                Kind::Budget,
-                on_pool(),
-                said("the disruption budgets of its NodePool allow no more now"),
-                "its NodePool's budgets allowed 1 more",
-            ),
-        };
-        blocker(kind, object, message, condition.to_owned())
-    }
-
-    /// The NodePool whose limit is in the way: the one that a replacement would come from.
-    fn limited_pool(&self, node: NodeId) -> Option<Subject> {
-        let own = self.ground.snapshot.node(node).pool;
-        let limited =
-            |pool: &spokeshave_model::snapshot::PoolView| !pool.limits.is_empty() && pool.is_provisionable();
-        let snapshot = self.ground.snapshot;
-        let own = own.map(|pool| snapshot.pool(pool)).filter(|pool| limited(pool));
-        let pool = own.or_else(|| snapshot.pools.iter().find(|pool| limited(pool)))?;
-        Some(Subject::cluster("NodePool", &pool.name))
-    }
 }
 
 /// The methods that act on single nodes, in order.
@@ -571,15 +362,6 @@ const METHODS: [Method; 4] = [
     Method::Drift,
     Method::SingleNodeConsolidation,
 ];
-
-fn blocker(kind: BlockerKind, object: Subject, message: String, condition: String) -> Blocker {
-    Blocker {
-        kind,
-        object,
-        message,
-        condition,
-    }
-}
 
 fn budget_text(budget: &PoolBudget, reason: &str) -> String {
     match &budget.error {

@@ -22,6 +22,7 @@ mod judge;
 mod outcome;
 mod pass;
 pub mod record;
+mod render;
 mod sets;
 mod simulate;
 pub mod steps;
