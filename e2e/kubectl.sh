@@ -142,16 +142,17 @@ node=$(kubectl get pods -l app=web -o jsonpath='{.items[0].spec.nodeName}')
 see "cordon" 'cordoned' kubectl cordon "$node"
 see "a cordoned node shows" 'SchedulingDisabled' kubectl get node "$node"
 see "uncordon" 'uncordoned' kubectl uncordon "$node"
+see "taint" 'tainted' kubectl taint node "$node" example.com/test=yes:NoSchedule
+see "untaint" 'untainted' kubectl taint node "$node" example.com/test-
 see "drain evicts under the budget" "node/$node drained" kubectl drain "$node" --ignore-daemonsets --delete-emptydir-data --timeout=120s
 see "the pods run elsewhere" 'successfully rolled out' kubectl rollout status deployment/web --timeout=120s
-see "taint" 'tainted' kubectl taint node "$node" example.com/test=yes:NoSchedule --overwrite
 
 see "events" 'Scheduled|Launched|Registered|Initialized|Nominated' kubectl events -A
 see "events of one object" 'nodepool|NodePool|No events found' kubectl events --for nodepool/default
 see "get events" 'LAST SEEN +TYPE +REASON +OBJECT +MESSAGE' kubectl get events
 
-refuse "logs say what is missing" 'not run|not implemented|NotImplemented|containers' kubectl logs deployment/web
-refuse "exec says what is missing" 'not run|not implemented|containers|unable to upgrade' kubectl exec deployment/web -- true
+refuse "logs say what is missing" 'no container runs behind pod' kubectl logs deployment/web
+refuse "exec says what is missing" 'no container runs behind pod' kubectl exec deployment/web -- true
 refuse "what is not there" 'nodepools.karpenter.sh "none" not found' kubectl get nodepool none
 refuse "what is not known" "the server doesn't have a resource type \"nonsense\"" kubectl get nonsense
 
