@@ -62,8 +62,15 @@ impl NodePools {
     pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
         let Some(pool) = shared.stores.node_pools.get_named(&name) else {
-            shared.families.pool_limit.remove_where("nodepool", &name);
-            shared.families.pool_usage.remove_where("nodepool", &name);
+            let families = &shared.families;
+            for gauge in [
+                &families.pool_limit,
+                &families.pool_usage,
+                &families.allowed_disruptions,
+                &families.consuming_budgets,
+            ] {
+                gauge.remove_where("nodepool", &name);
+            }
             self.forget_vanished();
             return Ok(Requeue::Done);
         };

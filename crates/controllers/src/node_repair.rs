@@ -1,6 +1,7 @@
 //! Node repair (D §7.4): Nodes that their cloud declares broken are replaced, unless too many are.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::labels;
@@ -18,6 +19,23 @@ pub(crate) struct NodeRepair {
     shared: Arc<Shared>,
     pub(crate) queue: WorkQueue<String>,
     policies: Vec<RepairPolicy>,
+    /// Nodes and broken Nodes, by NodePool; under the empty name all of the cluster.
+    counts: Arc<Mutex<BTreeMap<String, (usize, usize)>>>,
+}
+
+fn count(counts: &mut BTreeMap<String, (usize, usize)>, node: &Node, sick: bool, add: bool) {
+    let pool = label(node, labels::NODE_POOL).filter(|pool| !pool.is_empty());
+    for name in [Some(""), pool].into_iter().flatten() {
+        let (all, broken) = counts.entry(name.to_owned()).or_default();
+        if add {
+            *all += 1;
+            *broken += usize::from(sick);
+        } else {
+            *all = all.saturating_sub(1);
+            *broken = broken.saturating_sub(usize::from(sick));
+        }
+    }
+    counts.retain(|_, (all, _)| *all > 0);
 }
 
 impl NodeRepair {
@@ -40,12 +58,22 @@ impl NodeRepair {
             shared,
             queue,
             policies,
+            counts: Arc::default(),
         });
-        let (queue, policies) = (this.queue.clone(), this.policies.clone());
+        let (queue, policies, counts) = (this.queue.clone(), this.policies.clone(), this.counts.clone());
         this.shared.stores.nodes.on_change(move |change| {
             // D-256: looked at again when a condition that matters has changed.
             let sick = |node: Option<&Node>| node.and_then(|node| unhealthy(node, &policies));
             let now = sick(change.new.as_deref());
+            {
+                let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(old) = change.old.as_deref() {
+                    count(&mut counts, old, sick(Some(old)).is_some(), false);
+                }
+                if let Some(new) = change.new.as_deref() {
+                    count(&mut counts, new, now.is_some(), true);
+                }
+            }
             if now.is_some() && now != sick(change.old.as_deref()) {
                 queue.add(change.key.name.clone());
             }
@@ -68,15 +96,14 @@ impl NodeRepair {
         if !shared.is_ours(claim) {
             return Ok(Requeue::Done);
         }
-        let neighbours: Vec<Arc<Node>> = {
-            let mut nodes = shared.stores.nodes.snapshot();
-            if let Some(pool) = claim.node_pool() {
-                nodes.retain(|node| label(node, labels::NODE_POOL) == Some(pool));
-            }
-            nodes
+        let (total, sick) = {
+            let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            counts
+                .get(claim.node_pool().unwrap_or_default())
+                .copied()
+                .unwrap_or_default()
         };
-        let neighbours = neighbours.iter().map(|node| &**node);
-        match repair_step(&node, claim, neighbours, &self.policies, shared.now()) {
+        match repair_step(&node, claim, sick, total, &self.policies, shared.now()) {
             RepairStep::Nothing => Ok(Requeue::Done),
             RepairStep::Wait(left) => Ok(Requeue::After(left)),
             RepairStep::Blocked(events) => {

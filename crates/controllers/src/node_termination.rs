@@ -156,6 +156,8 @@ impl NodeTermination {
             Err(error) => return Err(error.into()),
         }
         if step.drained {
+            let name_of_claim = claim.as_ref().map(|claim| claim.name()).unwrap_or_default();
+            tracing::info!(Node = name, NodeClaim = name_of_claim, "drained node");
             shared.families.nodes_drained.inc(&[claim
                 .as_ref()
                 .and_then(|claim| claim.node_pool())
@@ -262,8 +264,10 @@ impl NodeTermination {
     fn may_ask(&self, id: &str) -> bool {
         let now = self.shared.now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.retain(|_, last| now.duration_since(*last) < ASK_PAUSE);
-        if asked.contains_key(id) {
+        if asked
+            .get(id)
+            .is_some_and(|last| now.duration_since(*last) < ASK_PAUSE)
+        {
             return false;
         }
         asked.insert(id.to_owned(), now);
@@ -342,6 +346,12 @@ impl NodeTermination {
                 .families
                 .nodes_lifetime
                 .observe(&[&pool], now.duration_since(created.0).as_secs_f64());
+        }
+        if let Some(id) = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) {
+            self.asked
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(id);
         }
         tracing::info!(Node = name, reason = why, "deleted node");
         shared.memory().nominations.remove(

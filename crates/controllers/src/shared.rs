@@ -39,7 +39,32 @@ pub(crate) struct Memory {
     /// The last outcomes of launches, by UID of the NodePool. Lost: its condition tells the gist (P-182).
     pub(crate) health: BTreeMap<String, Ring>,
     /// What instances cost per hour, by NodeClaim. Lost: the next Snapshot tells.
-    prices: BTreeMap<String, Price>,
+    prices: Prices,
+}
+
+/// Prices by NodeClaim, with their sum, which is asked for with every decision.
+#[derive(Debug, Default)]
+struct Prices {
+    by_claim: BTreeMap<String, Price>,
+    sum: Price,
+}
+
+impl Prices {
+    fn insert(&mut self, claim: &str, price: Price) {
+        let before = self.by_claim.insert(claim.to_owned(), price).unwrap_or_default();
+        self.sum = self.sum.saturating_sub(before).saturating_add(price);
+    }
+
+    fn remove(&mut self, claim: &str) -> Price {
+        let price = self.by_claim.remove(claim).unwrap_or_default();
+        self.sum = self.sum.saturating_sub(price);
+        price
+    }
+
+    fn replace(&mut self, fresh: BTreeMap<String, Price>) {
+        self.sum = fresh.values().copied().sum();
+        self.by_claim = fresh;
+    }
 }
 
 /// What all controllers share.
@@ -343,22 +368,23 @@ impl Shared {
         let mut memory = self.memory();
         let fresh = snapshot.nodes.iter().filter_map(|node| {
             let name = node.claim_name()?;
-            let planned = memory.prices.get(name).copied().unwrap_or_default();
+            let planned = memory.prices.by_claim.get(name).copied().unwrap_or_default();
             let price = if launched(name) { node.price } else { planned };
             Some((name.to_owned(), price))
         });
-        memory.prices = fresh.collect();
+        let fresh = fresh.collect();
+        memory.prices.replace(fresh);
     }
 
     /// What all nodes cost per hour, by the cloud's own price list.
     pub(crate) fn cluster_price(&self) -> Price {
-        self.memory().prices.values().copied().sum()
+        self.memory().prices.sum
     }
 
     /// What the nodes of each NodePool cost per hour.
     pub(crate) fn pool_prices(&self) -> BTreeMap<String, Price> {
         let mut sums: BTreeMap<String, Price> = BTreeMap::new();
-        for (name, price) in &self.memory().prices {
+        for (name, price) in &self.memory().prices.by_claim {
             let claim = self.stores.node_claims.get_named(name);
             if let Some(pool) = claim.as_ref().and_then(|claim| claim.node_pool()) {
                 let sum = sums.entry(pool.to_owned()).or_insert(Price::ZERO);
@@ -370,7 +396,7 @@ impl Shared {
 
     /// Notes what a planned NodeClaim will cost if the cloud has its cheapest offering.
     pub(crate) fn note_planned_price(&self, claim: &NodeClaim, price: Price) {
-        self.memory().prices.insert(claim.name().to_owned(), price);
+        self.memory().prices.insert(claim.name(), price);
     }
 
     /// Notes what a freshly launched instance costs, and returns it.
@@ -390,13 +416,13 @@ impl Shared {
                 instance_type.price_of(label(labels::ZONE), label(labels::CAPACITY_TYPE))
             })
             .unwrap_or_default();
-        self.memory().prices.insert(claim.name().to_owned(), price);
+        self.memory().prices.insert(claim.name(), price);
         price
     }
 
     /// Notes that a NodeClaim is no more, and returns what it cost.
     pub(crate) fn forget_price(&self, claim: &NodeClaim) -> Price {
-        self.memory().prices.remove(claim.name()).unwrap_or_default()
+        self.memory().prices.remove(claim.name())
     }
 
     /// Takes in how a launch ended, for the health of its NodePool (P-182): only of the NodePool that the claim was made from.

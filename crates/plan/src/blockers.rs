@@ -2,6 +2,7 @@
 //!
 //! Owns the words and the condition `spokeshave.dev/TerminationBlocked` that carries them. It informs people; no decision reads it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,16 +79,23 @@ pub fn budget_arithmetic(budget: &PodDisruptionBudget) -> String {
     format!("{allowed} of {expected} may be down: {rule}, {healthy} healthy")
 }
 
-/// The PodDisruptionBudgets that cover a pod, of those in its namespace.
-#[must_use]
-pub fn covering<'a>(pod: &Pod, budgets: &'a [Arc<PodDisruptionBudget>]) -> Vec<&'a Arc<PodDisruptionBudget>> {
-    let none = std::collections::BTreeMap::new();
-    let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
-    let covers = |budget: &&Arc<PodDisruptionBudget>| {
+/// A PodDisruptionBudget with its selector, read once.
+type Parsed = (Selector, Arc<PodDisruptionBudget>);
+
+fn parsed(budgets: Vec<Arc<PodDisruptionBudget>>) -> Vec<Parsed> {
+    let one = |budget: Arc<PodDisruptionBudget>| {
         let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-        Selector::parse(selector).matches(labels)
+        (Selector::parse(selector), budget)
     };
-    budgets.iter().filter(covers).collect()
+    budgets.into_iter().map(one).collect()
+}
+
+/// The PodDisruptionBudgets that cover a pod, of those in its namespace.
+fn covering<'a>(pod: &Pod, budgets: &'a [Parsed]) -> Vec<&'a Arc<PodDisruptionBudget>> {
+    let none = BTreeMap::new();
+    let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
+    let covers = |(selector, _): &&Parsed| selector.matches(labels);
+    budgets.iter().filter(covers).map(|(_, budget)| budget).collect()
 }
 
 fn budget_key(budget: &PodDisruptionBudget) -> String {
@@ -100,12 +108,7 @@ fn budget_key(budget: &PodDisruptionBudget) -> String {
 }
 
 /// Why one pod is still there; the number orders reasons, the most stubborn first.
-fn why(
-    pod: &Pod,
-    budgets: &[Arc<PodDisruptionBudget>],
-    refusal: Option<&Refusal>,
-    now: Timestamp,
-) -> Option<(u8, Blocker)> {
+fn why(pod: &Pod, budgets: &[Parsed], refusal: Option<&Refusal>, now: Timestamp) -> Option<(u8, Blocker)> {
     let key = pod::key(pod);
     if is_terminating(pod) {
         let due = pod
@@ -189,9 +192,13 @@ pub fn drain_blocker(
         .filter(|pod| is_waited_for_in_drain(pod, now))
         .collect();
     let first = waited.iter().map(|pod| tier(pod)).min()?;
+    let mut known: BTreeMap<&str, Vec<Parsed>> = BTreeMap::new();
     let found = waited.iter().filter(|pod| tier(pod) == first).filter_map(|pod| {
-        let budgets = budgets(pod.metadata.namespace.as_deref().unwrap_or_default());
-        why(pod, &budgets, refusal(pod).as_ref(), now)
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let budgets = known
+            .entry(namespace)
+            .or_insert_with(|| parsed(budgets(namespace)));
+        why(pod, budgets, refusal(pod).as_ref(), now)
     });
     let (_, mut blocker) =
         found.min_by(|left, right| (left.0, &left.1.message).cmp(&(right.0, &right.1.message)))?;

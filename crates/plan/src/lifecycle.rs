@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn p_169_timeouts_count_from_the_last_transition() {
+    fn p_169_d_263_d_264_timeouts_count_from_the_last_transition() {
         let mut fresh = NodeClaim::new("c", NodeClaimSpec::default());
         fresh.metadata.creation_timestamp = Some(Time(at(0)));
         fresh.initialize_conditions(at(0));
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn d_245_expiry() {
+    fn d_245_d_246_expiry() {
         let mut claim = claim();
         claim.spec.expire_after = "1h".parse().unwrap();
         assert_eq!(until_expiry(&claim, at(600)), Some(Duration::from_secs(3000)));

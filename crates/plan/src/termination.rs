@@ -929,7 +929,7 @@ mod tests {
     }
 
     #[test]
-    fn d_342_d_345_volumes_are_waited_for_until_the_deadline() {
+    fn d_342_d_343_d_344_d_345_volumes_are_waited_for_until_the_deadline() {
         let mut attachment = VolumeAttachment::default();
         attachment.metadata.name = Some("va".to_owned());
         attachment.spec.source.persistent_volume_name = Some("pv".to_owned());

@@ -374,7 +374,7 @@ fn d_334_the_worked_example_minute_by_minute() {
 }
 
 #[test]
-fn d_320_d_321_four_tiers_and_the_slowest_pod_holds_the_next() {
+fn d_312_d_319_d_320_d_321_four_tiers_and_the_slowest_pod_holds_the_next() {
     let mut slow = guest("app-slow", 120, json!({}));
     slow.stubborn = true;
     let mut critical_daemon = daemon();
@@ -567,7 +567,7 @@ fn d_317_a_node_without_claim_is_drained_and_its_instance_left_alone() {
 }
 
 #[test]
-fn d_302_every_look_with_a_deadline_says_so() {
+fn d_302_d_311_every_look_with_a_deadline_says_so() {
     let mut world = World::new(Some("1h"), vec![guest("a", 30, do_not_disrupt())]);
     world.run_until(at("12:00:10"));
     let pods: Vec<Arc<Pod>> = world
@@ -613,4 +613,77 @@ fn d_315_looking_twice_writes_once() {
     };
     let step = node_step(&end, plus(world.now, 3600)).unwrap();
     assert!(step.actions.is_empty(), "{:?}", step.actions);
+}
+
+// D-306, D-313, D-314: each step only after the one before.
+#[test]
+fn d_306_d_313_d_314_the_steps_come_in_order() {
+    let attachment = json!({"metadata": {"name": "csi-1"}, "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv-1"}}});
+    let mut world = World::new(None, vec![guest("a", 30, json!({}))]);
+    world
+        .attachments
+        .push(Arc::new(serde_json::from_value(attachment).unwrap()));
+    world.run_until(at("12:01:00"));
+    assert_eq!(world.order(), ["node deleted", "evict a", "a is gone"]);
+    assert!(world.node.spec.as_ref().unwrap().taints.as_ref().unwrap()[0].key == labels::DISRUPTED_TAINT_KEY);
+    assert_eq!(world.status(DRAINED).0, "True");
+    assert_eq!(world.status(VOLUMES_DETACHED).0, "Unknown");
+    world.attachments.clear();
+    world.run();
+    assert_eq!(
+        world.order()[3..],
+        ["instance asked to end", "node released"],
+        "D-314: released only when the cloud says that it is gone"
+    );
+    let asked = world.log[3].0;
+    let released = world.log[4].0;
+    assert!(released.duration_since(asked) >= SignedDuration::from_secs(7));
+}
+
+// D-326, D-328, D-329, D-335: what the eviction queue does with one pod.
+#[test]
+fn d_326_d_328_d_329_d_335_the_deadline_is_tested_first_then_the_pod() {
+    let now = at("12:59:45");
+    let deadline = Some(at("13:00:00"));
+    let pod = |change: Value| guest("a", 30, change).pod;
+    let EvictionStep::Delete(
+        Action::Delete {
+            target,
+            grace_period_seconds,
+        },
+        event,
+    ) = eviction_step(&pod(do_not_disrupt()), deadline, now)
+    else {
+        panic!("the deadline rule comes first")
+    };
+    assert_eq!(
+        (target.uid.as_str(), grace_period_seconds),
+        ("uid-a", Some(15)),
+        "D-335, by UID"
+    );
+    assert_eq!(
+        event.message,
+        "Deleting the pod to accommodate the terminationTime 2026-01-01 13:00:00 +0000 UTC of the node. The pod was granted 15 seconds of grace-period of its 30 terminationGracePeriodSeconds. This bypasses the PDB of the pod and the do-not-disrupt annotation.",
+        "D-338"
+    );
+    assert_eq!(
+        eviction_step(&pod(do_not_disrupt()), None, now),
+        EvictionStep::Keep
+    );
+    let finished = json!({"status": {"phase": "Succeeded"}});
+    assert_eq!(eviction_step(&pod(finished), None, now), EvictionStep::Drop);
+    let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T12:59:50Z"}});
+    assert_eq!(eviction_step(&pod(going), deadline, now), EvictionStep::Drop);
+    let EvictionStep::Evict(Action::EvictPod {
+        target,
+        grace_period_seconds,
+    }) = eviction_step(&pod(json!({})), None, now)
+    else {
+        panic!("an eviction")
+    };
+    assert_eq!(
+        (target.uid.as_str(), grace_period_seconds),
+        ("uid-a", None),
+        "D-329"
+    );
 }
