@@ -25,6 +25,10 @@ use crate::cloud::Measured;
 use crate::decision::DecisionKind;
 use crate::shared::Shared;
 
+/// First and longest pause between two tries to launch (D-263).
+const FIRST_LAUNCH_RETRY: Duration = Duration::from_secs(1);
+const LAST_LAUNCH_RETRY: Duration = Duration::from_secs(60);
+
 /// The controller of NodeClaims.
 #[derive(Debug)]
 pub(crate) struct Claims {
@@ -32,6 +36,8 @@ pub(crate) struct Claims {
     pub(crate) queue: WorkQueue<String>,
     /// Results of launches that are not written yet, by UID (P-162). Lost: the cloud is asked again and finds the same instance.
     launches: Mutex<BTreeMap<String, NodeClaim>>,
+    /// How often launches have failed and when the next try is due, by UID: what a failure writes on the claim must not bring the next try early.
+    retries: Mutex<BTreeMap<String, (u32, Timestamp)>>,
     /// The newest pod event of nodes that is not written yet, by name of the Node.
     pod_events: Mutex<BTreeMap<String, Timestamp>>,
     /// When claims were last checked for consistency, by UID. Lost: they are checked once more.
@@ -50,6 +56,7 @@ impl Claims {
             shared,
             queue,
             launches: Mutex::default(),
+            retries: Mutex::default(),
             pod_events: Mutex::default(),
             checked: Mutex::default(),
             cloud,
@@ -146,6 +153,7 @@ impl Claims {
         };
         if claim.is_deleting() {
             lock(&self.launches).remove(claim.uid());
+            lock(&self.retries).remove(claim.uid());
             lock(&self.checked).remove(claim.uid());
         }
         if !self.shared.is_ours(&claim) {
@@ -293,6 +301,10 @@ impl Claims {
         if let Some(instance) = known {
             return self.launched(claim, &instance).await;
         }
+        let next = lock(&self.retries).get(claim.uid()).map(|(_, due)| *due);
+        if let Some(due) = next.filter(|due| *due > shared.now()) {
+            return Ok(Requeue::After(shared.clock.until(due).min(left)));
+        }
         let error = match self.create_instance(claim, left).await {
             Ok(instance) => {
                 lock(&self.launches).insert(claim.uid().to_owned(), instance.clone());
@@ -325,10 +337,24 @@ impl Claims {
             CloudError::Create { reason, message } => (reason.clone(), message.clone()),
             other => ("LaunchFailed".to_owned(), other.short_message()),
         };
+        self.delay_launch(claim);
         let after = lifecycle::launch_failed(claim, &reason, &message, shared.now());
         let action = Action::patch(claim_ref(claim), Subresource::Status, &**claim, &after, true);
         self.write(&action.into_iter().collect::<Vec<_>>()).await?;
         Err(Box::new(error))
+    }
+
+    /// D-263: one second, doubling to a minute.
+    fn delay_launch(&self, claim: &NodeClaim) {
+        let mut retries = lock(&self.retries);
+        let (failures, due) = retries
+            .entry(claim.uid().to_owned())
+            .or_insert((0, Timestamp::MIN));
+        let delay = FIRST_LAUNCH_RETRY
+            .saturating_mul(1 << (*failures).min(6))
+            .min(LAST_LAUNCH_RETRY);
+        *failures = failures.saturating_add(1);
+        *due = self.shared.now().saturating_add(delay).unwrap_or(Timestamp::MAX);
     }
 
     /// Asks the cloud, but not for longer than the claim has left: a call that never answers must not keep it for ever. The instance that such a call
@@ -373,6 +399,7 @@ impl Claims {
             return again;
         }
         lock(&self.launches).remove(claim.uid());
+        lock(&self.retries).remove(claim.uid());
         let after = lifecycle::launched(&current, instance, shared.now());
         let label = |key: &str| after.label(key).unwrap_or_default().to_owned();
         let (kind, zone, capacity) = (
