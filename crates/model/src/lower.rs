@@ -3,7 +3,10 @@
 //! Each object is read by itself (`pod`, `constraints`, `state_node`), then ids are given out in sorted order. The result depends on the objects
 //! only: not on the order in which they arrived, and not on the time. An object that cannot be read loses its own meaning, never others'.
 
-use crate::constraints::{self, Constraints, NamespaceLabels, PodProblem};
+mod pods;
+mod update;
+
+use crate::constraints::{self, Constraints, NamespaceLabels};
 use crate::instance_type::InstanceType;
 use crate::labels;
 use crate::pod::{self, DoNotDisrupt};
@@ -17,7 +20,8 @@ use crate::snapshot::{
 };
 use crate::state_node;
 use crate::vector::{ResourceTable, ResourceVector};
-use crate::volumes::{self, VolumeObjects};
+use crate::volumes::VolumeObjects;
+use pods::LoweredPods;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -115,10 +119,7 @@ pub fn lower(state: &ClusterState) -> Snapshot {
     pods.dedup_by(|left, right| meta_key(&left.metadata) == meta_key(&right.metadata));
     let mut pools = lower_pools(state);
     let mut nodes = state_node::join(state, &pools);
-    let lowered: Vec<LoweredPod> = pods
-        .iter()
-        .map(|pod| lower_pod(pod, &namespaces, &state.volumes))
-        .collect();
+    let lowered = LoweredPods::new(&pods, &namespaces, &state.volumes);
     let daemons = lower_daemons(state, &pods, &lowered, &namespaces);
     let table = resource_table(&pools, &nodes, &lowered, &daemons);
     let budgets = lower_budgets(state);
@@ -163,32 +164,6 @@ pub fn lower(state: &ClusterState) -> Snapshot {
         kinds,
         budgets,
         synced,
-    }
-}
-
-struct LoweredPod {
-    constraints: Constraints,
-    requests: Resources,
-    attachments: Vec<(String, String)>,
-    problem: Option<PodProblem>,
-}
-
-fn lower_pod(pod: &Pod, namespaces: &NamespaceLabels, objects: &VolumeObjects) -> LoweredPod {
-    let mut constraints = constraints::lower(pod, namespaces);
-    let mut problem = None;
-    if pod::is_provisionable(pod) {
-        problem = constraints::validate(pod)
-            .and_then(|()| volumes::validate(pod, objects).map_err(PodProblem::Volume))
-            .err();
-    }
-    if !pod::is_terminal(pod) {
-        constraints.volume_terms = volumes::terms(pod, objects);
-    }
-    LoweredPod {
-        constraints,
-        attachments: volumes::attachments(pod, objects),
-        requests: pod::requests(pod),
-        problem,
     }
 }
 
@@ -285,7 +260,7 @@ fn well_known(pools: &[PoolView]) -> BTreeSet<String> {
 fn lower_daemons(
     state: &ClusterState,
     pods: &[Arc<Pod>],
-    lowered: &[LoweredPod],
+    lowered: &LoweredPods,
     namespaces: &NamespaceLabels,
 ) -> Vec<(String, Constraints, Resources)> {
     let mut newest: BTreeMap<&str, usize> = BTreeMap::new();
@@ -327,15 +302,15 @@ fn lower_daemons(
                 .uid
                 .as_deref()
                 .and_then(|uid| newest.get(uid))
-                .map(|index| &lowered[*index]);
+                .map(|index| lowered.of(*index));
             let (constraints, requests) = match live {
                 // The live pod is pinned to its host; the template's required affinity undoes that (P-062).
-                Some(live) => (
+                Some((constraints, requests)) => (
                     Constraints {
                         required_terms: from_template.required_terms,
-                        ..live.constraints.clone()
+                        ..constraints.clone()
                     },
-                    live.requests.clone(),
+                    requests.clone(),
                 ),
                 None => {
                     let spec = template.spec.as_ref();
@@ -355,7 +330,7 @@ fn lower_daemons(
 fn resource_table(
     pools: &[PoolView],
     nodes: &[NodeView],
-    pods: &[LoweredPod],
+    pods: &LoweredPods,
     daemons: &[(String, Constraints, Resources)],
 ) -> ResourceTable {
     let types = pools.iter().flat_map(|pool| pool.instance_types.iter());
@@ -371,7 +346,7 @@ fn resource_table(
                 .iter()
                 .flat_map(|node| [&node.capacity, &node.allocatable_resources]),
         )
-        .chain(pods.iter().map(|pod| &pod.requests))
+        .chain(&pods.requests)
         .chain(daemons.iter().map(|daemon| &daemon.2));
     ResourceTable::new(occurring)
 }
@@ -417,7 +392,7 @@ struct Observed {
 }
 
 impl Observed {
-    fn of(pods: &[LoweredPod], daemons: &[(String, Constraints, Resources)]) -> Self {
+    fn of(pods: &LoweredPods, daemons: &[(String, Constraints, Resources)]) -> Self {
         let mut observed = Observed {
             pod_labels: BTreeSet::new(),
             node_labels: BTreeSet::new(),
@@ -429,8 +404,8 @@ impl Observed {
             }
         };
         let all = pods
+            .constraints
             .iter()
-            .map(|pod| &pod.constraints)
             .chain(daemons.iter().map(|daemon| &daemon.1));
         for constraints in all {
             for selector in constraints.selectors() {
@@ -451,7 +426,7 @@ impl Observed {
 
 fn intern_pods(
     pods: &[Arc<Pod>],
-    lowered: Vec<LoweredPod>,
+    lowered: LoweredPods,
     observed: &Observed,
     table: &ResourceTable,
     budgets: &[BudgetView],
@@ -461,29 +436,35 @@ fn intern_pods(
     let mut requests: Vec<ResourceVector> = Vec::new();
     let mut request_ids: FxHashMap<ResourceVector, RequestId> = FxHashMap::with_hasher(FxBuildHasher);
     let mut views = Vec::with_capacity(pods.len());
-    for (object, pod) in pods.iter().zip(lowered) {
-        let mut constraints = pod.constraints;
+    let mut class_of: Vec<Option<ClassId>> = vec![None; lowered.constraints.len()];
+    let mut request_of: Vec<Option<RequestId>> = vec![None; lowered.requests.len()];
+    for (object, pod) in pods.iter().zip(lowered.pods) {
         let labels = object.metadata.labels.as_ref();
-        if observed.any_selector {
-            constraints
-                .labels
-                .retain(|key, _| observed.pod_labels.contains(key));
-        } else {
-            constraints.labels.clear();
-            constraints.namespace.clear();
-        }
-        let class = class_ids.get(&constraints).copied().unwrap_or_else(|| {
-            let id = ClassId::from(classes.len());
-            classes.push(constraints.clone());
-            class_ids.insert(Arc::new(constraints), id);
-            id
+        let class = *class_of[pod.constraints].get_or_insert_with(|| {
+            let mut constraints = lowered.constraints[pod.constraints].clone();
+            if observed.any_selector {
+                constraints
+                    .labels
+                    .retain(|key, _| observed.pod_labels.contains(key));
+            } else {
+                constraints.labels.clear();
+                constraints.namespace.clear();
+            }
+            class_ids.get(&constraints).copied().unwrap_or_else(|| {
+                let id = ClassId::from(classes.len());
+                classes.push(constraints.clone());
+                class_ids.insert(Arc::new(constraints), id);
+                id
+            })
         });
-        let vector = table.vector(&pod.requests);
-        let request = request_ids.get(&vector).copied().unwrap_or_else(|| {
-            let id = RequestId::from(requests.len());
-            requests.push(vector.clone());
-            request_ids.insert(vector, id);
-            id
+        let request = *request_of[pod.requests].get_or_insert_with(|| {
+            let vector = table.vector(&lowered.requests[pod.requests]);
+            request_ids.get(&vector).copied().unwrap_or_else(|| {
+                let id = RequestId::from(requests.len());
+                requests.push(vector.clone());
+                request_ids.insert(vector, id);
+                id
+            })
         });
         let (namespace, _) = meta_key(&object.metadata);
         let empty = BTreeMap::new();
@@ -495,27 +476,36 @@ fn intern_pods(
         let selected = (first..)
             .zip(same_namespace)
             .filter(|(_, budget)| budget.selector.matches(labels.unwrap_or(&empty)));
-        views.push(PodView {
-            class,
-            request,
-            node: None,
-            provisionable: pod::is_provisionable(object),
-            active: pod::is_active(object),
-            terminal: pod::is_terminal(object),
-            reschedulable: pod::is_reschedulable(object),
-            daemon: pod::is_daemon(object),
-            mirror: pod::is_mirror(object),
-            tolerates_disrupted_taint: pod::tolerates_disrupted_taint(object),
-            do_not_disrupt: DoNotDisrupt::of(object),
-            ready_false: pod::is_ready_false(object),
-            eviction_cost: pod::eviction_cost(object),
-            attachments: pod.attachments,
-            problem: pod.problem,
-            budgets: selected.map(|(index, _)| BudgetId::from(index)).collect(),
-            object: Arc::clone(object),
-        });
+        let budgets = selected.map(|(index, _)| BudgetId::from(index)).collect();
+        let mut view = pod_view(object, class, request, budgets);
+        view.attachments = pod.attachments;
+        view.problem = pod.problem;
+        views.push(view);
     }
     (classes, requests, views)
+}
+
+/// What of a pod depends on nothing but itself.
+fn pod_view(object: &Arc<Pod>, class: ClassId, request: RequestId, budgets: Vec<BudgetId>) -> PodView {
+    PodView {
+        class,
+        request,
+        node: None,
+        provisionable: pod::is_provisionable(object),
+        active: pod::is_active(object),
+        terminal: pod::is_terminal(object),
+        reschedulable: pod::is_reschedulable(object),
+        daemon: pod::is_daemon(object),
+        mirror: pod::is_mirror(object),
+        tolerates_disrupted_taint: pod::tolerates_disrupted_taint(object),
+        do_not_disrupt: DoNotDisrupt::of(object),
+        ready_false: pod::is_ready_false(object),
+        eviction_cost: pod::eviction_cost(object),
+        attachments: Vec::new(),
+        problem: None,
+        budgets,
+        object: Arc::clone(object),
+    }
 }
 
 fn bind_pods(
@@ -524,7 +514,7 @@ fn bind_pods(
     table: &ResourceTable,
     requests: &[ResourceVector],
 ) {
-    let by_name: BTreeMap<String, usize> = nodes
+    let by_name: FxHashMap<String, usize> = nodes
         .iter()
         .enumerate()
         .filter_map(|(index, node)| Some((node.node_name()?.to_owned(), index)))

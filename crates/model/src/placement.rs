@@ -6,6 +6,8 @@ use crate::requirements::Requirements;
 use crate::resources::Resources;
 use crate::snapshot::{NodeId, PodId, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// The cheapest way to launch one instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,43 @@ pub struct Launch {
     pub price: Price,
 }
 
+/// The ways to launch a node. NodeClaims of one plan have few different lists, so they share them; changing one copies it first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launches(Arc<Vec<Launch>>);
+
+impl Deref for Launches {
+    type Target = Vec<Launch>;
+    fn deref(&self) -> &Vec<Launch> {
+        &self.0
+    }
+}
+
+impl DerefMut for Launches {
+    fn deref_mut(&mut self) -> &mut Vec<Launch> {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl From<Vec<Launch>> for Launches {
+    fn from(launches: Vec<Launch>) -> Self {
+        Launches(Arc::new(launches))
+    }
+}
+
+impl FromIterator<Launch> for Launches {
+    fn from_iter<I: IntoIterator<Item = Launch>>(launches: I) -> Self {
+        launches.into_iter().collect::<Vec<Launch>>().into()
+    }
+}
+
+impl<'a> IntoIterator for &'a Launches {
+    type Item = &'a Launch;
+    type IntoIter = std::slice::Iter<'a, Launch>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
 /// A node that should be launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedClaim {
@@ -28,7 +67,7 @@ pub struct PlannedClaim {
     /// The pods placed on it, in the order of placement.
     pub pods: Vec<PodId>,
     /// The ways to launch it, cheapest instance type first, at most 600 (P-064). Never empty.
-    pub launches: Vec<Launch>,
+    pub launches: Launches,
     /// What its node must look like; without hostname and simulation keys (P-069).
     pub requirements: Requirements,
     /// Capacity types available among the launches (P-067).

@@ -58,6 +58,9 @@ impl Engine<'_> {
 
     /// Starts logging.
     pub(crate) fn fork(&mut self) -> Mark {
+        if self.forks == 0 {
+            self.settle();
+        }
         self.forks += 1;
         self.mark()
     }
@@ -66,9 +69,21 @@ impl Engine<'_> {
     pub(crate) fn commit(&mut self) {
         self.forks = self.forks.saturating_sub(1);
         if self.forks == 0 {
+            self.settle();
             self.log.clear();
             self.saved_live = 0;
         }
+    }
+
+    /// What is placed now stays: remembers what it leaves free. Amortised O(1) a placement.
+    fn settle(&mut self) {
+        for placed in &self.placed[self.settled..] {
+            if let On::Node(node) = placed.on {
+                let range = node.index() * self.width..(node.index() + 1) * self.width;
+                self.settled_free[range.clone()].copy_from_slice(&self.free[range]);
+            }
+        }
+        self.settled = self.placed.len();
     }
 
     /// Takes back what was done since the mark. O(that).

@@ -66,7 +66,12 @@ impl Engine<'_> {
                 {
                     // Free capacity only falls, so this stays so until it is taken back.
                     self.nodes_too_small[request].insert(index);
-                    if self.forks > 0 {
+                    let settled = &self.settled_free[index * self.width..(index + 1) * self.width];
+                    let for_good = needs
+                        .iter()
+                        .zip(settled)
+                        .any(|(need, free)| need > free || *free < 0);
+                    if self.forks > 0 && !for_good {
                         self.log.push(super::Undo::TooSmall {
                             request: request as u32,
                             node: index as u32,

@@ -4,12 +4,20 @@ use super::{Engine, Mark, MinValuesPolicy, On};
 use crate::algebra::SetId;
 use crate::bits::Bits;
 use crate::outcome::{Packing, UnplacedPod};
-use spokeshave_model::placement::{Launch, Placements, PlannedClaim};
+use spokeshave_model::placement::{Launches, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
 use spokeshave_model::snapshot::PodId;
 use spokeshave_model::{CapacityType, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// What claims with equal requirements and types have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Shortlist {
+    launches: Launches,
+    capacity_types: BTreeSet<String>,
+    requirements: Requirements,
+}
 
 impl Engine<'_> {
     /// How many claims are planned.
@@ -87,23 +95,11 @@ impl Engine<'_> {
         pods: Vec<PodId>,
     ) -> Option<Result<PlannedClaim, Vec<UnplacedPod>>> {
         let (set, types) = self.pin_reservations(index)?;
+        let shortlist = self.shortlist(self.claims[index].template, set, &types);
         let claim = &self.claims[index];
         let template = &self.templates[claim.template];
         let requirements = self.algebra.get(set);
-        let order = if template.has_overrides() {
-            // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
-            Arc::new(template.by_price(&types, requirements, &self.algebra))
-        } else {
-            let order = self.orders.entry((claim.template, set));
-            Arc::clone(order.or_insert_with(|| {
-                Arc::new(template.by_price(&template.eligible, requirements, &self.algebra))
-            }))
-        };
-        let kept = Bits::of(0, template.type_indexes(&types));
-        let mut launches: Vec<Launch> =
-            Vec::with_capacity(kept.count().min(self.options.instance_types_per_claim));
-        let wanted = order.iter().filter(|launch| kept.contains(launch.instance_type));
-        launches.extend(wanted.take(self.options.instance_types_per_claim).cloned());
+        let launches = &shortlist.launches;
         if self.algebra.has_min_values(set) && self.options.min_values == MinValuesPolicy::Strict {
             let types = launches
                 .iter()
@@ -126,13 +122,42 @@ impl Engine<'_> {
         }
         Some(Ok(PlannedClaim {
             pool: template.pool,
-            launches,
-            capacity_types: template.capacity_types(&types, requirements, &self.algebra),
-            requirements: shown(requirements),
+            launches: shortlist.launches,
+            capacity_types: shortlist.capacity_types,
+            requirements: shortlist.requirements,
             requests: self.snapshot.resources.resources(&requests),
             min_values_relaxed: !claim.relaxed_min_values.is_empty(),
             pods,
         }))
+    }
+
+    /// How claims with these requirements and types would be launched. Many claims have the same.
+    fn shortlist(&mut self, template: usize, set: SetId, types: &Bits) -> Shortlist {
+        let key = (template, set, types.clone());
+        if let Some(known) = self.shortlists.get(&key) {
+            return known.clone();
+        }
+        let number = template;
+        let template = &self.templates[template];
+        let requirements = self.algebra.get(set);
+        let order = if template.has_overrides() {
+            // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
+            Arc::new(template.by_price(types, requirements, &self.algebra))
+        } else {
+            let order = self.orders.entry((number, set));
+            Arc::clone(order.or_insert_with(|| {
+                Arc::new(template.by_price(&template.eligible, requirements, &self.algebra))
+            }))
+        };
+        let kept = Bits::of(0, template.type_indexes(types));
+        let wanted = order.iter().filter(|launch| kept.contains(launch.instance_type));
+        let shortlist = Shortlist {
+            launches: wanted.take(self.options.instance_types_per_claim).cloned().collect(),
+            capacity_types: template.capacity_types(types, requirements, &self.algebra),
+            requirements: shown(requirements),
+        };
+        self.shortlists.insert(key, shortlist.clone());
+        shortlist
     }
 
     /// A claim that holds reservations is launched from them and nothing else (P §6.12).

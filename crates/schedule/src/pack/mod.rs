@@ -201,6 +201,7 @@ pub(crate) struct Engine<'a> {
     kind_nodes: Vec<Bits>,
     accepting: FxHashMap<SetId, Arc<Bits>>,
     orders: FxHashMap<(usize, SetId), Arc<Vec<Launch>>>,
+    shortlists: FxHashMap<(usize, SetId, Bits), finish::Shortlist>,
     node_limits: FxHashMap<NodeId, Vec<(u32, i64)>>,
     pod_attachments: FxHashMap<PodId, SmallVec<[u32; 2]>>,
     // State: changed and taken back in `apply`.
@@ -210,6 +211,10 @@ pub(crate) struct Engine<'a> {
     usable: Bits,
     /// Free capacity of each node, `width` numbers each.
     free: Vec<i64>,
+    /// The same outside of all forks: what is too small there is too small for good.
+    settled_free: Vec<i64>,
+    /// Placements that `settled_free` knows of.
+    settled: usize,
     node_ports: FxHashMap<NodeId, Vec<u32>>,
     node_attachments: FxHashMap<NodeId, Vec<u32>>,
     /// Pods that no longer count where they are bound.
@@ -303,6 +308,7 @@ impl<'a> Engine<'a> {
             kind_nodes[node.kind.index()].insert(index);
         }
         let topology = Topology::new(snapshot, &templates, &algebra);
+        let free = setup::free_capacity(snapshot);
         let attached = setup::Attached::new(snapshot, &mut numbers);
         Engine {
             snapshot,
@@ -316,11 +322,14 @@ impl<'a> Engine<'a> {
             reservations: setup::reservations(snapshot, &numbers),
             classes: vec![Class::default(); snapshot.classes.len()],
             usable: Bits::of(snapshot.nodes.len(), usable.map(|(index, _)| index)),
-            free: setup::free_capacity(snapshot),
+            settled_free: free.clone(),
+            settled: 0,
+            free,
             node_ports: setup::node_ports(snapshot, &mut numbers),
             kind_nodes,
             accepting: FxHashMap::with_hasher(FxBuildHasher),
             orders: FxHashMap::with_hasher(FxBuildHasher),
+            shortlists: FxHashMap::with_hasher(FxBuildHasher),
             node_limits: attached.limits,
             node_attachments: attached.nodes,
             pod_attachments: attached.pods,

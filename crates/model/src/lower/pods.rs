@@ -1,0 +1,159 @@
+//! Pods read one by one, with what they have in common kept once: replicas of one workload differ in name and place only, and are
+//! recognised by comparing, which is cheaper than reading them again.
+
+use crate::constraints::{self, Constraints, NamespaceLabels, PodProblem};
+use crate::pod;
+use crate::resources::Resources;
+use crate::volumes::{self, VolumeObjects};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::sync::Arc;
+
+/// One pod, as positions in the lists of `LoweredPods`.
+pub(super) struct LoweredPod {
+    pub(super) constraints: usize,
+    pub(super) requests: usize,
+    pub(super) attachments: Vec<(String, String)>,
+    pub(super) problem: Option<PodProblem>,
+}
+
+/// All pods, in their order.
+#[derive(Default)]
+pub(super) struct LoweredPods {
+    pub(super) pods: Vec<LoweredPod>,
+    /// Distinct constraints, with all labels.
+    pub(super) constraints: Vec<Constraints>,
+    /// Distinct requests.
+    pub(super) requests: Vec<Resources>,
+}
+
+/// Numbers for distinct values.
+struct Interner<T> {
+    ids: FxHashMap<T, usize>,
+    values: Vec<T>,
+}
+
+impl<T: Clone + Eq + std::hash::Hash> Interner<T> {
+    fn new() -> Self {
+        Interner {
+            ids: FxHashMap::with_hasher(FxBuildHasher),
+            values: Vec::new(),
+        }
+    }
+
+    fn id(&mut self, value: T) -> usize {
+        if let Some(known) = self.ids.get(&value) {
+            return *known;
+        }
+        self.values.push(value.clone());
+        self.ids.insert(value, self.values.len() - 1);
+        self.values.len() - 1
+    }
+}
+
+impl LoweredPods {
+    pub(super) fn new(pods: &[Arc<Pod>], namespaces: &NamespaceLabels, objects: &VolumeObjects) -> Self {
+        let mut constraints: Interner<Constraints> = Interner::new();
+        let mut requests: Interner<Resources> = Interner::new();
+        let mut latest: FxHashMap<&str, usize> = FxHashMap::with_hasher(FxBuildHasher);
+        let mut lowered: Vec<LoweredPod> = Vec::with_capacity(pods.len());
+        for (index, pod) in pods.iter().enumerate() {
+            let owner = pod.metadata.owner_references.iter().flatten().next();
+            let owner = owner.map_or("", |owner| owner.uid.as_str());
+            let sibling = latest.get(owner).copied();
+            let sibling = sibling.filter(|sibling| is_replica(&pods[*sibling], pod));
+            latest.insert(owner, index);
+            let (constraints, requests) = match sibling {
+                Some(sibling) => (lowered[sibling].constraints, lowered[sibling].requests),
+                None => {
+                    let mut lowered = constraints::lower(pod, namespaces);
+                    if !pod::is_terminal(pod) {
+                        lowered.volume_terms = volumes::terms(pod, objects);
+                    }
+                    (constraints.id(lowered), requests.id(pod::requests(pod)))
+                }
+            };
+            let problem = pod::is_provisionable(pod).then(|| {
+                constraints::validate(pod)
+                    .and_then(|()| volumes::validate(pod, objects).map_err(PodProblem::Volume))
+                    .err()
+            });
+            lowered.push(LoweredPod {
+                constraints,
+                requests,
+                attachments: volumes::attachments(pod, objects),
+                problem: problem.flatten(),
+            });
+        }
+        LoweredPods {
+            pods: lowered,
+            constraints: constraints.values,
+            requests: requests.values,
+        }
+    }
+
+    /// The constraints and requests of a pod.
+    pub(super) fn of(&self, pod: usize) -> (&Constraints, &Resources) {
+        let pod = &self.pods[pod];
+        (&self.constraints[pod.constraints], &self.requests[pod.requests])
+    }
+}
+
+/// Whether nothing that scheduling sees tells two pods apart: equal constraints and requests, and no volumes that could differ.
+/// Never true by mistake; false also where it would take longer to find out.
+pub(super) fn is_replica(left: &Pod, right: &Pod) -> bool {
+    let (Some(one), Some(other)) = (&left.spec, &right.spec) else {
+        return false;
+    };
+    left.metadata.namespace == right.metadata.namespace
+        && left.metadata.labels == right.metadata.labels
+        && has_no_claims(one)
+        && has_no_claims(other)
+        && asks_the_same(one, other)
+        && !is_resized(left.status.as_ref())
+        && !is_resized(right.status.as_ref())
+}
+
+fn has_no_claims(spec: &PodSpec) -> bool {
+    spec.volumes
+        .iter()
+        .flatten()
+        .all(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none())
+}
+
+fn asks_the_same(one: &PodSpec, other: &PodSpec) -> bool {
+    one.node_selector == other.node_selector
+        && one.affinity == other.affinity
+        && one.tolerations == other.tolerations
+        && one.topology_spread_constraints == other.topology_spread_constraints
+        && one.overhead == other.overhead
+        && one.resources == other.resources
+        && one.resource_claims == other.resource_claims
+        && one.host_network == other.host_network
+        && same_containers(Some(&one.containers), Some(&other.containers))
+        && same_containers(one.init_containers.as_ref(), other.init_containers.as_ref())
+}
+
+fn same_containers(one: Option<&Vec<Container>>, other: Option<&Vec<Container>>) -> bool {
+    let (one, other) = (
+        one.map(Vec::as_slice).unwrap_or_default(),
+        other.map(Vec::as_slice).unwrap_or_default(),
+    );
+    let same = |(one, other): (&Container, &Container)| {
+        one.resources == other.resources
+            && one.ports == other.ports
+            && one.restart_policy == other.restart_policy
+    };
+    one.len() == other.len() && one.iter().zip(other).all(same)
+}
+
+/// Whether the status has a say in the requests (in-place resize).
+fn is_resized(status: Option<&PodStatus>) -> bool {
+    let statuses = status.into_iter().flat_map(|status| {
+        let init = status.init_container_statuses.iter().flatten();
+        status.container_statuses.iter().flatten().chain(init)
+    });
+    statuses
+        .into_iter()
+        .any(|status| status.allocated_resources.is_some() || status.resources.is_some())
+}
