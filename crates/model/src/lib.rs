@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod constraints;
+pub mod derivation;
 pub mod example;
 pub mod instance_type;
 pub mod labels;
@@ -25,6 +26,7 @@ pub mod vector;
 pub mod volumes;
 
 pub use action::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+pub use derivation::Derivation;
 pub use instance_type::{AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overrides};
 pub use lower::{ClusterState, Nomination, lower};
 pub use price::{ParsePriceError, Price};

@@ -21,13 +21,13 @@ use crate::snapshot::{
 use crate::state_node;
 use crate::vector::{ResourceTable, ResourceVector};
 use crate::volumes::VolumeObjects;
-use pods::LoweredPods;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use pods::LoweredPods;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_api::{NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,14 +1,16 @@
 //! Can this pod go there, and if not why: packing pods onto nodes and planned NodeClaims.
 //!
-//! One pure function: `pack` takes a Snapshot, the pods to place and the policy, and returns placements on existing nodes, planned
-//! NodeClaims, and for each pod left over the reason as data. It never looks at a clock, creates an object, or decides which pods to place.
+//! `pack` takes a Snapshot, the pods to place and the policy, and returns placements on existing nodes, planned NodeClaims, and for each pod
+//! left over the reason as data; `Simulation` asks the same of many what-ifs; `explain_unplaced` says down to the smallest set of things in
+//! the way why a pod has no place. It never looks at a clock, creates an object, or decides which pods to place.
 //!
 //! How it stays fast: requirement sets are interned and the results of operations on them remembered (`algebra`), each NodePool's instance
-//! types are indexed by resource rank and label value (`template`), pods are treated by class and by distinct request (`pack`), and
-//! topology is counted incrementally (`topology`).
+//! types are indexed by resource rank and label value (`template`), pods are treated by class and by distinct request (`pack`),
+//! topology is counted incrementally (`topology`), and what was done is taken back instead of done anew (`pack::apply`).
 
 mod algebra;
 mod bits;
+mod explain;
 mod outcome;
 mod pack;
 mod relax;
@@ -16,6 +18,7 @@ mod simulation;
 mod template;
 mod topology;
 
+pub use explain::explain_unplaced;
 pub use outcome::{Packing, Statistics, UnplacedPod};
 pub use pack::{ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack};
 pub use relax::PreferencePolicy;

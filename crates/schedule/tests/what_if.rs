@@ -183,7 +183,7 @@ fn w_05_claims_of_the_base_and_starting_nodes_are_not_offered() {
 }
 
 #[test]
-fn the_same_bytes_on_one_and_on_eight_threads() {
+fn p_084_the_same_bytes_on_one_and_on_eight_threads() {
     for (_, shape) in Shape::ALL {
         let snapshot = lower(&cluster(shape, 60, 600, 7));
         let options = options(1);

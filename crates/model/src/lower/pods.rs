@@ -18,7 +18,6 @@ pub(super) struct LoweredPod {
 }
 
 /// All pods, in their order.
-#[derive(Default)]
 pub(super) struct LoweredPods {
     pub(super) pods: Vec<LoweredPod>,
     /// Distinct constraints, with all labels.
@@ -149,11 +148,9 @@ fn same_containers(one: Option<&Vec<Container>>, other: Option<&Vec<Container>>)
 
 /// Whether the status has a say in the requests (in-place resize).
 fn is_resized(status: Option<&PodStatus>) -> bool {
-    let statuses = status.into_iter().flat_map(|status| {
+    let mut statuses = status.into_iter().flat_map(|status| {
         let init = status.init_container_statuses.iter().flatten();
         status.container_statuses.iter().flatten().chain(init)
     });
-    statuses
-        .into_iter()
-        .any(|status| status.allocated_resources.is_some() || status.resources.is_some())
+    statuses.any(|status| status.allocated_resources.is_some() || status.resources.is_some())
 }

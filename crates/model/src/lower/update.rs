@@ -2,7 +2,8 @@
 
 use super::{meta_key, pod_view, pods};
 use crate::pod;
-use crate::snapshot::{PodId, Snapshot};
+use crate::snapshot::{NodeId, NodeView, PodId, Snapshot};
+use crate::vector::ResourceVector;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ impl Snapshot {
         let known = pods::is_replica(&old.object, object)
             && old.problem.is_none()
             && old.node == self.find_bound(&old.object)
-            && pod::is_provisionable(object) <= old.provisionable;
+            && (old.provisionable || !pod::is_provisionable(object));
         if !known || old.daemon || pod::is_daemon(object) {
             return false;
         }
@@ -44,7 +45,7 @@ impl Snapshot {
         for node in [before, after].into_iter().flatten() {
             let width = self.resources.width();
             let view = &mut self.nodes[node.index()];
-            view.requested = crate::vector::ResourceVector::zero(width);
+            view.requested = ResourceVector::zero(width);
             for pod in view.pods.iter().map(|pod| &self.pods[pod.index()]) {
                 if !pod.terminal {
                     view.requested.add(&self.requests[pod.request.index()]);
@@ -55,15 +56,17 @@ impl Snapshot {
     }
 
     /// The node a pod is bound to.
-    fn find_bound(&self, object: &Pod) -> Option<crate::snapshot::NodeId> {
+    fn find_bound(&self, object: &Pod) -> Option<NodeId> {
         let name = pod::node_name(object)?;
         // Two runs in order of name, initialised nodes first; a node's name is that of its Node once it is registered.
         let split = self.nodes.partition_point(|node| node.initialized);
         let (first, second) = self.nodes.split_at(split);
-        let find = |nodes: &[crate::snapshot::NodeView]| nodes.binary_search_by(|node| node.name.as_str().cmp(name));
+        let find = |nodes: &[NodeView]| nodes.binary_search_by(|node| node.name.as_str().cmp(name));
         let found = find(first).or_else(|_| find(second).map(|index| index + split));
-        let found = found.ok().filter(|index| self.nodes[*index].node_name() == Some(name));
+        let found = found
+            .ok()
+            .filter(|index| self.nodes[*index].node_name() == Some(name));
         let found = found.or_else(|| self.nodes.iter().position(|node| node.node_name() == Some(name)));
-        found.map(crate::snapshot::NodeId::from)
+        found.map(NodeId::from)
     }
 }

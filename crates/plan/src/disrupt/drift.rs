@@ -156,7 +156,7 @@ pub(super) fn static_claim(snapshot: &Snapshot, pool: PoolId, limit: usize) -> O
         pool,
         pods: Vec::new(),
         capacity_types: kinds.map(|kind| kind.as_str().to_owned()).collect(),
-        launches,
+        launches: launches.into(),
         requirements: view.requirements.clone(),
         requests: Resources::new(),
         min_values_relaxed: false,

@@ -193,7 +193,8 @@ pub(super) fn worst_of_cheapest(moved: &mut Moved<'_, '_>, claim: &PlannedClaim)
 /// D-145: keeps the types whose worst launch price is strictly below. Launches come in order of their cheapest offering, so the search ends early.
 fn keep_cheaper(moved: &mut Moved<'_, '_>, claim: &mut PlannedClaim, below: Price) {
     let mut launches = std::mem::take(&mut claim.launches);
-    launches.truncate(launches.partition_point(|launch| launch.price < below));
+    let candidates = launches.partition_point(|launch| launch.price < below);
+    launches.truncate(candidates);
     launches.retain(|launch| moved.worst_price(claim, launch.instance_type) < below);
     claim.launches = launches;
 }
@@ -230,7 +231,7 @@ fn pin(snapshot: &Snapshot, claim: &mut PlannedClaim, kind: CapacityType) {
         })
         .collect();
     launches.sort_by_key(|launch| (launch.price, launch.instance_type));
-    claim.launches = launches;
+    claim.launches = launches.into();
 }
 
 fn reached(snapshot: &Snapshot, claim: &PlannedClaim, count: usize) -> Result<(), BTreeMap<String, u32>> {

@@ -152,7 +152,10 @@ impl Engine<'_> {
         let kept = Bits::of(0, template.type_indexes(types));
         let wanted = order.iter().filter(|launch| kept.contains(launch.instance_type));
         let shortlist = Shortlist {
-            launches: wanted.take(self.options.instance_types_per_claim).cloned().collect(),
+            launches: wanted
+                .take(self.options.instance_types_per_claim)
+                .cloned()
+                .collect(),
             capacity_types: template.capacity_types(types, requirements, &self.algebra),
             requirements: shown(requirements),
         };

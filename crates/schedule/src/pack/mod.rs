@@ -5,6 +5,7 @@
 //! (class, claim) and (request, claim) pair is found wanting at most once. It never looks at a clock or creates an object.
 
 mod apply;
+mod ask;
 mod attempt;
 mod claims;
 mod explain;

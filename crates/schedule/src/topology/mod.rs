@@ -322,28 +322,66 @@ impl<'a> Topology<'a> {
     ) {
         for position in 0..self.binding_count(class, bindings) {
             let (id, selects) = self.binding(class, bindings, position);
-            let group = &self.groups[id.0 as usize];
-            let Some(key) = group.key else {
-                group.hosts.keep_admitted(group.kind, selects, false, nodes);
-                group.hosts.keep_admitted(group.kind, selects, true, claims);
-                continue;
-            };
-            let allowed = self.allowed(key, strict, algebra);
-            let group = &self.groups[id.0 as usize];
-            let census = &self.censuses[group.census];
-            let key = &self.keys[key];
-            group.valid_domains(census, &key.sets[allowed], selects, &mut self.valid);
-            key.unite_nodes(&self.valid, group.kind.repels(), &mut self.united);
-            nodes.intersect(&self.united);
-            if claims.is_clear() {
-                continue;
-            }
-            self.united.reset(0);
-            for domain in self.valid.ones() {
-                self.united.union(&key.claims[domain]);
-            }
-            claims.intersect(&self.united);
+            self.keep_admitted(id, selects, strict, algebra, nodes, claims);
         }
+    }
+
+    /// The same for one group.
+    fn keep_admitted(
+        &mut self,
+        id: GroupId,
+        selects: bool,
+        strict: SetId,
+        algebra: &Algebra<'_>,
+        nodes: &mut Bits,
+        claims: &mut Bits,
+    ) {
+        let group = &self.groups[id.0 as usize];
+        let Some(key) = group.key else {
+            group.hosts.keep_admitted(group.kind, selects, false, nodes);
+            group.hosts.keep_admitted(group.kind, selects, true, claims);
+            return;
+        };
+        let allowed = self.allowed(key, strict, algebra);
+        let group = &self.groups[id.0 as usize];
+        let census = &self.censuses[group.census];
+        let key = &self.keys[key];
+        group.valid_domains(census, &key.sets[allowed], selects, &mut self.valid);
+        key.unite_nodes(&self.valid, group.kind.repels(), &mut self.united);
+        nodes.intersect(&self.united);
+        if claims.is_clear() {
+            return;
+        }
+        self.united.reset(0);
+        for domain in self.valid.ones() {
+            self.united.union(&key.claims[domain]);
+        }
+        claims.intersect(&self.united);
+    }
+
+    /// The first rule that keeps a pod off some existing nodes, for explanations.
+    pub(crate) fn first_refusal(
+        &mut self,
+        class: ClassId,
+        bindings: &Bindings,
+        strict: SetId,
+        hosts: &Bits,
+        algebra: &Algebra<'_>,
+    ) -> Option<(TopologyKind, String)> {
+        let (mut nodes, mut claims) = (Bits::default(), Bits::default());
+        for position in 0..self.binding_count(class, bindings) {
+            let (id, selects) = self.binding(class, bindings, position);
+            nodes.copy_from(hosts);
+            self.keep_admitted(id, selects, strict, algebra, &mut nodes, &mut claims);
+            if nodes.is_clear() {
+                let group = &self.groups[id.0 as usize];
+                let key = group
+                    .key
+                    .map_or(labels::HOSTNAME, |key| self.keys[key].name.as_str());
+                return Some((group.kind.rule(), key.to_owned()));
+            }
+        }
+        None
     }
 
     fn binding_count(&self, class: ClassId, bindings: &Bindings) -> usize {

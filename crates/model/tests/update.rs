@@ -1,0 +1,65 @@
+//! A pod changed in place gives the Snapshot that lowering anew gives.
+
+use spokeshave_model::example::{Dice, bound, random_world};
+use spokeshave_model::{ClusterState, lower};
+use std::sync::Arc;
+
+/// Snapshots are equal, except for objects that are equal but not the same.
+fn assert_same(state: &ClusterState, updated: &spokeshave_model::Snapshot, what: &str) {
+    assert_eq!(*updated, lower(state), "{what}");
+}
+
+#[test]
+fn one_changed_pod_equals_lowering_anew() {
+    let (mut replaced, mut refused) = (0, 0);
+    for seed in 0..200 {
+        let mut state = random_world(seed);
+        let mut snapshot = lower(&state);
+        let mut dice = Dice(seed);
+        for _ in 0..6 {
+            if state.pods.is_empty() {
+                break;
+            }
+            let index = dice.below(state.pods.len());
+            let mut pod = (*state.pods[index]).clone();
+            match dice.below(6) {
+                0 => {
+                    let node = state.nodes.get(dice.below(state.nodes.len() + 1));
+                    let name = node.and_then(|node| node.metadata.name.clone());
+                    pod = bound(pod, name.as_deref().unwrap_or("nowhere"));
+                }
+                1 => pod.status.get_or_insert_default().phase = Some("Succeeded".to_owned()),
+                2 => pod.metadata.deletion_timestamp = pod.metadata.creation_timestamp.clone(),
+                3 => {
+                    pod.metadata
+                        .labels
+                        .get_or_insert_default()
+                        .insert("app".to_owned(), "other".to_owned());
+                }
+                4 => {
+                    let annotations = pod.metadata.annotations.get_or_insert_default();
+                    annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned());
+                }
+                _ => {
+                    let spec = pod.spec.get_or_insert_default();
+                    spec.node_selector
+                        .get_or_insert_default()
+                        .insert("k".to_owned(), "v".to_owned());
+                }
+            }
+            let pod = Arc::new(pod);
+            state.pods[index] = Arc::clone(&pod);
+            if snapshot.replace_pod(&pod) {
+                replaced += 1;
+                assert_same(&state, &snapshot, &format!("seed {seed}"));
+            } else {
+                refused += 1;
+                snapshot = lower(&state);
+            }
+        }
+    }
+    assert!(
+        replaced > 200 && refused > 50,
+        "{replaced} replaced, {refused} refused"
+    );
+}
