@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_model::Action;
+use spokeshave_audit::{CommandCheck, check_command};
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_plan::disrupt::record::{command_of, record};
 use spokeshave_plan::disrupt::steps::cleanup_actions;
-use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, Frontier, Outcome, disrupt, validate};
+use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, Frontier, Method, Outcome, disrupt, validate};
 use spokeshave_plan::{limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
@@ -23,8 +24,6 @@ use crate::shared::Shared;
 
 /// Pause after a pass without a command (D-064).
 const POLL: Duration = spokeshave_api::constants::DISRUPTION_POLL;
-/// With nothing changed, a pass is due all the same after this long: budgets open and close by the clock.
-const STILLNESS: SignedDuration = SignedDuration::from_secs(60);
 
 /// A command that waits for its second look.
 #[derive(Debug)]
@@ -43,10 +42,10 @@ struct Thread {
     frontier: Frontier,
     /// Commands under way whose end the frontier has not been told, by the name of their object.
     started: BTreeMap<String, Command>,
+    /// Something was not cleaned up yet: a pass is due whatever has changed.
+    unclean: bool,
     /// Conditions to be written.
     verdicts: Verdicts,
-    /// The state that the last pass saw, and when.
-    seen: Option<(u64, Timestamp)>,
 }
 
 impl Thread {
@@ -151,22 +150,14 @@ impl DisruptionLoop {
         }
         self.learn(thread);
         let version = self.shared.stores.version();
-        let still = thread
-            .seen
-            .is_some_and(|(seen, at)| seen == version && now.duration_since(at).abs() < STILLNESS);
-        if !still {
-            thread.seen = Some((version, now));
-            if self.pass(thread, version).await {
-                return true;
-            }
+        thread.frontier.version = Some(version);
+        // A state that was found fruitless is not even looked at, until it or the hour changes it.
+        if (thread.unclean || !thread.frontier.is_settled(now)) && self.pass(thread).await {
+            return true;
         }
         let writes = thread.verdicts.write(&self.shared).await;
-        if let Some((seen, _)) = &mut thread.seen
-            && writes > 0
-            && self.shared.stores.version() == seen.wrapping_add(writes)
-        {
-            // Nothing has changed but what this turn wrote, which no decision depends on.
-            *seen = seen.wrapping_add(writes);
+        if writes > 0 && self.shared.stores.version() == version.wrapping_add(writes) {
+            thread.frontier.carry_to(version.wrapping_add(writes));
         }
         false
     }
@@ -187,20 +178,22 @@ impl DisruptionLoop {
     }
 
     /// Cleans up after commands that are no more, then looks for new ones. True when it found one.
-    async fn pass(&self, thread: &mut Thread, version: u64) -> bool {
+    async fn pass(&self, thread: &mut Thread) -> bool {
         let shared = &self.shared;
         let pending: Vec<Arc<Disruption>> = thread.pending.iter().map(|one| one.object.clone()).collect();
         let snapshot = shared.freeze_with(&pending).await;
         let now = shared.now();
+        thread.unclean = false;
         for action in cleanup_actions(&snapshot, now) {
             if let Err(error) = shared.execute.run(&action).await {
+                thread.unclean = true;
                 tracing::debug!(%error, "cleaning up after a command; the next pass tries again");
             }
         }
-        let frontier = std::mem::take(&mut thread.frontier).at(version);
-        let outcome = disrupt(&snapshot, &shared.policy, now, &frontier);
+        let outcome = disrupt(&snapshot, &shared.policy, now, &thread.frontier);
         self.observe(&snapshot, &outcome, now);
         thread.verdicts.learn(&snapshot, &outcome.verdicts);
+        thread.frontier = outcome.frontier;
         let mut acted = false;
         for command in outcome.commands {
             let object = Arc::new(record(&snapshot, &command, &outcome.budgets, now));
@@ -224,10 +217,6 @@ impl DisruptionLoop {
             } else {
                 acted |= self.start(thread, &snapshot, command, object).await;
             }
-        }
-        thread.frontier = outcome.frontier;
-        if acted {
-            thread.seen = None;
         }
         acted
     }
@@ -328,6 +317,10 @@ impl DisruptionLoop {
             thread.frontier.failed(&command, shared.now());
             return false;
         }
+        if !self.stands_up(snapshot, &command) {
+            thread.frontier.failed(&command, shared.now());
+            return false;
+        }
         let action = Action::CreateDisruption {
             disruption: Box::new(Disruption::clone(&object)),
         };
@@ -339,6 +332,47 @@ impl DisruptionLoop {
         self.nominate(snapshot, &command);
         thread.started.insert(object.name().to_owned(), command);
         true
+    }
+
+    /// An independent check from first principles; a command that fails it is refused, and says so.
+    fn stands_up(&self, snapshot: &Snapshot, command: &Command) -> bool {
+        let shared = &self.shared;
+        let is_drift = matches!(command.method, Method::Drift | Method::StaticDrift);
+        let problems: Vec<String> = match command.resolve(snapshot) {
+            None => vec!["a node or pod of it is not there any more".to_owned()],
+            Some((nodes, placements)) => {
+                let check = CommandCheck {
+                    nodes: &nodes,
+                    placements: &placements,
+                    reason: command.method.reason(),
+                    is_consolidation: !is_drift,
+                    places_pods: command.method != Method::StaticDrift,
+                };
+                let violations = check_command(snapshot, &check, shared.now());
+                violations.iter().map(ToString::to_string).collect()
+            }
+        };
+        let Some(first) = problems.first() else {
+            return true;
+        };
+        shared
+            .families
+            .refused_commands
+            .inc(&[command.method.consolidation_type()]);
+        for problem in problems.iter().take(5) {
+            tracing::error!(
+                command = command.text("refused"),
+                problem,
+                "the command breaks a rule and is not started"
+            );
+        }
+        for node in &command.nodes {
+            let object = ObjectRef::cluster(ObjectKind::NodeClaim, &node.node_claim, &node.node_claim_uid);
+            let message = format!("Disruption refused by an independent check: {first}");
+            let event = Event::new(object, EventType::Warning, "DisruptionRefused", message);
+            shared.execute.tell(&event);
+        }
+        false
     }
 
     /// D-104: the nodes that are to take the pods are kept for them.

@@ -127,10 +127,10 @@ impl TaskGroup {
 
     /// Waits for all tasks, at most `limit` of cluster time; cuts off those that are late and returns their names.
     /// Give the [`Shutdown`] signal first.
-    pub async fn drain(self, clock: &SharedClock, limit: Duration) -> Vec<String> {
+    pub async fn drain(mut self, clock: &SharedClock, limit: Duration) -> Vec<String> {
         let mut deadline = clock.sleep(limit);
         let mut late = Vec::new();
-        for (name, mut handle) in self.tasks {
+        for (name, mut handle) in std::mem::take(&mut self.tasks) {
             let ended = tokio::select! {
                 biased;
                 _ = &mut handle => true,
@@ -143,6 +143,15 @@ impl TaskGroup {
             }
         }
         late
+    }
+}
+
+/// Nobody works on behalf of a group that is gone: whoever drops it without draining it means "at once".
+impl Drop for TaskGroup {
+    fn drop(&mut self) {
+        for (_, handle) in &self.tasks {
+            handle.abort();
+        }
     }
 }
 
@@ -167,6 +176,22 @@ mod tests {
         parent.request();
         two.requested().await;
         assert!(two.is_requested());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_is_dropped_takes_its_tasks_along() {
+        let clock = clock();
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let mut group = TaskGroup::new();
+        let (timer, flag) = (clock.clone(), done.clone());
+        group.spawn("long", async move {
+            timer.sleep(Duration::from_secs(5)).await;
+            flag.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        clock.sleep(Duration::from_secs(1)).await;
+        drop(group);
+        clock.sleep(Duration::from_secs(60)).await;
+        assert!(!done.load(std::sync::atomic::Ordering::Relaxed));
     }
 
     #[tokio::test(start_paused = true)]

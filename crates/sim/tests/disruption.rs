@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::Cluster;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use spokeshave_api::NodeClaim;
-use spokeshave_api::disruption::DisruptionPhase;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_provider_kwok::KwokOptions;
 
 /// D App. G.1, scenario 1: the pod leaves at t, consolidateAfter is 30 s, validation takes 15 s.
@@ -106,6 +107,25 @@ async fn g_1_2_a_pod_that_comes_back_keeps_the_node() {
     );
 }
 
+/// What the operators that die have to live with.
+struct Doom {
+    cloud: KwokOptions,
+    /// Longest life.
+    limit: Duration,
+    /// A scenario with fewer writes does not show what it should.
+    least_writes: u64,
+}
+
+impl Doom {
+    fn after(least_writes: u64) -> Self {
+        Doom {
+            cloud: KwokOptions::default(),
+            limit: Duration::from_secs(400),
+            least_writes,
+        }
+    }
+}
+
 /// Invariant 37, one scenario: `up` makes the cluster, `change` is what a user then does, `done` says how it ends. The operator dies after every single
 /// write that follows the change, another takes over, and the end is the same, with nothing left over.
 async fn killed_at_any_write(
@@ -114,7 +134,7 @@ async fn killed_at_any_write(
     up: impl AsyncFn(&Cluster),
     change: impl AsyncFn(&Cluster),
     done: impl AsyncFn(&Cluster) -> bool,
-    least_writes: u64,
+    doom: Doom,
 ) {
     let rests = async |cluster: &Cluster| {
         done(cluster).await && cluster.ledger().await.iter().all(|one| one.is_finished())
@@ -127,10 +147,10 @@ async fn killed_at_any_write(
         cluster.wait(25).await;
         first.kill().await;
         change(&cluster).await;
-        let (doomed, writes_left) = cluster.mortal_operator(index, KwokOptions::default());
+        let (doomed, writes_left) = cluster.mortal_operator(index, doom.cloud.clone());
         let alive = || writes_left.load(Ordering::Relaxed) > 0;
         let (start, mut quiet) = (cluster.clock.now(), 0);
-        while alive() && quiet < 5 && cluster.clock.since(start) < Duration::from_secs(400) {
+        while alive() && quiet < 5 && cluster.clock.since(start) < doom.limit {
             cluster.wait(2).await;
             quiet = if rests(&cluster).await { quiet + 1 } else { 0 };
         }
@@ -153,7 +173,7 @@ async fn killed_at_any_write(
         }
         index += 1;
     }
-    assert!(index > least_writes, "the scenario has only {index} writes");
+    assert!(index > doom.least_writes, "the scenario has only {index} writes");
 }
 
 fn at_once() -> Value {
@@ -187,9 +207,615 @@ async fn invariant_37_emptiness_killed_at_any_write() {
         },
         async |cluster| cluster.scale("web", 1).await,
         async |cluster| cluster.running().await == 1 && cores(cluster).await == [8],
-        15,
+        Doom::after(15),
     )
     .await;
+}
+
+/// One node of eight cores with a large pod and a small one.
+async fn one_large_node(cluster: &Cluster) {
+    cluster.deploy("large", 1, "6").await;
+    cluster.deploy("web", 1, "500m").await;
+    cluster.until_running(2).await;
+    assert_eq!(cores(cluster).await, [8]);
+}
+
+async fn without_large(cluster: &Cluster) {
+    cluster.scale("large", 0).await;
+}
+
+async fn on_one_small_node(cluster: &Cluster) -> bool {
+    cluster.running().await == 1 && cores(cluster).await == [1]
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_under_used_node_is_replaced_by_a_cheaper_one_and_the_ledger_says_what_it_saved() {
+    let cluster = Cluster::new(4, at_once()).await;
+    let operator = cluster.operator();
+    one_large_node(&cluster).await;
+    without_large(&cluster).await;
+    cluster.until("one small node", on_one_small_node).await;
+    cluster.wait(60).await;
+    let ledger = cluster.ledger().await;
+    assert_eq!(ledger.len(), 1, "{:?}", cluster.ledger_text().await);
+    let spec = &ledger[0].spec;
+    assert_eq!(
+        (spec.reason.as_str(), spec.decision.as_str(), spec.evictions),
+        ("Underutilized", "Replace", 1)
+    );
+    let price = |text: &str| text.parse::<f64>().unwrap();
+    let saved = price(&spec.price_before) - price(&spec.price_after);
+    assert!(saved > 0.0 && (price(&spec.savings) - saved).abs() < 1e-9);
+    assert_eq!(ledger[0].phase(), DisruptionPhase::Succeeded);
+    // The replacement is the NodeClaim that was named before it was made.
+    assert_eq!(
+        cluster.names::<NodeClaim>().await,
+        [spec.replacements[0].node_claim.clone()]
+    );
+    cluster.assert_at_rest().await;
+    for (reason, message) in [
+        ("DisruptionLaunching", "Launching NodeClaim: Underutilized"),
+        (
+            "DisruptionWaitingReadiness",
+            "Waiting on readiness to continue disruption",
+        ),
+        ("DisruptionTerminating", "Disrupting NodeClaim: Underutilized"),
+    ] {
+        assert!(
+            cluster.events(reason).await.contains(&message.to_owned()),
+            "{reason}"
+        );
+    }
+    let text = operator.metrics.render();
+    for line in [
+        "karpenter_voluntary_disruption_decisions_total{consolidation_type=\"single\",decision=\"replace\",reason=\"underutilized\"} 1",
+        "karpenter_nodeclaims_created_total{min_values_relaxed=\"false\",nodepool=\"default\",reason=\"underutilized\"} 1",
+    ] {
+        let found = text
+            .lines()
+            .filter(|one| one.starts_with(line.split('{').next().unwrap()));
+        assert!(
+            text.lines().any(|one| one == line),
+            "{line} is not among {:?}",
+            found.collect::<Vec<_>>()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_37_a_replace_killed_at_any_write() {
+    killed_at_any_write(
+        12,
+        at_once(),
+        one_large_node,
+        without_large,
+        on_one_small_node,
+        Doom::after(25),
+    )
+    .await;
+}
+
+/// Three nodes of eight cores, each with a large pod and a small one.
+async fn three_large_nodes(cluster: &Cluster) {
+    cluster.deploy("large", 3, "6").await;
+    cluster.deploy("web", 3, "900m").await;
+    cluster.until_running(6).await;
+    assert_eq!(cores(cluster).await, [8, 8, 8]);
+}
+
+async fn three_pods_on_fewer_cores(cluster: &Cluster) -> bool {
+    cluster.running().await == 3 && cores(cluster).await.iter().sum::<i64>() <= 4
+}
+
+/// Scenario 3: one command over several nodes, and never two replacements for one.
+#[tokio::test(start_paused = true)]
+async fn g_1_3_several_under_used_nodes_go_together() {
+    let cluster = Cluster::new(5, at_once()).await;
+    let _operator = cluster.operator();
+    three_large_nodes(&cluster).await;
+    without_large(&cluster).await;
+    cluster
+        .until("three pods on fewer cores", three_pods_on_fewer_cores)
+        .await;
+    cluster.wait(60).await;
+    cluster.assert_at_rest().await;
+    let ledger = cluster.ledger().await;
+    assert!(
+        ledger.iter().any(|one| one.spec.nodes.len() > 1),
+        "{:?}",
+        cluster.ledger_text().await
+    );
+    assert!(ledger.iter().all(|one| one.spec.replacements.len() <= 1), "D-144");
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_37_several_nodes_killed_at_any_write() {
+    killed_at_any_write(
+        13,
+        at_once(),
+        three_large_nodes,
+        without_large,
+        three_pods_on_fewer_cores,
+        Doom::after(35),
+    )
+    .await;
+}
+
+async fn two_busy_nodes(cluster: &Cluster) {
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running(2).await;
+}
+
+/// Changes the template: every node is another now.
+async fn new_team(cluster: &Cluster) {
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
+    cluster.patch::<NodePool>("default", labels).await;
+}
+
+async fn two_nodes_of_the_new_team(cluster: &Cluster) -> bool {
+    let nodes = cluster.list::<Node>().await;
+    let blue = nodes
+        .iter()
+        .filter(|node| node.labels().get("team").is_some_and(|team| team == "blue"));
+    cluster.running().await == 2 && nodes.len() == 2 && blue.count() == 2
+}
+
+fn for_drift(nodes: &str) -> Value {
+    json!({"consolidateAfter": "Never", "budgets": [{"nodes": nodes}]})
+}
+
+/// Scenario 16: a changed template label drifts every node, a requirement that still allows them none.
+#[tokio::test(start_paused = true)]
+async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not() {
+    let cluster = Cluster::new(6, for_drift("1")).await;
+    let _operator = cluster.operator();
+    two_busy_nodes(&cluster).await;
+    let looser = json!({"spec": {"template": {"spec": {"requirements": [
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux", "windows"]},
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "Exists"},
+    ]}}}});
+    cluster.patch::<NodePool>("default", looser).await;
+    cluster.wait(120).await;
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "D-228: {:?}",
+        cluster.ledger_text().await
+    );
+    new_team(&cluster).await;
+    cluster
+        .until("the first node is in a command", async |cluster| !cluster.ledger().await.is_empty())
+        .await;
+    let old = cluster.list::<NodeClaim>().await;
+    for claim in old.into_iter().filter(|claim| claim.label("team").is_none()) {
+        let conditions = claim.status.unwrap_or_default().conditions;
+        let drifted = conditions.iter().find(|one| one.type_ == "Drifted").unwrap();
+        assert_eq!(
+            (drifted.reason.as_str(), drifted.message.as_str()),
+            ("NodePoolDrifted", "NodePoolDrifted")
+        );
+    }
+    cluster
+        .until("both nodes are new", two_nodes_of_the_new_team)
+        .await;
+    cluster.wait(30).await;
+    cluster.assert_at_rest().await;
+    assert_eq!(cluster.ended("Drifted", DisruptionPhase::Succeeded).await, 2);
+    assert!(
+        cluster
+            .ledger()
+            .await
+            .iter()
+            .all(|one| one.spec.budgets[0].allowed == 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_37_drift_killed_at_any_write() {
+    killed_at_any_write(
+        14,
+        for_drift("100%"),
+        two_busy_nodes,
+        new_team,
+        two_nodes_of_the_new_team,
+        Doom::after(40),
+    )
+    .await;
+}
+
+/// Scenario 17: hashes of another version are re-stamped, and nothing drifts.
+#[tokio::test(start_paused = true)]
+async fn g_1_17_d_224_another_hash_version_drifts_nothing() {
+    let cluster = Cluster::new(7, for_drift("100%")).await;
+    let first = cluster.operator();
+    two_busy_nodes(&cluster).await;
+    first.kill().await;
+    let theirs = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "1234", "karpenter.sh/nodepool-hash-version": "v3"}}});
+    cluster.patch::<NodePool>("default", theirs.clone()).await;
+    for name in cluster.names::<NodeClaim>().await {
+        cluster.patch::<NodeClaim>(&name, theirs.clone()).await;
+    }
+    new_team(&cluster).await;
+    let _again = cluster.operator();
+    cluster.wait(600).await;
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "{:?}",
+        cluster.ledger_text().await
+    );
+    for claim in cluster.list::<NodeClaim>().await {
+        assert_eq!(
+            claim.annotation("karpenter.sh/nodepool-hash-version"),
+            Some(spokeshave_api::hash::VERSION)
+        );
+        assert_ne!(claim.annotation("karpenter.sh/nodepool-hash"), Some("1234"));
+    }
+}
+
+/// Scenario 11: ten drifted nodes and a budget of two.
+#[tokio::test(start_paused = true)]
+async fn g_1_11_never_more_nodes_under_way_than_the_budget_allows() {
+    let cluster = Cluster::new(8, for_drift("2")).await;
+    let _operator = cluster.operator();
+    cluster.deploy("web", 10, "6").await;
+    cluster.until_running(10).await;
+    new_team(&cluster).await;
+    let start = cluster.clock.now();
+    loop {
+        let claims = cluster.list::<NodeClaim>().await;
+        let has = |claim: &NodeClaim, type_: &str| {
+            let conditions = claim
+                .status
+                .as_ref()
+                .map(|status| status.conditions.as_slice())
+                .unwrap_or_default();
+            conditions
+                .iter()
+                .any(|one| one.type_ == type_ && one.status == "True")
+        };
+        let under_way = claims
+            .iter()
+            .filter(|claim| has(claim, "DisruptionReason") && !has(claim, "InstanceTerminating"))
+            .count();
+        assert!(
+            under_way <= 2,
+            "{under_way} nodes are under way: {:?}",
+            cluster.ledger_text().await
+        );
+        if cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 10 {
+            break;
+        }
+        assert!(
+            cluster.clock.since(start) < cluster::LIMIT,
+            "{:?}",
+            cluster.ledger_text().await
+        );
+        cluster.clock.sleep(Duration::from_millis(500)).await;
+    }
+    cluster.until_running(10).await;
+    cluster.wait(30).await;
+    cluster.assert_at_rest().await;
+}
+
+async fn annotate_pods(cluster: &Cluster, value: Value) {
+    let pods: kube::Api<Pod> = kube::Api::default_namespaced(cluster.client.clone());
+    for pod in cluster.list::<Pod>().await {
+        let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
+        pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+}
+
+/// Scenario 6: protection for ten minutes from the start of the pod.
+#[tokio::test(start_paused = true)]
+async fn g_1_6_a_duration_protects_for_that_long() {
+    let cluster = Cluster::new(9, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    let start = cluster.clock.now();
+    annotate_pods(&cluster, json!("10m")).await;
+    without_large(&cluster).await;
+    cluster.wait(9 * 60).await;
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "{:?}",
+        cluster.ledger_text().await
+    );
+    assert!(
+        cluster
+            .events("DisruptionBlocked")
+            .await
+            .iter()
+            .any(|text| text.starts_with("Pod has \"karpenter.sh/do-not-disrupt\" annotation"))
+    );
+    cluster.until("one small node", on_one_small_node).await;
+    assert!(cluster.clock.since(start) >= Duration::from_secs(9 * 60 + 30));
+}
+
+/// Scenarios 7 and 8: with a terminationGracePeriod drift passes protected pods, never a protected node; consolidation passes neither.
+#[tokio::test(start_paused = true)]
+async fn g_1_7_g_1_8_drift_with_a_grace_period() {
+    for protect_node in [true, false] {
+        let cluster = Cluster::new(10, for_drift("100%")).await;
+        let grace = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "60s"}}}});
+        cluster.patch::<NodePool>("default", grace).await;
+        let _operator = cluster.operator();
+        cluster.deploy("web", 1, "6").await;
+        cluster.until_running(1).await;
+        if protect_node {
+            let name = cluster.names::<Node>().await.remove(0);
+            let annotation = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+            cluster.patch::<Node>(&name, annotation).await;
+        } else {
+            annotate_pods(&cluster, json!("true")).await;
+        }
+        new_team(&cluster).await;
+        if protect_node {
+            cluster.wait(600).await;
+            assert!(
+                cluster.ledger().await.is_empty(),
+                "D-009: {:?}",
+                cluster.ledger_text().await
+            );
+        } else {
+            cluster
+                .until("the node is replaced", async |cluster| {
+                    cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 1
+                        && cluster.running().await == 1
+                })
+                .await;
+        }
+    }
+}
+
+/// A pod annotated do-not-disrupt between decision and taint: nothing is touched. Without the annotation it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_pod_protected_between_decision_and_taint_keeps_its_node() {
+    let cluster = Cluster::new(15, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    without_large(&cluster).await;
+    cluster
+        .until("the large pod is gone", async |cluster| {
+            cluster.list::<Pod>().await.len() == 1
+        })
+        .await;
+    cluster.wait(12).await;
+    annotate_pods(&cluster, json!("true")).await;
+    cluster.wait(120).await;
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "{:?}",
+        cluster.ledger_text().await
+    );
+    cluster.assert_tidy().await;
+    annotate_pods(&cluster, Value::Null).await;
+    cluster.until("one small node", on_one_small_node).await;
+}
+
+async fn until_replacing(cluster: &Cluster) {
+    cluster
+        .until("a replacement is on its way", async |cluster| {
+            cluster
+                .ledger()
+                .await
+                .iter()
+                .any(|one| one.phase() == DisruptionPhase::Replacing)
+        })
+        .await;
+}
+
+/// Annotated while the replacement comes: the command is taken back, and what was bought for it goes again.
+#[tokio::test(start_paused = true)]
+async fn a_pod_protected_in_mid_command_takes_it_back() {
+    let cluster = Cluster::new(16, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    let node = cluster.names::<Node>().await;
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    annotate_pods(&cluster, json!("true")).await;
+    cluster
+        .until("the command is taken back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    cluster
+        .until("only the old node is left", async |cluster| {
+            cluster.names::<Node>().await == node && cluster.list::<NodeClaim>().await.len() == 1
+        })
+        .await;
+    cluster.wait(30).await;
+    cluster.assert_at_rest().await;
+    let message = cluster.ledger().await[0].status.clone().unwrap().message.unwrap();
+    assert!(
+        message.ends_with("is annotated karpenter.sh/do-not-disrupt"),
+        "{message}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
+    for by_hand in ["delete node", "delete nodeclaim", "cordon", "delete disruption"] {
+        let cluster = Cluster::new(17, at_once()).await;
+        let _operator = cluster.operator();
+        one_large_node(&cluster).await;
+        let (node, claim) = (
+            cluster.names::<Node>().await.remove(0),
+            cluster.names::<NodeClaim>().await.remove(0),
+        );
+        without_large(&cluster).await;
+        until_replacing(&cluster).await;
+        let parameters = DeleteParams::default();
+        match by_hand {
+            "delete node" => drop(
+                kube::Api::<Node>::all(cluster.client.clone())
+                    .delete(&node, &parameters)
+                    .await
+                    .unwrap(),
+            ),
+            "delete nodeclaim" => drop(
+                kube::Api::<NodeClaim>::all(cluster.client.clone())
+                    .delete(&claim, &parameters)
+                    .await
+                    .unwrap(),
+            ),
+            "delete disruption" => {
+                let name = cluster.names::<Disruption>().await.remove(0);
+                drop(
+                    kube::Api::<Disruption>::all(cluster.client.clone())
+                        .delete(&name, &parameters)
+                        .await
+                        .unwrap(),
+                );
+            }
+            _ => {
+                cluster
+                    .patch::<Node>(&node, json!({"spec": {"unschedulable": true}}))
+                    .await
+            }
+        }
+        cluster
+            .until(
+                &format!("one small node in spite of: {by_hand}"),
+                on_one_small_node,
+            )
+            .await;
+        cluster.wait(60).await;
+        cluster.assert_at_rest().await;
+        assert!(on_one_small_node(&cluster).await, "{by_hand}");
+    }
+}
+
+fn never_registers() -> KwokOptions {
+    KwokOptions {
+        never_register: vec!["*".parse().unwrap()],
+        ..KwokOptions::default()
+    }
+}
+
+/// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
+#[tokio::test(start_paused = true)]
+async fn g_1_14_a_replacement_that_never_registers() {
+    let cluster = Cluster::new(18, at_once()).await;
+    let first = cluster.operator();
+    one_large_node(&cluster).await;
+    first.kill().await;
+    let broken = cluster.operator_with(cluster.client.clone(), never_registers());
+    let start = cluster.clock.now();
+    without_large(&cluster).await;
+    cluster
+        .until("the command is taken back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    assert!(cluster.clock.since(start) >= Duration::from_secs(600), "D-114");
+    cluster.wait(10).await;
+    assert_eq!((cluster.running().await, cores(&cluster).await), (1, vec![8]));
+    cluster.assert_at_rest().await;
+    let text = broken.metrics.render();
+    let failures = "karpenter_voluntary_disruption_queue_failures_total{consolidation_type=\"single\",decision=\"replace\",reason=\"underutilized\"} 1";
+    assert!(text.lines().any(|line| line == failures), "D-117");
+    broken.kill().await;
+    let _whole = cluster.operator();
+    cluster.until("one small node", on_one_small_node).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_37_a_command_taken_back_killed_at_any_write() {
+    let doom = Doom {
+        cloud: never_registers(),
+        limit: Duration::from_secs(800),
+        least_writes: 25,
+    };
+    killed_at_any_write(
+        19,
+        at_once(),
+        one_large_node,
+        without_large,
+        on_one_small_node,
+        doom,
+    )
+    .await;
+}
+
+/// A new leader whose clock is wrong, in mid-command: behind, the command looks young and goes on; ahead, it looks too old and is taken back.
+#[tokio::test(start_paused = true)]
+async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
+    for off_by in [240, -7200] {
+        let cluster = Cluster::new(20, at_once()).await;
+        let first = cluster.operator();
+        one_large_node(&cluster).await;
+        without_large(&cluster).await;
+        until_replacing(&cluster).await;
+        first.kill().await;
+        cluster.wait(420).await;
+        let _again = cluster.operator_off_by(off_by);
+        cluster
+            .until(&format!("one small node by a clock off by {off_by} s"), on_one_small_node)
+            .await;
+        cluster.wait(60).await;
+        cluster.assert_at_rest().await;
+        let taken_back = cluster.ended("Underutilized", DisruptionPhase::RolledBack).await;
+        assert_eq!(taken_back, usize::from(off_by > 0), "{:?}", cluster.ledger_text().await);
+    }
+}
+
+/// A restart in mid-command goes on with it: the same replacement, one command.
+#[tokio::test(start_paused = true)]
+async fn g_1_15_a_restart_in_mid_command_goes_on() {
+    let cluster = Cluster::new(21, at_once()).await;
+    let first = cluster.operator();
+    one_large_node(&cluster).await;
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    first.kill().await;
+    cluster.wait(60).await;
+    let _again = cluster.operator();
+    cluster.until("one small node", on_one_small_node).await;
+    cluster.wait(30).await;
+    cluster.assert_at_rest().await;
+    let ledger = cluster.ledger().await;
+    assert_eq!(
+        (ledger.len(), ledger[0].phase()),
+        (1, DisruptionPhase::Succeeded),
+        "{:?}",
+        cluster.ledger_text().await
+    );
+}
+
+/// A cluster at rest is left in peace, and each node that stays says why.
+#[tokio::test(start_paused = true)]
+async fn at_rest_nothing_is_written_and_the_verdict_stands_on_the_node_claim() {
+    let cluster = Cluster::new(22, at_once()).await;
+    let (_operator, writes_left) = cluster.counted_operator();
+    one_large_node(&cluster).await;
+    annotate_pods(&cluster, json!("true")).await;
+    without_large(&cluster).await;
+    cluster.wait(300).await;
+    let claim = cluster.list::<NodeClaim>().await.remove(0);
+    let conditions = claim.status.unwrap_or_default().conditions;
+    let verdict = conditions
+        .iter()
+        .find(|one| one.type_ == "spokeshave.dev/Disruptable")
+        .unwrap_or_else(|| panic!("no verdict among {conditions:?}"));
+    assert_eq!(
+        (verdict.status.as_str(), verdict.reason.as_str()),
+        ("False", "Keep")
+    );
+    assert!(
+        verdict.message.contains("do-not-disrupt") && verdict.message.contains("; if "),
+        "{}",
+        verdict.message
+    );
+    let before = writes_left.load(Ordering::Relaxed);
+    cluster.wait(3 * 3600).await;
+    assert_eq!(
+        before - writes_left.load(Ordering::Relaxed),
+        0,
+        "writes in three hours at rest"
+    );
 }
 
 /// The ledger is short: what has ended is kept for a day.
@@ -206,7 +832,7 @@ async fn the_ledger_forgets_after_a_day() {
     cluster.scale("web", 0).await;
     cluster.until_empty().await;
     cluster.wait(5).await;
-    let names = cluster.names::<spokeshave_api::disruption::Disruption>().await;
+    let names = cluster.names::<Disruption>().await;
     assert!(
         names.len() == 1 && names[0].starts_with("20260101-0"),
         "{names:?}"

@@ -12,6 +12,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_model::Price;
 use spokeshave_ports::SharedClock;
 
 use crate::manifests;
@@ -58,15 +60,20 @@ const SCENES: &[Scene] = &[
         rest: Duration::from_secs(5),
     },
     Scene {
-        title: "Night: the web shrinks to 6, API and database sleep; their nodes become empty and go",
+        title: "Night: the web shrinks to 6, API and database sleep; empty nodes go, under-used ones make way for fewer and cheaper ones",
         changes: &[
             Change::Deployment("web", 6),
             Change::Deployment("api", 0),
             Change::StatefulSet("database", 0),
         ],
-        rest: Duration::from_secs(25),
+        rest: Duration::from_secs(30),
     },
 ];
+
+/// Longest time that the story waits for the night to become quiet.
+const NIGHT_TIMEOUT: Duration = Duration::from_secs(240);
+/// Quiet is when no command has been under way for so long: two looks of disruption, with the wait before each command.
+const QUIET: Duration = Duration::from_secs(35);
 
 /// Tells the story once, then returns.
 ///
@@ -84,8 +91,51 @@ pub(crate) async fn tell(client: &Client, clock: &SharedClock, narrator: &Narrat
         clock.sleep(scene.rest).await;
         narrator.status(&summary(client).await?);
     }
+    wait_until_quiet(client, clock).await?;
+    narrator.status(&summary(client).await?);
+    narrator.status(&ledger(client).await?);
     narrator.scene("That was the story. The cluster stays up: try kubectl, or press Ctrl-C");
     Ok(())
+}
+
+/// Waits until the last command has ended and no other has followed.
+async fn wait_until_quiet(client: &Client, clock: &SharedClock) -> Result<()> {
+    let api: Api<Disruption> = Api::all(client.clone());
+    let deadline = clock.now() + NIGHT_TIMEOUT;
+    let (mut known, mut since) = (0, clock.now());
+    while clock.now() < deadline {
+        let list = api.list(&ListParams::default()).await?.items;
+        let busy = list.iter().any(|one| !one.is_finished());
+        if busy || list.len() != known {
+            (known, since) = (list.len(), clock.now());
+        } else if clock.since(since) >= QUIET {
+            return Ok(());
+        }
+        clock.sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
+
+/// What the ledger adds up to.
+async fn ledger(client: &Client) -> Result<String> {
+    let list = Api::<Disruption>::all(client.clone())
+        .list(&ListParams::default())
+        .await?
+        .items;
+    let done: Vec<&Disruption> = list
+        .iter()
+        .filter(|one| one.phase() == DisruptionPhase::Succeeded)
+        .collect();
+    let nodes: usize = done.iter().map(|one| one.spec.nodes.len()).sum();
+    let saved: Price = done
+        .iter()
+        .filter_map(|one| one.spec.savings.parse::<Price>().ok())
+        .sum();
+    Ok(format!(
+        "{} commands took {nodes} nodes away and saved ${:.3}/h: kubectl get disruptions; now",
+        done.len(),
+        saved.dollars()
+    ))
 }
 
 async fn make(client: &Client, change: &Change) -> Result<()> {

@@ -208,7 +208,7 @@ pub(crate) fn label_rules(provider: &KwokProvider) -> LabelRules {
 fn greet(args: &UpArgs, cluster: &Cluster) {
     eprintln!("Cluster ready at https://{}", cluster.listener.address());
     eprintln!("  export KUBECONFIG={}", shown(&args.kubeconfig));
-    eprintln!("  kubectl get nodes,pods,nodepools,nodeclaims -A");
+    eprintln!("  kubectl get nodes,pods,nodepools,nodeclaims,disruptions -A");
     eprintln!("Ctrl-C ends it.\n");
 }
 

@@ -318,6 +318,10 @@ pub fn blocked_events(snapshot: &Snapshot, node: NodeId, blocker: &Ineligible) -
         return Vec::new();
     }
     let message = capitalised(&blocker.to_string());
-    let event = |object| Event::new(object, EventType::Normal, "DisruptionBlocked", message.clone());
+    // W-43: another reason is another event.
+    let event = |object: ObjectRef| {
+        let values = [object.uid.clone(), message.clone()];
+        Event::new(object, EventType::Normal, "DisruptionBlocked", message.clone()).deduped_by(values)
+    };
     objects(snapshot, node).into_iter().map(event).collect()
 }

@@ -162,6 +162,15 @@ impl Frontier {
         self
     }
 
+    /// Nothing that a decision reads has changed up to this version: what was settled stays so.
+    pub fn carry_to(&mut self, version: u64) {
+        let present = self.version;
+        if let Some(settled) = self.settled.as_mut().filter(|settled| Some(settled.version) == present) {
+            settled.version = version;
+        }
+        self.version = Some(version);
+    }
+
     /// A command was rejected at validation, or failed while it was carried out: what it was about rests for a minute, twice as long after each
     /// further failure, at most ten minutes, so that others get their turn (W-10, W-24).
     pub fn failed(&mut self, command: &Command, now: Timestamp) {
@@ -196,7 +205,7 @@ impl Frontier {
     }
 
     /// Whether the state is the one that was found fruitless, and the clock has changed nothing since.
-    pub(crate) fn is_settled(&self, now: Timestamp) -> bool {
+    pub fn is_settled(&self, now: Timestamp) -> bool {
         let settled = self.settled.as_ref();
         settled.is_some_and(|settled| self.version == Some(settled.version) && now < settled.until)
     }

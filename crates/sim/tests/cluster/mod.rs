@@ -108,6 +108,7 @@ impl Cluster {
         let mut all = vec![
             json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}),
             json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}),
+            json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}),
             json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]}),
         ];
         all.extend(requirements.as_array().unwrap().iter().cloned());
@@ -171,6 +172,7 @@ impl Cluster {
         let mortal = Mortal {
             inner: self.server.service(),
             writes_left: writes_left.clone(),
+            counts: |_| true,
         };
         let options = ClientOptions {
             rate: None,
@@ -178,6 +180,22 @@ impl Cluster {
         };
         let client = from_service(mortal, "default", &options, self.clock.clone());
         (self.operator_with(client, cloud), writes_left)
+    }
+
+    /// An operator whose writes are counted, those of events aside. The number goes down.
+    pub fn counted_operator(&self) -> (Running, Arc<AtomicU64>) {
+        let writes_left = Arc::new(AtomicU64::new(u64::MAX));
+        let counted = Mortal {
+            inner: self.server.service(),
+            writes_left: writes_left.clone(),
+            counts: |path| !path.contains("/events"),
+        };
+        let options = ClientOptions {
+            rate: None,
+            ..ClientOptions::default()
+        };
+        let client = from_service(counted, "default", &options, self.clock.clone());
+        (self.operator_with(client, KwokOptions::default()), writes_left)
     }
 
     pub fn operator_with(&self, client: Client, cloud: KwokOptions) -> Running {
@@ -380,6 +398,8 @@ impl Cluster {
 struct Mortal<S> {
     inner: S,
     writes_left: Arc<AtomicU64>,
+    /// Which writes count.
+    counts: fn(&str) -> bool,
 }
 
 impl<S, B> tower::Service<http::Request<B>> for Mortal<S>
@@ -399,7 +419,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let write = request.method() != http::Method::GET;
+        let write = request.method() != http::Method::GET && (self.counts)(request.uri().path());
         let alive = if write {
             self.writes_left
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
