@@ -1,5 +1,4 @@
-//! Voluntary disruption through the whole stack on virtual time: what a user does, what the ledger says, and what is left; also when the operator dies
-//! at any write.
+//! Voluntary disruption through the whole stack on virtual time: what a user does, what the ledger says, and what is left.
 
 mod cluster;
 
@@ -7,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::Cluster;
+use cluster::stories::*;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_provider_kwok::KwokOptions;
 
 /// D App. G.1, scenario 1: the pod leaves at t, consolidateAfter is 30 s, validation takes 15 s.
 #[tokio::test(start_paused = true)]
@@ -107,127 +106,6 @@ async fn g_1_2_a_pod_that_comes_back_keeps_the_node() {
     );
 }
 
-/// What the operators that die have to live with.
-struct Doom {
-    cloud: KwokOptions,
-    /// Longest life.
-    limit: Duration,
-    /// A scenario with fewer writes does not show what it should.
-    least_writes: u64,
-}
-
-impl Doom {
-    fn after(least_writes: u64) -> Self {
-        Doom {
-            cloud: KwokOptions::default(),
-            limit: Duration::from_secs(400),
-            least_writes,
-        }
-    }
-}
-
-/// Invariant 37, one scenario: `up` makes the cluster, `change` is what a user then does, `done` says how it ends. The operator dies after every single
-/// write that follows the change, another takes over, and the end is the same, with nothing left over.
-async fn killed_at_any_write(
-    seed: u64,
-    disruption: Value,
-    up: impl AsyncFn(&Cluster),
-    change: impl AsyncFn(&Cluster),
-    done: impl AsyncFn(&Cluster) -> bool,
-    doom: Doom,
-) {
-    let rests = async |cluster: &Cluster| {
-        done(cluster).await && cluster.ledger().await.iter().all(|one| one.is_finished())
-    };
-    let mut index = 1;
-    loop {
-        let cluster = Cluster::new(seed, disruption.clone()).await;
-        let first = cluster.operator();
-        up(&cluster).await;
-        cluster.wait(25).await;
-        first.kill().await;
-        change(&cluster).await;
-        let (doomed, writes_left) = cluster.mortal_operator(index, doom.cloud.clone());
-        let alive = || writes_left.load(Ordering::Relaxed) > 0;
-        let (start, mut quiet) = (cluster.clock.now(), 0);
-        while alive() && quiet < 5 && cluster.clock.since(start) < doom.limit {
-            cluster.wait(2).await;
-            quiet = if rests(&cluster).await { quiet + 1 } else { 0 };
-        }
-        let survived = alive();
-        doomed.kill().await;
-        let _again = cluster.operator();
-        cluster
-            .until(&format!("the same end after a death at write {index}"), &rests)
-            .await;
-        cluster.wait(30).await;
-        assert!(
-            rests(&cluster).await,
-            "after write {index}: {:?}",
-            cluster.ledger_text().await
-        );
-        cluster.assert_at_rest().await;
-        cluster.shutdown.request();
-        if survived {
-            break;
-        }
-        index += 1;
-    }
-    assert!(index > doom.least_writes, "the scenario has only {index} writes");
-}
-
-fn at_once() -> Value {
-    json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})
-}
-
-/// Cores of each node, sorted.
-async fn cores(cluster: &Cluster) -> Vec<i64> {
-    let mut cores: Vec<i64> = cluster
-        .list::<Node>()
-        .await
-        .iter()
-        .map(|node| {
-            let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
-            capacity.map_or(0, |all| all["cpu"].0.parse().unwrap_or(0))
-        })
-        .collect();
-    cores.sort_unstable();
-    cores
-}
-
-/// Emptiness: several nodes in one command.
-#[tokio::test(start_paused = true)]
-async fn invariant_37_emptiness_killed_at_any_write() {
-    killed_at_any_write(
-        11,
-        at_once(),
-        async |cluster| {
-            cluster.deploy("web", 3, "6").await;
-            cluster.until_running(3).await;
-        },
-        async |cluster| cluster.scale("web", 1).await,
-        async |cluster| cluster.running().await == 1 && cores(cluster).await == [8],
-        Doom::after(15),
-    )
-    .await;
-}
-
-/// One node of eight cores with a large pod and a small one.
-async fn one_large_node(cluster: &Cluster) {
-    cluster.deploy("large", 1, "6").await;
-    cluster.deploy("web", 1, "500m").await;
-    cluster.until_running(2).await;
-    assert_eq!(cores(cluster).await, [8]);
-}
-
-async fn without_large(cluster: &Cluster) {
-    cluster.scale("large", 0).await;
-}
-
-async fn on_one_small_node(cluster: &Cluster) -> bool {
-    cluster.running().await == 1 && cores(cluster).await == [1]
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_under_used_node_is_replaced_by_a_cheaper_one_and_the_ledger_says_what_it_saved() {
     let cluster = Cluster::new(4, at_once()).await;
@@ -282,31 +160,6 @@ async fn an_under_used_node_is_replaced_by_a_cheaper_one_and_the_ledger_says_wha
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn invariant_37_a_replace_killed_at_any_write() {
-    killed_at_any_write(
-        12,
-        at_once(),
-        one_large_node,
-        without_large,
-        on_one_small_node,
-        Doom::after(25),
-    )
-    .await;
-}
-
-/// Three nodes of eight cores, each with a large pod and a small one.
-async fn three_large_nodes(cluster: &Cluster) {
-    cluster.deploy("large", 3, "6").await;
-    cluster.deploy("web", 3, "900m").await;
-    cluster.until_running(6).await;
-    assert_eq!(cores(cluster).await, [8, 8, 8]);
-}
-
-async fn three_pods_on_fewer_cores(cluster: &Cluster) -> bool {
-    cluster.running().await == 3 && cores(cluster).await.iter().sum::<i64>() <= 4
-}
-
 /// Scenario 3: one command over several nodes, and never two replacements for one.
 #[tokio::test(start_paused = true)]
 async fn g_1_3_several_under_used_nodes_go_together() {
@@ -326,42 +179,6 @@ async fn g_1_3_several_under_used_nodes_go_together() {
         cluster.ledger_text().await
     );
     assert!(ledger.iter().all(|one| one.spec.replacements.len() <= 1), "D-144");
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_several_nodes_killed_at_any_write() {
-    killed_at_any_write(
-        13,
-        at_once(),
-        three_large_nodes,
-        without_large,
-        three_pods_on_fewer_cores,
-        Doom::after(35),
-    )
-    .await;
-}
-
-async fn two_busy_nodes(cluster: &Cluster) {
-    cluster.deploy("web", 2, "6").await;
-    cluster.until_running(2).await;
-}
-
-/// Changes the template: every node is another now.
-async fn new_team(cluster: &Cluster) {
-    let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
-    cluster.patch::<NodePool>("default", labels).await;
-}
-
-async fn two_nodes_of_the_new_team(cluster: &Cluster) -> bool {
-    let nodes = cluster.list::<Node>().await;
-    let blue = nodes
-        .iter()
-        .filter(|node| node.labels().get("team").is_some_and(|team| team == "blue"));
-    cluster.running().await == 2 && nodes.len() == 2 && blue.count() == 2
-}
-
-fn for_drift(nodes: &str) -> Value {
-    json!({"consolidateAfter": "Never", "budgets": [{"nodes": nodes}]})
 }
 
 /// Scenario 16: a changed template label drifts every node, a requirement that still allows them none.
@@ -384,7 +201,9 @@ async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not(
     );
     new_team(&cluster).await;
     cluster
-        .until("the first node is in a command", async |cluster| !cluster.ledger().await.is_empty())
+        .until("the first node is in a command", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
         .await;
     let old = cluster.list::<NodeClaim>().await;
     for claim in old.into_iter().filter(|claim| claim.label("team").is_none()) {
@@ -408,19 +227,6 @@ async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not(
             .iter()
             .all(|one| one.spec.budgets[0].allowed == 1)
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_drift_killed_at_any_write() {
-    killed_at_any_write(
-        14,
-        for_drift("100%"),
-        two_busy_nodes,
-        new_team,
-        two_nodes_of_the_new_team,
-        Doom::after(40),
-    )
-    .await;
 }
 
 /// Scenario 17: hashes of another version are re-stamped, and nothing drifts.
@@ -688,13 +494,6 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
     }
 }
 
-fn never_registers() -> KwokOptions {
-    KwokOptions {
-        never_register: vec!["*".parse().unwrap()],
-        ..KwokOptions::default()
-    }
-}
-
 /// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
 #[tokio::test(start_paused = true)]
 async fn g_1_14_a_replacement_that_never_registers() {
@@ -722,24 +521,6 @@ async fn g_1_14_a_replacement_that_never_registers() {
     cluster.until("one small node", on_one_small_node).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn invariant_37_a_command_taken_back_killed_at_any_write() {
-    let doom = Doom {
-        cloud: never_registers(),
-        limit: Duration::from_secs(800),
-        least_writes: 25,
-    };
-    killed_at_any_write(
-        19,
-        at_once(),
-        one_large_node,
-        without_large,
-        on_one_small_node,
-        doom,
-    )
-    .await;
-}
-
 /// A new leader whose clock is wrong, in mid-command: behind, the command looks young and goes on; ahead, it looks too old and is taken back.
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
@@ -753,12 +534,20 @@ async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
         cluster.wait(420).await;
         let _again = cluster.operator_off_by(off_by);
         cluster
-            .until(&format!("one small node by a clock off by {off_by} s"), on_one_small_node)
+            .until(
+                &format!("one small node by a clock off by {off_by} s"),
+                on_one_small_node,
+            )
             .await;
         cluster.wait(60).await;
         cluster.assert_at_rest().await;
         let taken_back = cluster.ended("Underutilized", DisruptionPhase::RolledBack).await;
-        assert_eq!(taken_back, usize::from(off_by > 0), "{:?}", cluster.ledger_text().await);
+        assert_eq!(
+            taken_back,
+            usize::from(off_by > 0),
+            "{:?}",
+            cluster.ledger_text().await
+        );
     }
 }
 

@@ -3,6 +3,8 @@
 //! It says what a user does and asks what is there; it knows nothing of how the controllers decide.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod stories;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

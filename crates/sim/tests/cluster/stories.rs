@@ -1,0 +1,86 @@
+//! What users do in the scenarios of disruption, and how it ends.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use spokeshave_api::NodePool;
+use spokeshave_provider_kwok::KwokOptions;
+
+use super::Cluster;
+
+pub fn at_once() -> Value {
+    json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})
+}
+
+/// Cores of each node, sorted.
+pub async fn cores(cluster: &Cluster) -> Vec<i64> {
+    let mut cores: Vec<i64> = cluster
+        .list::<Node>()
+        .await
+        .iter()
+        .map(|node| {
+            let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+            capacity.map_or(0, |all| all["cpu"].0.parse().unwrap_or(0))
+        })
+        .collect();
+    cores.sort_unstable();
+    cores
+}
+
+/// One node of eight cores with a large pod and a small one.
+pub async fn one_large_node(cluster: &Cluster) {
+    cluster.deploy("large", 1, "6").await;
+    cluster.deploy("web", 1, "500m").await;
+    cluster.until_running(2).await;
+    assert_eq!(cores(cluster).await, [8]);
+}
+
+pub async fn without_large(cluster: &Cluster) {
+    cluster.scale("large", 0).await;
+}
+
+pub async fn on_one_small_node(cluster: &Cluster) -> bool {
+    cluster.running().await == 1 && cores(cluster).await == [1]
+}
+
+/// Three nodes of eight cores, each with a large pod and a small one.
+pub async fn three_large_nodes(cluster: &Cluster) {
+    cluster.deploy("large", 3, "6").await;
+    cluster.deploy("web", 3, "900m").await;
+    cluster.until_running(6).await;
+    assert_eq!(cores(cluster).await, [8, 8, 8]);
+}
+
+pub async fn three_pods_on_fewer_cores(cluster: &Cluster) -> bool {
+    cluster.running().await == 3 && cores(cluster).await.iter().sum::<i64>() <= 4
+}
+
+pub async fn two_busy_nodes(cluster: &Cluster) {
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running(2).await;
+}
+
+/// Changes the template: every node is another now.
+pub async fn new_team(cluster: &Cluster) {
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
+    cluster.patch::<NodePool>("default", labels).await;
+}
+
+pub async fn two_nodes_of_the_new_team(cluster: &Cluster) -> bool {
+    let nodes = cluster.list::<Node>().await;
+    let blue = nodes
+        .iter()
+        .filter(|node| node.labels().get("team").is_some_and(|team| team == "blue"));
+    cluster.running().await == 2 && nodes.len() == 2 && blue.count() == 2
+}
+
+pub fn for_drift(nodes: &str) -> Value {
+    json!({"consolidateAfter": "Never", "budgets": [{"nodes": nodes}]})
+}
+
+pub fn never_registers() -> KwokOptions {
+    KwokOptions {
+        never_register: vec!["*".parse().unwrap()],
+        ..KwokOptions::default()
+    }
+}
