@@ -31,7 +31,7 @@ pub(crate) fn list(items: &[&str]) -> String {
 }
 
 /// Number of single-letter edits between two words, without regard to case.
-fn distance(left: &str, right: &str) -> usize {
+pub(crate) fn distance(left: &str, right: &str) -> usize {
     let (left, right) = (left.to_lowercase(), right.to_lowercase());
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

@@ -81,6 +81,12 @@ fn render_group(out: &mut String, pool: &PoolReport, reasons: &[&str], intervals
         }
         _ => String::new(),
     };
+    let without_nodes = pool.counts.nodes == 0 && now.allowed == 0;
+    let left = if without_nodes {
+        "; percentages are of the nodes there are (--nodes N for another number)".to_owned()
+    } else {
+        left
+    };
     let always = if intervals.len() == 1 {
         "at all times"
     } else {
@@ -220,7 +226,8 @@ fn render_finding(out: &mut String, located: &Located) {
         (Some(file), None) => file.clone(),
         (None, _) => located.object.clone(),
     };
-    let _ = writeln!(out, "  {level}[{}] {place}", finding.code);
+    let title = format!("{level}[{}] {place}", finding.code);
+    let _ = writeln!(out, "{}", wrap(&title, 2, 4));
     let text = format!("{}: {}", finding.field, finding.message);
     let _ = writeln!(out, "{}", wrap(&text, 4, 4));
     if let Some(suggestion) = &finding.suggestion {

@@ -1,0 +1,332 @@
+//! The story of a Node.
+
+use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
+use spokeshave_api::{DisruptionReason, NodeClaim, labels};
+use spokeshave_model::snapshot::{NodeId, NodeView};
+use spokeshave_model::state_node::{is_node_ready, is_protected};
+use spokeshave_model::{Price, taint};
+
+use super::facts::{dollars, pod_summary, requested, usage_text};
+use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
+use crate::calendar::REASONS;
+use crate::consolidatable::consolidatable;
+use crate::disrupt::{BlockerKind, Verdict};
+use crate::lifecycle::until_expiry;
+
+/// The story of a node that decisions track. `verdict` is what disruption says of it, where somebody has asked.
+pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
+    let view = facts.snapshot.node(id);
+    let mut story = Story::new("Node", view.node_name().unwrap_or(&view.name));
+    identity(facts, view, &mut story);
+    story.pods = view.pods.iter().map(|pod| facts.meaning(*pod)).collect();
+    story.fact("pods", pod_summary(&story.pods));
+    let claim = view.claim.as_deref();
+    if let Some(node) = view.node.as_deref()
+        && ending::has_begun(node, claim)
+    {
+        ending::tell(facts, node, claim, &mut story);
+        return story.sorted();
+    }
+    let command = facts.command_of(&[view.node_name().unwrap_or(""), view.claim_name().unwrap_or("")]);
+    if let Some((command, replaces)) = command {
+        let decided = command
+            .decided_at
+            .map(|at| format!(" since {}", whole(at)))
+            .unwrap_or_default();
+        let role = if replaces {
+            "comes instead of others"
+        } else {
+            "goes"
+        };
+        let message = match command.message.as_str() {
+            "" => String::new(),
+            message => format!(": {message}"),
+        };
+        story.next(
+            None,
+            format!(
+                "it {role} by Disruption {} ({}, {}), phase {}{decided}{message}",
+                command.name, command.decision, command.reason, command.phase
+            ),
+        );
+    }
+    if let Some(verdict) = verdict {
+        story.verdict = Some(verdict_story(verdict));
+    }
+    timers(facts, view, &mut story);
+    budgets(facts, view, verdict, &mut story);
+    story.summary = summary(view, &story.pods, verdict, command.is_some());
+    story.hints = hints(view, verdict);
+    story.sorted()
+}
+
+/// The story of a Node that decisions do not see: a managed one without provider ID, or without instance type before it is initialised (P-141).
+pub fn untracked_node(facts: &Facts<'_>, name: &str) -> Story {
+    let mut story = Story::new("Node", name);
+    let Some(node) = facts.find_node(name) else {
+        story.summary = "is not there".to_owned();
+        return story;
+    };
+    if let Some(created) = &node.metadata.creation_timestamp {
+        story.fact("age", age(created.0, facts.now));
+    }
+    let pool = node
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(labels::NODE_POOL));
+    story.fact("nodepool", pool.cloned().unwrap_or_default());
+    let claim = facts.claim_of(node).map(|claim| &**claim);
+    if ending::has_begun(node, claim) {
+        ending::tell(facts, node, claim, &mut story);
+        return story.sorted();
+    }
+    story.summary = "is not taken into account: it has no provider ID or no instance type yet".to_owned();
+    story
+}
+
+fn identity(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
+    let label = |key: &str| view.labels.get(key).cloned().unwrap_or_default();
+    if let Some(claim) = view.claim_name() {
+        story.fact("nodeclaim", claim);
+    }
+    match (&view.pool_name, view.pool) {
+        (Some(name), None) => story.fact("nodepool", format!("{name}, which does not exist")),
+        (Some(name), Some(_)) => story.fact("nodepool", name.as_str()),
+        (None, _) => {}
+    }
+    let machine = [
+        label(labels::INSTANCE_TYPE),
+        label(labels::CAPACITY_TYPE),
+        label(labels::ZONE),
+        label(labels::ARCH),
+    ];
+    let machine: Vec<String> = machine.into_iter().filter(|part| !part.is_empty()).collect();
+    story.fact("machine", machine.join(", "));
+    if view.price > Price::ZERO {
+        story.price_per_hour = Some(view.price.dollars());
+        story.fact("price", dollars(view.price));
+    } else if view.is_managed() {
+        story.fact(
+            "price",
+            "unknown: the catalogue does not sell this type in this zone",
+        );
+    }
+    if let Some(created) = created(view) {
+        story.fact("age", age(created, facts.now));
+    }
+    story.fact("state", state(view));
+    story.fact(
+        "requested",
+        usage_text(&requested(facts.snapshot, view), &view.allocatable_resources),
+    );
+    let taints: Vec<String> = view.taints.iter().map(taint::format_taint).collect();
+    story.fact("taints", taints.join(", "));
+    if is_protected(view) {
+        story.fact("annotation", "karpenter.sh/do-not-disrupt: \"true\" on the Node");
+    }
+    let drifted = view.claim.as_ref().and_then(|claim| claim.condition(DRIFTED));
+    if let Some(condition) = drifted.filter(|condition| condition.status == "True") {
+        story.fact(
+            "drifted",
+            format!(
+                "{}, since {}",
+                condition.reason,
+                whole(condition.last_transition_time)
+            ),
+        );
+    }
+}
+
+fn created(view: &NodeView) -> Option<Timestamp> {
+    let of_node = view
+        .node
+        .as_ref()
+        .and_then(|node| node.metadata.creation_timestamp.as_ref());
+    let of_claim = view
+        .claim
+        .as_ref()
+        .and_then(|claim| claim.metadata.creation_timestamp.as_ref());
+    of_node.or(of_claim).map(|time| time.0)
+}
+
+fn state(view: &NodeView) -> String {
+    let ready = match view.node.as_deref() {
+        None => "no Node yet",
+        Some(node) if is_node_ready(node) => "Ready",
+        Some(_) => "not Ready",
+    };
+    let cordoned = view
+        .node
+        .as_ref()
+        .and_then(|node| node.spec.as_ref())
+        .and_then(|spec| spec.unschedulable)
+        == Some(true);
+    let mut parts = vec![ready];
+    if !view.is_managed() {
+        parts.push("not managed: it has no NodeClaim");
+    } else if !view.registered {
+        parts.push("not registered");
+    } else if !view.initialized {
+        parts.push("not initialised");
+    } else {
+        parts.push("initialised");
+    }
+    if cordoned {
+        parts.push("cordoned");
+    }
+    parts.join(", ")
+}
+
+pub(super) fn verdict_story(verdict: &Verdict) -> VerdictStory {
+    let line = |blocker: &crate::disrupt::Blocker| BlockerLine {
+        kind: blocker.kind.to_string(),
+        object: blocker.object.to_string(),
+        message: blocker.message.clone(),
+    };
+    VerdictStory {
+        decision: verdict.decision_text(),
+        method: verdict.method.map(|method| format!("{method:?}")),
+        replacement: verdict.replacement.clone(),
+        price_before: verdict.price_before.dollars(),
+        price_after: verdict.price_after.dollars(),
+        blockers: verdict.blockers.iter().map(line).collect(),
+        if_removed: verdict.if_removed_text(),
+    }
+}
+
+fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_command: bool) -> String {
+    if in_command {
+        return "belongs to a disruption command that is being carried out".to_owned();
+    }
+    let Some(verdict) = verdict else {
+        return if view.is_managed() {
+            "runs".to_owned()
+        } else {
+            "is not managed: nothing is ever done to it".to_owned()
+        };
+    };
+    let saved = verdict.price_before.saturating_sub(verdict.price_after);
+    let money = if saved.0 >= 0 {
+        format!("saves ${}/h", saved.to_cents_text())
+    } else {
+        format!("costs ${}/h more", Price(-saved.0).to_cents_text())
+    };
+    match verdict.decision_text() {
+        "delete" => format!("would be deleted: {money}"),
+        "replace" => {
+            let by = verdict.replacement.as_deref().unwrap_or("another node");
+            format!("would be replaced by {by}: {money}")
+        }
+        _ => match verdict.blockers.as_slice() {
+            [] => match pods.iter().find(|pod| pod.blocks) {
+                Some(pod) => format!("stays because of Pod {}", pod.pod),
+                None => "stays".to_owned(),
+            },
+            [only] => format!("stays because of {}", only.object),
+            [first, rest @ ..] => format!("stays because of {} and {} more", first.object, rest.len()),
+        },
+    }
+}
+
+/// What is due by the clock: consolidateAfter, expiry, the ends of protections.
+fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
+    let Some(claim) = view.claim.as_deref() else {
+        return;
+    };
+    let pool = view.pool.map(|pool| &*facts.snapshot.pool(pool).object);
+    if let Some(pool) = pool
+        && let (_, Some(left)) = consolidatable(claim, Some(pool), facts.now)
+    {
+        let due = facts.now.saturating_add(left).unwrap_or(Timestamp::MAX);
+        let what = format!(
+            "consolidateAfter {} has passed since the last pod came or went: it may be consolidated",
+            short(&pool.spec.disruption.consolidate_after)
+        );
+        story.next(Some(due), what);
+    }
+    expiry(facts, claim, story);
+    for pod in &view.pods {
+        let pod = facts.snapshot.pod(*pod);
+        if let spokeshave_model::pod::DoNotDisrupt::Until(end) = &pod.do_not_disrupt
+            && pod.active
+            && *end > facts.now
+        {
+            story.next(Some(*end), format!("do-not-disrupt of Pod {} ends", pod.key()));
+        }
+    }
+    if let Some(until) = view.nominated_until.filter(|until| *until > facts.now) {
+        story.next(Some(until), "is no longer kept for a pending pod");
+    }
+}
+
+pub(super) fn expiry(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
+    let Some(left) = until_expiry(claim, facts.now) else {
+        return;
+    };
+    let due = facts.now.saturating_add(left).unwrap_or(Timestamp::MAX);
+    let what = if left.is_zero() {
+        format!(
+            "expireAfter {} has passed: it is deleted whatever the budgets say",
+            short(&claim.spec.expire_after)
+        )
+    } else {
+        format!(
+            "expireAfter {}: it is deleted whatever the budgets say",
+            short(&claim.spec.expire_after)
+        )
+    };
+    story.next(Some(due), what);
+}
+
+/// The budgets that matter for this node: those of the reason it would go for, else of all.
+fn budgets(facts: &Facts<'_>, view: &NodeView, verdict: Option<&Verdict>, story: &mut Story) {
+    let Some(pool) = view.pool.filter(|_| view.is_managed()) else {
+        return;
+    };
+    let method = verdict.and_then(|verdict| {
+        verdict
+            .method
+            .or(verdict.if_removed.as_ref().map(|then| then.method))
+    });
+    let reasons: Vec<DisruptionReason> = match method {
+        Some(method) => vec![method.reason()],
+        None => REASONS.to_vec(),
+    };
+    story.fact("budgets", facts.budget_summary(pool, &reasons, "nodes at once"));
+    facts.openings(pool, &reasons, story);
+}
+
+fn hints(view: &NodeView, verdict: Option<&Verdict>) -> Vec<String> {
+    let mut hints = Vec::new();
+    for blocker in verdict.iter().flat_map(|verdict| &verdict.blockers) {
+        let name = &blocker.object.name;
+        let namespace = &blocker.object.namespace;
+        let hint = match blocker.kind {
+            BlockerKind::PodDoNotDisrupt => {
+                format!("kubectl annotate pod -n {namespace} {name} karpenter.sh/do-not-disrupt-")
+            }
+            BlockerKind::NodeDoNotDisrupt => {
+                format!("kubectl annotate node {name} karpenter.sh/do-not-disrupt-")
+            }
+            BlockerKind::PodDisruptionBudget => format!("kubectl describe pdb -n {namespace} {name}"),
+            BlockerKind::Budget => format!("spokeshave budgets {name}"),
+            BlockerKind::Limits => format!("spokeshave explain nodepool {name}"),
+            BlockerKind::Pod => format!("spokeshave explain pod -n {namespace} {name}"),
+            _ => continue,
+        };
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    if let Some(pool) = &view.pool_name
+        && view.pool.is_none()
+    {
+        hints.push(format!(
+            "NodePool {pool} is gone; kubectl delete node {} drains it",
+            view.name
+        ));
+    }
+    hints
+}
