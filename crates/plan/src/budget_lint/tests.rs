@@ -1,3 +1,5 @@
+//! The linter of budgets, code by code, and that its suggestions do what they promise.
+
 use super::*;
 use serde_json::json;
 
@@ -34,11 +36,11 @@ fn only(budgets: Value, code: &str) -> Finding {
 /// The budgets that a suggestion proposes, read back.
 fn proposed(finding: &Finding) -> Vec<Budget> {
     let text = finding.suggestion.as_deref().unwrap();
-    serde_json::from_value(spokeshave_api_yaml(text)).unwrap()
+    serde_json::from_value(budgets_of(text)).unwrap()
 }
 
 /// The few shapes that suggestions have; a YAML parser is no dependency of a pure crate.
-fn spokeshave_api_yaml(text: &str) -> Value {
+fn budgets_of(text: &str) -> Value {
     let mut budgets: Vec<Value> = Vec::new();
     for line in text.lines() {
         if line.starts_with("- ") {

@@ -1,3 +1,5 @@
+//! Stories of small worlds, each statement checked.
+
 use super::*;
 use crate::disrupt::{Blocker, BlockerKind, Counterfactual, Decision, Method, Subject, Verdict};
 use crate::policy::Policy;

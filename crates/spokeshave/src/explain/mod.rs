@@ -1,0 +1,111 @@
+//! `spokeshave explain`: the story of a Node, NodeClaim, NodePool or pod in a screenful.
+//!
+//! It finds the object, asks `plan::explain`, and prints. What the story says is decided there; nothing is changed.
+
+mod args;
+mod object;
+mod source;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use spokeshave_model::lower;
+use spokeshave_model::snapshot::NodeId;
+use spokeshave_plan::disrupt::{Verdict, judge};
+use spokeshave_plan::explain::{self, Facts, Story};
+use spokeshave_plan::{Policy, provision};
+
+pub(crate) use args::{EXAMPLES, ExplainArgs};
+use object::{Kind, Wanted};
+
+use source::Source;
+
+use crate::cli::OutputFormat;
+
+/// A story with its version, as JSON and YAML print it. Documented in `docs/operations.md`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    now: jiff::Timestamp,
+    #[serde(flatten)]
+    story: &'a Story,
+}
+
+/// Runs the command and returns the text for standard output.
+///
+/// # Errors
+/// The cluster or the file cannot be read, or there is no such object; then near matches are named.
+pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
+    let wanted = Wanted::parse(&args.object, args.namespace.as_deref())?;
+    let source = source::load(&args.source).await?;
+    let story = tell(&source, &wanted)?;
+    match args.output {
+        OutputFormat::Table => Ok(table::render(&story, source.now)),
+        output => {
+            let document = Document {
+                api_version: "plan.spokeshave.dev/v1alpha1",
+                kind: "Story",
+                now: source.now,
+                story: &story,
+            };
+            match output {
+                OutputFormat::Yaml => {
+                    serde_saphyr::to_string(&document).context("the story cannot be written as YAML")
+                }
+                _ => Ok(format!("{}\n", serde_json::to_string_pretty(&document)?)),
+            }
+        }
+    }
+}
+
+fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
+    let snapshot = lower(&source.state);
+    let policy = Policy::default();
+    let facts = Facts {
+        snapshot: &snapshot,
+        state: &source.state,
+        policy: &policy,
+        attachments: &source.attachments,
+        commands: &source.commands,
+        now: source.now,
+    };
+    let verdict = |id: Option<NodeId>| -> Option<Verdict> {
+        let id = id.filter(|id| snapshot.node(*id).is_managed())?;
+        Some(judge(&snapshot, &policy, source.now, id))
+    };
+    let (kind, name) = wanted.find(&source.state)?;
+    Ok(match kind {
+        Kind::Node => {
+            let id = snapshot.find_node(&name);
+            match id {
+                Some(id) => explain::node(&facts, id, verdict(Some(id)).as_ref()),
+                None => explain::untracked_node(&facts, &name),
+            }
+        }
+        Kind::NodeClaim => {
+            let claim = facts.find_claim(&name).context("the NodeClaim has vanished")?;
+            let initialized = snapshot
+                .find_node(&name)
+                .filter(|id| snapshot.node(*id).initialized);
+            explain::node_claim(&facts, claim, verdict(initialized).as_ref())
+        }
+        Kind::NodePool => {
+            let id = snapshot.find_pool(&name).context("the NodePool has vanished")?;
+            explain::node_pool(&facts, id)
+        }
+        Kind::Pod => {
+            let id = snapshot
+                .pod_ids()
+                .find(|id| snapshot.pod(*id).key() == name)
+                .context("the pod has vanished")?;
+            let provisioned = provision(&snapshot, &policy, source.now);
+            let verdict = verdict(snapshot.pod(id).node);
+            explain::pod(&facts, id, &provisioned, verdict.as_ref())
+        }
+    })
+}

@@ -1,0 +1,151 @@
+//! What an explanation is made from: the state that `plan` decides about, and beside it volume attachments and disruption commands.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, Client};
+use serde_json::Value;
+use spokeshave_model::ClusterState;
+use spokeshave_plan::explain::CommandFact;
+
+use crate::plan::SourceArgs;
+use crate::{manifests, operate, plan};
+
+/// Everything that was read.
+pub(crate) struct Source {
+    /// The state.
+    pub(crate) state: ClusterState,
+    /// Volume attachments.
+    pub(crate) attachments: Vec<Arc<VolumeAttachment>>,
+    /// Disruption commands.
+    pub(crate) commands: Vec<CommandFact>,
+    /// The instant.
+    pub(crate) now: Timestamp,
+}
+
+/// Reads the file or the cluster.
+///
+/// # Errors
+/// The file cannot be read, or the cluster does not answer.
+pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
+    let loaded = plan::load(args).await?;
+    let beside = match args.filename.as_deref() {
+        Some(path) if path == Path::new("-") => Vec::new(),
+        Some(path) => beside_in_file(path)?,
+        None => beside_in_cluster(args.kubeconfig.as_deref()).await?,
+    };
+    let mut source = Source {
+        state: loaded.world.state,
+        attachments: Vec::new(),
+        commands: Vec::new(),
+        now: loaded.now,
+    };
+    for object in beside {
+        match object["kind"].as_str() {
+            Some("VolumeAttachment") => source
+                .attachments
+                .extend(serde_json::from_value(object).ok().map(Arc::new)),
+            Some("Disruption") => source.commands.push(command(&object)),
+            _ => {}
+        }
+    }
+    mark(&mut source);
+    Ok(source)
+}
+
+/// The memory of a command is its object: nodes of commands under way count as the controllers count them.
+fn mark(source: &mut Source) {
+    let names: Vec<&str> = source
+        .commands
+        .iter()
+        .filter(|command| !command.finished)
+        .flat_map(|command| command.nodes.iter().map(String::as_str))
+        .collect();
+    let ids: Vec<String> = source
+        .state
+        .node_claims
+        .iter()
+        .filter(|claim| names.contains(&claim.name()))
+        .filter_map(|claim| claim.provider_id().map(str::to_owned))
+        .collect();
+    source.state.in_command.extend(ids.iter().cloned());
+    source.state.marked_for_deletion.extend(ids);
+}
+
+/// Objects that decisions do not read. A file without any is not searched twice.
+fn beside_in_file(path: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path)?;
+    if !text.contains("VolumeAttachment")
+        && !text.contains("Disruption\n")
+        && !text.contains("\"Disruption\"")
+    {
+        return Ok(Vec::new());
+    }
+    let found = manifests::parse(&path.display().to_string(), &text)?;
+    let values = found
+        .iter()
+        .map(|manifest| serde_json::to_value(&manifest.object));
+    Ok(values.collect::<Result<_, _>>()?)
+}
+
+async fn beside_in_cluster(kubeconfig: Option<&Path>) -> Result<Vec<Value>> {
+    let client = operate::client_of(kubeconfig).await?;
+    let mut found = list(
+        &client,
+        "storage.k8s.io",
+        "v1",
+        "VolumeAttachment",
+        "volumeattachments",
+    )
+    .await;
+    found.extend(list(&client, "spokeshave.dev", "v1alpha1", "Disruption", "disruptions").await);
+    Ok(found)
+}
+
+/// A kind that the cluster does not know, or does not show, leaves its part of the story out.
+async fn list(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -> Vec<Value> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let Ok(found) = api.list(&ListParams::default()).await else {
+        return Vec::new();
+    };
+    let values = found.items.iter().filter_map(|object| {
+        let mut value = serde_json::to_value(object).ok()?;
+        value["kind"] = Value::from(kind);
+        Some(value)
+    });
+    values.collect()
+}
+
+/// Reads a Disruption loosely, so that one of another version costs nothing.
+fn command(object: &Value) -> CommandFact {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let phase = match status["phase"].as_str() {
+        Some(phase) => phase.to_owned(),
+        None => "Starting".to_owned(),
+    };
+    let nodes = list(&spec["nodes"]);
+    let nodes = nodes
+        .iter()
+        .flat_map(|node| [text(&node["name"]), text(&node["nodeClaim"])]);
+    CommandFact {
+        name: text(&object["metadata"]["name"]),
+        finished: matches!(phase.as_str(), "Succeeded" | "RolledBack"),
+        phase,
+        reason: text(&spec["reason"]),
+        decision: text(&spec["decision"]),
+        message: text(&status["message"]),
+        decided_at: spec["decidedAt"].as_str().and_then(|time| time.parse().ok()),
+        nodes: nodes.filter(|name| !name.is_empty()).collect(),
+        replacements: list(&spec["replacements"])
+            .iter()
+            .map(|one| text(&one["nodeClaim"]))
+            .collect(),
+    }
+}

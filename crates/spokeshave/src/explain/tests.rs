@@ -1,0 +1,134 @@
+//! The whole command on a file, against transcripts in `tests/explain`.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::plan::SourceArgs;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/explain")
+}
+
+fn arguments(words: &[&str], output: OutputFormat) -> ExplainArgs {
+    ExplainArgs {
+        object: words.iter().map(ToString::to_string).collect(),
+        namespace: None,
+        source: SourceArgs {
+            filename: Some(directory().join("stuck.yaml")),
+            kubeconfig: None,
+            catalog: None,
+            now: Some("2026-03-02T12:00:00Z".parse().unwrap()),
+        },
+        output,
+    }
+}
+
+fn answer(words: &[&str], output: OutputFormat) -> Result<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(run(&arguments(words, output)))
+}
+
+fn table(words: &[&str]) -> String {
+    answer(words, OutputFormat::Table).unwrap()
+}
+
+/// Compares with the transcript, or writes it when BLESS is set.
+fn golden(name: &str, text: &str) {
+    let path = directory().join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, expected, "{name} differs; BLESS=1 writes it anew");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{name} has a line beyond 80 columns"
+    );
+}
+
+#[test]
+fn d_320_a_drain_that_a_budget_holds_up() {
+    golden("guarded.txt", &table(&["node", "guarded"]));
+}
+
+#[test]
+fn d_304_d_334_a_drain_with_a_deadline() {
+    golden("protected.txt", &table(&["node/protected"]));
+}
+
+#[test]
+fn d_338_volumes_that_do_not_detach() {
+    golden("attached.txt", &table(&["node", "attached"]));
+}
+
+#[test]
+fn d_348_an_instance_that_does_not_go() {
+    golden("lingering.txt", &table(&["no", "lingering"]));
+    let claim = table(&["nodeclaim", "claim-lingering"]);
+    assert!(claim.contains("for 28m59s"), "{claim}");
+}
+
+#[test]
+fn p_167_a_launch_that_fails() {
+    golden("launch.txt", &table(&["nodeclaim", "default-x7k2p"]));
+}
+
+#[test]
+fn p_065_a_pool_at_its_limit() {
+    golden("pool.txt", &table(&["nodepool", "full"]));
+    let open = table(&["np/default"]);
+    assert!(open.contains("4 of 5 at once, 3 disrupting, 1 left"), "{open}");
+    assert!(
+        open.contains("2026-03-02T18:00:00Z  in 6h: the budgets of NodePool default allow"),
+        "{open}"
+    );
+}
+
+#[test]
+fn a_pod_that_keeps_its_node() {
+    let said = table(&["pod", "report-1"]);
+    let first = "Pod shop/report-1: runs on protected and keeps it from being disrupted\n";
+    assert!(said.starts_with(first), "{said}");
+    assert!(
+        said.contains("karpenter.sh/do-not-disrupt for as long as it is there"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_running_node_has_a_verdict() {
+    let said = table(&["node", "batch"]);
+    assert!(said.contains("\nVerdict: "), "{said}");
+    assert!(
+        said.contains("drifted        NodePoolDrifted, since 2026-03-02T10:00:00Z"),
+        "{said}"
+    );
+    assert!(
+        said.contains("2026-03-03T05:59:00Z  in 17h59m: expireAfter 24h"),
+        "{said}"
+    );
+}
+
+#[test]
+fn json_and_yaml_say_the_same() {
+    let json: serde_json::Value =
+        serde_json::from_str(&answer(&["guarded"], OutputFormat::Json).unwrap()).unwrap();
+    let yaml: serde_json::Value =
+        serde_saphyr::from_str(&answer(&["guarded"], OutputFormat::Yaml).unwrap()).unwrap();
+    assert_eq!(json, yaml);
+    assert_eq!(json["apiVersion"], "plan.spokeshave.dev/v1alpha1");
+    assert_eq!(
+        (&json["kind"], &json["objectKind"]),
+        (&"Story".into(), &"Node".into())
+    );
+    assert_eq!(json["steps"][2]["state"], "active");
+    assert_eq!(json["waits"][0]["object"], "Pod shop/web-1");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let error = answer(&["node", "gaurded"], OutputFormat::Table)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "there is no Node \"gaurded\"; did you mean guarded?");
+}
