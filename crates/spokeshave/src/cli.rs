@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
 
-use crate::plan;
+use crate::{explain, plan};
 use crate::settings::SettingsArgs;
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
@@ -49,6 +49,9 @@ pub(crate) enum Command {
     /// Show what would be launched and disrupted, for a dump or for the cluster that is there
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::PlanArgs),
+    /// Tell the story of a node, nodeclaim, nodepool or pod: what keeps it, what it waits for, what comes next
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::ExplainArgs),
     /// Show what disruption budgets allow and when, and what is wrong with them
     #[command(after_help = BUDGETS_EXAMPLES)]
     Budgets(BudgetsArgs),

@@ -3,6 +3,7 @@
 mod budgets;
 mod cli;
 mod demo;
+mod explain;
 mod kubeconfig_file;
 mod logging;
 mod manifests;
@@ -48,6 +49,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             runtime()?.block_on(operate::run(args, &environment))
         }
         Command::Plan(args) => print(&runtime()?.block_on(plan::run(&args))?),
+        Command::Explain(args) => print(&runtime()?.block_on(explain::run(&args))?),
         Command::Budgets(args) => {
             let answer = runtime()?.block_on(budgets::run(args))?;
             print(&answer.text)?;
