@@ -30,6 +30,10 @@ test:
 smoke:
     cargo run --release -- up --demo --speed 20 --exit-after 90s
 
+# Lives N seeds of simulated cluster life, with the invariants checked at every step; a failing seed prints the command that replays it.
+soak count="20" *options:
+    cargo run --release -p spokeshave-sim --example soak -- {{count}} {{options}}
+
 # Benchmarks of docs/benchmarks.md (never judged by CI).
 bench:
     cargo bench -p spokeshave-apiserver

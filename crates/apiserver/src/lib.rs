@@ -47,4 +47,4 @@ pub use patch::{PatchError, json_patch, merge_patch, strategic_merge};
 pub use response::{ResponseBody, Service};
 pub use schema::{TypeSchema, prune};
 pub use selector::{FieldSelector, LabelSelector};
-pub use server::{ApiServer, Config, NowFn};
+pub use server::{ApiServer, Commit, Config, NowFn, Observer};

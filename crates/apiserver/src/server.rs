@@ -21,6 +21,28 @@ use crate::store::{Change, Collection, Key, Stored};
 /// Where the server reads the time.
 pub type NowFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// One version of an object that was written, or its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Commit<'a> {
+    /// API group of the resource, empty for the core.
+    pub group: &'a str,
+    /// Plural name of the resource.
+    pub plural: &'a str,
+    /// Namespace, empty for cluster-scoped objects.
+    pub namespace: &'a str,
+    /// Name of the object.
+    pub name: &'a str,
+    /// The version before; `None` when the object is new.
+    pub old: Option<&'a Value>,
+    /// The new version, or the last one of an object that is gone.
+    pub new: &'a Value,
+    /// Whether the object is gone now.
+    pub deleted: bool,
+}
+
+/// Who is told of every write, in order, while the server holds its lock: it must not call the server.
+pub type Observer = Arc<dyn Fn(&Commit<'_>) + Send + Sync>;
+
 /// How a server is made.
 #[derive(Clone)]
 pub struct Config {
@@ -32,6 +54,8 @@ pub struct Config {
     pub history_limit: usize,
     /// Bearer token that clients must send over the network; in-process clients need none.
     pub token: Option<String>,
+    /// Who is told of every write.
+    pub observer: Option<Observer>,
 }
 
 impl Config {
@@ -43,6 +67,7 @@ impl Config {
             seed,
             history_limit: 5_000,
             token: None,
+            observer: None,
         }
     }
 }
@@ -86,6 +111,7 @@ pub(crate) struct State {
     /// Where objects were kept whose definition has gone, and the revision at which their history ends.
     pub(crate) retired: BTreeMap<(String, String), u64>,
     pub(crate) history_limit: usize,
+    observer: Option<Observer>,
     chance: ChaCha8Rng,
 }
 
@@ -102,6 +128,7 @@ impl ApiServer {
             compiled: BTreeMap::new(),
             retired: BTreeMap::new(),
             history_limit: config.history_limit.max(10),
+            observer: config.observer.clone(),
             chance: ChaCha8Rng::seed_from_u64(config.seed),
         };
         let server = Arc::new(Self {
@@ -358,6 +385,17 @@ impl State {
         let old = self.stored(storage, key);
         let new = Stored::new(value, revision);
         self.index(storage, key, old.as_deref(), (!deleted).then_some(&*new));
+        if let Some(observer) = &self.observer {
+            observer(&Commit {
+                group: &storage.0,
+                plural: &storage.1,
+                namespace: &key.0,
+                name: &key.1,
+                old: old.as_deref().map(|old| &old.value),
+                new: &new.value,
+                deleted,
+            });
+        }
         let limit = self.history_limit;
         let change = Change {
             revision,

@@ -1,16 +1,20 @@
 //! What lives in a cluster: scheduler, kubelets, workload controllers; everything through a Kubernetes client, on the Clock.
 //!
-//! Owns an implementation of Kubernetes' own rules that shares no code with our scheduling, so that a common mistake cannot hide. It knows
-//! nothing of Karpenter.
+//! Owns an implementation of Kubernetes' own rules that shares no code with our scheduling, so that a common mistake cannot hide; those
+//! parts know nothing of Karpenter. Beside them: [`lab`], a whole cluster on virtual time; [`invariants`], what must hold in it; and
+//! [`soak`], scenarios drawn from a seed.
 
 mod budgets;
+pub mod invariants;
 mod kubelets;
+pub mod lab;
 mod neighbours;
 mod node_lifecycle;
 mod objects;
 mod quantities;
 mod rules;
 mod scheduler;
+pub mod soak;
 mod volumes;
 mod workloads;
 mod world;

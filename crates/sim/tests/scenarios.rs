@@ -1,275 +1,22 @@
 //! Whole clusters on virtual time: the embedded API server, the simulated components, the kwok cloud and the production controllers, in one
 //! thread. Each test says what a user does and what must be true afterwards.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+mod common;
+
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use common::{Cluster, LIMIT};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
-use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
-use spokeshave_apiserver::{ApiServer, Config};
-use spokeshave_controllers::{Operator, Options as OperatorOptions};
-use spokeshave_ports::{Entropy, SharedClock, TokioClock};
-use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
-use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
-use spokeshave_runtime::{Shutdown, TaskGroup};
-
-const LIMIT: Duration = Duration::from_secs(900);
-
-/// A cluster without an operator.
-struct Cluster {
-    server: Arc<ApiServer>,
-    client: Client,
-    clock: SharedClock,
-    entropy: Entropy,
-    shutdown: Shutdown,
-    _tasks: TaskGroup,
-}
-
-/// An operator that can be killed.
-struct Running {
-    tasks: Vec<tokio::task::JoinHandle<()>>,
-}
-
-impl Running {
-    /// As `kill -9`: nothing is said and nothing is finished.
-    async fn kill(self) {
-        for task in &self.tasks {
-            task.abort();
-        }
-        for task in self.tasks {
-            drop(task.await);
-        }
-    }
-}
-
-fn client_of(server: &Arc<ApiServer>, clock: &SharedClock, log: Option<RequestLog>) -> Client {
-    let options = ClientOptions {
-        rate: None,
-        log,
-        ..ClientOptions::default()
-    };
-    from_service(server.service(), "default", &options, clock.clone())
-}
-
-impl Cluster {
-    async fn new(seed: u64) -> Self {
-        Self::with_pool(seed, "0s", "100%").await
-    }
-
-    async fn with_pool(seed: u64, consolidate_after: &str, budget: &str) -> Self {
-        let clock: SharedClock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
-        let entropy = Entropy::new(seed);
-        let time = clock.clone();
-        let server = ApiServer::new(Config::new(Arc::new(move || time.now()), seed));
-        let client = client_of(&server, &clock, None);
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in spokeshave_api::crds::crds() {
-            definitions
-                .create(&PostParams::default(), &definition)
-                .await
-                .unwrap();
-        }
-        let shutdown = Shutdown::new();
-        let mut tasks = TaskGroup::new();
-        let options = spokeshave_sim::Options::all();
-        tasks.spawn(
-            "sim",
-            spokeshave_sim::run(
-                client.clone(),
-                clock.clone(),
-                entropy.child("sim"),
-                options,
-                shutdown.clone(),
-            ),
-        );
-        let cluster = Self {
-            server,
-            client,
-            clock,
-            entropy,
-            shutdown,
-            _tasks: tasks,
-        };
-        cluster
-            .create::<KWOKNodeClass>(
-                json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}}),
-            )
-            .await;
-        cluster
-            .create::<NodePool>(json!({"metadata": {"name": "default"}, "spec": {
-                "template": {"spec": {
-                    "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                    "requirements": [
-                        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
-                        {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
-                    ],
-                }},
-                "disruption": {"consolidateAfter": consolidate_after, "budgets": [{"nodes": budget}]},
-            }}))
-            .await;
-        cluster
-    }
-
-    async fn create<K>(&self, value: Value) -> K
-    where
-        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + serde::Serialize
-            + serde::de::DeserializeOwned,
-    {
-        let object: K = serde_json::from_value(value).unwrap();
-        Api::all(self.client.clone())
-            .create(&PostParams::default(), &object)
-            .await
-            .unwrap()
-    }
-
-    async fn deploy(&self, name: &str, replicas: i32, cpu: &str) {
-        let deployment: Deployment = serde_json::from_value(json!({
-            "metadata": {"name": name}, "spec": {
-                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
-                "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}},
-            },
-        }))
-        .unwrap();
-        Api::<Deployment>::default_namespaced(self.client.clone())
-            .create(&PostParams::default(), &deployment)
-            .await
-            .unwrap();
-    }
-
-    async fn scale(&self, name: &str, replicas: i32) {
-        let api: Api<Deployment> = Api::default_namespaced(self.client.clone());
-        api.patch(
-            name,
-            &PatchParams::default(),
-            &Patch::Merge(json!({"spec": {"replicas": replicas}})),
-        )
-        .await
-        .unwrap();
-    }
-
-    fn operator(&self, client: Client) -> Running {
-        let options = KwokOptions {
-            termination_delay: Duration::from_secs(3),
-            ..KwokOptions::default()
-        };
-        let provider = Arc::new(KwokProvider::new(
-            client.clone(),
-            self.clock.clone(),
-            &self.entropy.child("kwok"),
-            options,
-        ));
-        let operator = Operator::new(
-            client,
-            provider.clone(),
-            self.clock.clone(),
-            self.entropy.child("operator"),
-            OperatorOptions::default(),
-        );
-        let stop = self.shutdown.clone();
-        let cloud = tokio::spawn(async move { provider.run(stop.requested()).await });
-        let stop = self.shutdown.clone();
-        let controllers = tokio::spawn(async move { operator.run(stop).await.unwrap() });
-        Running {
-            tasks: vec![cloud, controllers],
-        }
-    }
-
-    async fn list<K>(&self) -> Vec<K>
-    where
-        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-    {
-        Api::<K>::all(self.client.clone())
-            .list(&ListParams::default())
-            .await
-            .unwrap()
-            .items
-    }
-
-    /// Waits in virtual time until the cluster looks as it should.
-    async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) {
-        let start = self.clock.now();
-        while !holds(self).await {
-            assert!(
-                self.clock.since(start) < LIMIT,
-                "{what}: not within {LIMIT:?}; nodes {:?}, claims {:?}",
-                self.names::<Node>().await,
-                self.names::<NodeClaim>().await
-            );
-            self.clock.sleep(Duration::from_secs(1)).await;
-        }
-    }
-
-    async fn names<K>(&self) -> Vec<String>
-    where
-        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-    {
-        self.list::<K>().await.iter().map(ResourceExt::name_any).collect()
-    }
-
-    async fn running(&self) -> usize {
-        let phase = |pod: &Pod| {
-            pod.status
-                .as_ref()
-                .and_then(|status| status.phase.clone())
-                .unwrap_or_default()
-        };
-        self.list::<Pod>()
-            .await
-            .iter()
-            .filter(|pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none())
-            .count()
-    }
-
-    async fn until_running(&self, count: usize) {
-        self.until(&format!("{count} pods run"), async |cluster| {
-            cluster.running().await == count && cluster.list::<Pod>().await.len() == count
-        })
-        .await;
-    }
-
-    async fn until_empty(&self) {
-        self.until("nothing is left", async |cluster| {
-            cluster.list::<Node>().await.is_empty()
-                && cluster.list::<NodeClaim>().await.is_empty()
-                && cluster.list::<KWOKInstance>().await.is_empty()
-        })
-        .await;
-    }
-
-    /// Invariants 10 and 11: each instance has its claim, and no node keeps a taint that nobody works on.
-    async fn assert_tidy(&self) {
-        let claims = self.list::<NodeClaim>().await;
-        for instance in self.list::<KWOKInstance>().await {
-            let owners = claims
-                .iter()
-                .filter(|claim| claim.uid() == instance.spec.node_claim_uid)
-                .count();
-            assert_eq!(owners, 1, "instance {} belongs to no NodeClaim", instance.name());
-        }
-        for node in self.list::<Node>().await {
-            let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
-            assert!(
-                taints.iter().all(|taint| !taint.key.starts_with("karpenter.sh/")),
-                "stray taint: {taints:?}"
-            );
-        }
-    }
-}
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use spokeshave_api::{NodeClaim, NodePool};
 
 #[tokio::test(start_paused = true)]
 async fn pods_get_nodes_and_empty_nodes_go() {
-    let cluster = Cluster::new(1).await;
-    let _operator = cluster.operator(cluster.client.clone());
+    let cluster = Cluster::started(1, json!({})).await;
     cluster.deploy("web", 10, "1500m").await;
     cluster.until_running(10).await;
     let nodes = cluster.list::<Node>().await;
@@ -315,8 +62,7 @@ async fn pods_get_nodes_and_empty_nodes_go() {
 
 #[tokio::test(start_paused = true)]
 async fn d_129_empty_nodes_go_only_as_fast_as_the_budget_allows() {
-    let cluster = Cluster::with_pool(2, "0s", "1").await;
-    let _operator = cluster.operator(cluster.client.clone());
+    let cluster = Cluster::started(2, json!({"disruption": {"budgets": [{"nodes": "1"}]}})).await;
     cluster.deploy("web", 4, "6").await;
     cluster.until_running(4).await;
     assert_eq!(cluster.list::<Node>().await.len(), 4);
@@ -338,8 +84,7 @@ async fn d_129_empty_nodes_go_only_as_fast_as_the_budget_allows() {
 
 #[tokio::test(start_paused = true)]
 async fn d_298_deleting_a_node_drains_it_and_pods_move() {
-    let cluster = Cluster::new(3).await;
-    let _operator = cluster.operator(cluster.client.clone());
+    let cluster = Cluster::started(3, json!({})).await;
     cluster.deploy("web", 4, "1").await;
     cluster.until_running(4).await;
     let victim = cluster.names::<Node>().await.remove(0);
@@ -358,8 +103,7 @@ async fn d_298_deleting_a_node_drains_it_and_pods_move() {
 
 #[tokio::test(start_paused = true)]
 async fn invariant_1_a_budget_that_allows_nothing_holds_the_drain_until_it_changes() {
-    let cluster = Cluster::new(4).await;
-    let _operator = cluster.operator(cluster.client.clone());
+    let cluster = Cluster::started(4, json!({})).await;
     cluster.deploy("web", 2, "1").await;
     cluster.until_running(2).await;
     let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
@@ -374,7 +118,7 @@ async fn invariant_1_a_budget_that_allows_nothing_holds_the_drain_until_it_chang
         .unwrap();
     cluster.clock.sleep(Duration::from_secs(300)).await;
     assert_eq!(
-        cluster.running().await,
+        cluster.running().await.len(),
         2,
         "no pod was evicted against its budget"
     );
@@ -409,128 +153,25 @@ async fn invariant_1_a_budget_that_allows_nothing_holds_the_drain_until_it_chang
 #[tokio::test(start_paused = true)]
 async fn invariant_35_two_runs_with_one_seed_send_the_same_requests() {
     async fn story(seed: u64) -> Vec<u8> {
-        let cluster = Cluster::new(seed).await;
-        let log = RequestLog::new();
-        let _operator = cluster.operator(client_of(&cluster.server, &cluster.clock, Some(log.clone())));
+        let mut cluster = Cluster::started(seed, json!({})).await;
         cluster.deploy("web", 6, "1500m").await;
         cluster.until_running(6).await;
         cluster.scale("web", 0).await;
         cluster.until_empty().await;
-        log.bytes()
+        let log = cluster.log.bytes();
+        cluster.lab.end().await;
+        log
     }
     let first = story(7).await;
     assert!(first.len() > 10_000);
     assert_eq!(first, story(7).await);
 }
 
-/// A service that lets so many writes through and then dies: every later request of this operator fails.
-#[derive(Clone)]
-struct Mortal<S> {
-    inner: S,
-    writes_left: Arc<AtomicU64>,
-}
-
-impl<S, B> tower::Service<http::Request<B>> for Mortal<S>
-where
-    S: tower::Service<http::Request<B>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: std::fmt::Debug,
-    S::Response: Send + 'static,
-    B: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = std::io::Error;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<S::Response, std::io::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), std::io::Error>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let write = request.method() != http::Method::GET;
-        let alive = if write {
-            self.writes_left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-                .is_ok()
-        } else {
-            self.writes_left.load(Ordering::Relaxed) > 0
-        };
-        let mut inner = self.inner.clone();
-        Box::pin(async move {
-            if !alive {
-                return Err(std::io::Error::other("the operator was killed"));
-            }
-            inner
-                .call(request)
-                .await
-                .map_err(|error| std::io::Error::other(format!("{error:?}")))
-        })
-    }
-}
-
-/// Invariant 37: killed at any write of the scenario and started again, the operator ends in the same state, with nothing leaked.
-#[tokio::test(start_paused = true)]
-async fn invariant_37_a_kill_at_any_write_ends_in_the_same_state() {
-    let mut index = 1;
-    loop {
-        let cluster = Cluster::new(11).await;
-        let writes_left = Arc::new(AtomicU64::new(index));
-        let mortal = Mortal {
-            inner: cluster.server.service(),
-            writes_left: writes_left.clone(),
-        };
-        let options = ClientOptions {
-            rate: None,
-            ..ClientOptions::default()
-        };
-        let doomed = cluster.operator(from_service(mortal, "default", &options, cluster.clock.clone()));
-        cluster.deploy("web", 3, "6").await;
-        let mut scaled = false;
-        let start = cluster.clock.now();
-        while writes_left.load(Ordering::Relaxed) > 0 && cluster.clock.since(start) < Duration::from_secs(240)
-        {
-            if !scaled && cluster.running().await == 3 {
-                cluster.scale("web", 1).await;
-                scaled = true;
-            }
-            cluster.clock.sleep(Duration::from_secs(1)).await;
-        }
-        let survived = writes_left.load(Ordering::Relaxed) > 0;
-        doomed.kill().await;
-        let _again = cluster.operator(cluster.client.clone());
-        cluster.scale("web", 1).await;
-        cluster
-            .until(
-                &format!("one pod on one node after a kill at write {index}"),
-                async |cluster| {
-                    cluster.running().await == 1
-                        && cluster.list::<Pod>().await.len() == 1
-                        && cluster.list::<Node>().await.len() == 1
-                        && cluster.list::<NodeClaim>().await.len() == 1
-                        && cluster.list::<KWOKInstance>().await.len() == 1
-                },
-            )
-            .await;
-        cluster.assert_tidy().await;
-        cluster.shutdown.request();
-        if survived {
-            break;
-        }
-        index += 1;
-    }
-    assert!(index > 30, "the scenario has only {index} writes");
-}
-
 #[tokio::test(start_paused = true)]
 async fn volumes_follow_their_pods_and_leave_with_their_claims() {
-    let cluster = Cluster::new(7).await;
-    let _operator = cluster.operator(cluster.client.clone());
-    cluster
-        .create::<StorageClass>(json!({
-            "metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com",
-            "volumeBindingMode": "WaitForFirstConsumer",
-        }))
-        .await;
+    let cluster = Cluster::started(7, json!({})).await;
+    let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster.create(&cluster.all::<StorageClass>(), class).await.unwrap();
     let sets: Api<StatefulSet> = Api::default_namespaced(cluster.client.clone());
     let set = serde_json::from_value(json!({
         "metadata": {"name": "db"}, "spec": {

@@ -1,0 +1,147 @@
+//! Runs many seeds of simulated cluster life: `cargo run --release -p spokeshave-sim --example soak -- 200 [--first-seed S]`.
+//!
+//! A failing seed prints what it broke and the command that runs it again; `--log FILE` writes the log of a single seed.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spokeshave_sim::soak::{Outcome, run};
+
+struct Arguments {
+    count: u64,
+    first: u64,
+    jobs: usize,
+    log: Option<String>,
+    trace: bool,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments {
+        count: 20,
+        first: 1,
+        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        log: None,
+        trace: false,
+    };
+    let mut rest = std::env::args().skip(1);
+    while let Some(argument) = rest.next() {
+        let mut value = |name: &str| rest.next().ok_or(format!("{name} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
+        match argument.as_str() {
+            "--first-seed" => parsed.first = number(value("--first-seed")?)?,
+            "--jobs" => parsed.jobs = usize::try_from(number(value("--jobs")?)?).unwrap_or(1).max(1),
+            "--log" => parsed.log = Some(value("--log")?),
+            "--trace" => parsed.trace = true,
+            count => parsed.count = number(count.to_owned())?,
+        }
+    }
+    Ok(parsed)
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            eprintln!("soak: {problem}\nusage: soak [COUNT] [--first-seed S] [--jobs N] [--log FILE] [--trace]");
+            return ExitCode::from(2);
+        }
+    };
+    if arguments.trace {
+        let filter = tracing_subscriber::EnvFilter::new("debug,kube=warn,tower=warn");
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .without_time()
+            .with_writer(std::io::stderr)
+            .init();
+    }
+    let next = AtomicU64::new(arguments.first);
+    let end = arguments.first + arguments.count;
+    let outcomes: Mutex<BTreeMap<u64, Result<Outcome, ()>>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        break;
+                    }
+                    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed))).map_err(drop);
+                    tell(seed, outcome.as_ref().ok());
+                    let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    // Logs are large; only a single seed's is asked for.
+                    let outcome = outcome.map(|mut outcome| {
+                        if arguments.count > 1 {
+                            outcome.log = Vec::new();
+                        }
+                        outcome
+                    });
+                    outcomes.insert(seed, outcome);
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(file) = &arguments.log
+        && let Some(Ok(outcome)) = outcomes.values().next()
+        && let Err(error) = std::fs::write(file, &outcome.log)
+    {
+        eprintln!("soak: cannot write {file}: {error}");
+        return ExitCode::FAILURE;
+    }
+    summary(&outcomes)
+}
+
+fn tell(seed: u64, outcome: Option<&Outcome>) {
+    let Some(outcome) = outcome else {
+        println!("seed {seed}: panicked\n  again: just soak 1 --first-seed {seed}");
+        return;
+    };
+    if outcome.is_clean() {
+        return;
+    }
+    println!("{}", outcome.scenario);
+    for violation in &outcome.violations {
+        println!("  {violation}");
+    }
+    if let Some(stuck) = &outcome.stuck {
+        println!("  {stuck}");
+    }
+    println!("  again: just soak 1 --first-seed {seed}");
+}
+
+fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) -> ExitCode {
+    let done = outcomes.values().filter_map(|outcome| outcome.as_ref().ok());
+    let hours: u64 = done.clone().map(|outcome| outcome.lasted.as_secs() / 3600).sum();
+    let steps: usize = done.clone().map(|outcome| outcome.steps).sum();
+    let clean = done.filter(|outcome| outcome.is_clean()).count();
+    let failed = outcomes.len() - clean;
+    println!(
+        "soak: {} seeds, {clean} clean, {failed} failed; {hours} hours of cluster life, {steps} troubles",
+        outcomes.len()
+    );
+    let mut broken: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for (seed, outcome) in outcomes {
+        match outcome {
+            Err(()) => broken.entry("panicked".to_owned()).or_default().push(*seed),
+            Ok(outcome) => {
+                for violation in &outcome.violations {
+                    let seeds = broken.entry(format!("invariant {}", violation.invariant)).or_default();
+                    if seeds.last() != Some(seed) {
+                        seeds.push(*seed);
+                    }
+                }
+                if outcome.stuck.is_some() {
+                    broken.entry("not settled".to_owned()).or_default().push(*seed);
+                }
+            }
+        }
+    }
+    for (what, seeds) in &broken {
+        let few: Vec<String> = seeds.iter().take(12).map(u64::to_string).collect();
+        println!("  {what}: {} seed(s): {}", seeds.len(), few.join(" "));
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

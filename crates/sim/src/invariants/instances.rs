@@ -1,0 +1,175 @@
+//! Machines: one a NodeClaim and none leaked (11), registered or ended (12), confirmed gone before a finalizer goes (14), within the limits
+//! of the pool (15).
+
+use std::time::Duration;
+
+use super::view::{Change, Instance, Pair, View};
+use super::{Checker, Report, RequestInfo};
+
+/// Garbage collection looks every two minutes and asks the cloud; a call that hangs costs a minute.
+const LEAK_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// The registration time-out (15 minutes), and time to begin the end.
+const REGISTRATION_LIMIT: Duration = Duration::from_secs(20 * 60);
+
+#[derive(Debug)]
+pub(super) struct Instances;
+
+impl Checker for Instances {
+    fn changed(&mut self, view: &View, change: &Change, request: &RequestInfo, report: &mut Report) {
+        match change {
+            Change::Instance(Pair {
+                before: None,
+                after: Some(instance),
+            }) => {
+                single(view, instance, report);
+                within_limits(view, instance, report);
+            }
+            Change::Claim(Pair {
+                before: Some(before),
+                after,
+            }) if request.by_operator() && before.has_finalizer => {
+                let kept = after.as_ref().is_some_and(|after| after.has_finalizer);
+                let alive = view.instances.values().find(|instance| {
+                    instance.claim_uid == before.uid || instance.name == before.instance()
+                });
+                if let Some(instance) = alive.filter(|_| !kept && !before.provider_id.is_empty()) {
+                    report.fail(
+                        14,
+                        format!("nodeclaim {}", before.name),
+                        format!("loses its finalizer while instance {} exists", instance.name),
+                    );
+                }
+            }
+            Change::Node(Pair {
+                before: Some(before),
+                after,
+            }) if request.by_operator() && before.has_finalizer => {
+                let kept = after.as_ref().is_some_and(|after| after.has_finalizer);
+                // Without a NodeClaim the instance is garbage collection's (D-317).
+                if !kept
+                    && view.claim_of_node(before).is_some()
+                    && let Some(instance) = view.instances.get(before.instance())
+                {
+                    report.fail(
+                        14,
+                        format!("node {}", before.name),
+                        format!("loses its finalizer while instance {} exists", instance.name),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn ticked(&mut self, view: &View, report: &mut Report) {
+        for instance in view.instances.values().filter(|instance| instance.ending.is_none()) {
+            let claim = view
+                .claims_by_uid
+                .get(&instance.claim_uid)
+                .and_then(|name| view.claims.get(name));
+            match claim {
+                None if view.has_lasted(instance.created, LEAK_LIMIT) && self.leaked(view, instance) => {
+                    report.fail(
+                        11,
+                        format!("instance {}", instance.name),
+                        format!("belongs to NodeClaim {}, which does not exist", instance.claim_name),
+                    );
+                }
+                Some(claim)
+                    if claim.deletion.is_none()
+                        && !claim.is("Registered", "True")
+                        && view.has_lasted(instance.created, REGISTRATION_LIMIT) =>
+                {
+                    report.fail(
+                        12,
+                        format!("instance {}", instance.name),
+                        format!(
+                            "was launched at {} and is neither registered nor ended",
+                            instance.created
+                        ),
+                    );
+                }
+                _ => {}
+            }
+        }
+        for claim in view.claims.values().filter(|claim| claim.deletion.is_none()) {
+            let launched = claim.conditions.get("Launched").filter(|one| one.status == "True");
+            if let Some(launched) = launched
+                && !claim.provider_id.is_empty()
+                && !view.instances.contains_key(claim.instance())
+                && view.has_lasted(launched.since, REGISTRATION_LIMIT)
+                && view.is_calm_for(REGISTRATION_LIMIT)
+            {
+                report.fail(
+                    11,
+                    format!("nodeclaim {}", claim.name),
+                    format!("says that it runs on {}, which does not exist", claim.provider_id),
+                );
+            }
+        }
+    }
+}
+
+impl Instances {
+    /// Whether the NodeClaim has been gone long enough: its end is the last time at which it can have been seen.
+    fn leaked(&self, view: &View, instance: &Instance) -> bool {
+        view.gone_claims
+            .get(&instance.claim_uid)
+            .is_none_or(|gone| view.has_lasted(*gone, LEAK_LIMIT))
+    }
+}
+
+/// 11: no second machine for a NodeClaim.
+fn single(view: &View, instance: &Instance, report: &mut Report) {
+    let other = view
+        .instances
+        .values()
+        .find(|other| other.claim_uid == instance.claim_uid && other.name != instance.name);
+    if let Some(other) = other {
+        report.fail(
+            11,
+            format!("instance {}", instance.name),
+            format!("is the second of NodeClaim {}, beside {}", instance.claim_name, other.name),
+        );
+    }
+}
+
+/// 15: what the pool has launched stays within its limits. Machines that are to go, or to be replaced, do not count.
+fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
+    let claim_of = |instance: &Instance| {
+        let name = view.claims_by_uid.get(&instance.claim_uid)?;
+        view.claims.get(name)
+    };
+    let Some(claim) = claim_of(instance) else { return };
+    for (resource, limit) in &claim.limits {
+        let counts = |other: &&std::sync::Arc<Instance>| {
+            other.pool == instance.pool
+                && other.ending.is_none()
+                && claim_of(other).is_some_and(|claim| {
+                    let tainted = view
+                        .node_of_claim(claim)
+                        .is_some_and(|node| node.disrupted_since.is_some());
+                    claim.deletion.is_none() && !tainted
+                })
+        };
+        let used: i128 = view
+            .instances
+            .values()
+            .filter(counts)
+            .map(|other| match resource.as_str() {
+                "nodes" => 1000,
+                resource => other.capacity.get(resource).copied().unwrap_or(0),
+            })
+            .sum();
+        if used > *limit {
+            report.fail(
+                15,
+                format!("instance {}", instance.name),
+                format!(
+                    "brings nodepool {} to {used} thousandths of {resource}, and its limit is {limit}",
+                    instance.pool
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What must hold in every run, checked after every write and every few seconds of every simulated scenario.
+//!
+//! Owns the checkers. They see the writes of the API server and who sent them, and nothing of the controllers: not their stores, not their
+//! decisions, not their code. Each has the number of the invariant in its reports. What an operator cannot know yet (events travel, watches
+//! have gaps) is not held against it; what it must do in time is counted from the last disturbance.
+//!
+//! | Checker | Invariants |
+//! |---|---|
+//! | `evictions` | 1 Eviction API and budgets, 30 order of the tiers, 31 grace |
+//! | `moves` | 2 budgets of NodePools, 6 do-not-disrupt, 8 a place for every pod, 10 nothing left of a command |
+//! | `instances` | 11 one instance a NodeClaim, 12 registration in time, 14 finalizers last, 15 limits |
+//! | `endings` | 13 the end comes or says what it waits for, 29 volumes first |
+//! | `waiting` | 22 a pod that fits gets a node, 34 daemons count and do not keep a node |
+//! | `leadership` | 36 only the leader writes |
+//!
+//! 37 is a test over all indexes of a kill, and 38 is that all of these hold with gaps in watches.
+
+mod endings;
+mod evictions;
+mod instances;
+mod leadership;
+mod moves;
+mod view;
+mod waiting;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use spokeshave_apiserver::Commit;
+use spokeshave_ports::SharedClock;
+
+use view::{Change, View};
+
+pub(crate) use view::later;
+
+pub use waiting::FITS;
+
+/// Who sends a request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Actor {
+    /// Whoever uses the cluster.
+    User,
+    /// Scheduler, kubelets, workload controllers.
+    Cluster,
+    /// The cloud itself: instances that appear and end.
+    Cloud,
+    /// The controllers of an operator, by the name of the replica.
+    Operator(String),
+    /// The same replica, talking to its cloud.
+    CloudCalls(String),
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Actor::User => f.write_str("user"),
+            Actor::Cluster => f.write_str("cluster"),
+            Actor::Cloud => f.write_str("cloud"),
+            Actor::Operator(name) => write!(f, "operator {name}"),
+            Actor::CloudCalls(name) => write!(f, "operator {name} to its cloud"),
+        }
+    }
+}
+
+/// A request, while it is served.
+#[derive(Clone, Debug)]
+pub struct RequestInfo {
+    /// Who sends it.
+    pub actor: Actor,
+    /// HTTP method.
+    pub method: String,
+    /// Path without query.
+    pub path: String,
+}
+
+impl RequestInfo {
+    fn by_operator(&self) -> bool {
+        matches!(self.actor, Actor::Operator(_))
+    }
+
+    fn is_eviction(&self) -> bool {
+        self.method == "POST" && self.path.ends_with("/eviction")
+    }
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Number of the invariant.
+    pub invariant: u8,
+    /// Kind and name of the object.
+    pub object: String,
+    /// When.
+    pub at: Timestamp,
+    /// What was expected and what was seen.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant {} at {}: {}: {}", self.invariant, self.at, self.object, self.text)
+    }
+}
+
+/// Where checkers write. The first report of an invariant about an object counts, the rest would repeat it.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    now: Timestamp,
+    found: Vec<Violation>,
+    known: BTreeSet<(u8, String)>,
+}
+
+impl Report {
+    pub(crate) fn fail(&mut self, invariant: u8, object: impl Into<String>, text: impl Into<String>) {
+        let object = object.into();
+        if self.known.insert((invariant, object.clone())) {
+            self.found.push(Violation {
+                invariant,
+                object,
+                at: self.now,
+                text: text.into(),
+            });
+        }
+    }
+}
+
+/// One subject's promises.
+pub(crate) trait Checker: Send + fmt::Debug {
+    /// After a write; `view` contains it.
+    fn changed(&mut self, view: &View, change: &Change, request: &RequestInfo, report: &mut Report) {
+        let _ = (view, change, request, report);
+    }
+
+    /// Before a mutating request is served.
+    fn requested(&mut self, view: &View, request: &RequestInfo, report: &mut Report) {
+        let _ = (view, request, report);
+    }
+
+    /// Time has passed.
+    fn ticked(&mut self, view: &View, report: &mut Report) {
+        let _ = (view, report);
+    }
+}
+
+/// What the checkers must know of a scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Expectations {
+    /// How long an instance takes to end.
+    pub termination_delay: Duration,
+    /// Within which time a fitting pod has a NodeClaim made for it (invariant 22).
+    pub launch_within: Duration,
+}
+
+impl Default for Expectations {
+    fn default() -> Self {
+        Self {
+            termination_delay: Duration::from_secs(3),
+            launch_within: Duration::from_secs(5 * 60),
+        }
+    }
+}
+
+/// All checkers over one cluster. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Invariants {
+    inner: Arc<Mutex<Inner>>,
+    clock: SharedClock,
+    seed: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    view: View,
+    checkers: Vec<Box<dyn Checker>>,
+    report: Report,
+    serving: Option<RequestInfo>,
+}
+
+impl Invariants {
+    /// The checkers for a cluster that has not begun yet.
+    #[must_use]
+    pub fn new(clock: SharedClock, seed: u64, expectations: Expectations) -> Self {
+        let checkers: Vec<Box<dyn Checker>> = vec![
+            Box::new(evictions::Evictions),
+            Box::new(moves::Moves::default()),
+            Box::new(instances::Instances),
+            Box::new(endings::Endings::new(expectations)),
+            Box::new(waiting::Waiting::new(expectations)),
+            Box::new(leadership::LeadershipKept),
+        ];
+        let inner = Inner {
+            view: View::new(clock.now()),
+            checkers,
+            report: Report::default(),
+            serving: None,
+        };
+        Self {
+            inner: Arc::new(Mutex::new(inner)),
+            clock,
+            seed,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        inner.view.now = now;
+        inner.report.now = now;
+        inner
+    }
+
+    /// A request begins to be served; everything that is written until [`Self::served`] is its doing.
+    pub(crate) fn serve(&self, request: &RequestInfo, mutating: bool) {
+        let mut inner = self.lock();
+        if mutating {
+            let Inner {
+                view,
+                checkers,
+                report,
+                ..
+            } = &mut *inner;
+            for checker in checkers {
+                checker.requested(view, request, report);
+            }
+        }
+        inner.serving = Some(request.clone());
+    }
+
+    pub(crate) fn served(&self) {
+        self.lock().serving = None;
+    }
+
+    /// A write, from the server's observer.
+    pub fn committed(&self, commit: &Commit<'_>) {
+        let mut inner = self.lock();
+        let Inner {
+            view,
+            checkers,
+            report,
+            serving,
+        } = &mut *inner;
+        let change = view.fold(commit);
+        let request = serving.clone().unwrap_or(RequestInfo {
+            actor: Actor::Cluster,
+            method: String::new(),
+            path: String::new(),
+        });
+        for checker in checkers {
+            checker.changed(view, &change, &request, report);
+        }
+    }
+
+    /// Some time has passed.
+    pub fn tick(&self) {
+        let mut inner = self.lock();
+        let Inner {
+            view,
+            checkers,
+            report,
+            ..
+        } = &mut *inner;
+        for checker in checkers {
+            checker.ticked(view, report);
+        }
+    }
+
+    /// Something keeps operators from their work now: a fault, a standstill, an edit that makes them wait.
+    pub fn disturb(&self) {
+        let mut inner = self.lock();
+        inner.view.disturbed = inner.view.now;
+    }
+
+    /// Operators may be blind from now to then.
+    pub fn blind(&self, until: Timestamp) {
+        let mut inner = self.lock();
+        let now = inner.view.now;
+        let (from, to) = inner.view.blind;
+        // A gap that follows another too soon prolongs it.
+        let from = if now <= view::later(to, Duration::from_secs(60)) { from } else { now };
+        inner.view.blind = (from, to.max(until));
+        inner.view.disturbed = now.max(until);
+    }
+
+    /// What was broken so far.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        self.lock().report.found.clone()
+    }
+
+    /// Fails with everything that was broken so far.
+    ///
+    /// # Panics
+    /// A promise was broken.
+    pub fn assert_kept(&self) {
+        let found = self.violations();
+        assert!(
+            found.is_empty(),
+            "seed {}: {} promise(s) broken:\n{}",
+            self.seed,
+            found.len(),
+            found.iter().map(|one| format!("  {one}\n")).collect::<String>()
+        );
+    }
+
+    /// Sum of the prices of all instances, in micro-dollars an hour.
+    #[must_use]
+    pub fn cost(&self) -> i64 {
+        self.lock().view.instances.values().map(|instance| instance.price).sum()
+    }
+}

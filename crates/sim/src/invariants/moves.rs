@@ -1,0 +1,311 @@
+//! Voluntary disruption: budgets of NodePools (2), do-not-disrupt (6), a place for every pod (8), and nothing left of commands that were
+//! given up (10).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::view::{Change, Claim, DISRUPTED, Node, Pair, Pool, RECENT, View, later};
+use super::{Checker, Report, RequestInfo};
+use crate::rules;
+
+/// A taint or condition that stands so long without a deletion belongs to no command any more: a replacement may take a launch and a
+/// registration time-out to fail.
+const LEFT_OVER: Duration = Duration::from_secs(40 * 60);
+
+/// Nodes that an operator has begun to disrupt.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    /// Node name → when it was tainted for a command.
+    started: BTreeMap<String, Timestamp>,
+    /// When a node last ceased to be a target, or ended, for another reason than a command.
+    lost_capacity: Option<Timestamp>,
+}
+
+impl Checker for Moves {
+    fn changed(&mut self, view: &View, change: &Change, request: &RequestInfo, report: &mut Report) {
+        match change {
+            Change::Node(pair) => self.node_changed(view, pair, request, report),
+            Change::Claim(pair) => self.claim_changed(view, pair, request, report),
+            _ => {}
+        }
+    }
+
+    fn ticked(&mut self, view: &View, report: &mut Report) {
+        for node in view.nodes.values().filter(|node| node.deletion.is_none()) {
+            let deleting = view
+                .claim_of_node(node)
+                .is_some_and(|claim| claim.deletion.is_some());
+            if let Some(since) = node.disrupted_since
+                && !deleting
+                && node.is_registered()
+                && view.has_lasted(since, LEFT_OVER)
+            {
+                report.fail(
+                    10,
+                    format!("node {}", node.name),
+                    format!("has had the taint {DISRUPTED} since {since}, and nobody deletes it"),
+                );
+            }
+        }
+        for claim in view.claims.values().filter(|claim| claim.deletion.is_none()) {
+            if let Some(since) = claim.since("DisruptionReason")
+                && view.has_lasted(since, LEFT_OVER)
+            {
+                report.fail(
+                    10,
+                    format!("nodeclaim {}", claim.name),
+                    format!("has had the condition DisruptionReason since {since}, and nobody deletes it"),
+                );
+            }
+        }
+    }
+}
+
+impl Moves {
+    fn node_changed(&mut self, view: &View, pair: &Pair<Node>, request: &RequestInfo, report: &mut Report) {
+        let Some(node) = &pair.after else {
+            if let Some(before) = &pair.before {
+                self.started.remove(&before.name);
+                self.lost_capacity = Some(view.now);
+            }
+            return;
+        };
+        let was = pair.before.as_ref().and_then(|before| before.disrupted_since);
+        if node.disrupted_since.is_none() {
+            self.started.remove(&node.name);
+        }
+        if pair.before.as_ref().is_some_and(|before| before.ready && !node.ready) {
+            self.lost_capacity = Some(view.now);
+        }
+        let claim = view.claim_of_node(node);
+        let leaving = node.deletion.is_some() || claim.is_none_or(|claim| claim.deletion.is_some());
+        if node.disrupted_since.is_none() || was.is_some() || leaving || !request.by_operator() {
+            return;
+        }
+        self.started.insert(node.name.clone(), view.now);
+        undisturbed(view, node, claim.map(|claim| &**claim), report);
+    }
+
+    fn claim_changed(
+        &mut self,
+        view: &View,
+        pair: &Pair<Claim>,
+        request: &RequestInfo,
+        report: &mut Report,
+    ) {
+        let (Some(before), after) = (&pair.before, &pair.after) else {
+            return;
+        };
+        if !request.by_operator() {
+            return;
+        }
+        if let Some(after) = after
+            && after.deletion.is_none()
+            && after.is("DisruptionReason", "True")
+            && !before.is("DisruptionReason", "True")
+        {
+            within_budget(view, after, report);
+        }
+        let deleted = before.deletion.is_none() && after.as_ref().is_none_or(|after| after.deletion.is_some());
+        if deleted
+            && before.is("DisruptionReason", "True")
+            && let Some(node) = view.node_of_claim(before)
+            && let Some(since) = self.started.get(&node.name)
+            && self.lost_capacity.is_none_or(|lost| lost < *since)
+        {
+            placed(view, node, *since, report);
+        }
+    }
+}
+
+/// 6: neither the node nor a pod on it asks to be left alone.
+fn undisturbed(view: &View, node: &Node, claim: Option<&Claim>, report: &mut Report) {
+    if let Some(since) = node.protected_since.filter(|since| view.is_known(*since)) {
+        report.fail(
+            6,
+            format!("node {}", node.name),
+            format!("is chosen although it has said do-not-disrupt since {since}"),
+        );
+    }
+    // D-029, D-136: with a terminationGracePeriod, drift does not ask the pods.
+    if claim.is_some_and(|claim| claim.termination_grace.is_some() && claim.is("Drifted", "True")) {
+        return;
+    }
+    for pod in view.pods_on(&node.name) {
+        let protected = pod.protected_since(view.now);
+        if let (Some(since), Some(bound)) = (protected, pod.bound)
+            && view.is_known(since.max(bound))
+        {
+            report.fail(
+                6,
+                format!("node {}", node.name),
+                format!("is chosen although pod {}/{} says do-not-disrupt", pod.key.0, pod.key.1),
+            );
+        }
+    }
+}
+
+/// D-195, D-196: what the budgets allow, of so many nodes. Budgets with a schedule are left to the tests of budgets.
+pub(super) fn allowance(pool: &Pool, reason: &str, nodes: usize) -> usize {
+    let budgets = pool.disruption["budgets"].as_array();
+    let Some(budgets) = budgets else {
+        return (nodes * 10).div_ceil(100);
+    };
+    let applies = |budget: &&serde_json::Value| {
+        let reasons = budget["reasons"].as_array();
+        budget["schedule"].is_null()
+            && reasons.is_none_or(|reasons| reason.is_empty() || reasons.iter().any(|one| one == reason))
+    };
+    let allowed = |budget: &serde_json::Value| {
+        let text = budget["nodes"].as_str().unwrap_or("10%");
+        match text.strip_suffix('%') {
+            Some(percent) => percent
+                .parse::<usize>()
+                .map_or(0, |percent| (nodes * percent).div_ceil(100)),
+            None => text.parse().unwrap_or(0),
+        }
+    };
+    budgets
+        .iter()
+        .filter(applies)
+        .map(allowed)
+        .min()
+        .unwrap_or(usize::MAX)
+}
+
+/// 2: with this one, no more are under way than the budgets allow.
+fn within_budget(view: &View, claim: &Claim, report: &mut Report) {
+    let reason = &claim.conditions["DisruptionReason"].reason;
+    let of_pool = |node: &&std::sync::Arc<Node>| node.pool() == claim.pool && node.is_initialized();
+    let ended = view
+        .ended_nodes
+        .iter()
+        .filter(|(node, at)| of_pool(&node) && later(*at, RECENT) >= view.now)
+        .count();
+    let nodes: Vec<_> = view
+        .nodes
+        .values()
+        .filter(of_pool)
+        .filter_map(|node| Some((node, view.claim_of_node(node)?)))
+        .collect();
+    let leaving = |claim: &Claim| {
+        let asked = claim.deletion.is_some_and(|asked| view.is_known(asked));
+        asked || claim.is("DisruptionReason", "True")
+    };
+    let in_flight = nodes
+        .iter()
+        .filter(|(_, claim)| !claim.is("InstanceTerminating", "True") && leaving(claim))
+        .count();
+    let versions = view.recent_pools(&claim.pool);
+    let allowed = versions
+        .iter()
+        .map(|pool| allowance(pool, reason, nodes.len() + ended))
+        .max()
+        .unwrap_or(0);
+    if in_flight > allowed {
+        report.fail(
+            2,
+            format!("nodeclaim {}", claim.name),
+            format!(
+                "is disrupted ({reason}) as number {in_flight} of nodepool {}, whose budgets allow {allowed} of {} nodes",
+                claim.pool,
+                nodes.len() + ended
+            ),
+        );
+    }
+}
+
+/// 8: as far as machines can tell, the node's pods have room on others that are ready. Pods that came after the command count as
+/// having come after the room was reserved; order among pods and finer rules are the scheduler's.
+fn placed(view: &View, leaving: &Node, since: Timestamp, report: &mut Report) {
+    let targets: Vec<&Node> = view
+        .nodes
+        .values()
+        .map(|node| &**node)
+        .filter(|node| {
+            node.name != leaving.name
+                && node.ready
+                && !node.unschedulable
+                && node.deletion.is_none()
+                && node.disrupted_since.is_none()
+                && (node.is_initialized() || !node.labels.contains_key(super::view::POOL))
+        })
+        .collect();
+    let (mut wanted, mut free): (BTreeMap<&str, i128>, BTreeMap<&str, i128>) = Default::default();
+    for pod in view.pods_on(&leaving.name).filter(|pod| pod.moves()) {
+        if pod.bound.is_none_or(|bound| bound >= since) {
+            continue;
+        }
+        for resource in ["cpu", "memory"] {
+            *wanted.entry(resource).or_default() += pod.shape.requests.get(resource).copied().unwrap_or(0);
+        }
+        let fits = targets.iter().any(|node| {
+            ["cpu", "memory"].iter().all(|resource| {
+                pod.shape.requests.get(*resource).copied().unwrap_or(0)
+                    <= node.allocatable.get(*resource).copied().unwrap_or(0)
+            }) && accepts(pod, node)
+        });
+        if !fits {
+            report.fail(
+                8,
+                format!("node {}", leaving.name),
+                format!(
+                    "goes although pod {}/{} could be on no other node that is ready",
+                    pod.key.0, pod.key.1
+                ),
+            );
+            return;
+        }
+    }
+    for node in &targets {
+        for resource in ["cpu", "memory"] {
+            let used: i128 = view
+                .pods_on(&node.name)
+                .filter(|pod| !pod.has_ended() && pod.bound.is_some_and(|bound| bound < since))
+                .map(|pod| pod.shape.requests.get(resource).copied().unwrap_or(0))
+                .sum();
+            let room = node.allocatable.get(resource).copied().unwrap_or(0) - used;
+            *free.entry(resource).or_default() += room.max(0);
+        }
+    }
+    for (resource, wanted) in wanted {
+        let free = free.get(resource).copied().unwrap_or(0);
+        if wanted > free {
+            report.fail(
+                8,
+                format!("node {}", leaving.name),
+                format!("goes with {wanted} thousandths of {resource} on it, and the ready nodes have {free} free"),
+            );
+        }
+    }
+}
+
+/// Selectors, node affinity and taints.
+fn accepts(pod: &super::view::Pod, node: &Node) -> bool {
+    let object = k8s_openapi::api::core::v1::Node {
+        metadata: kube::core::ObjectMeta {
+            name: Some(node.name.clone()),
+            labels: Some(node.labels.clone()),
+            ..Default::default()
+        },
+        spec: Some(k8s_openapi::api::core::v1::NodeSpec {
+            taints: Some(
+                node.taints
+                    .iter()
+                    .map(|(key, value, effect)| k8s_openapi::api::core::v1::Taint {
+                        key: key.clone(),
+                        value: Some(value.clone()),
+                        effect: effect.clone(),
+                        ..Default::default()
+                    })
+                    .collect(),
+            ),
+            ..Default::default()
+        }),
+        status: None,
+    };
+    rules::accepts_node(&pod.shape.spec, &object)
+        && rules::untolerated(&pod.shape.spec, &object, &["NoSchedule", "NoExecute"]).is_none()
+}

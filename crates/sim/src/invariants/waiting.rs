@@ -1,0 +1,153 @@
+//! Pods that wait: one that fits gets a node in time (22); daemons are counted on new nodes and keep none (34).
+
+use std::time::Duration;
+
+use super::moves::allowance;
+use super::view::{Node, Pod, View};
+use super::{Checker, Expectations, Report, RequestInfo};
+
+/// Marks pods of which the scenario knows that some NodePool can hold them, whatever else happens.
+pub const FITS: &str = "sim.spokeshave.dev/fits";
+/// A launch may time out once (5 minutes) and a registration once (15 minutes), and both again with the next machine.
+const PLACED_WITHIN: Duration = Duration::from_secs(60 * 60);
+/// consolidateAfter of a minute, the poll, the validation, and other nodes' turns.
+const EMPTY_GOES_WITHIN: Duration = Duration::from_secs(30 * 60);
+
+#[derive(Debug)]
+pub(super) struct Waiting {
+    expectations: Expectations,
+    /// Empty nodes and since when.
+    empty: std::collections::BTreeMap<String, jiff::Timestamp>,
+}
+
+impl Waiting {
+    pub(super) fn new(expectations: Expectations) -> Self {
+        Self {
+            expectations,
+            empty: std::collections::BTreeMap::new(),
+        }
+    }
+}
+
+impl Checker for Waiting {
+    fn changed(
+        &mut self,
+        view: &View,
+        change: &super::view::Change,
+        _request: &RequestInfo,
+        _report: &mut Report,
+    ) {
+        // Whatever happens to a node or on it restarts the time for which it has been empty.
+        match change {
+            super::view::Change::Pod(pair) => {
+                let pod = pair.after.as_ref().or(pair.before.as_ref());
+                if let Some(pod) = pod.filter(|pod| !pod.is_daemon() && !pod.shape.mirror) {
+                    self.empty.remove(&pod.node);
+                }
+            }
+            super::view::Change::Node(pair) => {
+                if let Some(node) = &pair.after
+                    && pair.before.as_ref().is_none_or(|before| before.ready != node.ready)
+                {
+                    self.empty.insert(node.name.clone(), view.now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn ticked(&mut self, view: &View, report: &mut Report) {
+        for pod in view.pods.values() {
+            if pod.shape.owner_kind == "DaemonSet" {
+                overhead(view, pod, report);
+            }
+            self.served(view, pod, report);
+        }
+        for node in view.nodes.values() {
+            self.leaves(view, node, report);
+        }
+        self.empty.retain(|name, _| view.nodes.contains_key(name));
+    }
+}
+
+impl Waiting {
+    /// 22.
+    fn served(&self, view: &View, pod: &Pod, report: &mut Report) {
+        let waits = pod.node.is_empty() && pod.deletion.is_none() && !pod.has_ended() && !pod.gated;
+        let fits = pod.shape.fits;
+        if !waits || !fits {
+            return;
+        }
+        let object = format!("pod {}/{}", pod.key.0, pod.key.1);
+        let since = pod.created;
+        if view.has_lasted(since, self.expectations.launch_within) && view.last_claim_made < since {
+            report.fail(
+                22,
+                object,
+                format!("fits, has waited since {since}, and no NodeClaim was made: {}", pod.message),
+            );
+        } else if view.has_lasted(since, PLACED_WITHIN) {
+            report.fail(22, object, format!("fits and has waited since {since}: {}", pod.message));
+        }
+    }
+
+    /// 34: a node with nothing but daemons is empty, and goes.
+    fn leaves(&mut self, view: &View, node: &Node, report: &mut Report) {
+        let Some(claim) = view.claim_of_node(node) else { return };
+        let Some(pool) = view.pools.get(&claim.pool) else { return };
+        let busy = view
+            .pods_on(&node.name)
+            .any(|pod| !pod.has_ended() && !pod.is_daemon() && !pod.shape.mirror);
+        let protected = node.protected_since.is_some()
+            || view.pods_on(&node.name).any(|pod| pod.protected_since(view.now).is_some());
+        let guarded = view
+            .pods_on(&node.name)
+            .any(|pod| view.budgets.values().any(|budget| budget.covers(pod)));
+        let soon = super::view::duration(pool.disruption["consolidateAfter"].as_str().unwrap_or_default())
+            .is_some_and(|after| after <= Duration::from_secs(60));
+        let leaving = node.deletion.is_some() || node.disrupted_since.is_some() || claim.deletion.is_some();
+        if busy || protected || guarded || leaving || !soon || !node.is_initialized() || !node.ready {
+            self.empty.insert(node.name.clone(), view.now);
+            return;
+        }
+        let since = *self.empty.entry(node.name.clone()).or_insert(view.now);
+        let nodes = view.nodes.values().filter(|other| other.pool() == node.pool());
+        let (count, others) = nodes.fold((0, 0), |(count, others), other| {
+            let counts = !other.ready || other.deletion.is_some() || other.disrupted_since.is_some();
+            (count + usize::from(other.is_initialized()), others + usize::from(counts))
+        });
+        if allowance(pool, "Empty", count) <= others {
+            self.empty.insert(node.name.clone(), view.now);
+        } else if view.has_lasted(since, EMPTY_GOES_WITHIN) {
+            report.fail(
+                34,
+                format!("node {}", node.name),
+                format!("has had nothing but daemons since {since}, and stays"),
+            );
+        }
+    }
+}
+
+/// 34: a new node has room for the daemons that were there before it.
+fn overhead(view: &View, pod: &Pod, report: &mut Report) {
+    let Some(name) = pod.shape.pinned_to.as_deref().filter(|_| pod.node.is_empty()) else {
+        return;
+    };
+    let Some(node) = view.nodes.get(name).filter(|node| node.ready && node.is_initialized()) else {
+        return;
+    };
+    // Made for an older node, a daemon finds what room there is; and others may be quicker than an ordinary one.
+    let with_the_node = super::view::later(node.created, Duration::from_secs(60)) >= pod.created;
+    if with_the_node
+        && pod.deletion.is_none()
+        && pod.shape.critical
+        && view.has_lasted(pod.created, Duration::from_secs(5 * 60))
+        && pod.message.contains("Insufficient")
+    {
+        report.fail(
+            34,
+            format!("pod {}/{}", pod.key.0, pod.key.1),
+            format!("of a DaemonSet finds no room on node {name}: {}", pod.message),
+        );
+    }
+}

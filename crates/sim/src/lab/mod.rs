@@ -1,0 +1,412 @@
+//! A whole cluster on virtual time: the embedded API server, what lives in a cluster, the kwok cloud, and operators that come and go, with
+//! the checkers watching.
+//!
+//! It runs in one thread of a runtime whose time is paused, so that one seed is one run.
+
+mod mortal;
+mod observed;
+mod weather;
+
+pub use mortal::Lifeline;
+pub use observed::RunLog;
+pub use weather::{Rates, Weather};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+use serde_json::Value;
+use spokeshave_apiserver::{ApiServer, Config};
+use spokeshave_controllers::{LeaderElectionOptions, Operator, Options as OperatorOptions};
+use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
+use spokeshave_runtime::client::{ClientOptions, from_service};
+use spokeshave_runtime::{Shutdown, TaskGroup};
+use tokio::task::JoinHandle;
+
+use crate::invariants::{Actor, Expectations, Invariants};
+use mortal::Mortal;
+use observed::Observed;
+use weather::Exposed;
+
+/// How often checkers look at the time.
+const TICK: Duration = Duration::from_secs(10);
+
+/// How a laboratory is set up.
+#[derive(Clone, Debug)]
+pub struct LabOptions {
+    /// Names the run.
+    pub seed: u64,
+    /// What lives in the cluster.
+    pub cluster: crate::Options,
+    /// How the cloud behaves.
+    pub cloud: KwokOptions,
+    /// Settings of the operators.
+    pub operator: OperatorOptions,
+    /// Whether operators compete for a lease.
+    pub leader_election: bool,
+    /// Changes that the API server keeps of each kind; few make watches start afresh after a gap.
+    pub history_limit: usize,
+    /// What the checkers expect.
+    pub expectations: Expectations,
+    /// First instant.
+    pub epoch: &'static str,
+}
+
+impl LabOptions {
+    /// A cluster with everything, and a cloud without failures whose machines take three seconds to end.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let expectations = Expectations::default();
+        Self {
+            seed,
+            cluster: crate::Options::all(),
+            cloud: KwokOptions {
+                termination_delay: expectations.termination_delay,
+                ..KwokOptions::default()
+            },
+            operator: OperatorOptions::default(),
+            leader_election: false,
+            history_limit: 5_000,
+            expectations,
+            epoch: "2026-01-01T00:00:00Z",
+        }
+    }
+}
+
+/// An operator that runs.
+#[derive(Debug)]
+struct Replica {
+    tasks: Vec<JoinHandle<()>>,
+    /// Ends with the controllers.
+    ended: Arc<std::sync::atomic::AtomicBool>,
+    shutdown: Shutdown,
+}
+
+/// The laboratory.
+pub struct Lab {
+    /// The API server.
+    pub server: Arc<ApiServer>,
+    /// A client of the user.
+    pub client: Client,
+    /// Virtual time.
+    pub clock: SharedClock,
+    /// Chance.
+    pub entropy: Entropy,
+    /// The checkers.
+    pub invariants: Invariants,
+    /// What happened.
+    pub log: RunLog,
+    options: LabOptions,
+    replicas: BTreeMap<String, Replica>,
+    weather: BTreeMap<String, Weather>,
+    starts: BTreeMap<String, u64>,
+    shutdown: Shutdown,
+    _tasks: TaskGroup,
+}
+
+impl std::fmt::Debug for Lab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lab")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lab {
+    /// A cluster with our definitions and nothing else. It must be made inside a runtime whose time is paused.
+    ///
+    /// # Panics
+    /// The cluster does not take our own definitions.
+    pub async fn new(options: LabOptions) -> Self {
+        let epoch = options.epoch.parse().unwrap_or_default();
+        let clock: SharedClock = TokioClock::new(epoch, 1.0).shared();
+        let entropy = Entropy::new(options.seed);
+        let invariants = Invariants::new(clock.clone(), options.seed, options.expectations);
+        let log = RunLog::new(clock.clone());
+        let (time, observer) = (clock.clone(), invariants.clone());
+        let server = ApiServer::new(Config {
+            history_limit: options.history_limit,
+            observer: Some(Arc::new(move |commit| observer.committed(commit))),
+            ..Config::new(Arc::new(move || time.now()), options.seed)
+        });
+        let shutdown = Shutdown::new();
+        let mut tasks = TaskGroup::new();
+        let (clock_, invariants_) = (clock.clone(), invariants.clone());
+        tasks.spawn("checkers", async move {
+            loop {
+                clock_.sleep(TICK).await;
+                invariants_.tick();
+            }
+        });
+        let client_of = |actor: Actor, logged: bool| {
+            plain(observed(&server, &invariants, &log, actor, logged), &clock)
+        };
+        let client = client_of(Actor::User, true);
+        let definitions: Api<CustomResourceDefinition> = Api::all(client_of(Actor::User, false));
+        for definition in spokeshave_api::crds::crds() {
+            if let Err(error) = definitions.create(&PostParams::default(), &definition).await {
+                panic!("the API server refuses our definitions: {error}");
+            }
+        }
+        tasks.spawn(
+            "cluster",
+            crate::run(
+                client_of(Actor::Cluster, false),
+                clock.clone(),
+                entropy.child("sim"),
+                options.cluster.clone(),
+                shutdown.clone(),
+            ),
+        );
+        let cloud = KwokProvider::new(
+            client_of(Actor::Cloud, true),
+            clock.clone(),
+            &entropy.child("cloud"),
+            options.cloud.clone(),
+        );
+        let stop = shutdown.clone();
+        tasks.spawn("cloud", async move { cloud.run(stop.requested()).await });
+        Self {
+            server,
+            client,
+            clock,
+            entropy,
+            invariants,
+            log,
+            options,
+            replicas: BTreeMap::new(),
+            weather: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            shutdown,
+            _tasks: tasks,
+        }
+    }
+
+    /// A client in somebody's name.
+    #[must_use]
+    pub fn client_as(&self, actor: Actor) -> Client {
+        plain(
+            observed(&self.server, &self.invariants, &self.log, actor, true),
+            &self.clock,
+        )
+    }
+
+    /// The weather between a replica and the API server.
+    pub fn weather(&mut self, name: &str) -> Weather {
+        let chance = self.entropy.child("weather").rng(name);
+        self.weather
+            .entry(name.to_owned())
+            .or_insert_with(|| {
+                Weather::new(
+                    name,
+                    chance,
+                    self.clock.clone(),
+                    self.invariants.clone(),
+                    self.log.clone(),
+                )
+            })
+            .clone()
+    }
+
+    /// Starts a replica, unless it runs.
+    pub fn start(&mut self, name: &str) {
+        if self.is_running(name) {
+            return;
+        }
+        let inner = observed(
+            &self.server,
+            &self.invariants,
+            &self.log,
+            Actor::Operator(name.to_owned()),
+            true,
+        );
+        let weather = self.weather(name);
+        let client = from_service(Exposed { inner, weather }, "default", &unlimited(), self.clock.clone());
+        let cloud = self.client_as(Actor::CloudCalls(name.to_owned()));
+        self.start_with(name, client, cloud);
+    }
+
+    /// Starts a replica that dies after so many writes, to Kubernetes or to its cloud. What is left of it must still be killed.
+    pub fn start_mortal(&mut self, name: &str, writes: u64) -> Lifeline {
+        let lifeline = Lifeline::new(writes);
+        let client = |actor: Actor| {
+            let mortal = Mortal {
+                inner: observed(&self.server, &self.invariants, &self.log, actor, true),
+                lifeline: lifeline.clone(),
+            };
+            from_service(mortal, "default", &unlimited(), self.clock.clone())
+        };
+        let (kubernetes, cloud) = (
+            client(Actor::Operator(name.to_owned())),
+            client(Actor::CloudCalls(name.to_owned())),
+        );
+        self.start_with(name, kubernetes, cloud);
+        lifeline
+    }
+
+    fn start_with(&mut self, name: &str, client: Client, cloud: Client) {
+        let starts = self.starts.entry(name.to_owned()).or_insert(0);
+        *starts += 1;
+        let entropy = self.entropy.child("operator").child(&format!("{name}/{starts}"));
+        self.log.note(&format!("operator {name} starts"));
+        self.invariants.disturb();
+        let provider = Arc::new(KwokProvider::new(
+            cloud,
+            self.clock.clone(),
+            &self.entropy.child("cloud"),
+            self.options.cloud.clone(),
+        ));
+        let mut options = self.options.operator.clone();
+        if self.options.leader_election {
+            options.leader_election = Some(LeaderElectionOptions {
+                namespace: "kube-system".to_owned(),
+                name: "karpenter-leader-election".to_owned(),
+                identity: name.to_owned(),
+            });
+        }
+        let operator = Operator::new(client, provider, self.clock.clone(), entropy, options);
+        let shutdown = Shutdown::new();
+        let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (stop, done) = (shutdown.clone(), ended.clone());
+        let (log, invariants, who) = (self.log.clone(), self.invariants.clone(), name.to_owned());
+        let task = tokio::spawn(async move {
+            let outcome = operator.run(stop).await;
+            log.note(&format!("operator {who} has ended: {outcome:?}"));
+            invariants.disturb();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let replica = Replica {
+            tasks: vec![task],
+            ended,
+            shutdown,
+        };
+        self.replicas.insert(name.to_owned(), replica);
+    }
+
+    /// Whether a replica was started and has not ended.
+    #[must_use]
+    pub fn is_running(&self, name: &str) -> bool {
+        self.replicas
+            .get(name)
+            .is_some_and(|replica| !replica.ended.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// Ends a replica as `kill -9` does: nothing is said and nothing is finished.
+    pub async fn kill(&mut self, name: &str) {
+        let Some(replica) = self.replicas.remove(name) else {
+            return;
+        };
+        self.log.note(&format!("operator {name} is killed"));
+        self.invariants.disturb();
+        for task in &replica.tasks {
+            task.abort();
+        }
+        for task in replica.tasks {
+            drop(task.await);
+        }
+    }
+
+    /// Ends a replica in order.
+    pub async fn stop(&mut self, name: &str) {
+        let Some(replica) = self.replicas.remove(name) else {
+            return;
+        };
+        self.log.note(&format!("operator {name} is stopped"));
+        self.invariants.disturb();
+        replica.shutdown.request();
+        for task in replica.tasks {
+            drop(task.await);
+        }
+    }
+
+    /// Ends everything: what the checkers found stays.
+    pub async fn end(&mut self) {
+        let names: Vec<String> = self.replicas.keys().cloned().collect();
+        for name in names {
+            self.kill(&name).await;
+        }
+        self.shutdown.request();
+    }
+
+    /// Creates an object as the user; `kind` and `apiVersion` may be left out.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn create<K>(&self, api: &Api<K>, value: Value) -> kube::Result<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let object = serde_json::from_value(value).map_err(kube::Error::SerdeError)?;
+        api.create(&PostParams::default(), &object).await
+    }
+
+    /// Patches an object as the user.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn merge<K>(&self, api: &Api<K>, name: &str, patch: Value) -> kube::Result<K>
+    where
+        K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+    }
+
+    /// Every object of a kind.
+    pub async fn list<K>(&self) -> Vec<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        api.list(&ListParams::default())
+            .await
+            .map(|list| list.items)
+            .unwrap_or_default()
+    }
+
+    /// Every object of a kind as JSON.
+    pub async fn list_values<K>(&self) -> Vec<Value>
+    where
+        K: kube::Resource<DynamicType = ()>,
+    {
+        let kind = kube::api::ApiResource::erase::<K>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        let list = api.list(&ListParams::default()).await;
+        list.map(|list| list.items)
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|object| serde_json::to_value(object).ok())
+            .collect()
+    }
+}
+
+fn unlimited() -> ClientOptions {
+    ClientOptions {
+        rate: None,
+        ..ClientOptions::default()
+    }
+}
+
+fn observed(
+    server: &Arc<ApiServer>,
+    invariants: &Invariants,
+    log: &RunLog,
+    actor: Actor,
+    logged: bool,
+) -> Observed {
+    Observed {
+        inner: server.service(),
+        actor,
+        invariants: invariants.clone(),
+        log: log.clone(),
+        logged,
+    }
+}
+
+fn plain(service: Observed, clock: &SharedClock) -> Client {
+    from_service(service, "default", &unlimited(), clock.clone())
+}

@@ -1,0 +1,83 @@
+//! Scenarios drawn from a seed: a cluster, its workloads and its bad days, then calm, then the end of all workloads.
+//!
+//! A seed chooses what may happen at all (swarm testing: a run in which one thing never happens finds what a run with everything hides),
+//! then what happens when. The checkers watch the whole time; afterwards the cluster must settle, and in the end nothing may be left.
+
+mod scenario;
+mod steps;
+mod workloads;
+
+use std::time::Duration;
+
+use crate::invariants::Violation;
+use crate::lab::Lab;
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its seed.
+    pub seed: u64,
+    /// What the seed chose, in a line.
+    pub scenario: String,
+    /// Promises that were broken.
+    pub violations: Vec<Violation>,
+    /// Why it did not come to its end, if it did not.
+    pub stuck: Option<String>,
+    /// The log of everything that was written and done.
+    pub log: Vec<u8>,
+    /// Virtual time that has passed.
+    pub lasted: Duration,
+    /// Things that the scenario did.
+    pub steps: usize,
+}
+
+impl Outcome {
+    /// Whether everything went as promised.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.stuck.is_none()
+    }
+}
+
+/// Runs one seed, in a runtime of its own whose time is paused.
+#[must_use]
+pub fn run(seed: u64) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(story(seed)),
+        Err(error) => Outcome {
+            seed,
+            scenario: String::new(),
+            violations: Vec::new(),
+            stuck: Some(format!("no runtime: {error}")),
+            log: Vec::new(),
+            lasted: Duration::ZERO,
+            steps: 0,
+        },
+    }
+}
+
+async fn story(seed: u64) -> Outcome {
+    let scenario = scenario::Scenario::draw(seed);
+    let mut lab = Lab::new(scenario.lab_options()).await;
+    let start = lab.clock.now();
+    let text = scenario.to_string();
+    lab.log.note(&text);
+    let mut days = steps::Days::new(scenario, &lab);
+    let stuck = days.live(&mut lab).await.err();
+    let steps = days.steps;
+    let outcome = Outcome {
+        seed,
+        scenario: text,
+        violations: lab.invariants.violations(),
+        stuck,
+        log: lab.log.bytes(),
+        lasted: lab.clock.since(start),
+        steps,
+    };
+    lab.end().await;
+    outcome
+}
