@@ -719,7 +719,7 @@ impl View {
                 put(&mut self.claims, key.1, after.clone());
                 Change::Claim(Pair { before, after })
             }
-            ("karpenter.kwok.sh", "kwokinstances") => {
+            ("kwok.spokeshave.dev", "kwokinstances") => {
                 let before = self.instances.get(&key.1).cloned();
                 let after = value.map(|value| Arc::new(Instance::read(value, now)));
                 put(&mut self.instances, key.1, after.clone());
