@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
@@ -396,18 +398,27 @@ impl Execute {
 
     async fn evict(&self, target: &ObjectRef, grace_period_seconds: Option<i64>) -> Result<(), ExecuteError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &target.namespace);
-        let parameters = EvictParams {
-            delete_options: Some(DeleteParams {
-                grace_period_seconds: grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-                preconditions: (!target.uid.is_empty()).then(|| Preconditions {
+        // kube's own `evict` names the options' field wrongly, so that the server never sees them: neither UID nor grace.
+        let eviction = Eviction {
+            metadata: ObjectMeta {
+                name: Some(target.name.clone()),
+                namespace: Some(target.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            delete_options: Some(DeleteOptions {
+                grace_period_seconds,
+                preconditions: (!target.uid.is_empty()).then(|| meta::Preconditions {
                     uid: Some(target.uid.clone()),
                     resource_version: None,
                 }),
-                ..DeleteParams::default()
+                ..DeleteOptions::default()
             }),
-            ..EvictParams::default()
         };
-        match api.evict(&target.name, &parameters).await {
+        let parameters = PostParams::default();
+        match api
+            .create_subresource::<Eviction, Value>("eviction", &target.name, &parameters, &eviction)
+            .await
+        {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Err(ExecuteError::NotFound {
                 target: target.to_string(),

@@ -51,6 +51,12 @@ impl Default for Catalog {
 }
 
 impl Catalog {
+    /// The types of this catalog that pass a test.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(&InstanceType) -> bool) -> Self {
+        Self(self.0.iter().filter(|it| keep(it)).cloned().collect())
+    }
+
     /// The types, in order of name.
     #[must_use]
     pub fn instance_types(&self) -> &Arc<[InstanceType]> {

@@ -46,6 +46,8 @@ struct Memory {
     calls: u64,
     attempts: BTreeMap<String, u64>,
     unavailable: BTreeMap<OfferingKey, Timestamp>,
+    /// The catalog without what was unavailable when it was last asked for: copying it costs more than the rest of a pass.
+    sold: Option<(BTreeSet<OfferingKey>, Arc<[InstanceType]>)>,
 }
 
 impl fmt::Debug for KwokProvider {
@@ -317,8 +319,15 @@ impl KwokProvider {
         } else {
             BTreeMap::new()
         };
-        if unavailable.is_empty() && used.is_empty() && !self.sells_reservations {
-            return Ok(catalog.clone());
+        if !self.sells_reservations {
+            if unavailable.is_empty() {
+                return Ok(catalog.clone());
+            }
+            if let Some((known, types)) = &self.memory().sold
+                && *known == unavailable
+            {
+                return Ok(types.clone());
+            }
         }
         let mut types = catalog.to_vec();
         for instance_type in &mut types {
@@ -337,7 +346,11 @@ impl KwokProvider {
                 }
             }
         }
-        Ok(types.into())
+        let types: Arc<[InstanceType]> = types.into();
+        if !self.sells_reservations {
+            self.memory().sold = Some((unavailable, types.clone()));
+        }
+        Ok(types)
     }
 
     async fn used_reservations(&self) -> Result<BTreeMap<String, i64>, CloudError> {

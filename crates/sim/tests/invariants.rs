@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
@@ -116,6 +118,16 @@ impl Stage {
             {"type": "Ready", "status": if node.is_empty() { "False" } else { "True" }},
         ]}});
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap()
+    }
+
+    /// A DaemonSet, as an owner.
+    async fn daemon_set(&self) -> Value {
+        let object = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"app": "w"}}, "template": {
+            "metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }}});
+        let api: Api<DaemonSet> = Api::default_namespaced(self.lab.client.clone());
+        let set = self.lab.create(&api, object).await.unwrap();
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": set.metadata.uid, "controller": true})
     }
 
     fn pods(&self) -> Api<Pod> {
@@ -446,16 +458,26 @@ async fn invariant_31_pods_have_their_grace() {
     stage.pod("patient", "n", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
     stage.pod("cut", "n", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
     stage.pass(5).await;
-    let graceful = |seconds| EvictParams {
-        delete_options: Some(DeleteParams {
-            grace_period_seconds: seconds,
-            ..DeleteParams::default()
-        }),
-        ..EvictParams::default()
+    let evict = async |name: &str, seconds: Option<i64>| {
+        let eviction = Eviction {
+            metadata: kube::core::ObjectMeta {
+                name: Some(name.to_owned()),
+                ..Default::default()
+            },
+            delete_options: Some(DeleteOptions {
+                grace_period_seconds: seconds,
+                ..DeleteOptions::default()
+            }),
+        };
+        let answer = stage
+            .pods()
+            .create_subresource::<Eviction, Value>("eviction", name, &PostParams::default(), &eviction)
+            .await;
+        answer.unwrap()
     };
-    stage.pods().evict("patient", &graceful(None)).await.unwrap();
+    evict("patient", None).await;
     stage.assert_silent();
-    stage.pods().evict("cut", &graceful(Some(5))).await.unwrap();
+    evict("cut", Some(5)).await;
     stage.assert_broken(31, "default/cut");
 }
 
@@ -506,10 +528,11 @@ async fn invariant_1_and_31_the_deadline_allows_deletes() {
 #[tokio::test(start_paused = true)]
 async fn invariant_34_daemons_do_not_keep_a_node() {
     let stage = with_node().await;
-    let owner = json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]}});
-    stage.pod("d", "n", owner).await;
+    let owner = stage.daemon_set().await;
+    stage.pod("d", "n", json!({"metadata": {"ownerReferences": [owner]}})).await;
     stage.pass(25 * 60).await;
     stage.assert_silent();
+    assert!(stage.pods().get("d").await.is_ok());
     stage.pass(10 * 60).await;
     stage.assert_broken(34, "node n");
 }
@@ -520,7 +543,7 @@ async fn invariant_34_a_new_node_has_room_for_daemons() {
     stage.pod("busy", "n", json!({})).await;
     let field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]});
     let daemon = json!({
-        "metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]},
+        "metadata": {"ownerReferences": [stage.daemon_set().await]},
         "spec": {
             "priorityClassName": "system-node-critical",
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [field]}}},

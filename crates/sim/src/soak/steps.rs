@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt as _};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 
 use super::scenario::{Scenario, budgets, pick};
@@ -391,6 +392,12 @@ impl Days {
                 found.push(format!("node {} has no nodeclaim", node.name_any()));
             }
             with_node.insert(id);
+        }
+        for command in lab.list::<Disruption>().await {
+            let phase = command.status.as_ref().and_then(|status| status.phase.clone());
+            if !matches!(phase, Some(DisruptionPhase::Succeeded | DisruptionPhase::RolledBack)) {
+                found.push(format!("disruption {} is {phase:?}", command.name_any()));
+            }
         }
         for id in claimed.difference(&with_node) {
             found.push(format!("instance {id} has no node"));
