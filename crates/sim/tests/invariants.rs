@@ -102,6 +102,8 @@ impl Stage {
         let status = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}});
         let api = self.all::<Node>();
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        // A new Node has the taint of one that is not ready, and nobody here takes it away.
+        self.lab.merge(&api, name, json!({"spec": {"taints": null}})).await.unwrap();
     }
 
     /// A pod that runs on a node and is ready.

@@ -27,11 +27,12 @@ impl Checker for Evictions {
         else {
             return;
         };
-        if !request.by_operator() || before.has_ended() || before.node.is_empty() {
+        // An eviction writes a condition first; only the end is judged.
+        let goes = after.as_deref().is_none_or(|after| after.deletion.is_some());
+        if !goes || !request.by_operator() || before.has_ended() || before.node.is_empty() {
             return;
         }
-        let began = before.deletion.is_none()
-            && after.as_deref().is_none_or(|after| after.deletion.is_some());
+        let began = before.deletion.is_none();
         let deadline = claim_of(view, before).and_then(|claim| claim.deadline);
         // Up to a second is lost where times are kept in whole seconds.
         let second = Duration::from_secs(1);
