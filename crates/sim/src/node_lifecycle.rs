@@ -1,6 +1,10 @@
-//! Taints that follow a node's readiness, and the end of pods whose node is gone.
+//! Taints that follow a node's readiness, the pods that do not tolerate them, and the end of pods whose node is gone.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::Api;
@@ -10,16 +14,26 @@ use spokeshave_runtime::{
     ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
 };
 
-use crate::objects::{is_node_ready, name, namespace, node_of};
+use crate::objects::{has_ended, is_deleting, is_node_ready, name, namespace, node_of, uid};
+use crate::rules;
 use crate::world::{World, is_race};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
+/// Since when a pod, by UID, has been on a node with a NoExecute taint.
+type Exposed = Mutex<BTreeMap<String, Timestamp>>;
+
 /// The controller.
 pub(crate) struct NodeLifecycle {
     queue: WorkQueue<String>,
+}
+
+fn no_execute(node: &Node) -> Vec<&Taint> {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+    let taints = taints.unwrap_or_default().iter();
+    taints.filter(|taint| taint.effect == "NoExecute").collect()
 }
 
 impl NodeLifecycle {
@@ -33,9 +47,15 @@ impl NodeLifecycle {
         });
         let (keys, nodes) = (queue.clone(), world.nodes.clone());
         world.pods.on_change(move |change| {
-            if let Some(pod) = change.new.as_deref().filter(|pod| {
-                !node_of(pod).is_empty() && nodes.is_ready() && nodes.get_named(node_of(pod)).is_none()
-            }) {
+            let Some(pod) = change.new.as_deref().filter(|pod| !node_of(pod).is_empty()) else {
+                return;
+            };
+            let arrived = change.old.as_deref().is_none_or(|old| node_of(old).is_empty());
+            let wanted = match nodes.get_named(node_of(pod)) {
+                None => nodes.is_ready(),
+                Some(node) => arrived && !no_execute(&node).is_empty(),
+            };
+            if wanted {
                 keys.add(node_of(pod).to_owned());
             }
         });
@@ -43,8 +63,8 @@ impl NodeLifecycle {
     }
 
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let shared = world.clone();
-        let work = move |node| sync(shared.clone(), node);
+        let (shared, exposed) = (world.clone(), Arc::new(Exposed::default()));
+        let work = move |node| sync(shared.clone(), exposed.clone(), node);
         tasks.spawn(
             "node lifecycle",
             run_controller(
@@ -59,7 +79,11 @@ impl NodeLifecycle {
     }
 }
 
-async fn sync(world: Arc<World>, node_name: String) -> Result<Requeue, ReconcileError> {
+async fn sync(
+    world: Arc<World>,
+    exposed: Arc<Exposed>,
+    node_name: String,
+) -> Result<Requeue, ReconcileError> {
     let Some(node) = world.nodes.get_named(&node_name) else {
         return collect(&world, &node_name).await;
     };
@@ -70,7 +94,7 @@ async fn sync(world: Arc<World>, node_name: String) -> Result<Requeue, Reconcile
         .unwrap_or_default();
     let wanted = wanted(&node, &before);
     if wanted == before {
-        return Ok(Requeue::Done);
+        return drive_out(&world, &exposed, &node).await;
     }
     let patch =
         json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": wanted}});
@@ -86,6 +110,63 @@ async fn sync(world: Arc<World>, node_name: String) -> Result<Requeue, Reconcile
         Err(error) if is_race(&error) => Ok(Requeue::Done),
         Err(error) => Err(Box::new(error)),
     }
+}
+
+/// How long a pod bears a node's NoExecute taints: `None` for ever, the shortest `tolerationSeconds` otherwise, zero when it does not tolerate one.
+fn bears(pod: &Pod, node: &Node) -> Option<Duration> {
+    let spec = pod.spec.as_ref()?;
+    if rules::untolerated(spec, node, &["NoExecute"]).is_some() {
+        return Some(Duration::ZERO);
+    }
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    let seconds = no_execute(node).into_iter().flat_map(|taint| {
+        let used = tolerations.iter().filter(|toleration| rules::tolerates(toleration, taint));
+        used.filter_map(|toleration| toleration.toleration_seconds)
+    });
+    let shortest = seconds.min()?;
+    Some(Duration::from_secs(u64::try_from(shortest).unwrap_or(0)))
+}
+
+/// Pods that do not bear the node's taints any longer go, with their grace.
+async fn drive_out(world: &World, exposed: &Exposed, node: &Node) -> Result<Requeue, ReconcileError> {
+    let pods = world.pods_by_node.get(name(&node.metadata));
+    let tainted = !no_execute(node).is_empty();
+    let mut wait: Option<Duration> = None;
+    let mut due = Vec::new();
+    {
+        let mut exposed = exposed.lock().unwrap_or_else(PoisonError::into_inner);
+        for pod in &pods {
+            if !tainted || is_deleting(&pod.metadata) || has_ended(pod) {
+                exposed.remove(uid(&pod.metadata));
+                continue;
+            }
+            let now = world.clock.now();
+            let since = *exposed.entry(uid(&pod.metadata).to_owned()).or_insert(now);
+            let Some(limit) = bears(pod, node) else { continue };
+            let left = limit.saturating_sub(world.clock.since(since));
+            if left.is_zero() {
+                due.push(pod.clone());
+            } else {
+                wait = Some(wait.map_or(left, |wait| wait.min(left)));
+            }
+        }
+    }
+    for pod in due {
+        let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
+        let parameters = DeleteParams {
+            preconditions: Some(kube::api::Preconditions {
+                uid: pod.metadata.uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match api.delete(name(&pod.metadata), &parameters).await {
+            Ok(_) => {}
+            Err(error) if is_race(&error) => {}
+            Err(error) => return Err(Box::new(error)),
+        }
+    }
+    Ok(wait.map_or(Requeue::Done, Requeue::After))
 }
 
 /// The node's taints with ours brought up to date.

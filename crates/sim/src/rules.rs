@@ -104,7 +104,7 @@ fn expression_matches(expression: &NodeSelectorRequirement, value: Option<&str>)
     }
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let key = toleration.key.as_deref().unwrap_or_default();
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let exists = toleration.operator.as_deref() == Some("Exists");

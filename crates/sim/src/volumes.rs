@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -16,7 +16,7 @@ use spokeshave_runtime::{
     ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
 };
 
-use crate::objects::{has_ended, is_deleting, name, namespace, node_of, uid};
+use crate::objects::{has_ended, is_deleting, name, namespace, node_of, owner, uid};
 use crate::quantities;
 use crate::rules;
 use crate::world::{World, is_race};
@@ -30,9 +30,10 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const DETACH_DELAY: Duration = Duration::from_secs(2);
 const WORKERS: usize = 8;
 
-/// The queues: claims, volumes by name, nodes whose attachments may have changed.
+/// The queues: claims, pods whose volumes bring claims of their own, volumes by name, nodes whose attachments may have changed.
 pub(crate) struct Volumes {
     claims: WorkQueue<ObjectKey>,
+    ephemeral: WorkQueue<ObjectKey>,
     volumes: WorkQueue<String>,
     attachments: WorkQueue<String>,
 }
@@ -41,6 +42,7 @@ impl Volumes {
     pub(crate) fn new(world: &Arc<World>) -> Self {
         let this = Self {
             claims: world.queue("persistentvolume.claims"),
+            ephemeral: world.queue("ephemeral-volume"),
             volumes: world.queue("persistentvolume.volumes"),
             attachments: world.queue("attachdetach"),
         };
@@ -71,8 +73,13 @@ impl Volumes {
                 claims.add(key);
             }
         });
-        let attachments = this.attachments.clone();
+        let (attachments, ephemeral) = (this.attachments.clone(), this.ephemeral.clone());
         world.pods.on_change(move |change| {
+            if change.old.is_none()
+                && let Some(pod) = change.new.as_deref().filter(|pod| ephemeral_volumes(pod).next().is_some())
+            {
+                ephemeral.add(ObjectKey::of(pod));
+            }
             for pod in [&change.old, &change.new].into_iter().flatten() {
                 if !node_of(pod).is_empty() && !claim_names(pod).is_empty() {
                     attachments.add(node_of(pod).to_owned());
@@ -101,6 +108,19 @@ impl Volumes {
             run_controller(
                 "persistentvolume.claims",
                 self.claims,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics.clone(),
+            ),
+        );
+        let shared = world.clone();
+        let work = move |key| sync_ephemeral(shared.clone(), key);
+        tasks.spawn(
+            "ephemeral volumes",
+            run_controller(
+                "ephemeral-volume",
+                self.ephemeral,
                 WORKERS,
                 work,
                 shutdown.clone(),
@@ -151,6 +171,41 @@ pub(crate) fn claim_names(pod: &Pod) -> Vec<String> {
             },
         )
         .collect()
+}
+
+fn ephemeral_volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter(|volume| volume.ephemeral.is_some())
+}
+
+/// Claims that live and die with their pod are made from the templates in its volumes.
+async fn sync_ephemeral(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+    let Some(pod) = world.pods.get(&key) else {
+        return Ok(Requeue::Done);
+    };
+    if is_deleting(&pod.metadata) || has_ended(&pod) {
+        return Ok(Requeue::Done);
+    }
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), &key.namespace);
+    for volume in ephemeral_volumes(&pod) {
+        let Some(template) = volume.ephemeral.as_ref().and_then(|source| source.volume_claim_template.as_ref()) else {
+            continue;
+        };
+        let mut metadata = template.metadata.clone().unwrap_or_default();
+        metadata.name = Some(format!("{}-{}", name(&pod.metadata), volume.name));
+        metadata.owner_references = Some(vec![owner("v1", "Pod", &pod.metadata)]);
+        let claim = PersistentVolumeClaim {
+            metadata,
+            spec: Some(template.spec.clone()),
+            status: None,
+        };
+        match api.create(&PostParams::default(), &claim).await {
+            Ok(created) => world.claims.note_written(created),
+            Err(error) if is_race(&error) => {}
+            Err(error) => return Err(Box::new(error)),
+        }
+    }
+    Ok(Requeue::Done)
 }
 
 fn claim_of(volume: &PersistentVolume) -> Option<ObjectKey> {

@@ -1,15 +1,19 @@
-//! DaemonSets: one pod on every node that their template accepts.
+//! DaemonSets: one pod on every node that their template accepts, rolled over within maxUnavailable.
 
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
-use super::{create_pod, delete_pod, pod_of, write_status};
+use super::{create_pod, delete_pod, pod_of, template_hash, write_status};
 use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, node_of, owner, uid};
 use crate::rules;
 use crate::world::World;
+
+const REVISION: &str = "controller-revision-hash";
 
 pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
     let Some(set) = world.daemon_sets.get(&key) else {
@@ -27,7 +31,15 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     );
     template.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
     tolerate(&mut template);
-    let (mut desired, mut current, mut ready, mut misscheduled) = (0, 0, 0, 0);
+    let revision = template_hash(&set.spec.template);
+    let labels = template.metadata.labels.get_or_insert_default();
+    labels.insert(REVISION.to_owned(), revision.clone());
+    let is_updated = |pod: &Pod| {
+        let labels = pod.metadata.labels.as_ref();
+        labels.is_some_and(|labels| labels.get(REVISION) == Some(&revision))
+    };
+    let (mut desired, mut current, mut ready, mut misscheduled, mut updated) = (0, 0, 0, 0, 0);
+    let mut outdated: Vec<Arc<Pod>> = Vec::new();
     for node in &nodes {
         let node_name = name(&node.metadata);
         let here: Vec<&Arc<Pod>> = pods
@@ -54,15 +66,45 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             Some(pod) => {
                 current += 1;
                 ready += i32::from(is_ready(pod));
+                if is_updated(pod) {
+                    updated += 1;
+                } else {
+                    outdated.push((*pod).clone());
+                }
             }
         }
     }
+    for pod in to_roll(&set, outdated, desired, ready) {
+        delete_pod(&world, &pod).await?;
+    }
     let status = json!({
-        "desiredNumberScheduled": desired, "currentNumberScheduled": current, "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": current,
+        "desiredNumberScheduled": desired, "currentNumberScheduled": current, "numberReady": ready, "numberAvailable": ready, "updatedNumberScheduled": updated,
         "numberMisscheduled": misscheduled, "numberUnavailable": if desired > ready { json!(desired - ready) } else { Value::Null }, "observedGeneration": set.metadata.generation,
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
     write_status(&world, &world.daemon_sets, &*set, &before, status).await
+}
+
+/// Pods of an older template that may go now: those that are not ready, and of the others as many as may be missing.
+fn to_roll(set: &DaemonSet, outdated: Vec<Arc<Pod>>, desired: i32, ready: i32) -> Vec<Arc<Pod>> {
+    let strategy = set.spec.update_strategy.as_ref();
+    if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete") {
+        return Vec::new();
+    }
+    let limit = strategy
+        .and_then(|strategy| strategy.rolling_update.as_ref())
+        .and_then(|rolling| rolling.max_unavailable.clone());
+    let limit = match limit {
+        None => 1,
+        Some(IntOrString::Int(number)) => number,
+        Some(IntOrString::String(text)) => {
+            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
+            (desired * percent + 99) / 100
+        }
+    };
+    let may_go = usize::try_from(limit.max(1) - (desired - ready)).unwrap_or(0);
+    let (well, ill): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = outdated.into_iter().partition(|pod| is_ready(pod));
+    ill.into_iter().chain(well.into_iter().take(may_go)).collect()
 }
 
 /// The node that a daemon's pod is on or made for.

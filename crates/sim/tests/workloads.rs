@@ -1,0 +1,222 @@
+//! What the simulated components promise: workloads that change, pods that are driven out, preempted or bring claims of their own.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::{Cluster, template};
+use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, PropagationPolicy};
+use serde_json::{Value, json};
+use spokeshave_api::NodePool;
+
+fn of_app<'a>(pods: &'a [Pod], app: &str) -> Vec<&'a Pod> {
+    let has = |pod: &&Pod| pod.labels().get("app").is_some_and(|value| value == app);
+    pods.iter().filter(has).collect()
+}
+
+async fn daemon(cluster: &Cluster, name: &str) {
+    let object = json!({"metadata": {"name": name}, "spec": {
+        "selector": {"matchLabels": {"app": name}}, "template": template(name, "50m", json!({})),
+    }});
+    cluster.create(&cluster.here::<DaemonSet>(), object).await.unwrap();
+}
+
+/// One daemon a node, also on new nodes, and replaced one at a time by a new template.
+#[tokio::test(start_paused = true)]
+async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
+    let cluster = Cluster::started(31, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    daemon(&cluster, "d").await;
+    cluster.deploy("web", 3, "6").await;
+    cluster.until_running(6).await;
+    let nodes: std::collections::BTreeSet<_> = of_app(&cluster.running().await, "d")
+        .iter()
+        .map(|pod| pod.spec.as_ref().unwrap().node_name.clone())
+        .collect();
+    assert_eq!(nodes.len(), 3, "one a node");
+    let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+    let sets = cluster.here::<DaemonSet>();
+    cluster.merge(&sets, "d", patch).await.unwrap();
+    let mut fewest = 3;
+    cluster
+        .until("all daemons are of the new version", async |cluster| {
+            let pods = cluster.running().await;
+            let daemons = of_app(&pods, "d");
+            fewest = fewest.min(daemons.len());
+            daemons.len() == 3
+                && daemons
+                    .iter()
+                    .all(|pod| pod.annotations().get("version").is_some_and(|version| version == "2"))
+        })
+        .await;
+    assert_eq!(fewest, 2, "maxUnavailable is 1");
+    let status = sets.get("d").await.unwrap().status.unwrap();
+    assert_eq!((status.updated_number_scheduled, status.number_ready), (Some(3), 3));
+}
+
+/// A Job runs to its completions, also when a pod is lost on the way.
+#[tokio::test(start_paused = true)]
+async fn a_job_completes_although_a_pod_is_lost() {
+    let cluster = Cluster::started(32, json!({})).await;
+    let change = json!({"metadata": {"annotations": {"sim.spokeshave.dev/run-duration": "2m"}}, "spec": {"restartPolicy": "Never"}});
+    let object = json!({"metadata": {"name": "j"}, "spec": {
+        "parallelism": 2, "completions": 3, "backoffLimit": 10, "template": template("j", "1", change),
+    }});
+    let jobs = cluster.here::<Job>();
+    cluster.create(&jobs, object).await.unwrap();
+    cluster
+        .until("two pods run", async |cluster| cluster.running().await.len() == 2)
+        .await;
+    let lost = cluster.running().await[0].name_any();
+    cluster.here::<Pod>().delete(&lost, &DeleteParams::default()).await.unwrap();
+    let took = cluster
+        .until("the job is complete", async |_| {
+            let status = jobs.get("j").await.unwrap().status.unwrap_or_default();
+            status.succeeded == Some(3) && status.completion_time.is_some()
+        })
+        .await;
+    assert!(took >= Duration::from_secs(200), "two rounds of two minutes: {took:?}");
+    cluster.until_empty().await;
+}
+
+/// Pods of a StatefulSet come one after the other, go from the last, and are replaced from the last.
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_keeps_its_order() {
+    let cluster = Cluster::started(33, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let object = json!({"metadata": {"name": "s"}, "spec": {
+        "replicas": 3, "serviceName": "s", "selector": {"matchLabels": {"app": "s"}}, "template": template("s", "1", json!({})),
+    }});
+    let sets = cluster.here::<StatefulSet>();
+    cluster.create(&sets, object).await.unwrap();
+    let names = async |cluster: &Cluster| {
+        let mut names = cluster.names::<Pod>().await;
+        names.sort();
+        names
+    };
+    cluster
+        .until("three pods run, one after the other", async |cluster| {
+            let (all, running) = (names(cluster).await, cluster.running().await.len());
+            assert!(all.len() <= running + 1, "{all:?} and {running} run");
+            running == 3
+        })
+        .await;
+    assert_eq!(names(&cluster).await, ["s-0", "s-1", "s-2"]);
+    let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+    cluster.merge(&sets, "s", patch).await.unwrap();
+    let mut order: Vec<String> = Vec::new();
+    cluster
+        .until("all pods are of the new version", async |cluster| {
+            let pods = cluster.running().await;
+            for pod in &pods {
+                let new = pod.annotations().get("version").is_some_and(|version| version == "2");
+                if new && !order.contains(&pod.name_any()) {
+                    order.push(pod.name_any());
+                }
+            }
+            order.len() == 3
+        })
+        .await;
+    assert_eq!(order, ["s-2", "s-1", "s-0"]);
+    cluster.merge(&sets, "s", json!({"spec": {"replicas": 1}})).await.unwrap();
+    cluster
+        .until("one is left", async |cluster| cluster.list::<Pod>().await.len() == 1)
+        .await;
+    assert_eq!(names(&cluster).await, ["s-0"]);
+}
+
+/// NoExecute drives out at once, after tolerationSeconds, or never, as each pod tolerates it.
+#[tokio::test(start_paused = true)]
+async fn a_no_execute_taint_drives_pods_out() {
+    let cluster = Cluster::started(34, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let toleration = |seconds: Value| json!({"spec": {"tolerations": [{"key": "bad", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]}});
+    for (name, change) in [
+        ("leaves", json!({})),
+        ("lingers", toleration(json!(300))),
+        ("stays", toleration(json!(null))),
+    ] {
+        let mut pod = template(name, "100m", change);
+        pod["metadata"]["name"] = json!(name);
+        cluster.create(&cluster.here::<Pod>(), pod).await.unwrap();
+    }
+    cluster.until_running(3).await;
+    let node = cluster.node_of("stays").await;
+    let taint = json!({"spec": {"taints": [{"key": "bad", "effect": "NoExecute"}]}});
+    cluster.merge(&cluster.all::<Node>(), &node, taint).await.unwrap();
+    let start = cluster.clock.now();
+    let mut gone: BTreeMap<String, u64> = BTreeMap::new();
+    for _ in 0..400 {
+        let names = cluster.names::<Pod>().await;
+        for name in ["leaves", "lingers", "stays"] {
+            if !names.iter().any(|one| one == name) {
+                gone.entry(name.to_owned()).or_insert(cluster.clock.since(start).as_secs());
+            }
+        }
+        cluster.pass(1).await;
+    }
+    assert!(gone["leaves"] <= 5, "{gone:?}");
+    assert!((300..=305).contains(&gone["lingers"]), "{gone:?}");
+    assert!(!gone.contains_key("stays"), "{gone:?}");
+}
+
+/// A pod of high priority takes the room of one of low priority when no other can be had.
+#[tokio::test(start_paused = true)]
+async fn a_pod_preempts_another_of_lower_priority() {
+    let change = json!({"disruption": {"consolidateAfter": "Never"}});
+    let cluster = Cluster::started(35, change).await;
+    let class = json!({"metadata": {"name": "high"}, "value": 1000});
+    cluster.create(&cluster.all::<PriorityClass>(), class).await.unwrap();
+    cluster.deploy("low", 1, "6").await;
+    cluster.until_running(1).await;
+    let node = cluster.node_of("low").await;
+    // No second machine can be had.
+    let limit = json!({"spec": {"limits": {"cpu": "1"}}});
+    cluster.merge(&cluster.all::<NodePool>(), "default", limit).await.unwrap();
+    let high = template("high", "6", json!({"spec": {"priorityClassName": "high"}}));
+    cluster.deploy_with("high", 1, high).await;
+    cluster
+        .until("the important one runs", async |cluster| {
+            of_app(&cluster.running().await, "high").len() == 1
+        })
+        .await;
+    assert_eq!(cluster.node_of("high").await, node);
+    let waits = cluster.list::<Pod>().await;
+    let low = of_app(&waits, "low");
+    assert_eq!(low.len(), 1);
+    assert_eq!(low[0].spec.as_ref().unwrap().node_name, None, "its successor waits");
+}
+
+/// The claim of an ephemeral volume lives and dies with its pod.
+#[tokio::test(start_paused = true)]
+async fn an_ephemeral_volume_brings_its_own_claim() {
+    let cluster = Cluster::started(36, json!({})).await;
+    let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster.create(&cluster.all::<StorageClass>(), class).await.unwrap();
+    let source = json!({"volumeClaimTemplate": {"spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
+    }}});
+    let mut pod = template("p", "1", json!({"spec": {"volumes": [{"name": "scratch", "ephemeral": source}]}}));
+    pod["metadata"]["name"] = json!("p");
+    cluster.create(&cluster.here::<Pod>(), pod).await.unwrap();
+    cluster.until_running(1).await;
+    let claims = cluster.list::<PersistentVolumeClaim>().await;
+    assert_eq!(claims.len(), 1);
+    assert_eq!(claims[0].name_any(), "p-scratch");
+    assert!(claims[0].spec.as_ref().unwrap().volume_name.is_some(), "bound");
+    let parameters = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteParams::default()
+    };
+    cluster.here::<Pod>().delete("p", &parameters).await.unwrap();
+    cluster
+        .until("the claim is gone", async |cluster| {
+            cluster.list::<PersistentVolumeClaim>().await.is_empty()
+        })
+        .await;
+    cluster.until_empty().await;
+}
