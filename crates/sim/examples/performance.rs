@@ -29,12 +29,48 @@ enum Kind {
 }
 
 const SCENARIOS: [Scenario; 6] = [
-    Scenario { name: "scale-out", before: 0, after: 1000, kind: Kind::ScaleOut, limit: "< 2 min" },
-    Scenario { name: "consolidation", before: 1000, after: 700, kind: Kind::Consolidation, limit: "< 20 min" },
-    Scenario { name: "drift", before: 600, after: 600, kind: Kind::Drift, limit: "< 50 min" },
-    Scenario { name: "do-not-disrupt", before: 1100, after: 600, kind: Kind::DoNotDisrupt, limit: "< 35 min" },
-    Scenario { name: "hostname-spread", before: 1000, after: 700, kind: Kind::Spread, limit: "< 30 min" },
-    Scenario { name: "hostname-spread-xl", before: 2000, after: 1400, kind: Kind::Spread, limit: "< 35 min" },
+    Scenario {
+        name: "scale-out",
+        before: 0,
+        after: 1000,
+        kind: Kind::ScaleOut,
+        limit: "< 2 min",
+    },
+    Scenario {
+        name: "consolidation",
+        before: 1000,
+        after: 700,
+        kind: Kind::Consolidation,
+        limit: "< 20 min",
+    },
+    Scenario {
+        name: "drift",
+        before: 600,
+        after: 600,
+        kind: Kind::Drift,
+        limit: "< 50 min",
+    },
+    Scenario {
+        name: "do-not-disrupt",
+        before: 1100,
+        after: 600,
+        kind: Kind::DoNotDisrupt,
+        limit: "< 35 min",
+    },
+    Scenario {
+        name: "hostname-spread",
+        before: 1000,
+        after: 700,
+        kind: Kind::Spread,
+        limit: "< 30 min",
+    },
+    Scenario {
+        name: "hostname-spread-xl",
+        before: 2000,
+        after: 1400,
+        kind: Kind::Spread,
+        limit: "< 35 min",
+    },
 ];
 
 /// Longest virtual time of a phase.
@@ -80,9 +116,10 @@ async fn deploy(lab: &Lab, scenario: &Scenario, pods: u32) {
             "replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template(app, cpu, memory, scenario),
         }});
         let done = match lab.create(&api, object).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                lab.merge(&api, app, json!({"spec": {"replicas": replicas}})).await.map(drop)
-            }
+            Err(kube::Error::Api(status)) if status.code == 409 => lab
+                .merge(&api, app, json!({"spec": {"replicas": replicas}}))
+                .await
+                .map(drop),
             other => other.map(drop),
         };
         if let Err(error) = done {
@@ -143,7 +180,8 @@ async fn until_rest(lab: &Lab, pods: u32) -> Option<Duration> {
 
 fn evictions(log: &[u8]) -> usize {
     let text = String::from_utf8_lossy(log);
-    let evicted = |line: &&str| line.contains("/eviction?") && line.contains("operator") && line.ends_with("-> 201");
+    let evicted =
+        |line: &&str| line.contains("/eviction?") && line.contains("operator") && line.ends_with("-> 201");
     text.lines().filter(evicted).count()
 }
 
@@ -176,8 +214,11 @@ async fn tell(scenario: &Scenario) {
         },
     }});
     let prepared = async {
-        lab.create(&Api::<KWOKNodeClass>::all(lab.client.clone()), class).await?;
-        lab.create(&Api::<NodePool>::all(lab.client.clone()), pool).await.map(drop)
+        lab.create(&Api::<KWOKNodeClass>::all(lab.client.clone()), class)
+            .await?;
+        lab.create(&Api::<NodePool>::all(lab.client.clone()), pool)
+            .await
+            .map(drop)
     };
     if let Err(error) = prepared.await {
         eprintln!("performance: {error}");

@@ -29,7 +29,10 @@ fn arguments() -> Result<Arguments, String> {
     let mut rest = std::env::args().skip(1);
     while let Some(argument) = rest.next() {
         let mut value = |name: &str| rest.next().ok_or(format!("{name} needs a value"));
-        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
+        let number = |text: String| {
+            text.parse::<u64>()
+                .map_err(|_| format!("{text:?} is not a number"))
+        };
         match argument.as_str() {
             "--first-seed" => parsed.first = number(value("--first-seed")?)?,
             "--jobs" => parsed.jobs = usize::try_from(number(value("--jobs")?)?).unwrap_or(1).max(1),
@@ -45,7 +48,9 @@ fn main() -> ExitCode {
     let arguments = match arguments() {
         Ok(arguments) => arguments,
         Err(problem) => {
-            eprintln!("soak: {problem}\nusage: soak [COUNT] [--first-seed S] [--jobs N] [--log FILE] [--trace]");
+            eprintln!(
+                "soak: {problem}\nusage: soak [COUNT] [--first-seed S] [--jobs N] [--log FILE] [--trace]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -83,7 +88,9 @@ fn main() -> ExitCode {
             });
         }
     });
-    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let outcomes = outcomes
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(file) = &arguments.log
         && let Some(Ok(outcome)) = outcomes.values().next()
         && let Err(error) = std::fs::write(file, &outcome.log)
@@ -128,7 +135,9 @@ fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) -> ExitCode {
             Err(()) => broken.entry("panicked".to_owned()).or_default().push(*seed),
             Ok(outcome) => {
                 for violation in &outcome.violations {
-                    let seeds = broken.entry(format!("invariant {}", violation.invariant)).or_default();
+                    let seeds = broken
+                        .entry(format!("invariant {}", violation.invariant))
+                        .or_default();
                     if seeds.last() != Some(seed) {
                         seeds.push(*seed);
                     }
@@ -143,5 +152,9 @@ fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) -> ExitCode {
         let few: Vec<String> = seeds.iter().take(12).map(u64::to_string).collect();
         println!("  {what}: {} seed(s): {}", seeds.len(), few.join(" "));
     }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

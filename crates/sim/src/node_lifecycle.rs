@@ -120,7 +120,9 @@ fn bears(pod: &Pod, node: &Node) -> Option<Duration> {
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let seconds = no_execute(node).into_iter().flat_map(|taint| {
-        let used = tolerations.iter().filter(|toleration| rules::tolerates(toleration, taint));
+        let used = tolerations
+            .iter()
+            .filter(|toleration| rules::tolerates(toleration, taint));
         used.filter_map(|toleration| toleration.toleration_seconds)
     });
     let shortest = seconds.min()?;

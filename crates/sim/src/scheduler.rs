@@ -179,7 +179,11 @@ impl Scheduler {
             if victims.iter().any(|victim| is_deleting(&victim.metadata)) {
                 return;
             }
-            let worst = victims.iter().map(|victim| priority(victim)).max().unwrap_or(i32::MIN);
+            let worst = victims
+                .iter()
+                .map(|victim| priority(victim))
+                .max()
+                .unwrap_or(i32::MIN);
             let cost = (worst, victims.len());
             if best.as_ref().is_none_or(|(known, ..)| cost < *known) {
                 best = Some((cost, host, victims));
@@ -188,9 +192,14 @@ impl Scheduler {
         let Some((_, host, victims)) = best else { return };
         let node_name = name(&host.node.metadata);
         let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
-        let nominated = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node_name}});
+        let nominated =
+            json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node_name}});
         if let Ok(written) = api
-            .patch_status(name(&pod.metadata), &PatchParams::default(), &Patch::Merge(nominated))
+            .patch_status(
+                name(&pod.metadata),
+                &PatchParams::default(),
+                &Patch::Merge(nominated),
+            )
             .await
         {
             self.world.pods.note_written(written);

@@ -76,7 +76,10 @@ impl Volumes {
         let (attachments, ephemeral) = (this.attachments.clone(), this.ephemeral.clone());
         world.pods.on_change(move |change| {
             if change.old.is_none()
-                && let Some(pod) = change.new.as_deref().filter(|pod| ephemeral_volumes(pod).next().is_some())
+                && let Some(pod) = change
+                    .new
+                    .as_deref()
+                    .filter(|pod| ephemeral_volumes(pod).next().is_some())
             {
                 ephemeral.add(ObjectKey::of(pod));
             }
@@ -188,7 +191,11 @@ async fn sync_ephemeral(world: Arc<World>, key: ObjectKey) -> Result<Requeue, Re
     }
     let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), &key.namespace);
     for volume in ephemeral_volumes(&pod) {
-        let Some(template) = volume.ephemeral.as_ref().and_then(|source| source.volume_claim_template.as_ref()) else {
+        let Some(template) = volume
+            .ephemeral
+            .as_ref()
+            .and_then(|source| source.volume_claim_template.as_ref())
+        else {
             continue;
         };
         let mut metadata = template.metadata.clone().unwrap_or_default();

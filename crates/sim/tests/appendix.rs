@@ -44,38 +44,68 @@ async fn g_1_16_what_drifts_and_what_does_not() {
     let label = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
     cluster.merge(&pools, "default", label).await.unwrap();
     cluster
-        .until("both nodes drift", async |cluster| drifted(cluster).await.len() == 2)
+        .until("both nodes drift", async |cluster| {
+            drifted(cluster).await.len() == 2
+        })
         .await;
-    assert_eq!(drifted(&cluster).await, ["NodePoolDrifted", "NodePoolDrifted"], "D-221");
+    assert_eq!(
+        drifted(&cluster).await,
+        ["NodePoolDrifted", "NodePoolDrifted"],
+        "D-221"
+    );
 }
 
 /// 18: expiry asks nobody; the drain does.
 #[tokio::test(start_paused = true)]
 async fn g_1_18_expiry_starts_on_time_and_the_drain_waits_for_the_pod() {
-    let change = json!({"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}});
+    let change =
+        json!({"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}});
     let cluster = Cluster::started(18, change).await;
     let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-    cluster.deploy_with("web", 1, template("web", "1", protected)).await;
+    cluster
+        .deploy_with("web", 1, template("web", "1", protected))
+        .await;
     cluster.budget("web", json!({"maxUnavailable": 0})).await;
     cluster.until_running(1).await;
     let node = cluster.node_of("web").await;
     let claim = cluster.claim_of(&node).await;
     let born = claim.metadata.creation_timestamp.as_ref().unwrap().0;
     let until = |seconds: u64| {
-        Duration::from_secs(seconds).saturating_sub(cluster.clock.since(born)).as_secs()
+        Duration::from_secs(seconds)
+            .saturating_sub(cluster.clock.since(born))
+            .as_secs()
     };
     cluster.pass(until(3600 - 5)).await;
-    assert!(cluster.claim(claim.name()).await.metadata.deletion_timestamp.is_none());
+    assert!(
+        cluster
+            .claim(claim.name())
+            .await
+            .metadata
+            .deletion_timestamp
+            .is_none()
+    );
     cluster.pass(15).await;
     assert!(
-        cluster.claim(claim.name()).await.metadata.deletion_timestamp.is_some(),
+        cluster
+            .claim(claim.name())
+            .await
+            .metadata
+            .deletion_timestamp
+            .is_some(),
         "D-247"
     );
     cluster.pass(1800).await;
-    assert_eq!(cluster.node_of("web").await, node, "D-322: the pod was not evicted");
+    assert_eq!(
+        cluster.node_of("web").await,
+        node,
+        "D-322: the pod was not evicted"
+    );
     for pod in cluster.running().await {
         let free = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}});
-        cluster.merge(&cluster.here::<Pod>(), &pod.name_any(), free).await.unwrap();
+        cluster
+            .merge(&cluster.here::<Pod>(), &pod.name_any(), free)
+            .await
+            .unwrap();
     }
     cluster.pass(300).await;
     assert_eq!(cluster.node_of("web").await, node, "the budget still holds");
@@ -120,10 +150,15 @@ async fn pod(cluster: &Cluster, name: &str, spec: Value) {
 /// 30 seconds at 59:30, each with what is left.
 #[tokio::test(start_paused = true)]
 async fn g_1_19_the_deadline_minute_by_minute() {
-    let cluster = Cluster::started(19, json!({"template": {"spec": {"terminationGracePeriod": "1h"}}})).await;
+    let cluster = Cluster::started(
+        19,
+        json!({"template": {"spec": {"terminationGracePeriod": "1h"}}}),
+    )
+    .await;
     let protected = json!({"karpenter.sh/do-not-disrupt": "true"});
     for (name, grace) in [("short", 30), ("long", 600), ("too-long", 5400)] {
-        let spec = json!({"metadata": {"annotations": protected}, "spec": {"terminationGracePeriodSeconds": grace}});
+        let spec =
+            json!({"metadata": {"annotations": protected}, "spec": {"terminationGracePeriodSeconds": grace}});
         pod(&cluster, name, spec).await;
     }
     cluster.until_running(3).await;
@@ -132,7 +167,9 @@ async fn g_1_19_the_deadline_minute_by_minute() {
     let departures = departures(&cluster, 3700).await;
     let of = |name: &str| {
         let found = departures.iter().find(|(known, ..)| known == name);
-        found.map(|(_, at, grace)| (*at, *grace)).unwrap_or_else(|| panic!("{name} stays: {departures:?}"))
+        found
+            .map(|(_, at, grace)| (*at, *grace))
+            .unwrap_or_else(|| panic!("{name} stays: {departures:?}"))
     };
     let near = |(at, grace): (u64, i64), expected: (u64, i64)| {
         assert!(
@@ -162,10 +199,22 @@ async fn g_1_20_tiers_leave_one_after_the_other() {
         }}})
     };
     let sets = cluster.here::<k8s_openapi::api::apps::v1::DaemonSet>();
-    cluster.create(&sets, daemon("daemon", json!(null))).await.unwrap();
-    cluster.create(&sets, daemon("critical-daemon", json!("system-node-critical"))).await.unwrap();
-    pod(&cluster, "plain", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
-    let critical = json!({"spec": {"terminationGracePeriodSeconds": 5, "priorityClassName": "system-cluster-critical"}});
+    cluster
+        .create(&sets, daemon("daemon", json!(null)))
+        .await
+        .unwrap();
+    cluster
+        .create(&sets, daemon("critical-daemon", json!("system-node-critical")))
+        .await
+        .unwrap();
+    pod(
+        &cluster,
+        "plain",
+        json!({"spec": {"terminationGracePeriodSeconds": 60}}),
+    )
+    .await;
+    let critical =
+        json!({"spec": {"terminationGracePeriodSeconds": 5, "priorityClassName": "system-cluster-critical"}});
     pod(&cluster, "critical", critical).await;
     cluster.until_running(4).await;
     let claim = cluster.names::<NodeClaim>().await.remove(0);
@@ -173,9 +222,13 @@ async fn g_1_20_tiers_leave_one_after_the_other() {
     let departures = departures(&cluster, 150).await;
     let at = |app: &str| {
         let found = departures.iter().find(|(name, ..)| {
-            name == app || name.starts_with(&format!("{app}-")) && !name.starts_with("critical-daemon") == !app.starts_with("critical-daemon")
+            name == app
+                || name.starts_with(&format!("{app}-"))
+                    && !name.starts_with("critical-daemon") == !app.starts_with("critical-daemon")
         });
-        found.map(|(_, at, _)| *at).unwrap_or_else(|| panic!("{app} stays: {departures:?}"))
+        found
+            .map(|(_, at, _)| *at)
+            .unwrap_or_else(|| panic!("{app} stays: {departures:?}"))
     };
     assert!(at("plain") <= 3, "{departures:?}");
     assert!(at("daemon") >= 60, "D-320: {departures:?}");
@@ -187,7 +240,11 @@ async fn g_1_20_tiers_leave_one_after_the_other() {
 /// 21: past the deadline nobody waits for a tier any more.
 #[tokio::test(start_paused = true)]
 async fn g_1_21_past_the_deadline_all_tiers_go_at_once() {
-    let cluster = Cluster::started(21, json!({"template": {"spec": {"terminationGracePeriod": "2m"}}})).await;
+    let cluster = Cluster::started(
+        21,
+        json!({"template": {"spec": {"terminationGracePeriod": "2m"}}}),
+    )
+    .await;
     let protected = json!({"karpenter.sh/do-not-disrupt": "true"});
     let grace = |class: Value| json!({"metadata": {"annotations": protected}, "spec": {"terminationGracePeriodSeconds": 0, "priorityClassName": class}});
     pod(&cluster, "plain", grace(json!(null))).await;
@@ -198,7 +255,9 @@ async fn g_1_21_past_the_deadline_all_tiers_go_at_once() {
     cluster.pass(110).await;
     assert_eq!(cluster.running().await.len(), 2, "before the deadline both stay");
     let took = cluster
-        .until("both are asked to go", async |cluster| cluster.running().await.is_empty())
+        .until("both are asked to go", async |cluster| {
+            cluster.running().await.is_empty()
+        })
         .await;
     assert!(took <= Duration::from_secs(25), "D-336: {took:?}");
     cluster.until_gone::<NodeClaim>(&claim).await;
@@ -207,7 +266,11 @@ async fn g_1_21_past_the_deadline_all_tiers_go_at_once() {
 /// 22: an attachment that stays is waited for, and after the deadline no longer.
 #[tokio::test(start_paused = true)]
 async fn g_1_22_a_volume_that_stays_is_waited_for_until_the_deadline() {
-    let cluster = Cluster::started(22, json!({"template": {"spec": {"terminationGracePeriod": "10m"}}})).await;
+    let cluster = Cluster::started(
+        22,
+        json!({"template": {"spec": {"terminationGracePeriod": "10m"}}}),
+    )
+    .await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
     let node = cluster.node_of("web").await;
@@ -215,16 +278,26 @@ async fn g_1_22_a_volume_that_stays_is_waited_for_until_the_deadline() {
     let attachment = json!({"metadata": {"name": "stuck"}, "spec": {
         "attacher": "manual", "nodeName": node, "source": {"persistentVolumeName": "nobody-detaches-it"},
     }});
-    cluster.create(&cluster.all::<VolumeAttachment>(), attachment).await.unwrap();
+    cluster
+        .create(&cluster.all::<VolumeAttachment>(), attachment)
+        .await
+        .unwrap();
     cluster.delete_claim(&claim).await;
     cluster.pass(300).await;
     if !cluster.exists::<VolumeAttachment>("stuck").await {
         panic!("the attachment was to stay");
     }
     let waiting = cluster.condition(&claim, "VolumesDetached").await;
-    assert_eq!(waiting, Some(("Unknown".to_owned(), "AwaitingVolumeDetachment".to_owned())), "D-343");
+    assert_eq!(
+        waiting,
+        Some(("Unknown".to_owned(), "AwaitingVolumeDetachment".to_owned())),
+        "D-343"
+    );
     let instances = cluster.list::<KWOKInstance>().await;
-    assert!(instances.iter().any(|one| node == one.spec.node_name), "the instance waits");
+    assert!(
+        instances.iter().any(|one| node == one.spec.node_name),
+        "the instance waits"
+    );
     let start = cluster.clock.now();
     let mut given_up = None;
     while cluster.exists::<NodeClaim>(&claim).await {
@@ -250,7 +323,10 @@ async fn g_1_23_a_lost_instance_needs_no_drain() {
     let claim = cluster.claim_of(&node).await.name().to_owned();
     cluster.delete_claim(&claim).await;
     cluster.pass(120).await;
-    assert!(cluster.exists::<Node>(&node).await, "ready: the budget holds the drain");
+    assert!(
+        cluster.exists::<Node>(&node).await,
+        "ready: the budget holds the drain"
+    );
     let instance = cluster.list::<KWOKInstance>().await.remove(0);
     cluster
         .all::<KWOKInstance>()

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
@@ -72,10 +72,15 @@ impl Stage {
         });
         let claim = self.lab.create(&self.all::<NodeClaim>(), claim).await.unwrap();
         self.instance(name, &claim, cpu).await;
-        let conditions: Vec<Value> = conditions.iter().map(|kind| self.condition(kind, "True", kind)).collect();
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|kind| self.condition(kind, "True", kind))
+            .collect();
         let status = json!({"status": {"providerID": format!("kwok://{name}"), "conditions": conditions}});
         let api = self.all::<NodeClaim>();
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap()
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap()
     }
 
     fn condition(&self, kind: &str, status: &str, reason: &str) -> Value {
@@ -87,7 +92,10 @@ impl Stage {
             "nodeClaimName": claim.name(), "nodeClaimUID": claim.uid(), "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "spot",
             "price": "0.1", "nodeName": name, "capacity": {"cpu": cpu},
         }});
-        self.lab.create(&self.all::<KWOKInstance>(), instance).await.unwrap();
+        self.lab
+            .create(&self.all::<KWOKInstance>(), instance)
+            .await
+            .unwrap();
     }
 
     /// A ready, initialised node on the instance of the same name.
@@ -101,9 +109,14 @@ impl Stage {
         self.lab.create(&self.all::<Node>(), node).await.unwrap();
         let status = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}});
         let api = self.all::<Node>();
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
         // A new Node has the taint of one that is not ready, and nobody here takes it away.
-        self.lab.merge(&api, name, json!({"spec": {"taints": null}})).await.unwrap();
+        self.lab
+            .merge(&api, name, json!({"spec": {"taints": null}}))
+            .await
+            .unwrap();
     }
 
     /// A pod that runs on a node and is ready.
@@ -119,7 +132,9 @@ impl Stage {
         let status = json!({"status": {"phase": phase, "startTime": self.lab.clock.now().to_string(), "conditions": [
             {"type": "Ready", "status": if node.is_empty() { "False" } else { "True" }},
         ]}});
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap()
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap()
     }
 
     /// A DaemonSet, as an owner.
@@ -146,7 +161,9 @@ impl Stage {
         let api: Api<K> = Api::all(self.operator());
         let patch = Patch::Merge(patch);
         if patch_is_status(&patch) {
-            api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+            api.patch_status(name, &PatchParams::default(), &patch)
+                .await
+                .unwrap();
         } else {
             api.patch(name, &PatchParams::default(), &patch).await.unwrap();
         }
@@ -174,12 +191,21 @@ impl Stage {
     /// As the operator's provider begins to end a machine.
     async fn end_instance(&self, name: &str) {
         let api: Api<KWOKInstance> = Api::all(self.lab.client_as(Actor::CloudCalls("a".to_owned())));
-        let started = json!({"status": {"phase": "Terminating", "terminationStarted": "2026-01-01T00:00:00.000000Z"}});
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(started)).await.unwrap();
+        let started =
+            json!({"status": {"phase": "Terminating", "terminationStarted": "2026-01-01T00:00:00.000000Z"}});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(started))
+            .await
+            .unwrap();
     }
 
     fn broken(&self) -> Vec<u8> {
-        let mut numbers: Vec<u8> = self.lab.invariants.violations().iter().map(|one| one.invariant).collect();
+        let mut numbers: Vec<u8> = self
+            .lab
+            .invariants
+            .violations()
+            .iter()
+            .map(|one| one.invariant)
+            .collect();
         numbers.sort_unstable();
         numbers.dedup();
         numbers
@@ -192,7 +218,9 @@ impl Stage {
     fn assert_broken(&self, invariant: u8, object: &str) {
         let found = self.lab.invariants.violations();
         assert!(
-            found.iter().any(|one| one.invariant == invariant && one.object.contains(object)),
+            found
+                .iter()
+                .any(|one| one.invariant == invariant && one.object.contains(object)),
             "invariant {invariant} about {object:?} is not among {found:?}"
         );
         assert_eq!(self.broken(), [invariant], "{found:?}");
@@ -219,9 +247,17 @@ async fn invariant_1_pods_leave_through_the_eviction_api() {
     stage.pod("evicted", "n", json!({})).await;
     stage.pod("deleted", "n", json!({})).await;
     stage.pass(5).await;
-    stage.pods().evict("evicted", &EvictParams::default()).await.unwrap();
+    stage
+        .pods()
+        .evict("evicted", &EvictParams::default())
+        .await
+        .unwrap();
     stage.assert_silent();
-    stage.pods().delete("deleted", &DeleteParams::default()).await.unwrap();
+    stage
+        .pods()
+        .delete("deleted", &DeleteParams::default())
+        .await
+        .unwrap();
     stage.assert_broken(1, "default/deleted");
 }
 
@@ -235,7 +271,9 @@ async fn invariant_1_no_eviction_takes_more_than_the_budget_gives() {
     stage.lab.create(&api, budget).await.unwrap();
     // A disruption controller that counts wrongly allows both.
     let status = json!({"status": {"disruptionsAllowed": 2, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 1}});
-    api.patch_status("w", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    api.patch_status("w", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
     stage.pass(5).await;
     stage.pods().evict("one", &EvictParams::default()).await.unwrap();
     stage.assert_silent();
@@ -247,7 +285,12 @@ async fn invariant_1_no_eviction_takes_more_than_the_budget_gives() {
 #[tokio::test(start_paused = true)]
 async fn invariant_2_no_more_than_the_budgets_allow() {
     let stage = Stage::new().await;
-    stage.pool("p", json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}})).await;
+    stage
+        .pool(
+            "p",
+            json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}}),
+        )
+        .await;
     for name in ["n", "m"] {
         stage.claim(name, LIVE, "4").await;
         stage.node(name, json!({})).await;
@@ -266,7 +309,9 @@ async fn invariant_6_nobody_who_said_do_not_disrupt_is_chosen() {
     stage.taint("n").await;
     stage.assert_silent();
     stage.claim("kept", LIVE, "4").await;
-    stage.node("kept", json!({"karpenter.sh/do-not-disrupt": "true"})).await;
+    stage
+        .node("kept", json!({"karpenter.sh/do-not-disrupt": "true"}))
+        .await;
     stage.pass(5).await;
     stage.taint("kept").await;
     stage.assert_broken(6, "node kept");
@@ -329,8 +374,16 @@ async fn invariant_11_no_instance_is_leaked() {
     let stage = with_node().await;
     stage.pod("w", "n", json!({})).await;
     let patch = json!({"metadata": {"finalizers": null}});
-    stage.lab.merge(&stage.all::<NodeClaim>(), "n", patch.clone()).await.unwrap();
-    stage.all::<NodeClaim>().delete("n", &DeleteParams::default()).await.unwrap();
+    stage
+        .lab
+        .merge(&stage.all::<NodeClaim>(), "n", patch.clone())
+        .await
+        .unwrap();
+    stage
+        .all::<NodeClaim>()
+        .delete("n", &DeleteParams::default())
+        .await
+        .unwrap();
     stage.pass(9 * 60).await;
     stage.assert_silent();
     stage.pass(2 * 60).await;
@@ -358,7 +411,9 @@ async fn invariant_13_an_end_that_takes_long_says_what_it_waits_for() {
     stage.as_operator::<NodeClaim>("n", waits).await;
     stage.pass(30 * 60).await;
     stage.assert_silent();
-    stage.as_operator::<NodeClaim>("n", json!({"status": {"conditions": []}})).await;
+    stage
+        .as_operator::<NodeClaim>("n", json!({"status": {"conditions": []}}))
+        .await;
     stage.pass(60).await;
     stage.assert_broken(13, "nodeclaim n");
 }
@@ -381,7 +436,11 @@ async fn invariant_14_finalizers_go_after_the_instance() {
         for node_too in [true, false] {
             let stage = with_node().await;
             if gone {
-                stage.all::<KWOKInstance>().delete("n", &DeleteParams::default()).await.unwrap();
+                stage
+                    .all::<KWOKInstance>()
+                    .delete("n", &DeleteParams::default())
+                    .await
+                    .unwrap();
             }
             let without = json!({"metadata": {"finalizers": null}});
             if node_too {
@@ -445,20 +504,48 @@ async fn invariant_29_volumes_leave_before_the_machine() {
 #[tokio::test(start_paused = true)]
 async fn invariant_30_tiers_leave_in_order() {
     let stage = with_node().await;
-    stage.pod("ordinary", "n", json!({"spec": {"terminationGracePeriodSeconds": 600}})).await;
-    stage.pod("critical", "n", json!({"spec": {"priorityClassName": "system-cluster-critical"}})).await;
+    stage
+        .pod(
+            "ordinary",
+            "n",
+            json!({"spec": {"terminationGracePeriodSeconds": 600}}),
+        )
+        .await;
+    stage
+        .pod(
+            "critical",
+            "n",
+            json!({"spec": {"priorityClassName": "system-cluster-critical"}}),
+        )
+        .await;
     stage.pass(5).await;
-    stage.pods().evict("ordinary", &EvictParams::default()).await.unwrap();
+    stage
+        .pods()
+        .evict("ordinary", &EvictParams::default())
+        .await
+        .unwrap();
     stage.assert_silent();
-    stage.pods().evict("critical", &EvictParams::default()).await.unwrap();
+    stage
+        .pods()
+        .evict("critical", &EvictParams::default())
+        .await
+        .unwrap();
     stage.assert_broken(30, "default/critical");
 }
 
 #[tokio::test(start_paused = true)]
 async fn invariant_31_pods_have_their_grace() {
     let stage = with_node().await;
-    stage.pod("patient", "n", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
-    stage.pod("cut", "n", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
+    stage
+        .pod(
+            "patient",
+            "n",
+            json!({"spec": {"terminationGracePeriodSeconds": 60}}),
+        )
+        .await;
+    stage
+        .pod("cut", "n", json!({"spec": {"terminationGracePeriodSeconds": 60}}))
+        .await;
     stage.pass(5).await;
     let evict = async |name: &str, seconds: Option<i64>| {
         let eviction = Eviction {
@@ -504,7 +591,9 @@ async fn invariant_31_a_machine_does_not_end_under_its_pods() {
 async fn invariant_1_and_31_the_deadline_allows_deletes() {
     let stage = with_node().await;
     for name in ["late", "early"] {
-        stage.pod(name, "n", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
+        stage
+            .pod(name, "n", json!({"spec": {"terminationGracePeriodSeconds": 60}}))
+            .await;
     }
     let deadline = json!({"metadata": {"annotations": {"karpenter.sh/nodeclaim-termination-timestamp": "2026-01-01T00:10:00Z"}}});
     stage.as_operator::<NodeClaim>("n", deadline).await;
@@ -515,14 +604,22 @@ async fn invariant_1_and_31_the_deadline_allows_deletes() {
         ..DeleteParams::default()
     };
     stage.pods().delete("early", &with_grace(60)).await.unwrap();
-    let seen: Vec<u8> = stage.lab.invariants.violations().iter().map(|one| one.invariant).collect();
+    let seen: Vec<u8> = stage
+        .lab
+        .invariants
+        .violations()
+        .iter()
+        .map(|one| one.invariant)
+        .collect();
     assert!(seen.contains(&1), "{seen:?}");
     let before = stage.lab.invariants.violations().len();
     stage.pass(90).await;
     stage.pods().delete("late", &with_grace(30)).await.unwrap();
     let about_late = stage.lab.invariants.violations();
     assert!(
-        about_late[before..].iter().all(|one| !one.object.contains("late")),
+        about_late[before..]
+            .iter()
+            .all(|one| !one.object.contains("late")),
         "{about_late:?}"
     );
 }
@@ -531,7 +628,9 @@ async fn invariant_1_and_31_the_deadline_allows_deletes() {
 async fn invariant_34_daemons_do_not_keep_a_node() {
     let stage = with_node().await;
     let owner = stage.daemon_set().await;
-    stage.pod("d", "n", json!({"metadata": {"ownerReferences": [owner]}})).await;
+    stage
+        .pod("d", "n", json!({"metadata": {"ownerReferences": [owner]}}))
+        .await;
     stage.pass(25 * 60).await;
     stage.assert_silent();
     assert!(stage.pods().get("d").await.is_ok());
@@ -556,7 +655,9 @@ async fn invariant_34_a_new_node_has_room_for_daemons() {
     stage.assert_silent();
     let api: Api<Pod> = Api::default_namespaced(stage.lab.client.clone());
     let refused = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu."}]}});
-    api.patch_status("d", &PatchParams::default(), &Patch::Merge(refused)).await.unwrap();
+    api.patch_status("d", &PatchParams::default(), &Patch::Merge(refused))
+        .await
+        .unwrap();
     stage.pass(60).await;
     stage.assert_broken(34, "default/d");
 }
@@ -571,7 +672,11 @@ async fn invariant_36_only_the_leader_writes() {
     stage.as_operator::<Node>("n", label.clone()).await;
     stage.assert_silent();
     let held = json!({"spec": {"holderIdentity": "b"}});
-    stage.lab.merge(&leases, "karpenter-leader-election", held).await.unwrap();
+    stage
+        .lab
+        .merge(&leases, "karpenter-leader-election", held)
+        .await
+        .unwrap();
     stage.as_operator::<Node>("n", label).await;
     stage.assert_broken(36, "/api/v1/nodes/n");
 }
@@ -584,11 +689,17 @@ async fn invariant_38_a_gap_in_the_watch_excuses_and_its_end_ends_the_excuse() {
     stage.lab.weather("a").hold_watches(Duration::from_secs(60));
     stage.pass(5).await;
     let annotation = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-    stage.lab.merge(&stage.all::<Node>(), "n", annotation).await.unwrap();
+    stage
+        .lab
+        .merge(&stage.all::<Node>(), "n", annotation)
+        .await
+        .unwrap();
     stage.pass(30).await;
     stage.taint("n").await;
     stage.assert_silent();
-    stage.as_operator::<Node>("n", json!({"spec": {"taints": null}})).await;
+    stage
+        .as_operator::<Node>("n", json!({"spec": {"taints": null}}))
+        .await;
     stage.pass(120).await;
     stage.taint("n").await;
     stage.assert_broken(6, "node n");

@@ -52,13 +52,21 @@ async fn state(cluster: &Cluster) -> BTreeMap<String, usize> {
         let conditions = claim.status.unwrap_or_default().conditions;
         let truths: Vec<String> = conditions
             .iter()
-            .filter(|one| one.status == "True" && one.type_ != "Consolidatable" && one.type_ != "ConsistentStateFound")
+            .filter(|one| {
+                one.status == "True" && one.type_ != "Consolidatable" && one.type_ != "ConsistentStateFound"
+            })
             .map(|one| one.type_.clone())
             .collect();
-        count(format!("nodeclaim deleting={} {truths:?}", claim.metadata.deletion_timestamp.is_some()));
+        count(format!(
+            "nodeclaim deleting={} {truths:?}",
+            claim.metadata.deletion_timestamp.is_some()
+        ));
     }
     for instance in cluster.list::<KWOKInstance>().await {
-        count(format!("instance {:?}", instance.status.unwrap_or_default().phase));
+        count(format!(
+            "instance {:?}",
+            instance.status.unwrap_or_default().phase
+        ));
     }
     for pod in cluster.list::<Pod>().await {
         count(format!("pod {:?}", pod.status.unwrap_or_default().phase));
@@ -93,7 +101,11 @@ async fn tell(story: &Story, writes: u64) -> (BTreeMap<String, usize>, bool) {
     let start = cluster.clock.now();
     let mut calm = 0;
     while !lifeline.is_cut() && calm < 60 && cluster.clock.since(start) < LIMIT {
-        calm = if settled(&cluster, story.end).await { calm + 1 } else { 0 };
+        calm = if settled(&cluster, story.end).await {
+            calm + 1
+        } else {
+            0
+        };
         cluster.clock.sleep(Duration::from_secs(1)).await;
     }
     let survived = !lifeline.is_cut();
@@ -104,7 +116,11 @@ async fn tell(story: &Story, writes: u64) -> (BTreeMap<String, usize>, bool) {
         .until(
             &format!("{} settles after a kill at write {writes}", story.name),
             async |cluster| {
-                calm = if settled(cluster, story.end).await { calm + 1 } else { 0 };
+                calm = if settled(cluster, story.end).await {
+                    calm + 1
+                } else {
+                    0
+                };
                 calm > 60
             },
         )
@@ -233,7 +249,9 @@ async fn invariant_37_deadline() {
         prepare: |cluster| {
             Box::pin(async {
                 let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-                cluster.deploy_with("web", 2, template("web", "1", protected)).await;
+                cluster
+                    .deploy_with("web", 2, template("web", "1", protected))
+                    .await;
                 cluster.until_running(2).await;
             })
         },
@@ -284,7 +302,11 @@ async fn invariant_37_garbage_collection() {
                     .unwrap();
                 cluster.delete_claim(&claims[0]).await;
                 let other = cluster.claim(&claims[1]).await;
-                let id = other.provider_id().unwrap().trim_start_matches("kwok://").to_owned();
+                let id = other
+                    .provider_id()
+                    .unwrap()
+                    .trim_start_matches("kwok://")
+                    .to_owned();
                 let instances = cluster.all::<KWOKInstance>();
                 instances.delete(&id, &DeleteParams::default()).await.unwrap();
             })

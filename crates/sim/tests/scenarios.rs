@@ -171,7 +171,10 @@ async fn invariant_35_two_runs_with_one_seed_send_the_same_requests() {
 async fn volumes_follow_their_pods_and_leave_with_their_claims() {
     let cluster = Cluster::started(7, json!({})).await;
     let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
-    cluster.create(&cluster.all::<StorageClass>(), class).await.unwrap();
+    cluster
+        .create(&cluster.all::<StorageClass>(), class)
+        .await
+        .unwrap();
     let sets: Api<StatefulSet> = Api::default_namespaced(cluster.client.clone());
     let set = serde_json::from_value(json!({
         "metadata": {"name": "db"}, "spec": {

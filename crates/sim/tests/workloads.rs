@@ -25,7 +25,10 @@ async fn daemon(cluster: &Cluster, name: &str) {
     let object = json!({"metadata": {"name": name}, "spec": {
         "selector": {"matchLabels": {"app": name}}, "template": template(name, "50m", json!({})),
     }});
-    cluster.create(&cluster.here::<DaemonSet>(), object).await.unwrap();
+    cluster
+        .create(&cluster.here::<DaemonSet>(), object)
+        .await
+        .unwrap();
 }
 
 /// One daemon a node, also on new nodes, and replaced one at a time by a new template.
@@ -50,14 +53,19 @@ async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
             let daemons = of_app(&pods, "d");
             fewest = fewest.min(daemons.len());
             daemons.len() == 3
-                && daemons
-                    .iter()
-                    .all(|pod| pod.annotations().get("version").is_some_and(|version| version == "2"))
+                && daemons.iter().all(|pod| {
+                    pod.annotations()
+                        .get("version")
+                        .is_some_and(|version| version == "2")
+                })
         })
         .await;
     assert_eq!(fewest, 2, "maxUnavailable is 1");
     let status = sets.get("d").await.unwrap().status.unwrap();
-    assert_eq!((status.updated_number_scheduled, status.number_ready), (Some(3), 3));
+    assert_eq!(
+        (status.updated_number_scheduled, status.number_ready),
+        (Some(3), 3)
+    );
 }
 
 /// A Job runs to its completions, also when a pod is lost on the way.
@@ -74,14 +82,21 @@ async fn a_job_completes_although_a_pod_is_lost() {
         .until("two pods run", async |cluster| cluster.running().await.len() == 2)
         .await;
     let lost = cluster.running().await[0].name_any();
-    cluster.here::<Pod>().delete(&lost, &DeleteParams::default()).await.unwrap();
+    cluster
+        .here::<Pod>()
+        .delete(&lost, &DeleteParams::default())
+        .await
+        .unwrap();
     let took = cluster
         .until("the job is complete", async |_| {
             let status = jobs.get("j").await.unwrap().status.unwrap_or_default();
             status.succeeded == Some(3) && status.completion_time.is_some()
         })
         .await;
-    assert!(took >= Duration::from_secs(200), "two rounds of two minutes: {took:?}");
+    assert!(
+        took >= Duration::from_secs(200),
+        "two rounds of two minutes: {took:?}"
+    );
     cluster.until_empty().await;
 }
 
@@ -114,7 +129,10 @@ async fn a_stateful_set_keeps_its_order() {
         .until("all pods are of the new version", async |cluster| {
             let pods = cluster.running().await;
             for pod in &pods {
-                let new = pod.annotations().get("version").is_some_and(|version| version == "2");
+                let new = pod
+                    .annotations()
+                    .get("version")
+                    .is_some_and(|version| version == "2");
                 if new && !order.contains(&pod.name_any()) {
                     order.push(pod.name_any());
                 }
@@ -123,9 +141,14 @@ async fn a_stateful_set_keeps_its_order() {
         })
         .await;
     assert_eq!(order, ["s-2", "s-1", "s-0"]);
-    cluster.merge(&sets, "s", json!({"spec": {"replicas": 1}})).await.unwrap();
     cluster
-        .until("one is left", async |cluster| cluster.list::<Pod>().await.len() == 1)
+        .merge(&sets, "s", json!({"spec": {"replicas": 1}}))
+        .await
+        .unwrap();
+    cluster
+        .until("one is left", async |cluster| {
+            cluster.list::<Pod>().await.len() == 1
+        })
         .await;
     assert_eq!(names(&cluster).await, ["s-0"]);
 }
@@ -154,7 +177,8 @@ async fn a_no_execute_taint_drives_pods_out() {
         let names = cluster.names::<Pod>().await;
         for name in ["leaves", "lingers", "stays"] {
             if !names.iter().any(|one| one == name) {
-                gone.entry(name.to_owned()).or_insert(cluster.clock.since(start).as_secs());
+                gone.entry(name.to_owned())
+                    .or_insert(cluster.clock.since(start).as_secs());
             }
         }
         cluster.pass(1).await;
@@ -170,13 +194,19 @@ async fn a_pod_preempts_another_of_lower_priority() {
     let change = json!({"disruption": {"consolidateAfter": "Never"}});
     let cluster = Cluster::started(35, change).await;
     let class = json!({"metadata": {"name": "high"}, "value": 1000});
-    cluster.create(&cluster.all::<PriorityClass>(), class).await.unwrap();
+    cluster
+        .create(&cluster.all::<PriorityClass>(), class)
+        .await
+        .unwrap();
     cluster.deploy("low", 1, "6").await;
     cluster.until_running(1).await;
     let node = cluster.node_of("low").await;
     // No second machine can be had.
     let limit = json!({"spec": {"limits": {"cpu": "1"}}});
-    cluster.merge(&cluster.all::<NodePool>(), "default", limit).await.unwrap();
+    cluster
+        .merge(&cluster.all::<NodePool>(), "default", limit)
+        .await
+        .unwrap();
     let high = template("high", "6", json!({"spec": {"priorityClassName": "high"}}));
     cluster.deploy_with("high", 1, high).await;
     cluster
@@ -188,7 +218,11 @@ async fn a_pod_preempts_another_of_lower_priority() {
     let waits = cluster.list::<Pod>().await;
     let low = of_app(&waits, "low");
     assert_eq!(low.len(), 1);
-    assert_eq!(low[0].spec.as_ref().unwrap().node_name, None, "its successor waits");
+    assert_eq!(
+        low[0].spec.as_ref().unwrap().node_name,
+        None,
+        "its successor waits"
+    );
 }
 
 /// The claim of an ephemeral volume lives and dies with its pod.
@@ -196,11 +230,18 @@ async fn a_pod_preempts_another_of_lower_priority() {
 async fn an_ephemeral_volume_brings_its_own_claim() {
     let cluster = Cluster::started(36, json!({})).await;
     let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
-    cluster.create(&cluster.all::<StorageClass>(), class).await.unwrap();
+    cluster
+        .create(&cluster.all::<StorageClass>(), class)
+        .await
+        .unwrap();
     let source = json!({"volumeClaimTemplate": {"spec": {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
     }}});
-    let mut pod = template("p", "1", json!({"spec": {"volumes": [{"name": "scratch", "ephemeral": source}]}}));
+    let mut pod = template(
+        "p",
+        "1",
+        json!({"spec": {"volumes": [{"name": "scratch", "ephemeral": source}]}}),
+    );
     pod["metadata"]["name"] = json!("p");
     cluster.create(&cluster.here::<Pod>(), pod).await.unwrap();
     cluster.until_running(1).await;

@@ -37,7 +37,10 @@ impl Checker for Endings {
 
     fn ticked(&mut self, view: &View, report: &mut Report) {
         for claim in view.claims.values() {
-            if let Some(deletion) = claim.deletion.filter(|asked| view.has_lasted(*asked, NAMED_WITHIN)) {
+            if let Some(deletion) = claim
+                .deletion
+                .filter(|asked| view.has_lasted(*asked, NAMED_WITHIN))
+            {
                 self.named(view, claim, deletion, report);
             }
         }
@@ -58,18 +61,20 @@ impl Endings {
         );
         if claim.is("InstanceTerminating", "True") || node.is_none() && !claim.is("Registered", "True") {
             if view.has_lasted(last_step, NAMED_WITHIN) {
-                report.fail(13, object, format!("has been deleted since {deletion}, and only its instance's end is missing"));
+                report.fail(
+                    13,
+                    object,
+                    format!("has been deleted since {deletion}, and only its instance's end is missing"),
+                );
             }
             return;
         }
-        let open = ["Drained", "VolumesDetached"]
-            .iter()
-            .find_map(|kind| {
-                claim
-                    .conditions
-                    .get(*kind)
-                    .filter(|one| one.status != "True" && !one.reason.is_empty())
-            });
+        let open = ["Drained", "VolumesDetached"].iter().find_map(|kind| {
+            claim
+                .conditions
+                .get(*kind)
+                .filter(|one| one.status != "True" && !one.reason.is_empty())
+        });
         if open.is_none() {
             report.fail(
                 13,
@@ -85,11 +90,18 @@ impl Endings {
                 .get("Drained")
                 .is_some_and(|one| one.status != "True" && view.has_lasted(one.since, NAMED_WITHIN))
             && !view.pods_on(&node.name).any(|pod| {
-                pod.is_waited_for(view.now) || pod.bound.is_some_and(|bound| !view.has_lasted(bound, NAMED_WITHIN))
+                pod.is_waited_for(view.now)
+                    || pod
+                        .bound
+                        .is_some_and(|bound| !view.has_lasted(bound, NAMED_WITHIN))
             })
             && view.pods_gone_for(&node.name, NAMED_WITHIN)
         {
-            report.fail(13, object, format!("drains node {}, on which no pod is left", node.name));
+            report.fail(
+                13,
+                object,
+                format!("drains node {}, on which no pod is left", node.name),
+            );
         }
     }
 }
@@ -114,29 +126,38 @@ fn ended(view: &View, instance: &Instance, report: &mut Report) {
     let minute = Duration::from_secs(61);
     for pod in view.pods_on(&node.name).filter(|pod| pod.is_waited_for(view.now)) {
         // After the deadline a pod has a second, and a minute more if its kubelet does not answer.
-        let given_up = claim.deadline.is_some_and(|deadline| later(deadline, minute) < view.now);
+        let given_up = claim
+            .deadline
+            .is_some_and(|deadline| later(deadline, minute) < view.now);
         if pod.bound.is_some_and(|bound| view.is_known(bound)) && !given_up {
             report.fail(
                 31,
                 object.clone(),
-                format!("ends while pod {}/{} is on node {}", pod.key.0, pod.key.1, node.name),
+                format!(
+                    "ends while pod {}/{} is on node {}",
+                    pod.key.0, pod.key.1, node.name
+                ),
             );
         }
     }
-    if claim.deadline.is_some_and(|deadline| deadline <= later(view.now, Duration::from_secs(1))) {
+    if claim
+        .deadline
+        .is_some_and(|deadline| deadline <= later(view.now, Duration::from_secs(1)))
+    {
         return;
     }
-    let kept: BTreeSet<&str> = view
-        .pods_on(&node.name)
-        .filter(|pod| !pod.is_waited_for(view.now))
-        .flat_map(|pod| {
-            let names = pod.shape.spec.volumes.iter().flatten().filter_map(|volume| {
-                Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone())
-            });
-            names.filter_map(|name| view.volumes.get(&(pod.key.0.clone(), name)))
-        })
-        .map(String::as_str)
-        .collect();
+    let kept: BTreeSet<&str> =
+        view.pods_on(&node.name)
+            .filter(|pod| !pod.is_waited_for(view.now))
+            .flat_map(|pod| {
+                let names =
+                    pod.shape.spec.volumes.iter().flatten().filter_map(|volume| {
+                        Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone())
+                    });
+                names.filter_map(|name| view.volumes.get(&(pod.key.0.clone(), name)))
+            })
+            .map(String::as_str)
+            .collect();
     let left = view.attachments.values().find(|attachment| {
         attachment.node == node.name
             && !attachment.volume.is_empty()
@@ -147,7 +168,10 @@ fn ended(view: &View, instance: &Instance, report: &mut Report) {
         report.fail(
             29,
             object,
-            format!("ends while volume {} is attached to node {} ({})", attachment.volume, node.name, attachment.name),
+            format!(
+                "ends while volume {} is attached to node {} ({})",
+                attachment.volume, node.name, attachment.name
+            ),
         );
     }
 }

@@ -45,7 +45,9 @@ impl Checker for Evictions {
                 allowed(view, before, report);
             }
         } else if !forced {
-            let deadline = deadline.map_or("no deadline".to_owned(), |deadline| format!("deadline {deadline}"));
+            let deadline = deadline.map_or("no deadline".to_owned(), |deadline| {
+                format!("deadline {deadline}")
+            });
             report.fail(
                 1,
                 object(before),
@@ -64,7 +66,11 @@ impl Checker for Evictions {
 
 /// 1: the budget allows the eviction.
 fn allowed(view: &View, pod: &Pod, report: &mut Report) {
-    let covering: Vec<_> = view.budgets.values().filter(|budget| budget.covers(pod)).collect();
+    let covering: Vec<_> = view
+        .budgets
+        .values()
+        .filter(|budget| budget.covers(pod))
+        .collect();
     // Kubernetes lets pods that do not run yet go, and those that are not ready where the budget says so or is met without them.
     if pod.phase == "Pending" || pod.phase.is_empty() || !pod.ready {
         return;
@@ -141,7 +147,10 @@ fn granted(
         report.fail(
             31,
             object(before),
-            format!("has {had:?} to stop; it asks for {:?} and {due:?} are possible", before.shape.grace),
+            format!(
+                "has {had:?} to stop; it asks for {:?} and {due:?} are possible",
+                before.shape.grace
+            ),
         );
     }
 }

@@ -29,9 +29,10 @@ impl Checker for Instances {
                 after,
             }) if request.by_operator() && before.has_finalizer => {
                 let kept = after.as_ref().is_some_and(|after| after.has_finalizer);
-                let alive = view.instances.values().find(|instance| {
-                    instance.claim_uid == before.uid || instance.name == before.instance()
-                });
+                let alive = view
+                    .instances
+                    .values()
+                    .find(|instance| instance.claim_uid == before.uid || instance.name == before.instance());
                 if let Some(instance) = alive.filter(|_| !kept && !before.provider_id.is_empty()) {
                     report.fail(
                         14,
@@ -62,7 +63,11 @@ impl Checker for Instances {
     }
 
     fn ticked(&mut self, view: &View, report: &mut Report) {
-        for instance in view.instances.values().filter(|instance| instance.ending.is_none()) {
+        for instance in view
+            .instances
+            .values()
+            .filter(|instance| instance.ending.is_none())
+        {
             let claim = view
                 .claims_by_uid
                 .get(&instance.claim_uid)
@@ -72,7 +77,10 @@ impl Checker for Instances {
                     report.fail(
                         11,
                         format!("instance {}", instance.name),
-                        format!("belongs to NodeClaim {}, which does not exist", instance.claim_name),
+                        format!(
+                            "belongs to NodeClaim {}, which does not exist",
+                            instance.claim_name
+                        ),
                     );
                 }
                 Some(claim)
@@ -93,7 +101,10 @@ impl Checker for Instances {
             }
         }
         for claim in view.claims.values().filter(|claim| claim.deletion.is_none()) {
-            let launched = claim.conditions.get("Launched").filter(|one| one.status == "True");
+            let launched = claim
+                .conditions
+                .get("Launched")
+                .filter(|one| one.status == "True");
             if let Some(launched) = launched
                 && !claim.provider_id.is_empty()
                 && !view.instances.contains_key(claim.instance())
@@ -129,7 +140,10 @@ fn single(view: &View, instance: &Instance, report: &mut Report) {
         report.fail(
             11,
             format!("instance {}", instance.name),
-            format!("is the second of NodeClaim {}, beside {}", instance.claim_name, other.name),
+            format!(
+                "is the second of NodeClaim {}, beside {}",
+                instance.claim_name, other.name
+            ),
         );
     }
 }

@@ -12,7 +12,11 @@ impl Checker for LeadershipKept {
             return;
         };
         let about_lease = request.path.contains("/leases");
-        if let Some(leader) = view.leader.as_deref().filter(|leader| *leader != name && !about_lease) {
+        if let Some(leader) = view
+            .leader
+            .as_deref()
+            .filter(|leader| *leader != name && !about_lease)
+        {
             report.fail(
                 36,
                 format!("{} {}", request.method, request.path),

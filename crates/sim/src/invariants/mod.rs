@@ -101,7 +101,11 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invariant {} at {}: {}: {}", self.invariant, self.at, self.object, self.text)
+        write!(
+            f,
+            "invariant {} at {}: {}: {}",
+            self.invariant, self.at, self.object, self.text
+        )
     }
 }
 
@@ -279,7 +283,11 @@ impl Invariants {
         let now = inner.view.now;
         let (from, to) = inner.view.blind;
         // A gap that follows another too soon prolongs it.
-        let from = if now <= view::later(to, Duration::from_secs(60)) { from } else { now };
+        let from = if now <= view::later(to, Duration::from_secs(60)) {
+            from
+        } else {
+            now
+        };
         inner.view.blind = (from, to.max(until));
         inner.view.disturbed = now.max(until);
     }
@@ -308,6 +316,11 @@ impl Invariants {
     /// Sum of the prices of all instances, in micro-dollars an hour.
     #[must_use]
     pub fn cost(&self) -> i64 {
-        self.lock().view.instances.values().map(|instance| instance.price).sum()
+        self.lock()
+            .view
+            .instances
+            .values()
+            .map(|instance| instance.price)
+            .sum()
     }
 }

@@ -76,7 +76,11 @@ impl Moves {
         if node.disrupted_since.is_none() {
             self.started.remove(&node.name);
         }
-        if pair.before.as_ref().is_some_and(|before| before.ready && !node.ready) {
+        if pair
+            .before
+            .as_ref()
+            .is_some_and(|before| before.ready && !node.ready)
+        {
             self.lost_capacity = Some(view.now);
         }
         let claim = view.claim_of_node(node);
@@ -88,13 +92,7 @@ impl Moves {
         undisturbed(view, node, claim.map(|claim| &**claim), report);
     }
 
-    fn claim_changed(
-        &mut self,
-        view: &View,
-        pair: &Pair<Claim>,
-        request: &RequestInfo,
-        report: &mut Report,
-    ) {
+    fn claim_changed(&mut self, view: &View, pair: &Pair<Claim>, request: &RequestInfo, report: &mut Report) {
         let (Some(before), after) = (&pair.before, &pair.after) else {
             return;
         };
@@ -108,7 +106,8 @@ impl Moves {
         {
             within_budget(view, after, report);
         }
-        let deleted = before.deletion.is_none() && after.as_ref().is_none_or(|after| after.deletion.is_some());
+        let deleted =
+            before.deletion.is_none() && after.as_ref().is_none_or(|after| after.deletion.is_some());
         if deleted
             && before.is("DisruptionReason", "True")
             && let Some(node) = view.node_of_claim(before)
@@ -141,7 +140,10 @@ fn undisturbed(view: &View, node: &Node, claim: Option<&Claim>, report: &mut Rep
             report.fail(
                 6,
                 format!("node {}", node.name),
-                format!("is chosen although pod {}/{} says do-not-disrupt", pod.key.0, pod.key.1),
+                format!(
+                    "is chosen although pod {}/{} says do-not-disrupt",
+                    pod.key.0, pod.key.1
+                ),
             );
         }
     }
@@ -276,7 +278,9 @@ fn placed(view: &View, leaving: &Node, since: Timestamp, report: &mut Report) {
             report.fail(
                 8,
                 format!("node {}", leaving.name),
-                format!("goes with {wanted} thousandths of {resource} on it, and the ready nodes have {free} free"),
+                format!(
+                    "goes with {wanted} thousandths of {resource} on it, and the ready nodes have {free} free"
+                ),
             );
         }
     }

@@ -51,7 +51,8 @@ fn amounts(value: &Value) -> Amounts {
     let pairs = value.as_object().into_iter().flatten();
     pairs
         .filter_map(|(key, value)| {
-            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(value.as_str()?.to_owned());
+            let quantity =
+                k8s_openapi::apimachinery::pkg::api::resource::Quantity(value.as_str()?.to_owned());
             Some((key.clone(), quantities::milli(&quantity)))
         })
         .collect()
@@ -211,13 +212,19 @@ impl PodShape {
             .into_iter()
             .flatten()
             .find(|owner| owner["controller"] == true || owner["kind"] == "Node");
-        let owner_text = |key: &str| owner.map(|owner| text(owner, &[key]).to_owned()).unwrap_or_default();
+        let owner_text = |key: &str| {
+            owner
+                .map(|owner| text(owner, &[key]).to_owned())
+                .unwrap_or_default()
+        };
         let tolerates_disruption = spec.tolerations.iter().flatten().any(|toleration| {
             let key = toleration.key.as_deref().unwrap_or_default();
             let effect = toleration.effect.as_deref().unwrap_or_default();
             let exists = toleration.operator.as_deref() == Some("Exists");
             let value_fits = exists || toleration.value.as_deref().unwrap_or_default().is_empty();
-            (key == DISRUPTED || key.is_empty() && exists) && value_fits && matches!(effect, "" | "NoSchedule")
+            (key == DISRUPTED || key.is_empty() && exists)
+                && value_fits
+                && matches!(effect, "" | "NoSchedule")
         });
         let owner_kind = owner_text("kind");
         Self {
@@ -309,11 +316,15 @@ impl Node {
     }
 
     pub(crate) fn is_initialized(&self) -> bool {
-        self.labels.get("karpenter.sh/initialized").is_some_and(|value| value == "true")
+        self.labels
+            .get("karpenter.sh/initialized")
+            .is_some_and(|value| value == "true")
     }
 
     pub(crate) fn is_registered(&self) -> bool {
-        self.labels.get("karpenter.sh/registered").is_some_and(|value| value == "true")
+        self.labels
+            .get("karpenter.sh/registered")
+            .is_some_and(|value| value == "true")
     }
 
     pub(crate) fn pool(&self) -> &str {
@@ -403,7 +414,10 @@ impl Claim {
 
     /// Since when a condition has been True.
     pub(crate) fn since(&self, condition: &str) -> Option<Timestamp> {
-        let one = self.conditions.get(condition).filter(|one| one.status == "True")?;
+        let one = self
+            .conditions
+            .get(condition)
+            .filter(|one| one.status == "True")?;
         Some(one.since)
     }
 
@@ -429,7 +443,10 @@ pub(crate) struct Instance {
 impl Instance {
     fn read(value: &Value, now: Timestamp) -> Self {
         let part = |path: &[&str]| text(value, path).to_owned();
-        #[expect(clippy::cast_possible_truncation, reason = "prices are far below 2^53 micro-dollars")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "prices are far below 2^53 micro-dollars"
+        )]
         let price = |text: &str| (text.parse::<f64>().unwrap_or(0.0) * 1e6).round() as i64;
         let ending = instant(&value["status"]["terminationStarted"])
             .or_else(|| instant(&value["metadata"]["deletionTimestamp"]));
@@ -612,7 +629,9 @@ impl View {
         if claim.provider_id.is_empty() {
             return None;
         }
-        self.nodes.values().find(|node| node.provider_id == claim.provider_id)
+        self.nodes
+            .values()
+            .find(|node| node.provider_id == claim.provider_id)
     }
 
     pub(crate) fn claim_of_node(&self, node: &Node) -> Option<&Arc<Claim>> {
@@ -653,9 +672,8 @@ impl View {
             return Amounts::new();
         };
         versions.fold(first.limits.clone(), |limits, version| {
-            let wider = |(name, limit): (String, i128)| {
-                Some((name.clone(), limit.max(*version.limits.get(&name)?)))
-            };
+            let wider =
+                |(name, limit): (String, i128)| Some((name.clone(), limit.max(*version.limits.get(&name)?)));
             limits.into_iter().filter_map(wider).collect()
         })
     }

@@ -47,7 +47,10 @@ impl Checker for Waiting {
             }
             super::view::Change::Node(pair) => {
                 if let Some(node) = &pair.after
-                    && pair.before.as_ref().is_none_or(|before| before.ready != node.ready)
+                    && pair
+                        .before
+                        .as_ref()
+                        .is_none_or(|before| before.ready != node.ready)
                 {
                     self.empty.insert(node.name.clone(), view.now);
                 }
@@ -84,22 +87,35 @@ impl Waiting {
             report.fail(
                 22,
                 object,
-                format!("fits, has waited since {since}, and no NodeClaim was made: {}", pod.message),
+                format!(
+                    "fits, has waited since {since}, and no NodeClaim was made: {}",
+                    pod.message
+                ),
             );
         } else if view.has_lasted(since, PLACED_WITHIN) {
-            report.fail(22, object, format!("fits and has waited since {since}: {}", pod.message));
+            report.fail(
+                22,
+                object,
+                format!("fits and has waited since {since}: {}", pod.message),
+            );
         }
     }
 
     /// 34: a node with nothing but daemons is empty, and goes.
     fn leaves(&mut self, view: &View, node: &Node, report: &mut Report) {
-        let Some(claim) = view.claim_of_node(node) else { return };
-        let Some(pool) = view.pools.get(&claim.pool) else { return };
+        let Some(claim) = view.claim_of_node(node) else {
+            return;
+        };
+        let Some(pool) = view.pools.get(&claim.pool) else {
+            return;
+        };
         let busy = view
             .pods_on(&node.name)
             .any(|pod| !pod.has_ended() && !pod.is_daemon() && !pod.shape.mirror);
         let protected = node.protected_since.is_some()
-            || view.pods_on(&node.name).any(|pod| pod.protected_since(view.now).is_some());
+            || view
+                .pods_on(&node.name)
+                .any(|pod| pod.protected_since(view.now).is_some());
         let guarded = view
             .pods_on(&node.name)
             .any(|pod| view.budgets.values().any(|budget| budget.covers(pod)));
@@ -114,7 +130,10 @@ impl Waiting {
         let nodes = view.nodes.values().filter(|other| other.pool() == node.pool());
         let (count, others) = nodes.fold((0, 0), |(count, others), other| {
             let counts = !other.ready || other.deletion.is_some() || other.disrupted_since.is_some();
-            (count + usize::from(other.is_initialized()), others + usize::from(counts))
+            (
+                count + usize::from(other.is_initialized()),
+                others + usize::from(counts),
+            )
         });
         if allowance(pool, "Empty", count) <= others {
             self.empty.insert(node.name.clone(), view.now);
@@ -133,7 +152,11 @@ fn overhead(view: &View, pod: &Pod, report: &mut Report) {
     let Some(name) = pod.shape.pinned_to.as_deref().filter(|_| pod.node.is_empty()) else {
         return;
     };
-    let Some(node) = view.nodes.get(name).filter(|node| node.ready && node.is_initialized()) else {
+    let Some(node) = view
+        .nodes
+        .get(name)
+        .filter(|node| node.ready && node.is_initialized())
+    else {
         return;
     };
     // Made for an older node, a daemon finds what room there is; and others may be quicker than an ordinary one.

@@ -143,9 +143,8 @@ impl Lab {
                 invariants_.tick();
             }
         });
-        let client_of = |actor: Actor, logged: bool| {
-            plain(observed(&server, &invariants, &log, actor, logged), &clock)
-        };
+        let client_of =
+            |actor: Actor, logged: bool| plain(observed(&server, &invariants, &log, actor, logged), &clock);
         let client = client_of(Actor::User, true);
         let definitions: Api<CustomResourceDefinition> = Api::all(client_of(Actor::User, false));
         for definition in spokeshave_api::crds::crds() {
@@ -226,7 +225,12 @@ impl Lab {
             true,
         );
         let weather = self.weather(name);
-        let client = from_service(Exposed { inner, weather }, "default", &unlimited(), self.clock.clone());
+        let client = from_service(
+            Exposed { inner, weather },
+            "default",
+            &unlimited(),
+            self.clock.clone(),
+        );
         let cloud = self.client_as(Actor::CloudCalls(name.to_owned()));
         self.start_with(name, client, cloud);
     }
@@ -339,7 +343,11 @@ impl Lab {
     /// The server's.
     pub async fn create<K>(&self, api: &Api<K>, value: Value) -> kube::Result<K>
     where
-        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
     {
         let object = serde_json::from_value(value).map_err(kube::Error::SerdeError)?;
         api.create(&PostParams::default(), &object).await
@@ -353,7 +361,8 @@ impl Lab {
     where
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
     }
 
     /// Every object of a kind.

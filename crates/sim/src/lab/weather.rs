@@ -198,10 +198,11 @@ impl Exposed {
     async fn pass(mut self, request: Request<Body>) -> Result<Response<ResponseBody>, BoxError> {
         let weather = self.weather.clone();
         let write = request.method() != http::Method::GET;
-        let watches = request
-            .uri()
-            .query()
-            .is_some_and(|query| query.split('&').any(|one| matches!(one, "watch=true" | "watch=1")));
+        let watches = request.uri().query().is_some_and(|query| {
+            query
+                .split('&')
+                .any(|one| matches!(one, "watch=true" | "watch=1"))
+        });
         if weather.lock().cut_until > weather.clock.now() {
             weather.clock.sleep(GIVE_UP).await;
             return Err(gave_up());
@@ -221,9 +222,27 @@ impl Exposed {
             }
         }
         match stroke {
-            Some(Stroke::TooMany) => return Ok(status(429, "TooManyRequests", "the server has received too many requests and has asked us to try again later")),
-            Some(Stroke::ServerError) => return Ok(status(500, "InternalError", "an error on the server has prevented the request from succeeding")),
-            Some(Stroke::Conflict) => return Ok(status(409, "Conflict", "the object has been modified; please apply your changes to the latest version and try again")),
+            Some(Stroke::TooMany) => {
+                return Ok(status(
+                    429,
+                    "TooManyRequests",
+                    "the server has received too many requests and has asked us to try again later",
+                ));
+            }
+            Some(Stroke::ServerError) => {
+                return Ok(status(
+                    500,
+                    "InternalError",
+                    "an error on the server has prevented the request from succeeding",
+                ));
+            }
+            Some(Stroke::Conflict) => {
+                return Ok(status(
+                    409,
+                    "Conflict",
+                    "the object has been modified; please apply your changes to the latest version and try again",
+                ));
+            }
             Some(Stroke::LostRequest) => {
                 weather.clock.sleep(GIVE_UP).await;
                 weather.invariants.disturb();
@@ -245,26 +264,29 @@ impl Exposed {
 fn exposed(answer: Response<ResponseBody>, weather: Weather) -> Response<ResponseBody> {
     let (parts, body) = answer.into_parts();
     let breaks = weather.breaks.subscribe();
-    let frames = futures::stream::unfold((body, weather, breaks), |(mut body, weather, mut breaks)| async move {
-        let frame = tokio::select! {
-            biased;
-            _ = breaks.changed() => return None,
-            frame = body.frame() => frame?,
-        };
-        loop {
-            let still_until = weather.lock().still_until;
-            if still_until <= weather.clock.now() {
-                break;
-            }
-            tokio::select! {
+    let frames = futures::stream::unfold(
+        (body, weather, breaks),
+        |(mut body, weather, mut breaks)| async move {
+            let frame = tokio::select! {
                 biased;
                 _ = breaks.changed() => return None,
-                () = weather.clock.sleep_until(still_until) => {}
+                frame = body.frame() => frame?,
+            };
+            loop {
+                let still_until = weather.lock().still_until;
+                if still_until <= weather.clock.now() {
+                    break;
+                }
+                tokio::select! {
+                    biased;
+                    _ = breaks.changed() => return None,
+                    () = weather.clock.sleep_until(still_until) => {}
+                }
             }
-        }
-        let Ok(frame) = frame;
-        let bytes = frame.into_data().unwrap_or_default();
-        Some((Ok::<_, Infallible>(Frame::data(bytes)), (body, weather, breaks)))
-    });
+            let Ok(frame) = frame;
+            let bytes = frame.into_data().unwrap_or_default();
+            Some((Ok::<_, Infallible>(Frame::data(bytes)), (body, weather, breaks)))
+        },
+    );
     Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
 }

@@ -92,7 +92,10 @@ impl Scenario {
         options.leader_election = self.replicas > 1;
         // What no pool of a scenario allows would only cost time.
         options.cloud.catalog = options.cloud.catalog.only(|it| {
-            it.name.ends_with("amd64-linux") && !["48x", "64x", "128x", "192x", "256x"].iter().any(|size| it.name.contains(size))
+            it.name.ends_with("amd64-linux")
+                && !["48x", "64x", "128x", "192x", "256x"]
+                    .iter()
+                    .any(|size| it.name.contains(size))
         });
         if self.short_history {
             options.history_limit = 40;

@@ -167,7 +167,9 @@ impl Days {
                 forgive(self.workloads[index].roll(lab).await)
             }
             Step::DeletePod => {
-                let Some(pod) = self.one::<Pod>(lab).await else { return Ok(()) };
+                let Some(pod) = self.one::<Pod>(lab).await else {
+                    return Ok(());
+                };
                 let api: Api<Pod> = Api::default_namespaced(client);
                 if self.chance.random_bool(0.5) {
                     return forgive(api.evict(&pod.name_any(), &EvictParams::default()).await);
@@ -175,17 +177,35 @@ impl Days {
                 forgive(api.delete(&pod.name_any(), &DeleteParams::default()).await)
             }
             Step::DeleteNode => {
-                let Some(node) = self.one::<Node>(lab).await else { return Ok(()) };
-                forgive(Api::<Node>::all(client).delete(&node.name_any(), &DeleteParams::default()).await)
+                let Some(node) = self.one::<Node>(lab).await else {
+                    return Ok(());
+                };
+                forgive(
+                    Api::<Node>::all(client)
+                        .delete(&node.name_any(), &DeleteParams::default())
+                        .await,
+                )
             }
             Step::DeleteClaim => {
-                let Some(claim) = self.one::<NodeClaim>(lab).await else { return Ok(()) };
-                forgive(Api::<NodeClaim>::all(client).delete(claim.name(), &DeleteParams::default()).await)
+                let Some(claim) = self.one::<NodeClaim>(lab).await else {
+                    return Ok(());
+                };
+                forgive(
+                    Api::<NodeClaim>::all(client)
+                        .delete(claim.name(), &DeleteParams::default())
+                        .await,
+                )
             }
             Step::LoseInstance => {
-                let Some(instance) = self.one::<KWOKInstance>(lab).await else { return Ok(()) };
+                let Some(instance) = self.one::<KWOKInstance>(lab).await else {
+                    return Ok(());
+                };
                 lab.invariants.disturb();
-                forgive(Api::<KWOKInstance>::all(client).delete(instance.name(), &DeleteParams::default()).await)
+                forgive(
+                    Api::<KWOKInstance>::all(client)
+                        .delete(instance.name(), &DeleteParams::default())
+                        .await,
+                )
             }
             Step::DeletePool => self.replace_pool(lab).await,
             Step::EditPool => self.edit_pool(lab).await,
@@ -194,10 +214,15 @@ impl Days {
                 forgive(self.workloads[index].budget(lab, &mut self.chance).await)
             }
             Step::Cordon => {
-                let Some(node) = self.one::<Node>(lab).await else { return Ok(()) };
+                let Some(node) = self.one::<Node>(lab).await else {
+                    return Ok(());
+                };
                 let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
                 let patch = json!({"spec": {"unschedulable": !cordoned}});
-                forgive(lab.merge(&Api::<Node>::all(client), &node.name_any(), patch).await)
+                forgive(
+                    lab.merge(&Api::<Node>::all(client), &node.name_any(), patch)
+                        .await,
+                )
             }
             Step::Protect => self.protect(lab).await,
             Step::Storm => {
@@ -250,11 +275,17 @@ impl Days {
     async fn edit_pool(&mut self, lab: &Lab) -> Result<(), String> {
         let index = self.chance.random_range(0..self.scenario.pools);
         let patch = match self.chance.random_range(0..6) {
-            0 | 1 => json!({"spec": {"template": {"metadata": {"labels": {"version": format!("v{}", self.steps)}}}}}),
+            0 | 1 => {
+                json!({"spec": {"template": {"metadata": {"labels": {"version": format!("v{}", self.steps)}}}}})
+            }
             2 => json!({"spec": {"disruption": {"budgets": budgets(&mut self.chance)}}}),
-            3 => json!({"spec": {"disruption": {"consolidateAfter": *pick(&mut self.chance, &["0s", "30s", "Never"])}}}),
+            3 => {
+                json!({"spec": {"disruption": {"consolidateAfter": *pick(&mut self.chance, &["0s", "30s", "Never"])}}})
+            }
             4 => json!({"spec": {"weight": self.chance.random_range(1..=9)}}),
-            _ => json!({"spec": {"template": {"spec": {"terminationGracePeriod": *pick(&mut self.chance, &["30s", "5m", "1h"])}}}}),
+            _ => {
+                json!({"spec": {"template": {"spec": {"terminationGracePeriod": *pick(&mut self.chance, &["30s", "5m", "1h"])}}}})
+            }
         };
         let api: Api<NodePool> = Api::all(lab.client.clone());
         forgive(lab.merge(&api, &format!("p{index}"), patch).await)
@@ -264,10 +295,17 @@ impl Days {
         let value = pick(&mut self.chance, &[json!("true"), json!(null)]).clone();
         let patch = json!({"metadata": {"annotations": {PROTECTION: value}}});
         if self.chance.random_bool(0.5) {
-            let Some(node) = self.one::<Node>(lab).await else { return Ok(()) };
-            return forgive(lab.merge(&Api::<Node>::all(lab.client.clone()), &node.name_any(), patch).await);
+            let Some(node) = self.one::<Node>(lab).await else {
+                return Ok(());
+            };
+            return forgive(
+                lab.merge(&Api::<Node>::all(lab.client.clone()), &node.name_any(), patch)
+                    .await,
+            );
         }
-        let Some(pod) = self.one::<Pod>(lab).await else { return Ok(()) };
+        let Some(pod) = self.one::<Pod>(lab).await else {
+            return Ok(());
+        };
         let api: Api<Pod> = Api::default_namespaced(lab.client.clone());
         forgive(lab.merge(&api, &pod.name_any(), patch).await)
     }
@@ -295,11 +333,15 @@ impl Days {
         lab.invariants.disturb();
         let patch = json!({"metadata": {"finalizers": null}});
         if self.chance.random_bool(0.5) {
-            let Some(claim) = self.one::<NodeClaim>(lab).await else { return Ok(()) };
+            let Some(claim) = self.one::<NodeClaim>(lab).await else {
+                return Ok(());
+            };
             let api: Api<NodeClaim> = Api::all(lab.client.clone());
             return forgive(lab.merge(&api, claim.name(), patch).await);
         }
-        let Some(node) = self.one::<Node>(lab).await else { return Ok(()) };
+        let Some(node) = self.one::<Node>(lab).await else {
+            return Ok(());
+        };
         let api: Api<Node> = Api::all(lab.client.clone());
         forgive(lab.merge(&api, &node.name_any(), patch).await)
     }
@@ -340,7 +382,8 @@ impl Days {
         let free = json!({"metadata": {"annotations": {PROTECTION: null}}});
         for node in lab.list::<Node>().await {
             let api: Api<Node> = Api::all(client.clone());
-            let patch = json!({"metadata": {"annotations": {PROTECTION: null}}, "spec": {"unschedulable": null}});
+            let patch =
+                json!({"metadata": {"annotations": {PROTECTION: null}}, "spec": {"unschedulable": null}});
             forgive(lab.merge(&api, &node.name_any(), patch).await)?;
         }
         for pod in lab.list::<Pod>().await {
@@ -356,7 +399,11 @@ impl Days {
         for pod in lab.list::<Pod>().await {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             if !is_deleting(&pod.metadata) && phase != Some("Succeeded") && !is_ready(&pod) {
-                found.push(format!("pod {} is {}", pod.name_any(), phase.unwrap_or("without phase")));
+                found.push(format!(
+                    "pod {} is {}",
+                    pod.name_any(),
+                    phase.unwrap_or("without phase")
+                ));
             }
         }
         let instances: BTreeSet<String> = lab
@@ -395,7 +442,10 @@ impl Days {
         }
         for command in lab.list::<Disruption>().await {
             let phase = command.status.as_ref().and_then(|status| status.phase.clone());
-            if !matches!(phase, Some(DisruptionPhase::Succeeded | DisruptionPhase::RolledBack)) {
+            if !matches!(
+                phase,
+                Some(DisruptionPhase::Succeeded | DisruptionPhase::RolledBack)
+            ) {
                 found.push(format!("disruption {} is {phase:?}", command.name_any()));
             }
         }
@@ -411,9 +461,16 @@ impl Days {
         let pools: Api<NodePool> = Api::all(lab.client.clone());
         for pool in lab.list::<NodePool>().await {
             let disruption: Value = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]});
-            forgive(lab.merge(&pools, pool.name(), json!({"spec": {"disruption": disruption}})).await)?;
+            forgive(
+                lab.merge(&pools, pool.name(), json!({"spec": {"disruption": disruption}}))
+                    .await,
+            )?;
         }
-        for workload in self.workloads.iter().filter(|workload| workload.kind != Kind::DaemonSet) {
+        for workload in self
+            .workloads
+            .iter()
+            .filter(|workload| workload.kind != Kind::DaemonSet)
+        {
             forgive(workload.delete(lab).await)?;
         }
         self.clear_away(lab).await?;
@@ -422,10 +479,26 @@ impl Days {
         loop {
             self.revive(lab);
             let left: Vec<String> = [
-                lab.list::<NodeClaim>().await.iter().map(|one| format!("nodeclaim {}", one.name())).collect::<Vec<_>>(),
-                lab.list::<Node>().await.iter().map(|one| format!("node {}", one.name_any())).collect(),
-                lab.list::<KWOKInstance>().await.iter().map(|one| format!("instance {}", one.name())).collect(),
-                lab.list::<VolumeAttachment>().await.iter().map(|one| format!("volumeattachment {}", one.name_any())).collect(),
+                lab.list::<NodeClaim>()
+                    .await
+                    .iter()
+                    .map(|one| format!("nodeclaim {}", one.name()))
+                    .collect::<Vec<_>>(),
+                lab.list::<Node>()
+                    .await
+                    .iter()
+                    .map(|one| format!("node {}", one.name_any()))
+                    .collect(),
+                lab.list::<KWOKInstance>()
+                    .await
+                    .iter()
+                    .map(|one| format!("instance {}", one.name()))
+                    .collect(),
+                lab.list::<VolumeAttachment>()
+                    .await
+                    .iter()
+                    .map(|one| format!("volumeattachment {}", one.name_any()))
+                    .collect(),
             ]
             .concat();
             if left.is_empty() {

@@ -72,7 +72,8 @@ impl Workload {
             spec["restartPolicy"] = json!("Never");
             annotations["sim.spokeshave.dev/run-duration"] = json!(*pick(chance, &["20s", "2m", "11m"]));
         }
-        let apart = json!({"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"});
+        let apart =
+            json!({"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"});
         match chance.random_range(0..8) {
             0 if !daemon => {
                 spec["nodeSelector"] = json!({"topology.kubernetes.io/zone": *pick(chance, &["test-zone-a", "test-zone-b", "test-zone-c"])});
@@ -84,7 +85,8 @@ impl Workload {
                 }]);
             }
             2 if !daemon => {
-                spec["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
+                spec["affinity"] =
+                    json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
             }
             3 if !daemon => {
                 spec["nodeSelector"] = json!({"karpenter.sh/capacity-type": "on-demand"});
@@ -94,7 +96,8 @@ impl Workload {
         if scenario.do_not_disrupt && !daemon && chance.random_bool(0.2) {
             annotations["karpenter.sh/do-not-disrupt"] = json!(*pick(chance, &["true", "3m", "nonsense"]));
         }
-        let template = json!({"metadata": {"labels": {"app": name}, "annotations": annotations}, "spec": spec});
+        let template =
+            json!({"metadata": {"labels": {"app": name}, "annotations": annotations}, "spec": spec});
         Self {
             name,
             kind,
@@ -112,7 +115,8 @@ impl Workload {
         match self.kind {
             Kind::Deployment => {
                 let object = json!({"metadata": {"name": self.name}, "spec": {"replicas": replicas, "selector": selector, "template": self.template}});
-                lab.create(&Api::<Deployment>::default_namespaced(client), object).await?;
+                lab.create(&Api::<Deployment>::default_namespaced(client), object)
+                    .await?;
             }
             Kind::StatefulSet => {
                 let claims = if self.storage {
@@ -126,11 +130,13 @@ impl Workload {
                     "replicas": replicas, "serviceName": self.name, "selector": selector, "template": self.template, "volumeClaimTemplates": claims,
                     "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
                 }});
-                lab.create(&Api::<StatefulSet>::default_namespaced(client), object).await?;
+                lab.create(&Api::<StatefulSet>::default_namespaced(client), object)
+                    .await?;
             }
             Kind::DaemonSet => {
                 let object = json!({"metadata": {"name": self.name}, "spec": {"selector": selector, "template": self.template}});
-                lab.create(&Api::<DaemonSet>::default_namespaced(client), object).await?;
+                lab.create(&Api::<DaemonSet>::default_namespaced(client), object)
+                    .await?;
             }
             Kind::Job => {
                 self.jobs += 1;
@@ -138,7 +144,8 @@ impl Workload {
                     "parallelism": replicas.max(1), "completions": replicas.max(1), "backoffLimit": 100, "template": self.template,
                     "ttlSecondsAfterFinished": 60,
                 }});
-                lab.create(&Api::<Job>::default_namespaced(client), object).await?;
+                lab.create(&Api::<Job>::default_namespaced(client), object)
+                    .await?;
             }
         }
         Ok(())
@@ -150,10 +157,12 @@ impl Workload {
         let client = lab.client.clone();
         match self.kind {
             Kind::Deployment => {
-                lab.merge(&Api::<Deployment>::default_namespaced(client), &self.name, patch).await?;
+                lab.merge(&Api::<Deployment>::default_namespaced(client), &self.name, patch)
+                    .await?;
             }
             Kind::StatefulSet => {
-                lab.merge(&Api::<StatefulSet>::default_namespaced(client), &self.name, patch).await?;
+                lab.merge(&Api::<StatefulSet>::default_namespaced(client), &self.name, patch)
+                    .await?;
             }
             Kind::Job => self.create(lab, replicas).await?,
             Kind::DaemonSet => self.roll(lab).await?,
@@ -168,13 +177,16 @@ impl Workload {
         let client = lab.client.clone();
         match self.kind {
             Kind::Deployment => {
-                lab.merge(&Api::<Deployment>::default_namespaced(client), &self.name, patch).await?;
+                lab.merge(&Api::<Deployment>::default_namespaced(client), &self.name, patch)
+                    .await?;
             }
             Kind::StatefulSet => {
-                lab.merge(&Api::<StatefulSet>::default_namespaced(client), &self.name, patch).await?;
+                lab.merge(&Api::<StatefulSet>::default_namespaced(client), &self.name, patch)
+                    .await?;
             }
             Kind::DaemonSet => {
-                lab.merge(&Api::<DaemonSet>::default_namespaced(client), &self.name, patch).await?;
+                lab.merge(&Api::<DaemonSet>::default_namespaced(client), &self.name, patch)
+                    .await?;
             }
             Kind::Job => {}
         }
@@ -226,15 +238,18 @@ impl Workload {
         };
         let client = lab.client.clone();
         match self.kind {
-            Kind::Deployment => {
-                Api::<Deployment>::default_namespaced(client).delete(&self.name, &parameters).await.map(drop)
-            }
-            Kind::StatefulSet => {
-                Api::<StatefulSet>::default_namespaced(client).delete(&self.name, &parameters).await.map(drop)
-            }
-            Kind::DaemonSet => {
-                Api::<DaemonSet>::default_namespaced(client).delete(&self.name, &parameters).await.map(drop)
-            }
+            Kind::Deployment => Api::<Deployment>::default_namespaced(client)
+                .delete(&self.name, &parameters)
+                .await
+                .map(drop),
+            Kind::StatefulSet => Api::<StatefulSet>::default_namespaced(client)
+                .delete(&self.name, &parameters)
+                .await
+                .map(drop),
+            Kind::DaemonSet => Api::<DaemonSet>::default_namespaced(client)
+                .delete(&self.name, &parameters)
+                .await
+                .map(drop),
             Kind::Job => {
                 let api: Api<Job> = Api::default_namespaced(client);
                 for number in 1..=self.jobs {

@@ -86,7 +86,8 @@ impl Cluster {
     }
 
     pub async fn deploy(&self, name: &str, replicas: i32, cpu: &str) {
-        self.deploy_with(name, replicas, template(name, cpu, json!({}))).await;
+        self.deploy_with(name, replicas, template(name, cpu, json!({})))
+            .await;
     }
 
     pub async fn deploy_with(&self, name: &str, replicas: i32, template: Value) {
@@ -248,7 +249,12 @@ impl Cluster {
             let owners = claims
                 .iter()
                 .filter(|claim| claim.uid() == instance.spec.node_claim_uid);
-            assert_eq!(owners.count(), 1, "instance {} belongs to no NodeClaim", instance.name());
+            assert_eq!(
+                owners.count(),
+                1,
+                "instance {} belongs to no NodeClaim",
+                instance.name()
+            );
         }
         assert_eq!(claims.len(), instances.len(), "a NodeClaim has no instance");
         for node in self.list::<Node>().await {
