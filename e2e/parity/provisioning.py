@@ -54,7 +54,7 @@ def ours(options, path, *more):
 
 
 def compare(theirs, mine):
-    """Differences as sentences, and the two prices."""
+    """Faults of ours and pods that only ours places, as sentences, and the two prices."""
     placed_theirs = {p for claim in theirs["new_node_claims"] for p in claim["pods"]}
     placed_theirs |= {p for node in theirs["existing_nodes"] for p in node["pods"]}
     provisioning = mine["provisioning"]
@@ -67,13 +67,13 @@ def compare(theirs, mine):
     errors = {e["pod"]: e["error"] for e in theirs["pod_errors"]}
     for pod in sorted(placed_theirs - placed_mine):
         problems.append(f"only upstream places {pod}: {reasons.get(pod, 'no reason')}")
+    # A pod that only ours places is no fault, but the prices then say nothing.
     extra = sorted(placed_mine - placed_theirs)
-    for pod in extra:
-        problems.append(f"only ours places {pod}: {errors.get(pod, 'no error')}")
+    notes = [f"only ours places {pod}: {errors.get(pod, 'no error')}" for pod in extra]
     # Our prices are whole nano-dollars, upstream's are floats: half a nano-dollar for each node, and 1e-9 for the sum.
     if price_mine > price_theirs + 1e-9 + 0.5e-9 * len(provisioning["nodeClaims"]) and not extra:
         problems.append(f"ours costs more: {price_mine:.6f} against {price_theirs:.6f}")
-    return problems, price_mine, price_theirs
+    return problems, notes, price_mine, price_theirs
 
 
 def check(options, directory, seed):
@@ -84,18 +84,18 @@ def check(options, directory, seed):
         theirs = upstream(options, path, "provision", "--solve-timeout", "0")
         mine = ours(options, path)
     except RuntimeError as error:
-        return name, world, path, [str(error)], 0, 0
+        return name, world, path, [str(error)], [], 0, 0
     return name, world, path, *compare(theirs, mine)
 
 
 def main():
     options = arguments(__doc__)
-    equal = cheaper = 0
+    equal = cheaper = more = 0
     differing = []
     total_mine = total_theirs = 0.0
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(options.jobs) as pool:
         seeds = range(options.first, options.first + options.worlds)
-        for name, world, path, problems, mine, theirs in pool.map(lambda seed: check(options, directory, seed), seeds):
+        for name, world, path, problems, notes, mine, theirs in pool.map(lambda seed: check(options, directory, seed), seeds):
             if problems:
                 differing.append(name)
                 print(f"{name} ({', '.join(sorted(set(world.traits)))}):")
@@ -104,6 +104,9 @@ def main():
                 if options.keep:
                     Path(options.keep).mkdir(parents=True, exist_ok=True)
                     Path(options.keep, f"{name}.json").write_text(Path(path).read_text())
+            elif notes:
+                more += 1
+                print(f"{name} ({', '.join(sorted(set(world.traits)))}): {notes[0][:300]}")
             else:
                 total_mine += mine
                 total_theirs += theirs
@@ -112,6 +115,7 @@ def main():
             os.unlink(path)
     print(
         f"{equal} of {options.worlds} worlds agree: the same pods placed, at most upstream's price; {cheaper} of them cheaper; "
+        f"in {more} more ours places pods that upstream does not; "
         f"together ${total_mine:.4f}/h against ${total_theirs:.4f}/h"
     )
     sys.exit(1 if differing else 0)

@@ -99,7 +99,11 @@ fn cheapest_packing(snapshot: &Snapshot, request: &PackRequest, options: &PackOp
             packing.placements.claims.len(),
         )
     };
-    for claim_order in [ClaimOrder::FewestPodsNewest, ClaimOrder::MostPods] {
+    for claim_order in [
+        ClaimOrder::FewestPodsNewest,
+        ClaimOrder::MostPods,
+        ClaimOrder::MostPodsNewest,
+    ] {
         let options = PackOptions {
             claim_order,
             ..options.clone()

@@ -64,15 +64,17 @@ pub enum ClaimOrder {
     FewestPodsNewest,
     /// Most pods first, of these the oldest.
     MostPods,
+    /// Most pods first, of these the newest.
+    MostPodsNewest,
 }
 
 impl ClaimOrder {
     pub(crate) fn is_newest_first(self) -> bool {
-        self == ClaimOrder::FewestPodsNewest
+        matches!(self, ClaimOrder::FewestPodsNewest | ClaimOrder::MostPodsNewest)
     }
 
     pub(crate) fn is_fullest_first(self) -> bool {
-        self == ClaimOrder::MostPods
+        matches!(self, ClaimOrder::MostPods | ClaimOrder::MostPodsNewest)
     }
 }
 
