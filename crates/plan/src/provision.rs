@@ -10,7 +10,7 @@ use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolView, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, ResourceName};
 use spokeshave_schedule::{
-    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, pack,
+    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, pack, pack_in_orders,
 };
 use std::collections::BTreeSet;
 
@@ -88,10 +88,10 @@ const MOST_PODS_FOR_EVERY_ORDER: usize = 2_000;
 
 /// Packs in each order of claims and takes the cheapest result that places the most pods; of equal ones the first, which is upstream's order.
 fn cheapest_packing(snapshot: &Snapshot, request: &PackRequest, options: &PackOptions) -> Packing {
-    let mut best = pack(snapshot, request, options);
-    if request.pods.len() > MOST_PODS_FOR_EVERY_ORDER || best.placements.claims.len() < 2 {
-        return best;
+    if request.pods.len() > MOST_PODS_FOR_EVERY_ORDER {
+        return pack(snapshot, request, options);
     }
+    let packings = pack_in_orders(snapshot, request, options, &ClaimOrder::ALL);
     let rank = |packing: &Packing| {
         (
             packing.unplaced.len(),
@@ -99,21 +99,7 @@ fn cheapest_packing(snapshot: &Snapshot, request: &PackRequest, options: &PackOp
             packing.placements.claims.len(),
         )
     };
-    for claim_order in [
-        ClaimOrder::FewestPodsNewest,
-        ClaimOrder::MostPods,
-        ClaimOrder::MostPodsNewest,
-    ] {
-        let options = PackOptions {
-            claim_order,
-            ..options.clone()
-        };
-        let other = pack(snapshot, request, &options);
-        if rank(&other) < rank(&best) {
-            best = other;
-        }
-    }
-    best
+    packings.into_iter().min_by_key(rank).unwrap_or_default()
 }
 
 /// What the planned claims cost at their cheapest.

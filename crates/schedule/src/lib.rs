@@ -20,7 +20,7 @@ mod topology;
 
 pub use explain::explain_unplaced;
 pub use outcome::{Packing, Statistics, UnplacedPod};
-pub use pack::{ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack};
+pub use pack::{ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack, pack_in_orders};
 pub use relax::PreferencePolicy;
 pub use simulation::{Fork, PlacedSummary, Simulation};
 pub use template::SkippedPool;

@@ -1,4 +1,5 @@
-//! Small worlds with upstream Karpenter's decisions (written by `e2e/parity/golden.py`): ours place the same pods at no higher price.
+//! Small worlds with upstream Karpenter's decisions (written by `e2e/parity/golden.py`): ours place the same pods at no higher price, and judge every
+//! node alike or save more.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -85,6 +86,76 @@ fn the_same_pods_are_placed_at_no_higher_price() {
         let (ours, theirs) = (provisioning["price"].as_f64(), upstream["price"].as_f64());
         if placed == expected && ours > theirs.map(|price| price + EPSILON) {
             problems.push(format!("{name}: ours costs {ours:?}, upstream's {theirs:?}"));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// Decision and savings, budgets aside, as upstream's what-if leaves them aside.
+fn verdict(verdict: &Value) -> (&str, f64) {
+    let number = |value: &Value| value.as_f64().expect("a price");
+    let before = number(&verdict["priceBefore"]);
+    let blockers = verdict["blockers"].as_array().expect("a list");
+    let only_budget = !blockers.is_empty() && blockers.iter().all(|blocker| blocker["kind"] == "Budget");
+    let then = &verdict["ifRemoved"];
+    if only_budget && !then.is_null() {
+        return (
+            then["decision"].as_str().unwrap_or_default(),
+            before - number(&then["priceAfter"]),
+        );
+    }
+    let decision = verdict["decision"].as_str().unwrap_or_default();
+    (decision, before - number(&verdict["priceAfter"]))
+}
+
+#[test]
+fn every_node_is_judged_alike_or_more_is_saved() {
+    let mut problems = Vec::new();
+    for (name, case) in cases("disrupt") {
+        let plan = plan(&case, &["--verdicts"]);
+        let expected = case["upstream"]["verdicts"].as_object().expect("verdicts");
+        for judged in plan["disruption"]["verdicts"].as_array().expect("a list") {
+            let node = judged["node"].as_str().expect("a node");
+            let Some(theirs) = expected.get(node) else {
+                continue;
+            };
+            let (decision, saved) = verdict(judged);
+            let price = judged["priceBefore"].as_f64().expect("a price");
+            let wanted = theirs[1].as_f64().unwrap_or(price);
+            let same = theirs[0] == decision && (saved - wanted).abs() < EPSILON;
+            if !same && saved <= wanted + EPSILON {
+                problems.push(format!(
+                    "{name}: {node}: ours {decision} {saved}, upstream's {theirs}"
+                ));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn each_method_saves_at_least_as_much() {
+    let methods = [
+        ("emptiness", "emptiness"),
+        ("multinode", "multi-node"),
+        ("singlenode", "single-node"),
+    ];
+    let mut problems = Vec::new();
+    for (name, case) in cases("disrupt") {
+        for (theirs, ours) in methods {
+            let plan = plan(&case, &["--methods", ours]);
+            let commands = plan["disruption"]["commands"].as_array().expect("a list");
+            let saved: f64 = commands
+                .iter()
+                .map(|command| {
+                    let price = |key: &str| command[key].as_f64().expect("a price");
+                    price("priceBefore") - price("priceAfter")
+                })
+                .sum();
+            let wanted = case["upstream"]["savings"][theirs].as_f64().expect("savings");
+            if saved < wanted - EPSILON {
+                problems.push(format!("{name}: {ours} saves {saved}, upstream's {wanted}"));
+            }
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));

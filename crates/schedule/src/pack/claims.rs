@@ -40,7 +40,7 @@ impl Engine<'_> {
         }
         let request = self.snapshot.pod(pod).request.index();
         self.refresh(class, step, request);
-        let order = self.options.claim_order;
+        let order = self.claim_order;
         let buckets = self.buckets.len();
         for nth in 0..buckets {
             let bucket = if order.is_fullest_first() {

@@ -69,6 +69,14 @@ pub enum ClaimOrder {
 }
 
 impl ClaimOrder {
+    /// All orders, upstream's first.
+    pub const ALL: [ClaimOrder; 4] = [
+        ClaimOrder::FewestPods,
+        ClaimOrder::FewestPodsNewest,
+        ClaimOrder::MostPods,
+        ClaimOrder::MostPodsNewest,
+    ];
+
     pub(crate) fn is_newest_first(self) -> bool {
         matches!(self, ClaimOrder::FewestPodsNewest | ClaimOrder::MostPodsNewest)
     }
@@ -89,8 +97,6 @@ pub struct PackOptions {
     pub reserved: ReservedPolicy,
     /// How many instance types a NodeClaim names at most; 600 (P §0.1).
     pub instance_types_per_claim: usize,
-    /// The order of planned NodeClaims.
-    pub claim_order: ClaimOrder,
 }
 
 impl Default for PackOptions {
@@ -100,7 +106,6 @@ impl Default for PackOptions {
             min_values: MinValuesPolicy::Strict,
             reserved: ReservedPolicy::Strict,
             instance_types_per_claim: 600,
-            claim_order: ClaimOrder::FewestPods,
         }
     }
 }
@@ -123,6 +128,28 @@ pub fn pack(snapshot: &Snapshot, request: &PackRequest, options: &PackOptions) -
     }
     engine.place(&request.pods);
     engine.packing(Mark::default())
+}
+
+/// Places the same pods once for each order of planned claims; what was learnt about pods, types and labels is shared.
+pub fn pack_in_orders(
+    snapshot: &Snapshot,
+    request: &PackRequest,
+    options: &PackOptions,
+    orders: &[ClaimOrder],
+) -> Vec<Packing> {
+    let mut engine = Engine::new(snapshot, options);
+    for node in &request.without_nodes {
+        engine.remove_node(*node);
+    }
+    let one = |order: &ClaimOrder| {
+        engine.claim_order = *order;
+        let mark = engine.fork();
+        engine.place(&request.pods);
+        let packing = engine.packing(mark);
+        engine.revert(mark);
+        packing
+    };
+    orders.iter().map(one).collect()
 }
 
 /// A class after some steps of relaxation.
@@ -193,6 +220,7 @@ struct EpochBits {
 pub(crate) struct Engine<'a> {
     snapshot: &'a Snapshot,
     options: &'a PackOptions,
+    claim_order: ClaimOrder,
     width: usize,
     // Tables: they depend on the Snapshot only and grow on demand.
     algebra: Algebra<'a>,
@@ -316,6 +344,7 @@ impl<'a> Engine<'a> {
         Engine {
             snapshot,
             options,
+            claim_order: ClaimOrder::default(),
             width: snapshot.resources.width(),
             tolerate_prefer_no_schedule: templates.iter().any(prefers),
             remaining: templates

@@ -20,7 +20,6 @@ pub(crate) fn measure(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> W
         min_values: policy.min_values,
         reserved: ReservedPolicy::Fallback,
         instance_types_per_claim: policy.instance_types_per_claim,
-        ..PackOptions::default()
     };
     let mut simulation = Simulation::new(snapshot, &options);
     let (mut waiting, _) = pending_pods(snapshot);
