@@ -127,7 +127,7 @@ fn read_nodes(index: usize, nodes: &Value, budget: &mut Budget, findings: &mut V
     ));
 }
 
-/// D-188: unknown reasons limit nothing, and so does an empty list.
+/// D-188: an unknown reason limits all of them, an empty list none.
 fn read_reasons(index: usize, reasons: &Value, budget: &mut Budget, findings: &mut Vec<Finding>) {
     let entries = match reasons {
         Value::Null => return,
@@ -151,16 +151,20 @@ fn read_reasons(index: usize, reasons: &Value, budget: &mut Budget, findings: &m
         let (message, suggestion) = match repair::reason(name) {
             repair::ReasonRepair::Is(reason) => (
                 format!(
-                    "{name:?} is no reason; {reason} is meant, and this budget does not limit it meanwhile"
+                    "{name:?} is no reason; {reason} is meant, and until then this budget limits every reason"
                 ),
                 Some(format!("- {reason}")),
             ),
             repair::ReasonRepair::NeverLimited => (
-                format!("{name:?} is no reason: budgets never limit expiration; a PodDisruptionBudget does"),
+                format!(
+                    "{name:?} is no reason, and this budget limits every reason; expiration is never limited"
+                ),
                 None,
             ),
             repair::ReasonRepair::Unknown => (
-                format!("{name:?} is no reason; there are Empty, Drifted and Underutilized"),
+                format!(
+                    "{name:?} is no reason, and this budget limits every reason; there are Empty, Drifted and Underutilized"
+                ),
                 None,
             ),
         };

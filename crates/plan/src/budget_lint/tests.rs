@@ -339,7 +339,7 @@ fn d_210_turning_everything_off_is_a_note() {
 }
 
 #[test]
-fn d_188_d_209_reasons_that_limit_nothing() {
+fn d_188_d_209_reasons_that_are_none() {
     let finding = only(
         json!([{"nodes": "0", "reasons": ["empty"]}, {"nodes": "1"}]),
         "reason-unknown",
@@ -354,7 +354,7 @@ fn d_188_d_209_reasons_that_limit_nothing() {
     );
     assert_eq!(finding.field, "spec.disruption.budgets[0].reasons[1]");
     assert!(
-        finding.message.contains("never limit expiration"),
+        finding.message.contains("expiration is never limited"),
         "{}",
         finding.message
     );

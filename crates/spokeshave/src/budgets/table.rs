@@ -226,8 +226,7 @@ fn render_finding(out: &mut String, located: &Located) {
         (Some(file), None) => file.clone(),
         (None, _) => located.object.clone(),
     };
-    let title = format!("{level}[{}] {place}", finding.code);
-    let _ = writeln!(out, "{}", wrap(&title, 2, 4));
+    let _ = writeln!(out, "  {level}[{}] {place}", finding.code);
     let text = format!("{}: {}", finding.field, finding.message);
     let _ = writeln!(out, "{}", wrap(&text, 4, 4));
     if let Some(suggestion) = &finding.suggestion {
