@@ -12,7 +12,7 @@ fn options(seed: u64) -> PackOptions {
         preferences: [PreferencePolicy::Respect, PreferencePolicy::Ignore][(seed % 5 == 0) as usize],
         min_values: [MinValuesPolicy::Strict, MinValuesPolicy::BestEffort][(seed % 3 == 0) as usize],
         reserved: ReservedPolicy::Fallback,
-        instance_types_per_claim: 600,
+        ..PackOptions::default()
     }
 }
 
