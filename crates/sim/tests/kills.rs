@@ -9,13 +9,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{Cluster, LIMIT, pool, template};
-use k8s_openapi::api::apps::v1::StatefulSet;
+use common::{Cluster, LIMIT};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
-use kube::api::DeleteParams;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
-use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
+use spokeshave_api::{KWOKInstance, NodeClaim};
 use spokeshave_sim::lab::LabOptions;
 
 /// A story: what the cluster is like, what the user does after the operator has begun, and how many nodes and pods there are in the end.
@@ -50,13 +48,14 @@ async fn state(cluster: &Cluster) -> BTreeMap<String, usize> {
     }
     for claim in cluster.list::<NodeClaim>().await {
         let conditions = claim.status.unwrap_or_default().conditions;
-        let truths: Vec<String> = conditions
+        let mut truths: Vec<String> = conditions
             .iter()
             .filter(|one| {
                 one.status == "True" && one.type_ != "Consolidatable" && one.type_ != "ConsistentStateFound"
             })
             .map(|one| one.type_.clone())
             .collect();
+        truths.sort();
         count(format!(
             "nodeclaim deleting={} {truths:?}",
             claim.metadata.deletion_timestamp.is_some()
@@ -150,35 +149,11 @@ async fn at_every_write(story: Story) {
     );
 }
 
-fn nothing(_: &Cluster) -> BoxFuture<'_> {
-    Box::pin(async {})
-}
-
 fn two_nodes(cluster: &Cluster) -> BoxFuture<'_> {
     Box::pin(async {
         cluster.deploy("web", 2, "6").await;
         cluster.until_running(2).await;
     })
-}
-
-fn delete_one_claim(cluster: &Cluster) -> BoxFuture<'_> {
-    Box::pin(async {
-        let name = cluster.names::<NodeClaim>().await.remove(0);
-        cluster.delete_claim(&name).await;
-    })
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_launch_and_registration() {
-    at_every_write(Story {
-        name: "launch",
-        pool: json!({}),
-        prepare: nothing,
-        act: |cluster| Box::pin(async { cluster.deploy("web", 2, "6").await }),
-        end: (2, 2),
-        least_writes: 15,
-    })
-    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,148 +165,6 @@ async fn invariant_37_emptiness() {
         act: |cluster| Box::pin(async { cluster.scale("web", 1).await }),
         end: (1, 1),
         least_writes: 5,
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_drain_with_a_budget() {
-    at_every_write(Story {
-        name: "drain with a PodDisruptionBudget",
-        pool: json!({}),
-        prepare: |cluster| {
-            Box::pin(async {
-                cluster.deploy("web", 3, "1").await;
-                cluster.budget("web", json!({"maxUnavailable": 1})).await;
-                cluster.until_running(3).await;
-            })
-        },
-        act: delete_one_claim,
-        end: (3, 1),
-        least_writes: 12,
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_volumes() {
-    at_every_write(Story {
-        name: "volumes",
-        pool: json!({}),
-        prepare: |cluster| {
-            Box::pin(async {
-                let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
-                cluster.create(&cluster.all::<StorageClass>(), class).await.unwrap();
-                let mut template = template("db", "1", json!({}));
-                template["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
-                let set = json!({"metadata": {"name": "db"}, "spec": {
-                    "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template,
-                    "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
-                        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-                    }}],
-                }});
-                cluster.create(&cluster.here::<StatefulSet>(), set).await.unwrap();
-                cluster.until_running(1).await;
-            })
-        },
-        act: delete_one_claim,
-        end: (1, 1),
-        least_writes: 10,
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_deadline() {
-    at_every_write(Story {
-        name: "deadline",
-        pool: json!({"template": {"spec": {"terminationGracePeriod": "40s"}}}),
-        prepare: |cluster| {
-            Box::pin(async {
-                let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-                cluster
-                    .deploy_with("web", 2, template("web", "1", protected))
-                    .await;
-                cluster.until_running(2).await;
-            })
-        },
-        act: delete_one_claim,
-        end: (2, 1),
-        least_writes: 12,
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_expiry() {
-    at_every_write(Story {
-        name: "expiry",
-        pool: json!({"template": {"spec": {"expireAfter": "2h"}}}),
-        prepare: |cluster| {
-            Box::pin(async {
-                cluster.deploy("web", 1, "1").await;
-                cluster.until_running(1).await;
-                cluster.pass(7200 - 60).await;
-            })
-        },
-        act: |cluster| {
-            Box::pin(async {
-                cluster.clock.sleep(Duration::from_secs(90)).await;
-            })
-        },
-        end: (1, 1),
-        least_writes: 10,
-    })
-    .await;
-}
-
-/// The record of an instance whose NodeClaim was lost, and a NodeClaim whose instance was lost.
-#[tokio::test(start_paused = true)]
-async fn invariant_37_garbage_collection() {
-    at_every_write(Story {
-        name: "garbage collection",
-        pool: json!({}),
-        prepare: two_nodes,
-        act: |cluster| {
-            Box::pin(async {
-                let claims = cluster.names::<NodeClaim>().await;
-                let patch = json!({"metadata": {"finalizers": null}});
-                cluster
-                    .merge(&cluster.all::<NodeClaim>(), &claims[0], patch)
-                    .await
-                    .unwrap();
-                cluster.delete_claim(&claims[0]).await;
-                let other = cluster.claim(&claims[1]).await;
-                let id = other
-                    .provider_id()
-                    .unwrap()
-                    .trim_start_matches("kwok://")
-                    .to_owned();
-                let instances = cluster.all::<KWOKInstance>();
-                instances.delete(&id, &DeleteParams::default()).await.unwrap();
-            })
-        },
-        end: (2, 2),
-        least_writes: 10,
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn invariant_37_deletion_of_a_nodepool() {
-    at_every_write(Story {
-        name: "deletion of a NodePool",
-        pool: json!({}),
-        prepare: two_nodes,
-        act: |cluster| {
-            Box::pin(async {
-                let pools = cluster.all::<NodePool>();
-                cluster.create(&pools, pool("other", json!({}))).await.unwrap();
-                pools.delete("default", &DeleteParams::default()).await.unwrap();
-            })
-        },
-        end: (2, 2),
-        least_writes: 20,
     })
     .await;
 }
