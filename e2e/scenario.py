@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apiserver import Server  # noqa: E402
 
 REPLICAS = 30
-FEW = 6
+FEW = 2
 AVAILABLE = 27
 POOL = "e2e"
 POOLS, CLAIMS = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.sh/v1/nodeclaims"
