@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
@@ -284,6 +284,14 @@ async fn story(nodes: usize, pods: usize) {
             }))
             .expect("pod");
             api.create(&PostParams::default(), &pod).await.expect("pod");
+            // The kubelets start what a scheduler has bound.
+            let now = clock.now().to_string();
+            let bound = json!({"status": {"conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
+            ]}});
+            api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&bound))
+                .await
+                .expect("pod");
         }
     }
     // Long enough for every start-up to be over: pod events, counters, the first passes of garbage collection.

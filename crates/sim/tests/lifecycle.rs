@@ -594,7 +594,8 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
         .await;
     let text = doomed.metrics.render();
     assert!(text.contains("reason=\"registration_timeout\""));
-    doomed.task.abort();
+    doomed.stop.request();
+    doomed.task.await.unwrap().unwrap();
     let _again = cluster.operator(Setup::default());
     cluster.until_running("web", 2).await;
     // Two of the last four have failed still; the third success decides.

@@ -245,6 +245,8 @@ impl Default for Setup {
 
 pub struct Running {
     pub metrics: Metrics,
+    /// Ends it in order.
+    pub stop: Shutdown,
     pub task: tokio::task::JoinHandle<Result<(), spokeshave_controllers::OperatorError>>,
 }
 
@@ -357,11 +359,12 @@ impl Cluster {
             setup.options,
         );
         let metrics = operator.metrics().clone();
-        let stop = self.shutdown.clone();
-        tokio::spawn(async move { provider.run(stop.requested()).await });
-        let stop = self.shutdown.clone();
-        let task = tokio::spawn(async move { operator.run(stop).await });
-        Running { metrics, task }
+        let stop = self.shutdown.child();
+        let until = stop.clone();
+        tokio::spawn(async move { provider.run(until.requested()).await });
+        let until = stop.clone();
+        let task = tokio::spawn(async move { operator.run(until).await });
+        Running { metrics, stop, task }
     }
 
     pub async fn create<K>(&self, value: Value) -> K
