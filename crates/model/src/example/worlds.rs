@@ -328,7 +328,7 @@ pub fn random_world(seed: u64) -> ClusterState {
         if dice.below(10) == 0 {
             built.0.spec.get_or_insert_default().taints = Some(vec![taint(
                 "team",
-                *dice.pick(&["NoSchedule", "PreferNoSchedule"]),
+                dice.pick::<&str>(&["NoSchedule", "PreferNoSchedule"]),
             )]);
         }
         state = state.with_node(built);
@@ -399,7 +399,7 @@ fn random_pool(dice: &mut Dice, name: &str) -> spokeshave_api::NodePool {
         require(labels::INSTANCE_TYPE, &[], Some(2));
     }
     if dice.below(4) == 0 {
-        pool.spec.template.spec.taints = vec![taint("team", *dice.pick(&["NoSchedule", "PreferNoSchedule"]))];
+        pool.spec.template.spec.taints = vec![taint("team", dice.pick::<&str>(&["NoSchedule", "PreferNoSchedule"]))];
     }
     if dice.below(3) == 0 {
         let cpu = (8 + 8 * dice.below(12)).to_string();
