@@ -10,11 +10,13 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_audit::{CommandCheck, check_command};
-use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_plan::disrupt::record::{command_of, record};
 use spokeshave_plan::disrupt::steps::cleanup_actions;
-use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, Frontier, Method, Outcome, disrupt, validate};
+use spokeshave_plan::disrupt::{
+    BudgetMapping, Command, Destination, Frontier, Method, Outcome, disrupt, validate,
+};
 use spokeshave_plan::{limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;

@@ -58,7 +58,7 @@ fn world(seed: u64) -> World {
             _ => ConsolidationPolicy::WhenEmptyOrUnderutilized,
         };
         if dice.below(3) == 0 {
-            disruption.budgets = Some(vec![Budget::always(*dice.pick(&["0", "1", "2", "50%"]))]);
+            disruption.budgets = Some(vec![Budget::always(dice.pick::<&str>(&["0", "1", "2", "50%"]))]);
         }
         if dice.below(6) == 0 {
             disruption.consolidate_after = serde_json::from_value(json!("Never")).expect("Never");

@@ -37,7 +37,7 @@ impl Bits {
         self.words.clear();
         self.words.resize(length.div_ceil(WORD), u64::MAX);
         if let Some(last) = self.words.last_mut()
-            && length % WORD != 0
+            && !length.is_multiple_of(WORD)
         {
             *last = (1 << (length % WORD)) - 1;
         }

@@ -9,8 +9,8 @@ use spokeshave_schedule::{
 
 fn options(seed: u64) -> PackOptions {
     PackOptions {
-        preferences: [PreferencePolicy::Respect, PreferencePolicy::Ignore][(seed % 5 == 0) as usize],
-        min_values: [MinValuesPolicy::Strict, MinValuesPolicy::BestEffort][(seed % 3 == 0) as usize],
+        preferences: [PreferencePolicy::Respect, PreferencePolicy::Ignore][(seed.is_multiple_of(5)) as usize],
+        min_values: [MinValuesPolicy::Strict, MinValuesPolicy::BestEffort][(seed.is_multiple_of(3)) as usize],
         reserved: ReservedPolicy::Fallback,
         ..PackOptions::default()
     }

@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
 
-use crate::{explain, plan};
 use crate::settings::SettingsArgs;
+use crate::{explain, plan};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///

@@ -399,7 +399,10 @@ fn random_pool(dice: &mut Dice, name: &str) -> spokeshave_api::NodePool {
         require(labels::INSTANCE_TYPE, &[], Some(2));
     }
     if dice.below(4) == 0 {
-        pool.spec.template.spec.taints = vec![taint("team", dice.pick::<&str>(&["NoSchedule", "PreferNoSchedule"]))];
+        pool.spec.template.spec.taints = vec![taint(
+            "team",
+            dice.pick::<&str>(&["NoSchedule", "PreferNoSchedule"]),
+        )];
     }
     if dice.below(3) == 0 {
         let cpu = (8 + 8 * dice.below(12)).to_string();

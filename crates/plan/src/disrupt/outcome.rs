@@ -165,7 +165,11 @@ impl Frontier {
     /// Nothing that a decision reads has changed up to this version: what was settled stays so.
     pub fn carry_to(&mut self, version: u64) {
         let present = self.version;
-        if let Some(settled) = self.settled.as_mut().filter(|settled| Some(settled.version) == present) {
+        if let Some(settled) = self
+            .settled
+            .as_mut()
+            .filter(|settled| Some(settled.version) == present)
+        {
             settled.version = version;
         }
         self.version = Some(version);

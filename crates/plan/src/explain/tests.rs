@@ -681,7 +681,7 @@ fn p_065_d_210_a_node_pool_tells_limits_budgets_and_mistakes() {
     ]);
     let mut state = world();
     state.node_pools = vec![Arc::new(pool)];
-    let story = ask(&state, &[], &[], |facts| node_pool_story(facts));
+    let story = ask(&state, &[], &[], node_pool_story);
     assert_eq!(story.summary, "is at its limit cpu: no further node is launched");
     assert_eq!(
         fact(&story, "limits"),

@@ -250,7 +250,7 @@ impl Days {
     }
 
     fn replica(&mut self) -> &'static str {
-        *pick(&mut self.chance, &REPLICAS[..self.scenario.replicas])
+        pick::<&str>(&mut self.chance, &REPLICAS[..self.scenario.replicas])
     }
 
     async fn one<K>(&mut self, lab: &Lab) -> Option<K>
