@@ -223,7 +223,7 @@ async fn g_1_20_tiers_leave_one_after_the_other() {
         let found = departures.iter().find(|(name, ..)| {
             name == app
                 || name.starts_with(&format!("{app}-"))
-                    && !name.starts_with("critical-daemon") == !app.starts_with("critical-daemon")
+                    && name.starts_with("critical-daemon") == app.starts_with("critical-daemon")
         });
         found
             .map(|(_, at, _)| *at)

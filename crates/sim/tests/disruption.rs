@@ -522,9 +522,10 @@ async fn g_1_14_a_replacement_that_never_registers() {
 }
 
 /// A new leader whose clock is wrong, in mid-command: behind, the command looks young and goes on; ahead, it looks too old and is taken back.
+/// The simulated cloud keeps the operator's time, so a clock that is far behind would only make the cloud wait.
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
-    for off_by in [240, -7200] {
+    for off_by in [240, -120] {
         let cluster = Cluster::new(20, at_once()).await;
         let first = cluster.operator();
         one_large_node(&cluster).await;

@@ -53,7 +53,7 @@ fn plan(case: &Value, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("a plan")
 }
 
-fn pods<'a>(owner: &'a Value) -> impl Iterator<Item = &'a str> {
+fn pods(owner: &Value) -> impl Iterator<Item = &str> {
     owner["pods"]
         .as_array()
         .into_iter()
