@@ -521,7 +521,8 @@ async fn g_1_14_a_replacement_that_never_registers() {
     cluster.until("one small node", on_one_small_node).await;
 }
 
-/// A new leader whose clock is wrong, in mid-command: behind, the command looks young and goes on; ahead, it looks too old and is taken back.
+/// A new leader whose clock is wrong, in mid-command: ahead, the command looks too old and is taken back; behind, it goes on,
+/// or its replacement is given up and another one comes.
 /// The simulated cloud keeps the operator's time, so a clock that is far behind would only make the cloud wait.
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
@@ -543,9 +544,9 @@ async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
         cluster.wait(60).await;
         cluster.assert_at_rest().await;
         let taken_back = cluster.ended("Underutilized", DisruptionPhase::RolledBack).await;
-        assert_eq!(
-            taken_back,
-            usize::from(off_by > 0),
+        let expected = if off_by > 0 { 1..=1 } else { 0..=1 };
+        assert!(
+            expected.contains(&taken_back),
             "{:?}",
             cluster.ledger_text().await
         );
