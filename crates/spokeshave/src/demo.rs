@@ -139,40 +139,31 @@ async fn ledger(client: &Client) -> Result<String> {
 }
 
 async fn make(client: &Client, change: &Change) -> Result<()> {
-    let parameters = PatchParams::default();
     match change {
         Change::Deployment(name, replicas) => {
-            let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-            api.patch(
-                name,
-                &parameters,
-                &Patch::Merge(json!({"spec": {"replicas": replicas}})),
-            )
-            .await
-            .map(drop)
+            merge::<Deployment>(client, name, json!({"replicas": replicas})).await
         }
         Change::StatefulSet(name, replicas) => {
-            let api: Api<StatefulSet> = Api::namespaced(client.clone(), NAMESPACE);
-            api.patch(
-                name,
-                &parameters,
-                &Patch::Merge(json!({"spec": {"replicas": replicas}})),
-            )
-            .await
-            .map(drop)
+            merge::<StatefulSet>(client, name, json!({"replicas": replicas})).await
         }
-        Change::StartJob(name) => {
-            let api: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
-            api.patch(
-                name,
-                &parameters,
-                &Patch::Merge(json!({"spec": {"suspend": false}})),
-            )
-            .await
-            .map(drop)
-        }
+        Change::StartJob(name) => merge::<Job>(client, name, json!({"suspend": false})).await,
     }
     .context("the demo's change was refused")
+}
+
+/// Merges `spec` into that of one object of the shop.
+async fn merge<K>(client: &Client, name: &str, spec: serde_json::Value) -> kube::Result<()>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    api.patch(name, &PatchParams::default(), &patch)
+        .await
+        .map(drop)
 }
 
 /// Waits until every pod of the shop is scheduled and no node is on its way out, or until the scene has lasted too long.
