@@ -49,15 +49,30 @@ impl Fields {
         fields
     }
 
-    pub(crate) fn into_json(self) -> Value {
-        let mut map = Map::new();
+    /// Appends the set as FieldsV1 has it in JSON.
+    pub(crate) fn write(&self, out: &mut String) {
+        out.push('{');
+        let mut first = true;
         if self.own && !self.below.is_empty() {
-            map.insert(".".to_owned(), json!({}));
+            out.push_str("\".\":{}");
+            first = false;
         }
-        for (step, child) in self.below.into_iter() {
-            map.insert(step, child.into_json());
+        for (step, child) in self.below.iter() {
+            if !std::mem::replace(&mut first, false) {
+                out.push(',');
+            }
+            out.push_str(&Value::from(step.as_str()).to_string());
+            out.push(':');
+            child.write(out);
         }
-        Value::Object(map)
+        out.push('}');
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_json(self) -> Value {
+        let mut text = String::new();
+        self.write(&mut text);
+        serde_json::from_str(&text).expect("it is JSON")
     }
 
     fn put(&mut self, step: Step, child: Self) {

@@ -20,6 +20,7 @@ mod json;
 mod listener;
 mod managed_fields;
 mod openapi;
+mod packed;
 mod patch;
 mod protobuf;
 mod quantity;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::decode::zero;
 use crate::field_set::{Fields, compare_objects, elements, fields_of, merge, remove_items, shown};
+use crate::packed;
 use crate::schema::{Node, TypeSchema};
 
 /// Who writes, and when.
@@ -120,7 +121,7 @@ fn entries(object: &Value) -> Vec<Entry> {
             api_version: text(&entry["apiVersion"]),
             subresource: text(&entry["subresource"]),
             time: entry["time"].as_str().map(str::to_owned),
-            fields: Fields::from_json(&entry["fieldsV1"]),
+            fields: packed::unpack(&entry["fieldsV1"]),
         })
         .collect()
 }
@@ -142,7 +143,7 @@ fn store(object: &mut Value, mut entries: Vec<Entry>) {
         .map(|entry| {
             let mut out = json!({
                 "manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version, "fieldsType": "FieldsV1",
-                "fieldsV1": entry.fields.into_json(),
+                "fieldsV1": packed::pack(&entry.fields),
             });
             if let Some(time) = entry.time {
                 out["time"] = json!(time);
@@ -549,6 +550,17 @@ mod tests {
             .collect()
     }
 
+    /// The field sets of an object, as clients see them.
+    fn sets(object: &Value) -> Vec<Value> {
+        let mut object = object.clone();
+        packed::expand(&mut object);
+        let entries = object["metadata"]["managedFields"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        entries.map(|entry| entry["fieldsV1"].clone()).collect()
+    }
+
     #[test]
     fn applying_twice_changes_nothing() {
         let first = apply(&schema(), None, &config(Some(1), "a"), &writer("x"), false).unwrap();
@@ -560,12 +572,8 @@ mod tests {
             apply(&schema(), Some(&first), &config(Some(1), "a"), &later, false).unwrap(),
             first
         );
-        assert_eq!(
-            first["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"],
-            json!({"f:labels": {"f:app": {}}})
-        );
-        let containers = &first["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"]
-            ["f:containers"];
+        assert_eq!(sets(&first)[0]["f:metadata"], json!({"f:labels": {"f:app": {}}}));
+        let containers = &sets(&first)[0]["f:spec"]["f:template"]["f:spec"]["f:containers"];
         assert_eq!(
             containers[r#"k:{"name":"c"}"#],
             json!({".": {}, "f:name": {}, "f:image": {}, "f:ports": {r#"k:{"containerPort":80,"protocol":"TCP"}"#: {".": {}, "f:containerPort": {}}}})
@@ -625,7 +633,7 @@ mod tests {
                 ("kubectl-edit".to_owned(), "Update".to_owned())
             ]
         );
-        let edit = &scaled["metadata"]["managedFields"][1]["fieldsV1"];
+        let edit = &sets(&scaled)[1];
         assert_eq!(edit, &json!({"f:spec": {"f:replicas": {}}}));
         assert!(matches!(
             apply(
@@ -647,7 +655,7 @@ mod tests {
         let mut object = config(Some(1), "a");
         update(&schema(), None, &mut object, &writer("kubectl-create"));
         assert_eq!(
-            object["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:labels"],
+            sets(&object)[0]["f:metadata"]["f:labels"],
             json!({".": {}, "f:app": {}})
         );
     }

@@ -97,7 +97,7 @@ fn add_definition(name: &str, schemas: &mut Map<String, Value>, prefix: &str) ->
         if !seen.insert(name.clone()) {
             continue;
         }
-        let mut schema = facts().definitions[&name].clone();
+        let mut schema = facts().definition(&name);
         point(&mut schema, prefix, &mut open);
         schemas.insert(name, schema);
     }

@@ -2,6 +2,7 @@
 //!
 //! Owns a generic decoder over a table of field numbers. It never writes protobuf: answers are JSON, which every client accepts.
 
+use std::cell::LazyCell;
 use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
@@ -105,7 +106,7 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     let fields = messages()
         .get(name)
         .ok_or_else(|| format!("message {name} is not known"))?;
-    let definition = &facts().definitions[format!("io.k8s.{name}")];
+    let definition = LazyCell::new(|| facts().definition(&format!("io.k8s.{name}")));
     let mut object = Map::new();
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.next()? {
@@ -127,9 +128,12 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
         } else {
             let value = scalar(field.kind, wire, depth)?;
             // A message that JSON does not name there is inlined in it.
-            let known = definition["properties"].get(field.name).is_some();
-            match (value, known || definition.is_null() || !field.kind.contains('.')) {
-                (Value::Object(inner), false) => object.extend(inner),
+            let inlined = value.is_object()
+                && field.kind.contains('.')
+                && !definition.is_null()
+                && definition["properties"].get(field.name).is_none();
+            match (value, inlined) {
+                (Value::Object(inner), true) => object.extend(inner),
                 (value, _) => {
                     object.insert(field.name.to_owned(), value);
                 }
@@ -156,7 +160,7 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
         Value::Array(list) => !list.is_empty(),
         _ => true,
     });
-    drop_zero_numbers(&mut object, definition);
+    drop_zero_numbers(&mut object, &definition);
     if matches!(
         name.rsplit('.').next(),
         Some("Container" | "EphemeralContainerCommon")

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, ApiResult};
+use crate::packed::write_json;
 use crate::registry::Resource;
 use crate::request::Request;
 use crate::response::Answer;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::{ApiServer, Scope, State};
-use crate::store::{Key, Stored, write_json};
+use crate::store::{Key, Stored};
 use crate::{events, table};
 
 /// Which objects of a resource are meant.

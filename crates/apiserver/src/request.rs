@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::error::{ApiError, ApiResult};
 use crate::json;
+use crate::packed;
 
 /// Largest body that is read, in bytes, as on a real server.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -110,12 +111,17 @@ impl Request {
         let mut duplicates = Vec::new();
         let value = match self.content_type.as_str() {
             "" | "application/json" => {
-                let (value, found) =
+                let (mut value, found) =
                     parse_json(&self.body).map_err(|problem| unrecognized(kind, &problem, &self.body))?;
                 duplicates = found;
+                packed::clear(&mut value);
                 value
             }
-            "application/yaml" | "application/apply-patch+yaml" => parse_yaml(&self.body)?,
+            "application/yaml" | "application/apply-patch+yaml" => {
+                let mut value = parse_yaml(&self.body)?;
+                packed::clear(&mut value);
+                value
+            }
             "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(&self.body)
                 .map_err(|problem| ApiError::bad_request(format!("couldn't decode the body: {problem}")))?,
             _ => {
@@ -145,7 +151,10 @@ impl Request {
     /// The body as a patch in JSON.
     pub(crate) fn patch(&self) -> ApiResult<Value> {
         parse_json(&self.body)
-            .map(|(patch, _)| patch)
+            .map(|(mut patch, _)| {
+                packed::clear(&mut patch);
+                patch
+            })
             .map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))
     }
 }

@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::packed;
 use crate::request::{MAX_BODY_BYTES, Request, parse_query};
 use crate::server::ApiServer;
 use crate::watching::WatchRequest;
@@ -216,7 +217,9 @@ fn full(code: u16, content_type: &'static str, bytes: Bytes) -> http::Response<R
 }
 
 fn encode(value: &Value) -> Bytes {
-    serde_json::to_vec(value).unwrap_or_default().into()
+    let mut bytes = Vec::with_capacity(1024);
+    packed::write_json(&mut bytes, value);
+    bytes.into()
 }
 
 fn with_warnings(

@@ -128,13 +128,10 @@ fn definitions() -> &'static Definitions {
     static DEFINITIONS: OnceLock<Definitions> = OnceLock::new();
     DEFINITIONS.get_or_init(|| Definitions {
         nodes: facts()
-            .definitions
-            .as_object()
-            .into_iter()
-            .flatten()
+            .definitions()
             .map(|(name, raw)| TypeNode {
                 special: special(name),
-                ..TypeNode::compile(raw)
+                ..TypeNode::compile(&raw)
             })
             .collect(),
     })

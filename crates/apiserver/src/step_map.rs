@@ -54,10 +54,6 @@ impl StepMap {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Step, &Fields)> {
         self.0.iter().map(|(step, fields)| (step, fields))
     }
-
-    pub(crate) fn into_iter(self) -> impl Iterator<Item = (Step, Fields)> {
-        self.0.into_iter()
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::packed::write_member;
+
 /// Namespace (empty for cluster-scoped objects) and name.
 pub(crate) type Key = (String, String);
 
@@ -54,9 +56,7 @@ impl Stored {
                     if !own && body == 0 {
                         body = bytes.len();
                     }
-                    write_json(&mut bytes, key);
-                    bytes.push(b':');
-                    write_json(&mut bytes, value);
+                    write_member(&mut bytes, key, value);
                 }
             }
             bytes.push(b'}');
@@ -82,11 +82,6 @@ impl Stored {
     pub(crate) fn uid(&self) -> &str {
         self.value["metadata"]["uid"].as_str().unwrap_or_default()
     }
-}
-
-/// Appends a value as JSON; writing to memory does not fail.
-pub(crate) fn write_json<T: serde::Serialize + ?Sized>(bytes: &mut Vec<u8>, value: &T) {
-    drop(serde_json::to_writer(bytes, value));
 }
 
 /// What happened to an object.

@@ -13,12 +13,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::{ApiError, ApiResult};
+use crate::packed::write_json;
 use crate::reading::{self, Filter, parse_revision};
 use crate::registry::Resource;
 use crate::request::Request;
 use crate::response::Answer;
 use crate::server::{ApiServer, Scope, State};
-use crate::store::{Change, Stored, write_json};
+use crate::store::{Change, Stored};
 use crate::table;
 
 /// Changes or objects that a watch takes at a time.

@@ -17,7 +17,7 @@ use crate::response::Answer;
 use crate::server::{ApiServer, Scope, State};
 use crate::store::Stored;
 use crate::strategy::{has_generation, metadata_map, prepare_create, prepare_update, reset_of};
-use crate::{decode, defaults, definitions, events, patch, reading, table, validate};
+use crate::{decode, defaults, definitions, events, packed, patch, reading, table, validate};
 
 /// What to do with fields that the schema does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -499,7 +499,15 @@ pub(crate) fn is_apply(request: &Request) -> bool {
 pub(crate) fn patched(request: &Request, resource: &Resource, document: &Value) -> ApiResult<Value> {
     let custom = resource.custom().is_some();
     let result = match request.content_type.as_str() {
-        "application/json-patch+json" => patch::json_patch(document, &request.patch()?),
+        "application/json-patch+json" => {
+            // It may look into field sets, and copy texts to where they would pass for one.
+            let mut document = document.clone();
+            packed::expand(&mut document);
+            patch::json_patch(&document, &request.patch()?).map(|mut patched| {
+                packed::clear(&mut patched);
+                patched
+            })
+        }
         "application/merge-patch+json" => Ok(patch::merge_patch(document, &request.patch()?)),
         "application/strategic-merge-patch+json" if !custom => {
             patch::strategic_merge(&resource.schema, document, &request.patch()?)
