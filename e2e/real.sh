@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The end-to-end scenario on a genuine kube-apiserver, scheduler and controller manager; see controlplane.sh for where they come from.
-# SPOKESHAVE names the program, by default target/release/spokeshave. With --embedded the same scenario on `spokeshave up --bare`.
+# SPOKESHAVE names the program, by default target/release/spokeshave. With --embedded the same scenario on `spokeshave up --bare`, whose
+# operator is part of it; with --embedded-apart on `spokeshave up --bare --no-operator`. What follows goes to scenario.py: `--kills SEED`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 spokeshave=${SPOKESHAVE:-${CARGO_TARGET_DIR:-target}/release/spokeshave}
@@ -8,10 +9,12 @@ if ! command -v python3 >/dev/null; then
     echo "skipped: the scenario needs Python 3" >&2
     exit 0
 fi
-embedded=${1:-}
-if [ "$embedded" != --embedded ]; then
-    . e2e/controlplane.sh
-fi
+flags=(--kubelets) bare=()
+case ${1:-} in
+--embedded) flags=(--inside) bare=(--bare) && shift ;;
+--embedded-apart) flags=() bare=(--bare --no-operator) && shift ;;
+*) . e2e/controlplane.sh ;;
+esac
 work=$(mktemp -d)
 finish() {
     if [ -n "${child:-}" ]; then
@@ -22,8 +25,8 @@ finish() {
 }
 trap finish EXIT
 
-if [ "$embedded" = --embedded ]; then
-    "$spokeshave" up --bare --kubeconfig "$work/kubeconfig" >"$work/out" 2>"$work/log" &
+if [ ${#bare[@]} -gt 0 ]; then
+    "$spokeshave" up "${bare[@]}" --kubeconfig "$work/kubeconfig" >"$work/out" 2>"$work/log" &
     child=$!
     is_ready() { [ -s "$work/kubeconfig" ]; }
 else
@@ -42,8 +45,4 @@ for _ in $(seq 1200); do
     fi
     sleep 0.1
 done
-inside=()
-if [ "$embedded" = --embedded ]; then
-    inside=(--inside)
-fi
-python3 -B e2e/scenario.py --kubeconfig "$work/kubeconfig" --spokeshave "$spokeshave" --log "$work/operator.log" "${inside[@]}"
+python3 -B e2e/scenario.py --kubeconfig "$work/kubeconfig" --spokeshave "$spokeshave" --log "$work/operator.log" ${flags[@]+"${flags[@]}"} "$@"

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """A cluster grows, consolidates and shrinks, and the operator is killed in between.
 
-    scenario.py --kubeconfig FILE --spokeshave PROGRAM [--inside] [--log FILE]
+    scenario.py --kubeconfig FILE --spokeshave PROGRAM [--inside] [--kubelets] [--kills SEED] [--log FILE]
 
-Runs `spokeshave crds` into the cluster and `spokeshave operator --simulate-kubelets` beside it; with --inside the cluster brings its own
-controllers (`spokeshave up --bare`) and nothing is started or killed. Prints what it checked; the first thing that is not so ends it.
-Needs nothing but Python 3.9 or later.
+Runs `spokeshave crds` into the cluster and `spokeshave operator` beside it, with --kubelets also for the kubelets; with --inside the
+cluster brings its own controllers (`spokeshave up --bare`) and nothing is started or killed. With --kills the operator is killed at random
+moments all the way through, a few seconds apart, beside the three moments that the story always has. Prints what it checked; the first
+thing that is not so ends it. Needs nothing but Python 3.9 or later.
 """
 
 import argparse
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -109,34 +112,70 @@ class Story:
 class Operator:
     """The operator's process."""
 
-    def __init__(self, program, kubeconfig, log):
-        self.program, self.kubeconfig, self.log, self.process = program, kubeconfig, log, None
+    def __init__(self, arguments):
+        self.program, self.kubeconfig, self.log, self.process = arguments.spokeshave, arguments.kubeconfig, arguments.log, None
+        self.flags = ["--simulate-kubelets"] if arguments.kubelets else []
+        if arguments.kills is not None:
+            # A new operator would wait for the lease of the dead one, and be killed itself before it has begun.
+            self.flags += ["--disable-leader-election", "true"]
+        self.lock = threading.RLock()
 
     def start(self):
-        with open(self.log, "ab") as log:
+        with self.lock, open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program, "operator", "--kubeconfig", self.kubeconfig, "--cloud-provider", "kwok", "--simulate-kubelets",
+                [self.program, "operator", "--kubeconfig", self.kubeconfig, "--cloud-provider", "kwok", *self.flags,
                  "--metrics-port", "0", "--health-probe-port", "0"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self):
-        self.alive()
-        self.process.kill()
-        self.process.wait()
+        with self.lock:
+            self.alive()
+            self.process.kill()
+            self.process.wait()
 
     def alive(self):
-        if self.process.poll() is not None:
-            raise Wrong(f"the operator ended by itself with status {self.process.returncode}; its log is {self.log}")
+        with self.lock:
+            if self.process.poll() is not None:
+                raise Wrong(f"the operator ended by itself with status {self.process.returncode}; its log is {self.log}")
 
     def stop(self):
-        self.alive()
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            status = self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            raise Wrong("the operator does not end 30 s after SIGTERM") from None
+        with self.lock:
+            self.alive()
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                status = self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                raise Wrong("the operator does not end 30 s after SIGTERM") from None
         if status != 0:
             raise Wrong(f"the operator ended with status {status} after SIGTERM")
+
+
+class Killer(threading.Thread):
+    """Kills the operator at random moments, and starts it again a moment later."""
+
+    def __init__(self, operator, seed):
+        super().__init__(daemon=True)
+        self.operator, self.random, self.ended, self.kills, self.problem = operator, random.Random(seed), threading.Event(), 0, None
+
+    def run(self):
+        while not self.ended.wait(self.random.uniform(1.5, 7)):
+            with self.operator.lock:
+                if self.ended.is_set():
+                    return
+                try:
+                    self.operator.kill()
+                except Wrong as wrong:
+                    self.problem = wrong
+                    return
+                self.kills += 1
+                time.sleep(self.random.uniform(0, 0.5))
+                self.operator.start()
+
+    def end(self):
+        self.ended.set()
+        self.join()
+        if self.problem:
+            raise self.problem
 
 
 def install(cluster, program):
@@ -249,7 +288,7 @@ def price(cluster):
     return sum(float(instance["spec"]["price"]) for instance in cluster.items(INSTANCES))
 
 
-def consolidate(cluster, story, operator):
+def consolidate(cluster, story, operator, killer):
     """Scales down and lets under-used nodes go; kills the operator in mid-command."""
     before, cost = len(cluster.nodes()), price(cluster)
     earlier = {disruption["metadata"]["name"] for disruption in cluster.items(DISRUPTIONS)}
@@ -261,7 +300,7 @@ def consolidate(cluster, story, operator):
         open_ones = [one for one in fresh() if one["spec"]["reason"] == "Underutilized" and not is_finished(one)]
         return "" if open_ones else f"no command is under way; the ledger has {len(fresh())}"
 
-    if operator:
+    if operator and not killer:
         story.wait("an under-used node is in a command", 120, under_way)
         operator.kill()
         lines = [ledger_line(one) for one in fresh() if not is_finished(one)]
@@ -288,6 +327,10 @@ def consolidate(cluster, story, operator):
         return ""
 
     story.wait("under-used nodes are gone", 240, settled)
+    if killer:
+        killer.end()
+        story.say(f"kill -9 of the operator at {killer.kills} random moments until here")
+        story.wait("it is at rest again", 120, settled)
     count = len(fresh())
     time.sleep(30)
     again = settled()
@@ -300,18 +343,21 @@ def consolidate(cluster, story, operator):
 
 def tell(arguments):
     cluster, story = Cluster(arguments.kubeconfig), Story()
-    operator = None if arguments.inside else Operator(arguments.spokeshave, arguments.kubeconfig, arguments.log)
+    operator, killer = None if arguments.inside else Operator(arguments), None
     try:
         if operator:
             names = install(cluster, arguments.spokeshave)
             story.say(f"{len(names)} definitions of `spokeshave crds` are established")
             operator.start()
+            if arguments.kills is not None:
+                killer = Killer(operator, arguments.kills)
+                killer.start()
         prepare(cluster)
         story.wait("the NodePool is ready", 60, lambda: condition(cluster.call("GET", f"{POOLS}/{POOL}"), "Ready") != "True" and "it is not")
         story.say("KWOKNodeClass, NodePool, Deployment and PodDisruptionBudget; the NodePool is ready")
 
         cluster.scale(REPLICAS)
-        if operator:
+        if operator and not killer:
             story.wait("a NodeClaim appears", 60, lambda: not cluster.items(CLAIMS) and "there is none")
             operator.kill()
             count = len(cluster.items(CLAIMS))
@@ -325,21 +371,31 @@ def tell(arguments):
         drain_one(cluster, story)
 
         cluster.call("DELETE", f"{BUDGETS}/web")
-        consolidate(cluster, story, operator)
+        consolidate(cluster, story, operator, killer)
+        if killer:
+            killer = Killer(operator, arguments.kills + 1)
+            killer.start()
         cluster.scale(0)
-        if operator:
+        if operator and not killer:
             story.wait("a NodeClaim is being deleted", 120,
                        lambda: not any("deletionTimestamp" in claim["metadata"] for claim in cluster.items(CLAIMS)) and cluster.items(CLAIMS) and "none is")
             operator.kill()
             story.say(f"kill -9 of the operator while it scales down ({len(cluster.items(CLAIMS))} NodeClaims left)")
             operator.start()
         story.wait("everything is gone", 240, lambda: shrunk(cluster))
+        if killer:
+            killer.end()
+            story.say(f"kill -9 of the operator at {killer.kills} random moments while it scales down")
+            story.wait("everything is still gone", 60, lambda: shrunk(cluster))
         story.say("no pod, Node, NodeClaim or KWOKInstance is left")
         if operator:
             operator.alive()
             operator.stop()
             story.say("SIGTERM ends the operator with status 0")
     finally:
+        if killer:
+            killer.ended.set()
+            killer.join()
         if operator and operator.process and operator.process.poll() is None:
             operator.process.kill()
     print(f"passed in {time.monotonic() - story.start:.0f} s")
@@ -350,6 +406,8 @@ def main():
     parser.add_argument("--kubeconfig", required=True)
     parser.add_argument("--spokeshave", required=True, help="the program")
     parser.add_argument("--inside", action="store_true", help="the cluster brings its own controllers")
+    parser.add_argument("--kubelets", action="store_true", help="the operator simulates the kubelets, too")
+    parser.add_argument("--kills", type=int, metavar="SEED", help="kill the operator at random moments")
     parser.add_argument("--log", default="operator.log", help="where the operator's output goes")
     arguments = parser.parse_args()
     try:

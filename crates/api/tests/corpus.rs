@@ -192,3 +192,102 @@ fn a_case_that_does_not_hold_is_noticed() {
     let (_, wrong) = check(&text.replace("2024-01-01T01:01:01Z", "2024-01-01T01:01:02Z"));
     assert_eq!(wrong.len(), 1, "{wrong:?}");
 }
+
+/// The rules of a schema: the place of each, with `[]` for elements and values, and its message.
+fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+        let message = rule["message"].as_str().expect("each of our rules says what it wants");
+        let below = rule["fieldPath"].as_str().unwrap_or_default();
+        found.push((format!("{path}{below}"), message.to_owned()));
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let dot = if path.is_empty() { "" } else { "." };
+        rules(property, &format!("{path}{dot}{name}"), found);
+    }
+    for part in ["items", "additionalProperties"] {
+        if schema[part].is_object() {
+            rules(&schema[part], &format!("{path}[]"), found);
+        }
+    }
+}
+
+/// The place of a cause, without the index or the key.
+fn place(field: &str) -> String {
+    let mut place = String::new();
+    let mut inside = false;
+    for letter in field.chars() {
+        match letter {
+            '[' => {
+                inside = true;
+                place.push('[');
+            }
+            ']' => {
+                inside = false;
+                place.push(']');
+            }
+            _ if inside => {}
+            letter => place.push(letter),
+        }
+    }
+    place
+}
+
+/// Every place where a case was refused, with the message.
+fn refusals(text: &str) -> (Value, std::collections::BTreeSet<(String, String)>) {
+    let corpus: Corpus = serde_saphyr::from_str(text).unwrap();
+    let crd = spokeshave_api::crds::crd_values()
+        .into_iter()
+        .find(|crd| crd["spec"]["names"]["kind"] == corpus.base["kind"])
+        .unwrap();
+    let compiled = CompiledCrd::compile(&crd).unwrap();
+    let version = compiled.served().next().unwrap();
+    let mut refused = std::collections::BTreeSet::new();
+    for case in corpus.cases.iter().filter(|case| case.error.is_some()) {
+        let mut stored: Option<Value> = None;
+        let steps = [Some(&case.set), case.then.as_ref(), case.status.as_ref()];
+        for paths in steps.into_iter().flatten() {
+            let mut object = change(stored.as_ref().unwrap_or(&corpus.base), paths);
+            version.prune(&mut object);
+            version.default(&mut object);
+            let causes = version.validate(&object, stored.as_ref());
+            refused.extend(
+                causes
+                    .into_iter()
+                    .map(|cause| (place(&cause.field), cause.message)),
+            );
+            stored = Some(object);
+        }
+    }
+    (
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone(),
+        refused,
+    )
+}
+
+#[test]
+fn every_rule_refuses_a_case_with_its_message() {
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for text in [
+        include_str!("corpus/nodepool.yaml"),
+        include_str!("corpus/nodeclaim.yaml"),
+        include_str!("corpus/nodeoverlay.yaml"),
+        include_str!("corpus/capacitybuffer.yaml"),
+        include_str!("corpus/kwoknodeclass.yaml"),
+    ] {
+        let (schema, refused) = refusals(text);
+        let mut all = Vec::new();
+        rules(&schema, "", &mut all);
+        count += all.len();
+        missing.extend(all.into_iter().filter(|(path, message)| {
+            !refused
+                .iter()
+                .any(|(field, said)| field == path && said.contains(message.as_str()))
+        }));
+    }
+    assert!(count >= 36, "{count} rules");
+    assert!(
+        missing.is_empty(),
+        "rules that no case in tests/corpus breaks: {missing:#?}"
+    );
+}

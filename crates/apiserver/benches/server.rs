@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 use spokeshave_apiserver::{ApiServer, Config, Listener, ResponseBody, Service, kubeconfig};
 use tower::ServiceExt as _;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const OBJECTS: usize = 10_000;
 const WATCHES: usize = 100;
 const WATCHED_WRITES: usize = 2_000;
@@ -215,9 +219,10 @@ async fn watches(service: &Service, path: &str, what: &str) {
         assert!(response.status().is_success());
         bodies.push(response.into_body());
     }
-    let patches = encoded(
-        (0..WATCHED_WRITES).map(|index| json!({"metadata": {"labels": {"round": index.to_string()}}})),
-    );
+    // A label that no part before has written: a patch that changes nothing is no event.
+    let patches = encoded((0..WATCHED_WRITES).map(|index| {
+        json!({"metadata": {"labels": {"round": format!("{}-{index}", what.len())}}})
+    }));
     let started = start();
     for (round, patches) in patches.chunks(50).enumerate() {
         for (index, body) in patches.iter().enumerate() {

@@ -18,11 +18,29 @@ struct Table {
     definitions: BTreeMap<&'static str, &'static RawValue>,
 }
 
+/// What is read of every definition at the start.
+#[derive(Deserialize)]
+struct Described {
+    #[serde(rename = "x-kubernetes-group-version-kind", default)]
+    kinds: Vec<GroupVersionKind>,
+}
+
+#[derive(Deserialize, PartialEq, Eq, Hash)]
+struct GroupVersionKind {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    kind: String,
+}
+
 /// The parsed table. Definitions stay text, of which the few that are asked for are parsed: as trees they would be ten times the size.
 pub(crate) struct Facts {
     pub(crate) resources: Vec<Value>,
-    definitions: BTreeMap<&'static str, &'static RawValue>,
-    by_kind: FxHashMap<(String, String, String), &'static str>,
+    /// In the order of their names.
+    definitions: Vec<(&'static str, &'static RawValue)>,
+    by_kind: FxHashMap<GroupVersionKind, &'static str>,
     indexes: FxHashMap<&'static str, u32>,
 }
 
@@ -33,48 +51,49 @@ pub(crate) fn facts() -> &'static Facts {
         let table: Table = serde_json::from_str(TABLE).expect("the committed table is JSON");
         let mut by_kind = FxHashMap::default();
         for (name, definition) in &table.definitions {
-            let definition = parsed(definition);
-            for kind in definition["x-kubernetes-group-version-kind"]
-                .as_array()
-                .into_iter()
-                .flatten()
-            {
-                let text = |key: &str| kind[key].as_str().unwrap_or_default().to_owned();
-                by_kind.insert((text("group"), text("version"), text("kind")), *name);
-            }
+            let described: Described =
+                serde_json::from_str(definition.get()).expect("the committed definitions are objects");
+            by_kind.extend(described.kinds.into_iter().map(|kind| (kind, *name)));
         }
         let indexes = table.definitions.keys().copied().zip(0..).collect();
         Facts {
             resources: table.resources,
-            definitions: table.definitions,
+            definitions: table.definitions.into_iter().collect(),
             by_kind,
             indexes,
         }
     })
 }
 
-fn parsed(definition: &RawValue) -> Value {
-    serde_json::from_str(definition.get()).unwrap_or_default()
-}
-
 impl Facts {
     /// A definition by name; null for an unknown one.
     pub(crate) fn definition(&self, name: &str) -> Value {
-        self.definitions
-            .get(name)
-            .map(|text| parsed(text))
+        let index = self.definition_index(name);
+        index
+            .and_then(|index| self.definition_at(index as usize))
+            .map(|(_, definition)| definition)
             .unwrap_or_default()
     }
 
-    /// All definitions, in the order of their names.
-    pub(crate) fn definitions(&self) -> impl Iterator<Item = (&'static str, Value)> {
-        self.definitions.iter().map(|(name, text)| (*name, parsed(text)))
+    /// Name and content of a definition, by its place among all.
+    pub(crate) fn definition_at(&self, index: usize) -> Option<(&'static str, Value)> {
+        let (name, text) = self.definitions.get(index)?;
+        Some((*name, serde_json::from_str(text.get()).unwrap_or_default()))
+    }
+
+    /// How many definitions there are.
+    pub(crate) fn definition_count(&self) -> usize {
+        self.definitions.len()
     }
 
     /// Name of a kind's definition.
     pub(crate) fn definition_name(&self, group: &str, version: &str, kind: &str) -> Option<&str> {
         self.by_kind
-            .get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
+            .get(&GroupVersionKind {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: kind.to_owned(),
+            })
             .copied()
     }
 

@@ -50,29 +50,30 @@ impl Fields {
     }
 
     /// Appends the set as FieldsV1 has it in JSON.
-    pub(crate) fn write(&self, out: &mut String) {
-        out.push('{');
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
         let mut first = true;
         if self.own && !self.below.is_empty() {
-            out.push_str("\".\":{}");
+            out.extend_from_slice(b"\".\":{}");
             first = false;
         }
         for (step, child) in self.below.iter() {
             if !std::mem::replace(&mut first, false) {
-                out.push(',');
+                out.push(b',');
             }
-            out.push_str(&Value::from(step.as_str()).to_string());
-            out.push(':');
+            // Writing to memory does not fail.
+            drop(serde_json::to_writer(&mut *out, step.as_str()));
+            out.push(b':');
             child.write(out);
         }
-        out.push('}');
+        out.push(b'}');
     }
 
     #[cfg(test)]
     pub(crate) fn into_json(self) -> Value {
-        let mut text = String::new();
+        let mut text = Vec::new();
         self.write(&mut text);
-        serde_json::from_str(&text).expect("it is JSON")
+        serde_json::from_slice(&text).expect("it is JSON")
     }
 
     fn put(&mut self, step: Step, child: Self) {

@@ -3,28 +3,74 @@
 //! In memory `metadata.managedFields[*].fieldsV1` is a marked text; whatever leaves the server goes through [`write_json`], which writes that
 //! text as the JSON that it is. What comes in and bears the mark is a forgery, and is cleared.
 
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::field_set::Fields;
+use crate::field_set::{Fields, Step};
 
 /// No field set begins with it, and hardly any other text.
 const MARK: char = '\0';
+const MARK_BYTES: &[u8; 1] = b"\0";
 const KEY: &str = "fieldsV1";
 
 /// A field set as it is kept.
 pub(crate) fn pack(fields: &Fields) -> Value {
-    let mut text = String::from(MARK);
+    let mut text = Vec::from(*MARK_BYTES);
     fields.write(&mut text);
-    Value::String(text)
+    text.shrink_to_fit();
+    Value::String(String::from_utf8(text).unwrap_or_default())
 }
 
 /// A field set, kept or as clients send it.
 pub(crate) fn unpack(value: &Value) -> Fields {
     match packed(value) {
-        Some(text) => {
-            serde_json::from_str(text).map_or_else(|_| Fields::default(), |tree| Fields::from_json(&tree))
-        }
+        Some(text) => read(text).unwrap_or_default(),
         None => Fields::from_json(value),
+    }
+}
+
+fn read(text: &str) -> Option<Fields> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let mut fields = FieldsReader.deserialize(&mut reader).ok()?;
+    // At the top nothing is a leaf.
+    fields.own = fields.own && !fields.below.is_empty();
+    Some(fields)
+}
+
+/// Reads a set from FieldsV1 without a tree of values in between.
+struct FieldsReader;
+
+impl<'de> DeserializeSeed<'de> for FieldsReader {
+    type Value = Fields;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Fields, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FieldsReader {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a set of fields")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Fields, A::Error> {
+        let mut fields = Fields::default();
+        let mut is_leaf = true;
+        while let Some(step) = access.next_key::<Step>()? {
+            is_leaf = false;
+            let child = access.next_value_seed(Self)?;
+            if step == "." {
+                fields.own = true;
+            } else {
+                fields.below.insert(step, child);
+            }
+        }
+        fields.own |= is_leaf;
+        Ok(fields)
     }
 }
 
@@ -135,7 +181,28 @@ mod tests {
         );
     }
 
+    fn any_fields() -> impl Strategy<Value = Fields> {
+        let leaf = Just(json!({}));
+        let tree = leaf.prop_recursive(4, 20, 4, |inner| {
+            let step = prop::sample::select(vec![".", "f:a", "f:\"\\", "k:{\"n\":\"é\"}", "v:1"]);
+            prop::collection::btree_map(step, inner, 0..4).prop_map(|map| json!(map))
+        });
+        tree.prop_map(|tree| {
+            let mut fields = Fields::from_json(&tree);
+            fields.own &= !fields.below.is_empty();
+            fields
+        })
+    }
+
     proptest! {
+        #[test]
+        fn any_field_set_is_read_as_it_was_written(fields in any_fields()) {
+            prop_assert_eq!(unpack(&pack(&fields)), fields.clone());
+            let mut object = json!({"metadata": {"managedFields": [{"fieldsV1": pack(&fields)}]}});
+            expand(&mut object);
+            prop_assert_eq!(unpack(&object["metadata"]["managedFields"][0]["fieldsV1"]), fields);
+        }
+
         #[test]
         fn other_values_are_written_as_serde_writes_them(text in "\\PC{0,20}", number in any::<f64>(), whole in any::<i64>()) {
             let value = json!({"a": [text, number, whole, null, true, {}, []], text.clone(): {"fieldsV1": text}});

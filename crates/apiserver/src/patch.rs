@@ -368,6 +368,18 @@ mod tests {
         })
     }
 
+    /// Containers by name, each once, in any order.
+    fn containers() -> impl Strategy<Value = Vec<(String, String)>> {
+        let names = prop::sample::subsequence(vec!["a", "b", "c", "d"], 0..=4).prop_shuffle();
+        (names, prop::collection::vec("[x-z]", 4)).prop_map(|(names, images)| {
+            names
+                .into_iter()
+                .map(str::to_owned)
+                .zip(images)
+                .collect()
+        })
+    }
+
     proptest! {
         #[test]
         fn arbitrary_patches_never_panic(document in any_json(), patch in any_json()) {
@@ -375,6 +387,36 @@ mod tests {
             let _ = json_patch(&document, &patch);
             let merged = merge_patch(&document, &patch);
             prop_assert_eq!(merge_patch(&merged, &patch), merged.clone(), "a merge patch is idempotent");
+        }
+
+        #[test]
+        fn merge_patches_are_those_of_another_implementation(document in any_json(), patch in any_json()) {
+            let mut theirs = document.clone();
+            json_patch::merge(&mut theirs, &patch);
+            prop_assert_eq!(merge_patch(&document, &patch), theirs);
+        }
+
+        #[test]
+        fn a_json_patch_that_was_computed_leads_where_it_was_computed_for(from in any_json(), to in any_json()) {
+            let patch = serde_json::to_value(json_patch::diff(&from, &to)).unwrap();
+            prop_assert_eq!(json_patch(&from, &patch).unwrap(), to);
+        }
+
+        /// What kubectl sends: changed elements by their key, deletions, and the order that is wanted.
+        #[test]
+        fn a_strategic_patch_as_clients_compute_it_leads_to_the_list_they_want(old in containers(), new in containers()) {
+            let list = |containers: &[(String, String)]| -> Vec<Value> {
+                containers.iter().map(|(name, image)| json!({"name": name, "image": image})).collect()
+            };
+            let mut elements: Vec<Value> = list(&new);
+            let gone = old.iter().filter(|(name, _)| new.iter().all(|(kept, _)| kept != name));
+            elements.extend(gone.map(|(name, _)| json!({"name": name, "$patch": "delete"})));
+            let order: Vec<Value> = new.iter().map(|(name, _)| json!({"name": name})).collect();
+            let patch = json!({"spec": {"containers": elements, "$setElementOrder/containers": order}});
+            let document = json!({"spec": {"containers": list(&old)}});
+            let merged = strategic_merge(&pod(), &document, &patch).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+            let result = merged["spec"]["containers"].as_array().cloned().unwrap_or_default();
+            prop_assert_eq!(result, list(&new));
         }
     }
 }

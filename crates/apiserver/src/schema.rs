@@ -119,22 +119,19 @@ pub(crate) struct TypeNode {
     declared: bool,
 }
 
-struct Definitions {
-    nodes: Vec<TypeNode>,
-}
-
-/// The compiled core definitions, in the order of their names.
-fn definitions() -> &'static Definitions {
-    static DEFINITIONS: OnceLock<Definitions> = OnceLock::new();
-    DEFINITIONS.get_or_init(|| Definitions {
-        nodes: facts()
-            .definitions()
-            .map(|(name, raw)| TypeNode {
-                special: special(name),
-                ..TypeNode::compile(&raw)
-            })
-            .collect(),
-    })
+/// A core definition by its place among all, compiled at first use: a cluster meets few of the hundreds.
+fn definition(index: u32) -> Option<&'static TypeNode> {
+    static DEFINITIONS: OnceLock<Box<[OnceLock<TypeNode>]>> = OnceLock::new();
+    let definitions =
+        DEFINITIONS.get_or_init(|| (0..facts().definition_count()).map(|_| OnceLock::new()).collect());
+    let node = definitions.get(index as usize)?;
+    Some(node.get_or_init(|| {
+        let (name, raw) = facts().definition_at(index as usize).unwrap_or_default();
+        TypeNode {
+            special: special(name),
+            ..TypeNode::compile(&raw)
+        }
+    }))
 }
 
 fn special(name: &str) -> Special {
@@ -266,11 +263,7 @@ fn nothing() -> &'static TypeNode {
 impl<'a> Node<'a> {
     /// Follows a reference to a core definition.
     pub(crate) fn resolved(self) -> Node<'a> {
-        match self
-            .0
-            .target
-            .and_then(|index| definitions().nodes.get(index as usize))
-        {
+        match self.0.target.and_then(definition) {
             Some(node) => Node(node),
             None => self,
         }

@@ -440,11 +440,80 @@ mod tests {
         assert_eq!(error.message, "spec.image is not known");
     }
 
+    /// A requirement as text, and what it means, said once more: whether it holds for the value of its label.
+    fn requirement() -> impl Strategy<Value = (String, String, Meaning)> {
+        let key = prop::sample::select(vec!["a", "b.c/d", "e-f"]);
+        let values = prop::collection::btree_set(prop::sample::select(vec!["", "1", "2", "x"]), 1..3);
+        let gap = prop::sample::select(vec!["", " ", "  "]);
+        (key, values, 0..9_u8, gap).prop_map(|(key, values, what, gap)| {
+            let list: Vec<&str> = values.into_iter().collect();
+            let (one, all) = (list[0], list.join(&format!("{gap},{gap}")));
+            let owned: Vec<String> = list.iter().map(|value| (*value).to_owned()).collect();
+            let just = vec![one.to_owned()];
+            let (text, meaning) = match what {
+                0 => (format!("{gap}{key}{gap}"), Meaning::Exists),
+                1 => (format!("!{gap}{key}"), Meaning::Absent),
+                2 => (format!("{key}{gap}={gap}{one}"), Meaning::OneOf(just)),
+                3 => (format!("{key}{gap}=={gap}{one}"), Meaning::OneOf(just)),
+                4 => (format!("{key}{gap}!={gap}{one}"), Meaning::NoneOf(just)),
+                5 => (format!("{key} in{gap}({gap}{all}{gap})"), Meaning::OneOf(owned)),
+                6 => (format!("{key} notin{gap}({gap}{all}{gap})"), Meaning::NoneOf(owned)),
+                7 => (format!("{key}{gap}>{gap}1"), Meaning::More(1)),
+                _ => (format!("{key}{gap}<{gap}2"), Meaning::Less(2)),
+            };
+            (key.to_owned(), text, meaning)
+        })
+    }
+
+    #[derive(Debug, Clone)]
+    enum Meaning {
+        Exists,
+        Absent,
+        OneOf(Vec<String>),
+        NoneOf(Vec<String>),
+        More(i64),
+        Less(i64),
+    }
+
+    impl Meaning {
+        fn holds(&self, label: Option<&str>) -> bool {
+            let number = label.and_then(|label| label.parse::<i64>().ok());
+            match self {
+                Self::Exists => label.is_some(),
+                Self::Absent => label.is_none(),
+                Self::OneOf(values) => label.is_some_and(|label| values.iter().any(|value| value == label)),
+                Self::NoneOf(values) => label.is_none_or(|label| values.iter().all(|value| value != label)),
+                Self::More(bound) => number.is_some_and(|number| number > *bound),
+                Self::Less(bound) => number.is_some_and(|number| number < *bound),
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in ".{0,30}") {
             let _ = LabelSelector::parse(&text);
             let _ = FieldSelector::parse(&text, |path| Ok(path.to_owned()));
+        }
+        #[test]
+        fn a_selector_means_what_its_requirements_mean(
+            requirements in prop::collection::vec(requirement(), 1..4),
+            labels in prop::collection::btree_map(prop::sample::select(vec!["a", "b.c/d", "e-f"]), prop::sample::select(vec!["", "1", "2", "3", "x"]), 0..4),
+        ) {
+            let text: Vec<&str> = requirements.iter().map(|(_, text, _)| text.as_str()).collect();
+            let text = text.join(",");
+            let selector = LabelSelector::parse(&text).map_err(|error| TestCaseError::fail(format!("{text:?}: {}", error.message)))?;
+            let expected = requirements.iter().all(|(key, _, meaning)| meaning.holds(labels.get(key.as_str()).copied()));
+            prop_assert_eq!(selector.matches(&json!(labels)), expected, "{:?} on {:?}", text, labels);
+        }
+        #[test]
+        fn a_field_selector_means_what_its_terms_mean(name in "[ab]{1,2}", node in "[ab]{0,1}", terms in prop::collection::vec((any::<bool>(), any::<bool>(), "[ab]{0,2}"), 1..4)) {
+            let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": node}});
+            let path = |is_name: bool| if is_name { "metadata.name" } else { "spec.nodeName" };
+            let text: Vec<String> = terms.iter().map(|(is_name, equal, value)| format!("{}{}{value}", path(*is_name), if *equal { "=" } else { "!=" })).collect();
+            let selector = FieldSelector::parse(&text.join(","), |path| Ok(path.to_owned())).map_err(|error| TestCaseError::fail(error.message))?;
+            let expected = terms.iter().all(|(is_name, equal, value)| (value == if *is_name { &name } else { &node }) == *equal);
+            prop_assert_eq!(selector.matches(&pod), expected);
         }
         #[test]
         fn arbitrary_selectorlike_text_never_panics(text in "[a-c!=<>,() ]{0,20}( in| notin)?[a-c,() ]{0,12}") {

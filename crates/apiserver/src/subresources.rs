@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::crd::Cause;
 use crate::decode;
-use crate::deleting::DeleteOptions;
+use crate::delete_options::DeleteOptions;
 use crate::error::{ApiError, ApiResult};
 use crate::managed_fields::{self, Reset, Writer};
 use crate::request::Request;

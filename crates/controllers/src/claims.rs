@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED};
-use spokeshave_api::constants::{CONSISTENCY_PERIOD, INSTANCE_TERMINATION_POLL};
+use spokeshave_api::constants::CONSISTENCY_PERIOD;
 use spokeshave_api::labels;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
@@ -532,7 +532,7 @@ impl Claims {
                 let overdue =
                     asked.and_then(|asked| blockers::overdue_blocker(claim, asked.last_transition_time, now));
                 shared.report_blocker(claim, None, overdue.as_ref()).await;
-                Ok(Requeue::After(INSTANCE_TERMINATION_POLL))
+                Ok(Requeue::After(termination::instance_poll(claim, now)))
             }
             Err(error) if error.is_not_found() => self.release(claim).await,
             Err(error) => {

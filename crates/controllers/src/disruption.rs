@@ -26,6 +26,8 @@ use crate::shared::Shared;
 
 /// Pause after a pass without a command (D-064).
 const POLL: Duration = spokeshave_api::constants::DISRUPTION_POLL;
+/// What changes sooner than this waits for the next poll, so that passes do not follow each other closely.
+const LEAST_POLL: Duration = Duration::from_secs(1);
 
 /// A command that waits for its second look.
 #[derive(Debug)]
@@ -99,10 +101,15 @@ impl DisruptionLoop {
         loop {
             let acted = self.turn(&mut thread).await;
             let now = self.shared.now();
-            let wait = match (acted, thread.next_due()) {
-                (true, _) => Duration::ZERO,
-                (false, Some(due)) => POLL.min(self.shared.clock.until(due)),
-                (false, None) => POLL,
+            let wait = if acted {
+                Duration::ZERO
+            } else {
+                let until = |due| self.shared.clock.until(due);
+                // The end of a nomination or of a back-off need not wait for the next poll.
+                let unsettled = thread.frontier.settled_until().map(until);
+                let unsettled = unsettled.filter(|wait| *wait > LEAST_POLL);
+                let due = thread.next_due().map(until);
+                due.into_iter().chain(unsettled).fold(POLL, Duration::min)
             };
             tracing::trace!(?wait, %now, "disruption rests");
             let sleep = async {

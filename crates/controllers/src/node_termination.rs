@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
-use spokeshave_api::constants::INSTANCE_TERMINATION_POLL;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::pod::node_name;
 use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
@@ -292,7 +291,10 @@ impl NodeTermination {
                     tracing::info!(Node = name, NodeClaim = claim.name(), "terminating instance");
                 }
                 self.report_overdue(node, &claim).await;
-                Ok(Requeue::After(INSTANCE_TERMINATION_POLL))
+                Ok(Requeue::After(termination::instance_poll(
+                    &claim,
+                    shared.now(),
+                )))
             }
             Err(error) if error.is_not_found() => self.release(node, "its instance is gone").await,
             Err(error) => {

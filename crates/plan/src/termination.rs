@@ -13,7 +13,7 @@ use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{
     Conditioned, DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, REGISTERED, Status, VOLUMES_DETACHED,
 };
-use spokeshave_api::constants::{MINIMUM_DRAIN, STUCK_TERMINATING_AFTER};
+use spokeshave_api::constants::{INSTANCE_TERMINATION_POLL, MINIMUM_DRAIN, STUCK_TERMINATING_AFTER};
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
 use spokeshave_model::pod::{
     self, is_daemon, is_evictable, is_terminal, is_terminating, is_waited_for_in_drain,
@@ -43,6 +43,16 @@ pub fn deadline(claim: &NodeClaim) -> Result<Option<Timestamp>, String> {
             labels::TERMINATION_TIMESTAMP
         )
     })
+}
+
+/// When to ask the cloud again for an instance that is ending (D-314, D-348): soon at first, since some end at once, and every five seconds
+/// when it takes longer.
+#[must_use]
+pub fn instance_poll(claim: &NodeClaim, now: Timestamp) -> Duration {
+    let asked = claim.condition(INSTANCE_TERMINATING);
+    let since = asked.map(|asked| now.duration_since(asked.last_transition_time));
+    let since = since.and_then(|since| Duration::try_from(since).ok());
+    since.unwrap_or_default().clamp(POLL, INSTANCE_TERMINATION_POLL)
 }
 
 fn deadline_event(object: ObjectRef, deadline: Timestamp) -> Event {

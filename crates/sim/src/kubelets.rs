@@ -1,12 +1,13 @@
-//! Kubelets of fake nodes: nodes become ready, pods start, run, end and stop.
+//! Kubelets of fake nodes: nodes become ready, pods start, run, end and stop, and their probes pass or fail (`probes`).
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
@@ -14,9 +15,11 @@ use spokeshave_runtime::{
     ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
 };
 
+use crate::attach_limits;
 use crate::objects::{
-    condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, phase, time, uid,
+    condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time, uid,
 };
+use crate::probes::{self, FAILING_PROBES, Failing, Findings};
 use crate::world::{World, is_race};
 
 /// Marks a node without a machine, as label or annotation.
@@ -27,12 +30,17 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_PERIOD: Duration = Duration::from_secs(10);
 const VERSION: &str = "v1.36.0";
 const WORKERS: usize = 64;
+const NAME: &str = "kubelet";
+
+/// What the probes of pods were last asked to do, by pod; only of pods that were ever asked.
+type Asked = Arc<Mutex<BTreeMap<ObjectKey, Failing>>>;
 
 /// All kubelets.
 pub(crate) struct Kubelets {
     nodes: WorkQueue<String>,
     pods: WorkQueue<ObjectKey>,
     leases: WorkQueue<String>,
+    asked: Asked,
 }
 
 fn is_fake(node: &Node) -> bool {
@@ -48,6 +56,7 @@ impl Kubelets {
             nodes: world.queue("kubelet.nodes"),
             pods: world.queue("kubelet.pods"),
             leases: world.queue("kubelet.leases"),
+            asked: Asked::default(),
         };
         let (nodes, leases, pods, by_node) = (
             this.nodes.clone(),
@@ -74,11 +83,11 @@ impl Kubelets {
             }
             nodes.add(node_name);
         });
-        let pods = this.pods.clone();
-        world.pods.on_change(move |change| {
-            if let Some(pod) = change.new.as_deref().filter(|pod| !node_of(pod).is_empty()) {
-                pods.add(ObjectKey::of(pod));
-            }
+        let (pods, asked) = (this.pods.clone(), this.asked.clone());
+        world.pods.on_change(move |change| match change.new.as_deref() {
+            Some(pod) if !node_of(pod).is_empty() => pods.add(ObjectKey::of(pod)),
+            Some(_) => {}
+            None => drop(lock(&asked).remove(&change.key)),
         });
         this
     }
@@ -98,8 +107,8 @@ impl Kubelets {
                 metrics.clone(),
             ),
         );
-        let shared = world.clone();
-        let work = move |pod| sync_pod(shared.clone(), pod);
+        let (shared, asked) = (world.clone(), self.asked);
+        let work = move |pod| sync_pod(shared.clone(), asked.clone(), pod);
         tasks.spawn(
             "kubelet pods",
             run_controller(
@@ -165,6 +174,9 @@ async fn boot(world: Arc<World>, node_name: String) -> Result<Requeue, Reconcile
     if let Some(left) = wait_until(&world, created, world.options.node_ready_delay) {
         return Ok(Requeue::After(left));
     }
+    if world.options.volumes {
+        attach_limits::publish(&world, &node).await?;
+    }
     let now = time(world.clock.now());
     let state = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now});
     let label = |key: &str| {
@@ -206,7 +218,7 @@ fn address(name: &str, first: u8) -> String {
     format!("{first}.{b}.{c}.{}", d.max(1))
 }
 
-async fn sync_pod(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+async fn sync_pod(world: Arc<World>, asked: Asked, key: ObjectKey) -> Result<Requeue, ReconcileError> {
     let Some(pod) = world.pods.get(&key) else {
         return Ok(Requeue::Done);
     };
@@ -223,9 +235,9 @@ async fn sync_pod(world: Arc<World>, key: ObjectKey) -> Result<Requeue, Reconcil
         return Ok(Requeue::Done);
     }
     if phase(&pod) == "Running" {
-        finish(&world, &pod).await
+        keep_running(&world, &pod, &failing(&asked, &key, &pod, world.clock.now())).await
     } else {
-        begin(&world, &pod).await
+        begin(&world, &pod, &failing(&asked, &key, &pod, world.clock.now())).await
     }
 }
 
@@ -252,94 +264,196 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
     quiet(api.delete(name(&pod.metadata), &parameters).await.map(drop))
 }
 
-async fn begin(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
+fn lock(asked: &Asked) -> std::sync::MutexGuard<'_, BTreeMap<ObjectKey, Failing>> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The probes that a pod's annotation lets fail, and since when if that changed while it ran.
+fn failing(asked: &Asked, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Failing {
+    let annotations = pod.metadata.annotations.as_ref();
+    let text = annotations.and_then(|annotations| annotations.get(FAILING_PROBES));
+    let text = text.map(String::as_str).unwrap_or_default();
+    let mut asked = lock(asked);
+    match asked.get(key) {
+        Some(known) if known.text == text => return known.clone(),
+        None if text.is_empty() => return Failing::default(),
+        _ => {}
+    }
+    let failing = Failing {
+        text: text.to_owned(),
+        since: (phase(pod) == "Running").then_some(now),
+    };
+    asked.insert(key.clone(), failing.clone());
+    failing
+}
+
+async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, ReconcileError> {
+    // A pod that was made with its node never met a scheduler: it starts from its creation.
     let bound = condition(pod, "PodScheduled")
         .and_then(|condition| condition.last_transition_time.as_ref())
+        .or(pod.metadata.creation_timestamp.as_ref())
         .map_or_else(|| world.clock.now(), |time| time.0);
     if let Some(left) = wait_until(world, bound, world.options.pod_start_delay) {
         return Ok(Requeue::After(left));
     }
+    let findings = probes::look(pod, failing, world.clock.now());
     let now = time(world.clock.now());
-    let mut status = container_statuses(pod, &json!({"running": {"startedAt": now}}), true);
-    status["phase"] = json!("Running");
+    let mut status = status_of(world, pod, &findings);
     status["startTime"] = json!(now);
     status["podIP"] = json!(address(&key(&pod.metadata), 100));
     status["podIPs"] = json!([{"ip": address(&key(&pod.metadata), 100)}]);
     status["hostIP"] = json!(address(node_of(pod), 10));
-    status["conditions"] = conditions(pod, true, "", &now);
     write_status(world, pod, status).await
 }
 
-/// Pods that are told how long they run end well after that.
-async fn finish(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
-    let annotations = pod.metadata.annotations.as_ref();
-    let Some(text) = annotations.and_then(|annotations| annotations.get(RUN_DURATION)) else {
-        return Ok(Requeue::Done);
-    };
+/// A pod that runs: its probes pass or fail, and it ends when it was told to.
+async fn keep_running(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, ReconcileError> {
+    let end = end_of(world, pod);
+    if let Some(end) = end
+        && wait_until(world, end, Duration::ZERO).is_none()
+    {
+        return finish(world, pod).await;
+    }
+    let findings = probes::look(pod, failing, world.clock.now());
+    let known = pod.status.as_ref();
+    let same = known.and_then(|status| status.container_statuses.as_ref()) == Some(&findings.statuses)
+        && is_ready(pod) == (unready(&findings).is_empty() && closed_gates(pod).is_empty());
+    if !same {
+        for (kind, reason, message) in &findings.events {
+            world.tell(NAME, pod, kind, reason, message).await;
+        }
+        return write_status(world, pod, status_of(world, pod, &findings)).await;
+    }
+    let next = findings.next.into_iter().chain(end).min();
+    Ok(next.map_or(Requeue::Done, |next| Requeue::After(world.clock.until(next))))
+}
+
+/// When a pod ends that is told how long it runs; those that are restarted for ever do not.
+fn end_of(world: &World, pod: &Pod) -> Option<Timestamp> {
+    let text = pod.metadata.annotations.as_ref()?.get(RUN_DURATION)?;
     let Ok(runs) = text.parse::<spokeshave_api::GoDuration>() else {
         tracing::warn!(
             pod = key(&pod.metadata),
             value = text,
             "annotation {RUN_DURATION} is not a duration; the pod runs on"
         );
-        return Ok(Requeue::Done);
+        return None;
     };
-    if pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.restart_policy.as_deref())
-        .unwrap_or("Always")
-        == "Always"
-    {
-        return Ok(Requeue::Done);
+    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    if policy.unwrap_or("Always") == "Always" {
+        return None;
     }
-    let started = pod
-        .status
-        .as_ref()
+    let runs = SignedDuration::try_from(runs.to_std().unwrap_or_default()).ok()?;
+    started_at(world, pod).saturating_add(runs).ok()
+}
+
+fn started_at(world: &World, pod: &Pod) -> Timestamp {
+    let status = pod.status.as_ref();
+    status
         .and_then(|status| status.start_time.as_ref())
-        .map_or_else(|| world.clock.now(), |time| time.0);
-    if let Some(left) = wait_until(world, started, runs.to_std().unwrap_or_default()) {
-        return Ok(Requeue::After(left));
+        .map_or_else(|| world.clock.now(), |time| time.0)
+}
+
+/// All containers end well.
+async fn finish(world: &World, pod: &Pod) -> Result<Requeue, ReconcileError> {
+    let mut findings = probes::look(pod, &Failing::default(), world.clock.now());
+    for status in &mut findings.statuses {
+        (status.ready, status.started) = (false, Some(false));
+        status.state = Some(ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                exit_code: 0,
+                reason: Some("Completed".to_owned()),
+                started_at: Some(time(started_at(world, pod))),
+                finished_at: Some(time(world.clock.now())),
+                ..ContainerStateTerminated::default()
+            }),
+            ..ContainerState::default()
+        });
     }
-    let now = time(world.clock.now());
-    let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": time(started), "finishedAt": now}});
-    let mut status = container_statuses(pod, &ended, false);
-    status["phase"] = json!("Succeeded");
-    status["conditions"] = conditions(pod, false, "PodCompleted", &now);
-    write_status(world, pod, status).await
+    write_status(world, pod, status_of(world, pod, &findings)).await
 }
 
-fn container_statuses(pod: &Pod, state: &Value, running: bool) -> Value {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let statuses: Vec<Value> = containers
-        .map(|container| {
-            json!({
-                "name": container.name, "image": container.image.clone().unwrap_or_default(), "imageID": "", "containerID": format!("fake://{}", uid(&pod.metadata)),
-                "ready": running, "started": running, "restartCount": 0, "state": state,
-            })
-        })
+/// Names of containers that are not ready.
+fn unready(findings: &Findings) -> Vec<&str> {
+    let statuses = findings.statuses.iter();
+    statuses
+        .filter(|status| !status.ready)
+        .map(|status| status.name.as_str())
+        .collect()
+}
+
+/// Readiness gates of a pod whose conditions do not hold.
+fn closed_gates(pod: &Pod) -> Vec<&str> {
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    gates
+        .map(|gate| gate.condition_type.as_str())
+        .filter(|gate| condition(pod, gate).is_none_or(|condition| condition.status != "True"))
+        .collect()
+}
+
+fn status_of(world: &World, pod: &Pod, findings: &Findings) -> Value {
+    let ended: Vec<_> = findings
+        .statuses
+        .iter()
+        .filter_map(|status| status.state.as_ref()?.terminated.as_ref())
         .collect();
-    json!({"containerStatuses": statuses})
+    let phase = if ended.len() < findings.statuses.len() {
+        "Running"
+    } else if ended.iter().all(|ended| ended.exit_code == 0) {
+        "Succeeded"
+    } else {
+        "Failed"
+    };
+    json!({
+        "phase": phase, "containerStatuses": findings.statuses, "conditions": conditions(pod, phase, findings, &time(world.clock.now())),
+    })
 }
 
-fn conditions(pod: &Pod, ready: bool, reason: &str, now: &impl serde::Serialize) -> Value {
-    let state = |kind: &str, holds: bool| {
-        let mut value = json!({"type": kind, "status": if holds { "True" } else { "False" }, "lastProbeTime": null, "lastTransitionTime": now});
-        if !reason.is_empty() && !holds {
+fn conditions(pod: &Pod, phase: &str, findings: &Findings, now: &Time) -> Value {
+    let state = |kind: &str, refusal: Option<(&str, String)>| {
+        let status = if refusal.is_none() { "True" } else { "False" };
+        let since = condition(pod, kind)
+            .filter(|known| known.status == status)
+            .and_then(|known| known.last_transition_time.clone());
+        let mut value = json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": since.as_ref().unwrap_or(now),
+            "reason": null, "message": null});
+        if let Some((reason, message)) = refusal {
             value["reason"] = json!(reason);
+            if !message.is_empty() {
+                value["message"] = json!(message);
+            }
         }
         value
     };
+    let unready = unready(findings);
+    let containers = match phase {
+        "Succeeded" => Some(("PodCompleted", String::new())),
+        "Failed" => Some(("PodFailed", String::new())),
+        _ if unready.is_empty() => None,
+        _ => Some((
+            "ContainersNotReady",
+            format!("containers with unready status: [{}]", unready.join(" ")),
+        )),
+    };
+    let gates = closed_gates(pod);
+    let gates = (!gates.is_empty()).then(|| {
+        let text: Vec<String> = gates
+            .iter()
+            .map(|gate| format!("corresponding condition of pod readiness gate {gate:?} does not exist or is not \"True\"."))
+            .collect();
+        ("ReadinessGatesNotReady", text.join(" "))
+    });
+    let ended = (phase != "Running").then(|| (containers.clone().map_or("", |(reason, _)| reason), String::new()));
     let mut list = vec![
-        state("PodReadyToStartContainers", ready),
-        state("Initialized", true),
-        state("Ready", ready),
-        state("ContainersReady", ready),
+        state("PodReadyToStartContainers", ended),
+        state("Initialized", None),
+        state("Ready", containers.clone().or(gates)),
+        state("ContainersReady", containers),
     ];
     // A pod that was made with its node never met a scheduler.
     list.push(
         condition(pod, "PodScheduled")
-            .map_or_else(|| state("PodScheduled", true), |scheduled| json!(scheduled)),
+            .map_or_else(|| state("PodScheduled", None), |scheduled| json!(scheduled)),
     );
     json!(list)
 }

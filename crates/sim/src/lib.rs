@@ -4,6 +4,7 @@
 //! parts know nothing of Karpenter. Beside them: [`lab`], a whole cluster on virtual time; [`invariants`], what must hold in it; and
 //! [`soak`], scenarios drawn from a seed.
 
+mod attach_limits;
 mod budgets;
 pub mod invariants;
 mod kubelets;
@@ -11,6 +12,7 @@ pub mod lab;
 mod neighbours;
 mod node_lifecycle;
 mod objects;
+mod probes;
 mod quantities;
 mod rules;
 mod scheduler;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Binding, Event, Node, ObjectReference, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -12,6 +12,7 @@ use serde_json::json;
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
+use crate::attach_limits::{self, CsiVolume};
 use crate::neighbours::{Neighbours, Placed};
 use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, key, name, namespace, node_of, time, uid,
@@ -24,6 +25,9 @@ use crate::world::{World, is_race};
 const NAME: &str = "default-scheduler";
 /// Changes are collected for this long before a pass.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// A pause is at least this many times as long as the preparation of the pass before, so that passes never take most of a processor when the
+/// cluster's clock runs faster than the wall's.
+const PAUSES_PER_PREPARATION: u32 = 3;
 /// With nothing changed, waiting pods are tried again after this long.
 const RETRY: Duration = Duration::from_secs(30);
 
@@ -41,6 +45,28 @@ struct Host {
     allocatable: Amounts,
     used: Amounts,
     ports: Vec<(String, i32, String)>,
+    /// CSI volumes of its pods, and how many it can have.
+    volumes: BTreeSet<CsiVolume>,
+    volume_limits: BTreeMap<String, usize>,
+}
+
+impl Host {
+    /// A node without pods.
+    fn empty(node: Arc<Node>, allocatable: Amounts) -> Self {
+        Self {
+            node,
+            allocatable,
+            used: Amounts::new(),
+            ports: Vec::new(),
+            volumes: BTreeSet::new(),
+            volume_limits: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, spec: &PodSpec) {
+        quantities::add(&mut self.used, &quantities::pod_requests(spec));
+        self.ports.extend(rules::host_ports(spec));
+    }
 }
 
 /// Why nodes were refused, for the message.
@@ -61,23 +87,26 @@ impl Scheduler {
         world.claims.on_change(move |_| woken.dirty.notify_one());
         let woken = this.clone();
         world.volumes.on_change(move |_| woken.dirty.notify_one());
+        let woken = this.clone();
+        world.csi_nodes.on_change(move |_| woken.dirty.notify_one());
         this
     }
 
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
         self.dirty.notify_one();
+        let mut pause = DEBOUNCE;
         loop {
             let wait = async {
                 tokio::select! {
                     biased;
-                    () = self.dirty.notified() => self.world.clock.sleep(DEBOUNCE).await,
+                    () = self.dirty.notified() => self.world.clock.sleep(pause).await,
                     () = self.world.clock.sleep(RETRY) => {}
                 }
             };
             if shutdown.cut(wait).await.is_none() {
                 return;
             }
-            self.pass().await;
+            pause = DEBOUNCE.max(self.pass().await * PAUSES_PER_PREPARATION);
         }
     }
 
@@ -113,10 +142,12 @@ impl Scheduler {
         pods
     }
 
-    async fn pass(&self) {
+    /// Looks at every pod that waits. Returns how long the preparation took.
+    async fn pass(&self) -> Duration {
+        let began = self.world.clock.now();
         let waiting = self.waiting();
         if waiting.is_empty() {
-            return;
+            return self.world.clock.since(began);
         }
         let mut hosts = self.hosts();
         let namespaces: BTreeMap<String, Labels> = self
@@ -133,8 +164,18 @@ impl Scheduler {
             .collect();
         let mut placed = self.placed(&hosts);
         let mut shy: Vec<Placed> = placed.iter().filter(|(pod, _)| is_shy(pod)).cloned().collect();
+        let lowest = placed.iter().map(|(pod, _)| priority(pod)).min();
+        let took = self.world.clock.since(began);
+        // What was refused last, and why; nothing was bound since.
+        let mut refused: Option<(Arc<Pod>, String)> = None;
         for pod in waiting {
             let Some(spec) = &pod.spec else { continue };
+            if let Some((other, text)) = &refused
+                && are_alike(other, &pod)
+            {
+                self.refuse(&pod, text).await;
+                continue;
+            }
             if let Some(why) = volumes::refusal_everywhere(&self.world, &pod) {
                 let text = format!("0/{} nodes are available: {why}.", hosts.len());
                 self.refuse(&pod, &text).await;
@@ -146,20 +187,29 @@ impl Scheduler {
                 Ok(index) => {
                     let node = hosts[index].node.clone();
                     if self.bind(&pod, &node).await {
-                        quantities::add(&mut hosts[index].used, &quantities::pod_requests(spec));
-                        hosts[index].ports.extend(rules::host_ports(spec));
+                        hosts[index].take(spec);
+                        hosts[index]
+                            .volumes
+                            .extend(attach_limits::volumes_of(&self.world, &pod));
                         if is_shy(&pod) {
                             shy.push((pod.clone(), node.clone()));
                         }
                         placed.push((pod, node));
+                        refused = None;
                     }
                 }
                 Err(refusals) => {
-                    self.refuse(&pod, &message(hosts.len(), &refusals)).await;
-                    self.preempt(&pod, spec, &hosts, &neighbours).await;
+                    let text = message(hosts.len(), &refusals);
+                    self.refuse(&pod, &text).await;
+                    if lowest.is_some_and(|lowest| lowest < priority(&pod)) {
+                        self.preempt(&pod, spec, &hosts, &neighbours).await;
+                    } else {
+                        refused = Some((pod, text));
+                    }
                 }
             }
         }
+        took
     }
 
     /// Makes room for a pod by the end of pods that matter less, on the node where that costs least.
@@ -167,11 +217,13 @@ impl Scheduler {
         if spec.preemption_policy.as_deref() == Some("Never") {
             return;
         }
+        let csi_volumes = attach_limits::volumes_of(&self.world, pod);
         let mut best: Option<((i32, usize), &Host, Vec<Arc<Pod>>)> = None;
         for host in hosts {
             let others = self.world.pods_by_node.get(name(&host.node.metadata));
             let allowed = neighbours.refusal(&host.node).is_none()
-                && volumes::refusal(&self.world, pod, &host.node).is_none();
+                && volumes::refusal(&self.world, pod, &host.node).is_none()
+                && !attach_limits::are_exceeded(&host.volume_limits, &host.volumes, &csi_volumes);
             let Some(victims) = allowed.then(|| victims(pod, spec, host, &others)).flatten() else {
                 continue;
             };
@@ -234,28 +286,23 @@ impl Scheduler {
             }
         }
         let host = |node: Arc<Node>| {
-            let mut used = Amounts::new();
-            let mut ports = Vec::new();
-            for spec in on_node
-                .get(name(&node.metadata))
-                .into_iter()
-                .flatten()
-                .filter_map(|pod| pod.spec.as_ref())
-            {
-                quantities::add(&mut used, &quantities::pod_requests(spec));
-                ports.extend(rules::host_ports(spec));
-            }
             let allocatable = quantities::amounts(
                 node.status
                     .as_ref()
                     .and_then(|status| status.allocatable.as_ref()),
             );
-            Host {
-                node,
-                allocatable,
-                used,
-                ports,
+            let node_name = name(&node.metadata).to_owned();
+            let mut host = Host::empty(node, allocatable);
+            host.volume_limits = attach_limits::limits(&self.world, &node_name);
+            for pod in on_node.get(&node_name).into_iter().flatten() {
+                if let Some(spec) = &pod.spec {
+                    host.take(spec);
+                }
+                if !host.volume_limits.is_empty() {
+                    host.volumes.extend(attach_limits::volumes_of(&self.world, pod));
+                }
             }
+            host
         };
         self.world.nodes.snapshot().into_iter().map(host).collect()
     }
@@ -383,21 +430,7 @@ impl Scheduler {
     }
 
     async fn tell(&self, pod: &Pod, kind: &str, reason: &str, message: &str) {
-        let now = time(self.world.clock.now());
-        let event = json!({
-            "apiVersion": "v1", "kind": "Event",
-            "metadata": {"generateName": format!("{}.", name(&pod.metadata)), "namespace": namespace(&pod.metadata)},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name(&pod.metadata), "namespace": namespace(&pod.metadata), "uid": pod.metadata.uid},
-            "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
-            "source": {"component": NAME}, "reportingComponent": NAME, "reportingInstance": "",
-        });
-        let Ok(event) = serde_json::from_value::<Event>(event) else {
-            return;
-        };
-        let api: Api<Event> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            tracing::debug!(%error, "an event was lost");
-        }
+        self.world.tell(NAME, pod, kind, reason, message).await;
     }
 }
 
@@ -417,15 +450,9 @@ fn victims(pod: &Pod, spec: &PodSpec, host: &Host, others: &[Arc<Pod>]) -> Optio
     }
     let (requests, ports) = (quantities::pod_requests(spec), rules::host_ports(spec));
     let fits = |kept: &[Arc<Pod>]| {
-        let mut trial = Host {
-            node: host.node.clone(),
-            allocatable: host.allocatable.clone(),
-            used: Amounts::new(),
-            ports: Vec::new(),
-        };
+        let mut trial = Host::empty(host.node.clone(), host.allocatable.clone());
         for spec in kept.iter().filter_map(|pod| pod.spec.as_ref()) {
-            quantities::add(&mut trial.used, &quantities::pod_requests(spec));
-            trial.ports.extend(rules::host_ports(spec));
+            trial.take(spec);
         }
         refusal(spec, &trial, &requests, &ports).is_none()
     };
@@ -445,6 +472,14 @@ fn victims(pod: &Pod, spec: &PodSpec, host: &Host, others: &[Arc<Pod>]) -> Optio
     (!victims.is_empty()).then_some(victims)
 }
 
+/// Whether what is true of one waiting pod is true of another: they differ in nothing but their names.
+fn are_alike(one: &Pod, other: &Pod) -> bool {
+    one.metadata.namespace == other.metadata.namespace
+        && one.metadata.labels == other.metadata.labels
+        && one.spec == other.spec
+        && volumes::claim_names(one).is_empty()
+}
+
 /// Whether a pod keeps others away.
 fn is_shy(pod: &Pod) -> bool {
     pod.spec
@@ -462,12 +497,17 @@ fn choose(
 ) -> Result<usize, Refusals> {
     let requests = quantities::pod_requests(spec);
     let ports = rules::host_ports(spec);
+    let csi_volumes = attach_limits::volumes_of(world, pod);
     let mut refusals = Refusals::new();
     let mut best: Option<(i64, usize)> = None;
     for (index, host) in hosts.iter().enumerate() {
         let why = refusal(spec, host, &requests, &ports)
             .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
-            .or_else(|| volumes::refusal(world, pod, &host.node).map(str::to_owned));
+            .or_else(|| volumes::refusal(world, pod, &host.node).map(str::to_owned))
+            .or_else(|| {
+                attach_limits::are_exceeded(&host.volume_limits, &host.volumes, &csi_volumes)
+                    .then(|| "node(s) exceed max volume count".to_owned())
+            });
         if let Some(why) = why {
             *refusals.entry(why).or_insert(0) += 1;
             continue;

@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
-use kube::Client;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{
     Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue,
 };
 
 use crate::Options;
-use crate::objects::{controller_of, node_of};
+use crate::objects::{controller_of, name, namespace, node_of, time};
 
 /// What the parts share.
 pub(crate) struct World {
@@ -35,6 +37,8 @@ pub(crate) struct World {
     pub(crate) volumes: Store<PersistentVolume>,
     pub(crate) storage_classes: Store<StorageClass>,
     pub(crate) attachments: Store<VolumeAttachment>,
+    pub(crate) csi_nodes: Store<CSINode>,
+    pub(crate) csi_drivers: Store<CSIDriver>,
     /// Pods by the UID of the owner that controls them.
     pub(crate) pods_by_owner: Index<Pod>,
     /// Pods by the name of their node.
@@ -81,11 +85,32 @@ impl World {
             volumes: Store::default(),
             storage_classes: Store::default(),
             attachments: Store::default(),
+            csi_nodes: Store::default(),
+            csi_drivers: Store::default(),
             client,
             clock,
             options,
             metrics,
         })
+    }
+
+    /// An event about a pod.
+    pub(crate) async fn tell(&self, component: &str, pod: &Pod, kind: &str, reason: &str, message: &str) {
+        let now = time(self.clock.now());
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"generateName": format!("{}.", name(&pod.metadata)), "namespace": namespace(&pod.metadata)},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name(&pod.metadata), "namespace": namespace(&pod.metadata), "uid": pod.metadata.uid},
+            "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
+            "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
+        });
+        let Ok(event) = serde_json::from_value::<Event>(event) else {
+            return;
+        };
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace(&pod.metadata));
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            tracing::debug!(%error, "an event was lost");
+        }
     }
 
     pub(crate) fn queue<Key: Ord + Clone + Send + 'static>(&self, name: &str) -> WorkQueue<Key> {
@@ -116,9 +141,11 @@ impl World {
             start.watch(&self.claims);
             start.watch(&self.volumes);
             start.watch(&self.storage_classes);
+            start.watch(&self.csi_nodes);
         }
         if self.options.volumes {
             start.watch(&self.attachments);
+            start.watch(&self.csi_drivers);
         }
         if self.needs_workloads() {
             start.watch(&self.deployments);
@@ -142,9 +169,11 @@ impl World {
             self.claims.ready().await;
             self.volumes.ready().await;
             self.storage_classes.ready().await;
+            self.csi_nodes.ready().await;
         }
         if self.options.volumes {
             self.attachments.ready().await;
+            self.csi_drivers.ready().await;
         }
         if self.needs_workloads() {
             self.deployments.ready().await;

@@ -143,6 +143,9 @@ pub(crate) struct UpArgs {
     /// Do not create the default NodePool and KWOKNodeClass
     #[arg(long, conflicts_with = "demo")]
     pub(crate) bare: bool,
+    /// Everything but the operator, for one that runs apart: spokeshave operator --kubeconfig FILE
+    #[arg(long, conflicts_with = "demo")]
+    pub(crate) no_operator: bool,
     /// Run cluster time this many times faster than the wall clock
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     pub(crate) speed: f64,
@@ -205,13 +208,16 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 /// Reads a Go duration that is not negative.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: spokeshave_api::GoDuration = text
-        .parse()
-        .map_err(|error| format!("{error}; expected a duration such as 90s or 1h30m"))?;
+pub(crate) fn read_duration(text: &str) -> Result<Duration, String> {
+    let duration: spokeshave_api::GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     duration
         .to_std()
-        .ok_or_else(|| "expected a duration that is not negative".to_owned())
+        .ok_or_else(|| "it cannot be negative here".to_owned())
+}
+
+/// The same for a flag, with what is expected.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    read_duration(text).map_err(|error| format!("{error}; expected a duration such as 90s or 1h30m"))
 }
 
 #[cfg(test)]

@@ -32,10 +32,32 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", shown(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error and its causes, each once: libraries repeat in one text what its cause says again.
+fn shown(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let (own, is_last) = match cause.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) => (status.message.clone(), true),
+            Some(kube::Error::Service(_)) => continue,
+            _ => (cause.to_string(), false),
+        };
+        if !text.contains(&own) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&own);
+        }
+        if is_last {
+            break;
+        }
+    }
+    text
 }
 
 /// `budgets` has found what is wrong for certain.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 
-use crate::cli::parse_duration;
+use crate::cli::read_duration;
 
 /// The flags as typed. `None` means that the flag is absent and the environment decides.
 #[derive(Debug, Default, Args)]
@@ -256,7 +256,7 @@ impl<'a> Lookup<'a> {
         default: Duration,
     ) -> Result<Duration> {
         self.find(flag, value, variable).map_or(Ok(default), |source| {
-            source.parse("a duration such as 10s", parse_duration)
+            source.parse("a duration such as 10s", read_duration)
         })
     }
 

@@ -66,9 +66,11 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
             shutdown.clone(),
         ),
     );
-    start_operator(
-        &client, &clock, &entropy, catalog, &narrator, &mut tasks, &shutdown,
-    );
+    if !args.no_operator {
+        start_operator(
+            &client, &clock, &entropy, catalog, &narrator, &mut tasks, &shutdown,
+        );
+    }
 
     let file = KubeconfigFile::write(
         &args.kubeconfig,
@@ -117,7 +119,7 @@ impl Cluster {
         let server = ApiServer::new(config);
         let listener = Listener::start(&server, args.listen)
             .await
-            .context("the API server cannot start")?;
+            .with_context(|| format!("--listen {}: the API server cannot start", args.listen))?;
         let options = ClientOptions {
             rate: None,
             ..ClientOptions::default()

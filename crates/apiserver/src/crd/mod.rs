@@ -1,16 +1,19 @@
 //! CustomResourceDefinitions: compiled once, they prune, default and validate objects.
 //!
-//! The parts: `definition` judges the definition itself, `structural` is the compiled schema with its defaults, `values` and `rules` validate
+//! The parts: `definition`, `version_schema` and `schema_nodes` judge the definition itself, `structural` is the compiled schema with its defaults, `values` and `rules` validate
 //! objects, `formats` knows the formats of text. All of it is pure and knows no kind.
 
 mod cause;
+mod cel_values;
 mod definition;
 mod formats;
 mod path;
 mod rule_types;
 mod rules;
+mod schema_nodes;
 mod structural;
 mod values;
+mod version_schema;
 
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{EntryExpr, Expr, LiteralValue};
 
-use super::rules::escape;
+use super::cel_values::escape;
 use super::structural::{Kind, Structural};
 
 /// What is known of a value.

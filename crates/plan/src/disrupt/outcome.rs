@@ -214,6 +214,11 @@ impl Frontier {
         settled.is_some_and(|settled| self.version == Some(settled.version) && now < settled.until)
     }
 
+    /// When the clock alone ends the rest that a fruitless pass has brought.
+    pub fn settled_until(&self) -> Option<Timestamp> {
+        self.settled.as_ref().map(|settled| settled.until)
+    }
+
     /// Whether something rests.
     pub(crate) fn rests(&self, key: &str, now: Timestamp) -> bool {
         self.back_offs

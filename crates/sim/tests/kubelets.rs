@@ -1,0 +1,218 @@
+//! What the simulated kubelets promise: pods that were made with their node, probes that pass and fail, limits of volumes.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Cluster, template};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+/// Status and reason of a pod's condition.
+fn state(pod: &Pod, kind: &str) -> (String, String) {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
+    found.map_or_else(Default::default, |condition| {
+        (
+            condition.status.clone(),
+            condition.reason.clone().unwrap_or_default(),
+        )
+    })
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    state(pod, "Ready").0 == "True"
+}
+
+fn container(pod: &Pod) -> &ContainerStatus {
+    &pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0]
+}
+
+/// A pod that names its node when it is made never meets the scheduler, and runs all the same.
+#[tokio::test(start_paused = true)]
+async fn a_pod_made_with_its_node_is_started_there() {
+    let cluster = Cluster::started(51, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let node = cluster.node_of("web").await;
+    let mut pod = template("direct", "1", json!({"spec": {"nodeName": node}}));
+    pod["metadata"]["name"] = json!("direct");
+    cluster.create(&cluster.here::<Pod>(), pod).await.unwrap();
+    let took = cluster.until_running(2).await;
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let pod = cluster.here::<Pod>().get("direct").await.unwrap();
+    assert_eq!(state(&pod, "PodScheduled").0, "True");
+    assert!(is_ready(&pod));
+    assert!(
+        !cluster
+            .events("Scheduled")
+            .await
+            .iter()
+            .any(|message| message.contains("direct")),
+        "no scheduler has assigned it"
+    );
+}
+
+async fn with_probe(seed: u64, probes: Value) -> Cluster {
+    let cluster = Cluster::started(seed, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let mut template = template("web", "1", json!({}));
+    for (name, probe) in probes.as_object().unwrap() {
+        template["spec"]["containers"][0][name] = probe.clone();
+    }
+    cluster.deploy_with("web", 1, template).await;
+    cluster.until_running(1).await;
+    cluster
+}
+
+async fn fail(cluster: &Cluster, pod: &str, probes: Option<&str>) {
+    let patch = json!({"metadata": {"annotations": {"sim.spokeshave.dev/failing-probes": probes}}});
+    cluster.merge(&cluster.here::<Pod>(), pod, patch).await.unwrap();
+}
+
+/// A pod is ready when its probe has passed, unready when it fails, and what looks at readiness follows.
+#[tokio::test(start_paused = true)]
+async fn readiness_follows_the_probe() {
+    let probes = json!({
+        "startupProbe": {"exec": {"command": ["true"]}, "initialDelaySeconds": 10},
+        "readinessProbe": {"exec": {"command": ["true"]}, "initialDelaySeconds": 30, "periodSeconds": 5, "failureThreshold": 2},
+    });
+    let cluster = with_probe(52, probes).await;
+    let pod = cluster.list::<Pod>().await.remove(0);
+    assert_eq!((container(&pod).started, container(&pod).ready), (Some(false), false));
+    assert_eq!(state(&pod, "Ready"), ("False".to_owned(), "ContainersNotReady".to_owned()));
+    let ready = async |cluster: &Cluster| is_ready(&cluster.list::<Pod>().await[0]);
+    let took = cluster.until("the pod is ready", ready).await;
+    assert!((25..=31).contains(&took.as_secs()), "{took:?}");
+    let name = pod.name_any();
+    fail(&cluster, &name, Some("readiness")).await;
+    let took = cluster
+        .until("it is not", async |cluster| !ready(cluster).await)
+        .await;
+    assert!((9..=11).contains(&took.as_secs()), "two periods: {took:?}");
+    cluster
+        .until("the Deployment knows", async |cluster| {
+            let web = cluster.here::<Deployment>().get("web").await.unwrap();
+            web.status.unwrap().available_replicas.unwrap_or(0) == 0
+        })
+        .await;
+    assert_eq!(cluster.events("Unhealthy").await.len(), 1);
+    fail(&cluster, &name, None).await;
+    cluster.until("it is again", ready).await;
+    let pod = &cluster.list::<Pod>().await[0];
+    assert_eq!(container(pod).restart_count, 0);
+}
+
+/// A container whose liveness fails is restarted, ever later, and recovers.
+#[tokio::test(start_paused = true)]
+async fn liveness_restarts_containers() {
+    let probes = json!({"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 10, "failureThreshold": 3}});
+    let cluster = with_probe(53, probes).await;
+    let name = cluster.list::<Pod>().await[0].name_any();
+    fail(&cluster, &name, Some("liveness")).await;
+    cluster
+        .until("it is in a crash loop", async |cluster| {
+            let pod = &cluster.list::<Pod>().await[0];
+            let waiting = container(pod)
+                .state
+                .as_ref()
+                .and_then(|state| state.waiting.as_ref());
+            waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"))
+        })
+        .await;
+    let pod = cluster.list::<Pod>().await.remove(0);
+    assert_eq!((container(&pod).restart_count, is_ready(&pod)), (1, false));
+    let ended = container(&pod).last_state.clone().unwrap().terminated.unwrap();
+    assert_eq!((ended.exit_code, ended.reason.as_deref()), (137, Some("Error")));
+    fail(&cluster, &name, None).await;
+    cluster
+        .until("it runs again", async |cluster| {
+            is_ready(&cluster.list::<Pod>().await[0])
+        })
+        .await;
+    let pod = cluster.list::<Pod>().await.remove(0);
+    assert_eq!(container(&pod).restart_count, 2);
+    cluster.pass(600).await;
+    assert_eq!(
+        cluster.list::<Pod>().await[0].metadata.resource_version,
+        pod.metadata.resource_version,
+        "and nothing more happens"
+    );
+}
+
+/// A readiness gate holds a pod back until its condition is true.
+#[tokio::test(start_paused = true)]
+async fn readiness_gates_hold() {
+    let cluster = Cluster::started(54, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let gate = json!({"spec": {"readinessGates": [{"conditionType": "example.com/lit"}]}});
+    cluster.deploy_with("web", 1, template("web", "1", gate)).await;
+    cluster.until_running(1).await;
+    let pod = cluster.list::<Pod>().await.remove(0);
+    assert_eq!(
+        state(&pod, "Ready"),
+        ("False".to_owned(), "ReadinessGatesNotReady".to_owned())
+    );
+    let lit = json!({"status": {"conditions": [{"type": "example.com/lit", "status": "True"}]}});
+    cluster
+        .here::<Pod>()
+        .patch_status(
+            &pod.name_any(),
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Strategic(lit),
+        )
+        .await
+        .unwrap();
+    cluster
+        .until("it is ready", async |cluster| {
+            is_ready(&cluster.list::<Pod>().await[0])
+        })
+        .await;
+}
+
+/// Nodes take no more volumes of a driver than their CSINode allows.
+#[tokio::test(start_paused = true)]
+async fn volumes_are_spread_by_their_limit() {
+    let cluster = Cluster::started(55, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let driver = json!({"metadata": {"name": "disk.csi.example.com", "annotations": {"sim.spokeshave.dev/attach-limit": "2"}}, "spec": {"attachRequired": true}});
+    cluster
+        .create(&cluster.all::<CSIDriver>(), driver)
+        .await
+        .unwrap();
+    let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster
+        .create(&cluster.all::<StorageClass>(), class)
+        .await
+        .unwrap();
+    let source = json!({"volumeClaimTemplate": {"spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
+    }}});
+    let volumes = json!({"spec": {"volumes": [{"name": "data", "ephemeral": source}]}});
+    cluster
+        .deploy_with("db", 5, template("db", "100m", volumes))
+        .await;
+    cluster.until_running(5).await;
+    let nodes = cluster.names::<Node>().await;
+    let csi_nodes = cluster.names::<CSINode>().await;
+    assert_eq!(nodes.len(), 3, "two volumes each: {nodes:?}");
+    assert!(nodes.iter().all(|node| csi_nodes.contains(node)), "{csi_nodes:?}");
+    for node in &nodes {
+        let pods = cluster.list::<Pod>().await;
+        let here = pods
+            .iter()
+            .filter(|pod| pod.spec.as_ref().unwrap().node_name.as_deref() == Some(node));
+        assert!(here.count() <= 2, "{node}");
+    }
+    cluster.scale("db", 0).await;
+    for node in nodes {
+        let claim = cluster.claim_of(&node).await.name_any();
+        cluster.delete_claim(&claim).await;
+    }
+    cluster.until_empty().await;
+    cluster
+        .until("CSINodes went with their Nodes", async |cluster| {
+            cluster.names::<CSINode>().await.is_empty()
+        })
+        .await;
+}

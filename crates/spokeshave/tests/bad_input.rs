@@ -1,0 +1,182 @@
+//! What the program says about input that it cannot use: one line that names what and where, status 1 or 2, and no panic.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+struct Refusal {
+    code: Option<i32>,
+    text: String,
+}
+
+fn spokeshave(arguments: &[&str], environment: &[(&str, &str)]) -> Refusal {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, value) in environment {
+        command.env(name, value);
+    }
+    let output = command.output().expect("the program runs");
+    Refusal {
+        code: output.status.code(),
+        text: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// A file with a content, and its path.
+fn file(content: &str) -> (tempfile::NamedTempFile, String) {
+    let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+    file.write_all(content.as_bytes()).expect("it is written");
+    let path = file.path().display().to_string();
+    (file, path)
+}
+
+/// `spokeshave up` with arguments that keep it from coming up.
+fn up(arguments: &[&str]) -> Refusal {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let own = ["up", "--exit-after", "1s", "--kubeconfig"];
+    let mut all = own.to_vec();
+    let path = kubeconfig.display().to_string();
+    all.push(&path);
+    all.extend(arguments);
+    let refusal = spokeshave(&all, &[]);
+    assert!(
+        !kubeconfig.exists(),
+        "no kubeconfig of a server that is not there: {}",
+        refusal.text
+    );
+    refusal
+}
+
+#[test]
+fn up_names_what_keeps_it_from_coming_up() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let (_catalog, catalog) = file("not JSON");
+    let (_types, types) = file(r#"[{"name": 3}]"#);
+    let (_yaml, yaml) = file("a: [b");
+    let (_kindless, kindless) = file("metadata: {name: a}");
+    for (arguments, code, parts) in [
+        (
+            vec!["--listen", &address],
+            1,
+            vec![&address[..], "in use", "--listen"],
+        ),
+        (vec!["--listen", "0.0.0.0:0"], 1, vec!["0.0.0.0:0", "loopback"]),
+        (vec!["--listen", "somewhere"], 2, vec!["somewhere", "--listen"]),
+        (
+            vec!["--catalog", "/nonexistent/types.json"],
+            1,
+            vec!["/nonexistent/types.json", "cannot be read"],
+        ),
+        (vec!["--catalog", &catalog], 1, vec![&catalog[..], "is not JSON"]),
+        (vec!["--catalog", &types], 1, vec![&types[..], "[0].name"]),
+        (vec!["-f", "/nonexistent.yaml"], 1, vec!["/nonexistent.yaml"]),
+        (vec!["-f", &yaml], 1, vec![&yaml[..], "line 1"]),
+        (vec!["-f", &kindless], 1, vec![&kindless[..], "apiVersion and kind"]),
+        (vec!["--speed", "0"], 2, vec!["--speed", "0.01"]),
+    ] {
+        let refusal = up(&arguments);
+        assert_eq!(refusal.code, Some(code), "{arguments:?}: {}", refusal.text);
+        for part in parts {
+            assert!(refusal.text.contains(part), "{arguments:?}: {}", refusal.text);
+        }
+        assert!(!refusal.text.contains("panicked"), "{}", refusal.text);
+    }
+}
+
+#[test]
+fn a_manifest_that_the_server_refuses_is_named_with_the_servers_words_once() {
+    let (_pool, pool) = file(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: bad}\nspec: {template: {spec: {requirements: 3}}}\n",
+    );
+    let refusal = up(&["-f", &pool]);
+    assert_eq!(refusal.code, Some(1));
+    let words = "NodePool.karpenter.sh \"bad\" is invalid: [spec.template.spec.requirements: Invalid value: \"integer\"";
+    assert_eq!(refusal.text.matches(words).count(), 1, "{}", refusal.text);
+    assert!(refusal.text.contains(&pool), "{}", refusal.text);
+    assert!(
+        !refusal.text.contains("Status {"),
+        "no types of our own: {}",
+        refusal.text
+    );
+}
+
+#[test]
+fn the_operator_names_a_kubeconfig_that_leads_nowhere() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = format!("https://{}", free.local_addr().expect("its address"));
+    drop(free);
+    let (_nowhere, nowhere) = file(&format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: \"{server}\"}}}}]\n\
+         users: [{{name: a, user: {{token: x}}}}]\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
+    ));
+    let (_broken, broken) = file("apiVersion: v1\nkind: Config\ncurrent-context: other\n");
+    for (kubeconfig, parts) in [
+        (&nowhere[..], vec![&server[..], "does not answer", "refused"]),
+        ("/nonexistent/kubeconfig", vec!["/nonexistent/kubeconfig"]),
+        (&broken, vec![&broken[..], "cannot be used"]),
+    ] {
+        let refusal = spokeshave(
+            &["operator", "--cloud-provider", "kwok", "--kubeconfig", kubeconfig],
+            &[],
+        );
+        assert_eq!(refusal.code, Some(1), "{}", refusal.text);
+        for part in parts {
+            assert!(refusal.text.contains(part), "{kubeconfig}: {}", refusal.text);
+        }
+    }
+}
+
+#[test]
+fn p_15_a_malformed_environment_variable_is_named() {
+    let refusal = spokeshave(
+        &["operator", "--cloud-provider", "kwok"],
+        &[("BATCH_MAX_DURATION", "abc")],
+    );
+    assert_eq!(refusal.code, Some(1), "{}", refusal.text);
+    for part in ["BATCH_MAX_DURATION", "\"abc\"", "10s"] {
+        assert!(refusal.text.contains(part), "{}", refusal.text);
+    }
+}
+
+/// A client that speaks no TLS, or leaves in the middle of a handshake, does not disturb the others.
+#[test]
+fn the_server_outlives_clients_that_speak_nonsense() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(["up", "--bare", "--exit-after", "60s", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let text = loop {
+        match std::fs::read_to_string(&kubeconfig) {
+            Ok(text) => break text,
+            Err(_) if child.try_wait().expect("a state").is_none() => std::thread::yield_now(),
+            Err(error) => panic!("it ended: {error}"),
+        }
+    };
+    let address = text
+        .split("https://")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next())
+        .expect("an address")
+        .trim_matches('"');
+    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01", &[0; 300]] {
+        let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+        stream.write_all(nonsense).expect("it is sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("it ends");
+        drop(stream.read_to_end(&mut Vec::new()));
+    }
+    assert!(child.try_wait().expect("a state").is_none(), "it goes on");
+    std::net::TcpStream::connect(address).expect("and answers");
+    child.kill().expect("it ends");
+    let mut said = String::new();
+    let mut errors = child.stderr.take().expect("piped");
+    errors.read_to_string(&mut said).expect("UTF-8");
+    child.wait().expect("it ended");
+    assert!(!said.contains("panicked"), "{said}");
+}
