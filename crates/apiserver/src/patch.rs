@@ -33,22 +33,31 @@ pub fn json_patch(document: &Value, patch: &Value) -> Result<Value, PatchError> 
 /// Applies a merge patch.
 #[must_use]
 pub fn merge_patch(document: &Value, patch: &Value) -> Value {
+    let mut result = document.clone();
+    merge_into(&mut result, patch);
+    result
+}
+
+fn merge_into(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
-        return patch.clone();
+        target.clone_from(patch);
+        return;
     };
-    let mut result = match document {
-        Value::Object(map) => map.clone(),
-        _ => Map::new(),
-    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(map) = target else { return };
     for (key, change) in changes {
         if change.is_null() {
-            result.remove(key);
+            map.remove(key);
+        } else if let Some(known) = map.get_mut(key) {
+            merge_into(known, change);
         } else {
-            let merged = merge_patch(result.get(key).unwrap_or(&Value::Null), change);
-            result.insert(key.clone(), merged);
+            let mut new = Value::Null;
+            merge_into(&mut new, change);
+            map.insert(key.clone(), new);
         }
     }
-    Value::Object(result)
 }
 
 /// Applies a strategic merge patch: lists with a merge key are merged by it, and directives (`$patch`, `$retainKeys`,

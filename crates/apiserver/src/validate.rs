@@ -488,6 +488,9 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
 
 /// Of a running pod little may change.
 fn pod_update(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
+    if new == old {
+        return;
+    }
     let comparable = |spec: &Value| {
         let mut spec = spec.clone();
         if let Some(map) = spec.as_object_mut() {

@@ -65,8 +65,12 @@ const FINDINGS: u8 = 3;
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
-        Command::Up(args) => runtime()?.block_on(up::run(args)),
+        Command::Up(args) => {
+            use_small_pages();
+            runtime()?.block_on(up::run(args))
+        }
         Command::Operator(args) => {
+            use_small_pages();
             let environment = std::env::vars().collect();
             runtime()?.block_on(operate::run(args, &environment))
         }
@@ -89,6 +93,14 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// The allocator asks for huge pages, which what runs for long and rests most of the time would touch a little of and keep whole.
+fn use_small_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "huge pages stay in use");
+    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
