@@ -195,8 +195,14 @@ fn a_case_that_does_not_hold_is_noticed() {
 
 /// The rules of a schema: the place of each, with `[]` for elements and values, and its message.
 fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
-    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
-        let message = rule["message"].as_str().expect("each of our rules says what it wants");
+    for rule in schema["x-kubernetes-validations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let message = rule["message"]
+            .as_str()
+            .expect("each of our rules says what it wants");
         let below = rule["fieldPath"].as_str().unwrap_or_default();
         found.push((format!("{path}{below}"), message.to_owned()));
     }

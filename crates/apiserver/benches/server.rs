@@ -220,9 +220,10 @@ async fn watches(service: &Service, path: &str, what: &str) {
         bodies.push(response.into_body());
     }
     // A label that no part before has written: a patch that changes nothing is no event.
-    let patches = encoded((0..WATCHED_WRITES).map(|index| {
-        json!({"metadata": {"labels": {"round": format!("{}-{index}", what.len())}}})
-    }));
+    let patches = encoded(
+        (0..WATCHED_WRITES)
+            .map(|index| json!({"metadata": {"labels": {"round": format!("{}-{index}", what.len())}}})),
+    );
     let started = start();
     for (round, patches) in patches.chunks(50).enumerate() {
         for (index, body) in patches.iter().enumerate() {

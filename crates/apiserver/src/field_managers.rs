@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::packed;
 use crate::field_set::Fields;
 use crate::managed_fields::Writer;
+use crate::packed;
 
 /// Entries of updates that an object keeps; beyond them the oldest are joined.
 const MOST_UPDATE_MANAGERS: usize = 10;

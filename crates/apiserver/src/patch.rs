@@ -380,13 +380,8 @@ mod tests {
     /// Containers by name, each once, in any order.
     fn containers() -> impl Strategy<Value = Vec<(String, String)>> {
         let names = prop::sample::subsequence(vec!["a", "b", "c", "d"], 0..=4).prop_shuffle();
-        (names, prop::collection::vec("[x-z]", 4)).prop_map(|(names, images)| {
-            names
-                .into_iter()
-                .map(str::to_owned)
-                .zip(images)
-                .collect()
-        })
+        (names, prop::collection::vec("[x-z]", 4))
+            .prop_map(|(names, images)| names.into_iter().map(str::to_owned).zip(images).collect())
     }
 
     proptest! {

@@ -457,7 +457,10 @@ mod tests {
                 3 => (format!("{key}{gap}=={gap}{one}"), Meaning::OneOf(just)),
                 4 => (format!("{key}{gap}!={gap}{one}"), Meaning::NoneOf(just)),
                 5 => (format!("{key} in{gap}({gap}{all}{gap})"), Meaning::OneOf(owned)),
-                6 => (format!("{key} notin{gap}({gap}{all}{gap})"), Meaning::NoneOf(owned)),
+                6 => (
+                    format!("{key} notin{gap}({gap}{all}{gap})"),
+                    Meaning::NoneOf(owned),
+                ),
                 7 => (format!("{key}{gap}>{gap}1"), Meaning::More(1)),
                 _ => (format!("{key}{gap}<{gap}2"), Meaning::Less(2)),
             };

@@ -57,7 +57,10 @@ pub(crate) fn metadata_map(object: &mut Value) -> &mut Map<String, Value> {
 
 /// A text of a map, empty where there is none.
 pub(crate) fn text_at(map: &Map<String, Value>, key: &str) -> String {
-    map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    map.get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Status and admission of a new object.

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use crate::reading::partial;
 use crate::registry::Resource;
 use crate::request::Request;
-use crate::table_kinds::{BUDGET, CLAIM, DAEMON_SET, DEPLOYMENT, EVENT, JOB, NODE, POD, REPLICA_SET, SERVICE, STATEFUL_SET, VOLUME, budget, claim, daemon_set, deployment, event, job, node, pod, replica_set, service, stateful_set, volume};
+use crate::table_kinds::{
+    BUDGET, CLAIM, DAEMON_SET, DEPLOYMENT, EVENT, JOB, NODE, POD, REPLICA_SET, SERVICE, STATEFUL_SET, VOLUME,
+    budget, claim, daemon_set, deployment, event, job, node, pod, replica_set, service, stateful_set, volume,
+};
 
 /// What comes along with each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +29,7 @@ pub(crate) fn include(request: &Request) -> Include {
 
 /// A column: its name, type and priority (0 always, 1 with `-o wide`).
 #[derive(Clone, Copy)]
-pub(crate) struct Column(
-    pub(crate) &'static str,
-    pub(crate) &'static str,
-    pub(crate) u8,
-);
+pub(crate) struct Column(pub(crate) &'static str, pub(crate) &'static str, pub(crate) u8);
 
 pub(crate) const NAME: Column = Column("Name", "string", 0);
 pub(crate) const AGE: Column = Column("Age", "string", 0);

@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::table::{AGE, Column, NAME, age, created, human, json_path, number, or_none, plain, selector, texts};
+use crate::table::{
+    AGE, Column, NAME, age, created, human, json_path, number, or_none, plain, selector, texts,
+};
 
 pub(crate) const POD: &[Column] = &[
     NAME,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::{decode, defaults, definitions, events, packed, patch, reading, table};
 use crate::crd::Cause;
 use crate::error::{ApiError, ApiResult};
 use crate::managed_fields::{self, ApplyError, Writer};
@@ -17,7 +16,10 @@ use crate::response::Answer;
 use crate::server::{ApiServer, Scope, State};
 use crate::store::Stored;
 use crate::strategy::{has_generation, metadata_map, prepare_create, prepare_update, reset_of, text_at};
-use crate::writing_checks::{apply_error, check_identity, check_preconditions, check_values, definition_accepts, namespace_accepts};
+use crate::writing_checks::{
+    apply_error, check_identity, check_preconditions, check_values, definition_accepts, namespace_accepts,
+};
+use crate::{decode, defaults, definitions, events, packed, patch, reading, table};
 
 /// What to do with fields that the schema does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,10 +239,7 @@ impl ApiServer {
         // Drawn in any case, so that the names and UIDs of later objects do not depend on who names theirs.
         let (uid, suffix) = (state.new_uid(), state.name_suffix());
         let metadata = metadata_map(object);
-        let (name, prefix) = (
-            text_at(metadata, "name"),
-            text_at(metadata, "generateName"),
-        );
+        let (name, prefix) = (text_at(metadata, "name"), text_at(metadata, "generateName"));
         if name.is_empty() && !prefix.is_empty() {
             let cut: String = prefix.chars().take(58).collect();
             metadata.insert("name".to_owned(), json!(format!("{cut}{suffix}")));

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::validate;
 use crate::error::{ApiError, ApiResult};
 use crate::managed_fields::ApplyError;
 use crate::registry::Resource;
 use crate::server::{Scope, State};
 use crate::store::Stored;
 use crate::strategy::{metadata_map, text_at};
+use crate::validate;
 use crate::writing::unfit;
 
 pub(crate) fn apply_error(error: ApplyError) -> ApiError {
@@ -51,7 +51,12 @@ pub(crate) fn apply_error(error: ApplyError) -> ApiError {
     }
 }
 
-pub(crate) fn check_values(resource: &Resource, new: &Value, old: Option<&Value>, name: &str) -> ApiResult<()> {
+pub(crate) fn check_values(
+    resource: &Resource,
+    new: &Value,
+    old: Option<&Value>,
+    name: &str,
+) -> ApiResult<()> {
     let mut causes = Vec::new();
     validate::metadata(&resource.kind, &resource.group, new, &mut causes);
     if let Some(old) = old {

@@ -291,10 +291,7 @@ impl NodeTermination {
                     tracing::info!(Node = name, NodeClaim = claim.name(), "terminating instance");
                 }
                 self.report_overdue(node, &claim).await;
-                Ok(Requeue::After(termination::instance_poll(
-                    &claim,
-                    shared.now(),
-                )))
+                Ok(Requeue::After(termination::instance_poll(&claim, shared.now())))
             }
             Err(error) if error.is_not_found() => self.release(node, "its instance is gone").await,
             Err(error) => {

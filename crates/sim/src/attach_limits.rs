@@ -106,7 +106,12 @@ mod tests {
     fn volumes_that_a_node_has_already_count_once() {
         let volume = |driver: &str, name: &str| (driver.to_owned(), name.to_owned());
         let limits = BTreeMap::from([("a".to_owned(), 2)]);
-        let used = BTreeSet::from([volume("a", "1"), volume("b", "1"), volume("b", "2"), volume("b", "3")]);
+        let used = BTreeSet::from([
+            volume("a", "1"),
+            volume("b", "1"),
+            volume("b", "2"),
+            volume("b", "3"),
+        ]);
         for (wanted, exceeded) in [
             (vec![volume("a", "2")], false),
             (vec![volume("a", "2"), volume("a", "3")], true),

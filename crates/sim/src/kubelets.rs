@@ -17,7 +17,8 @@ use spokeshave_runtime::{
 
 use crate::attach_limits;
 use crate::objects::{
-    condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time, uid,
+    condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time,
+    uid,
 };
 use crate::probes::{self, FAILING_PROBES, Failing, Findings};
 use crate::world::{World, is_race};
@@ -384,7 +385,10 @@ fn unready(findings: &Findings) -> Vec<&str> {
 
 /// Readiness gates of a pod whose conditions do not hold.
 fn closed_gates(pod: &Pod) -> Vec<&str> {
-    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let gates = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.readiness_gates.iter().flatten());
     gates
         .map(|gate| gate.condition_type.as_str())
         .filter(|gate| condition(pod, gate).is_none_or(|condition| condition.status != "True"))
@@ -443,7 +447,8 @@ fn conditions(pod: &Pod, phase: &str, findings: &Findings, now: &Time) -> Value 
             .collect();
         ("ReadinessGatesNotReady", text.join(" "))
     });
-    let ended = (phase != "Running").then(|| (containers.clone().map_or("", |(reason, _)| reason), String::new()));
+    let ended =
+        (phase != "Running").then(|| (containers.clone().map_or("", |(reason, _)| reason), String::new()));
     let mut list = vec![
         state("PodReadyToStartContainers", ended),
         state("Initialized", None),

@@ -387,7 +387,11 @@ mod tests {
 
     /// Looks at a pod whenever it asks for it, and at given times at which its annotation changes: `(second, ready, started, restarts, state)`
     /// of each change.
-    fn story(mut pod: Pod, annotations: &[(i64, &str)], end: i64) -> Vec<(i64, bool, bool, i32, &'static str)> {
+    fn story(
+        mut pod: Pod,
+        annotations: &[(i64, &str)],
+        end: i64,
+    ) -> Vec<(i64, bool, bool, i32, &'static str)> {
         let mut failing = Failing::default();
         let (mut told, mut second) = (Vec::new(), 0);
         while second <= end {
@@ -414,12 +418,9 @@ mod tests {
                 status.restart_count,
                 word,
             );
-            if told
-                .last()
-                .is_none_or(|(_, ready, started, restarts, word)| {
-                    (*ready, *started, *restarts, *word) != (line.1, line.2, line.3, line.4)
-                })
-            {
+            if told.last().is_none_or(|(_, ready, started, restarts, word)| {
+                (*ready, *started, *restarts, *word) != (line.1, line.2, line.3, line.4)
+            }) {
                 told.push(line);
             }
             pod.status.get_or_insert_default().container_statuses = Some(findings.statuses);
@@ -460,7 +461,8 @@ mod tests {
 
     #[test]
     fn a_readiness_probe_that_fails_takes_the_pod_out_until_it_passes_again() {
-        let container = json!({"readinessProbe": {"initialDelaySeconds": 5, "periodSeconds": 2, "failureThreshold": 3}});
+        let container =
+            json!({"readinessProbe": {"initialDelaySeconds": 5, "periodSeconds": 2, "failureThreshold": 3}});
         let annotations = [(100, "readiness"), (200, "")];
         assert_eq!(
             story(pod(&container, "Always"), &annotations, 1000),
@@ -501,7 +503,8 @@ mod tests {
 
     #[test]
     fn a_container_that_never_starts_is_killed_and_one_without_restarts_stays_ended() {
-        let container = json!({"startupProbe": {"initialDelaySeconds": 1, "periodSeconds": 10, "failureThreshold": 2}});
+        let container =
+            json!({"startupProbe": {"initialDelaySeconds": 1, "periodSeconds": 10, "failureThreshold": 2}});
         assert_eq!(
             story(pod(&container, "Never"), &[(0, "startup")], 1000),
             [(0, false, false, 0, "running"), (11, false, false, 0, "ended")]
@@ -514,7 +517,8 @@ mod tests {
 
     #[test]
     fn the_back_off_doubles_up_to_five_minutes_and_is_forgiven() {
-        let waits = [0, 1, 2, 3, 4, 5, 6, 60].map(|restarts| back_off(restarts, SignedDuration::ZERO).as_secs());
+        let waits =
+            [0, 1, 2, 3, 4, 5, 6, 60].map(|restarts| back_off(restarts, SignedDuration::ZERO).as_secs());
         assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
         assert!(back_off(6, FORGIVEN_AFTER).is_zero());
     }

@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 
 /// Status and reason of a pod's condition.
 fn state(pod: &Pod, kind: &str) -> (String, String) {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
     let found = conditions.into_iter().find(|condition| condition.type_ == kind);
     found.map_or_else(Default::default, |condition| {
         (
@@ -81,8 +84,14 @@ async fn readiness_follows_the_probe() {
     });
     let cluster = with_probe(52, probes).await;
     let pod = cluster.list::<Pod>().await.remove(0);
-    assert_eq!((container(&pod).started, container(&pod).ready), (Some(false), false));
-    assert_eq!(state(&pod, "Ready"), ("False".to_owned(), "ContainersNotReady".to_owned()));
+    assert_eq!(
+        (container(&pod).started, container(&pod).ready),
+        (Some(false), false)
+    );
+    assert_eq!(
+        state(&pod, "Ready"),
+        ("False".to_owned(), "ContainersNotReady".to_owned())
+    );
     let ready = async |cluster: &Cluster| is_ready(&cluster.list::<Pod>().await[0]);
     let took = cluster.until("the pod is ready", ready).await;
     assert!((25..=31).contains(&took.as_secs()), "{took:?}");
@@ -108,7 +117,8 @@ async fn readiness_follows_the_probe() {
 /// A container whose liveness fails is restarted, ever later, and recovers.
 #[tokio::test(start_paused = true)]
 async fn liveness_restarts_containers() {
-    let probes = json!({"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 10, "failureThreshold": 3}});
+    let probes =
+        json!({"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 10, "failureThreshold": 3}});
     let cluster = with_probe(53, probes).await;
     let name = cluster.list::<Pod>().await[0].name_any();
     fail(&cluster, &name, Some("liveness")).await;
@@ -176,10 +186,7 @@ async fn readiness_gates_hold() {
 async fn volumes_are_spread_by_their_limit() {
     let cluster = Cluster::started(55, json!({"disruption": {"consolidateAfter": "Never"}})).await;
     let driver = json!({"metadata": {"name": "disk.csi.example.com", "annotations": {"sim.spokeshave.dev/attach-limit": "2"}}, "spec": {"attachRequired": true}});
-    cluster
-        .create(&cluster.all::<CSIDriver>(), driver)
-        .await
-        .unwrap();
+    cluster.create(&cluster.all::<CSIDriver>(), driver).await.unwrap();
     let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
     cluster
         .create(&cluster.all::<StorageClass>(), class)

@@ -73,7 +73,11 @@ fn up_names_what_keeps_it_from_coming_up() {
         (vec!["--catalog", &types], 1, vec![&types[..], "[0].name"]),
         (vec!["-f", "/nonexistent.yaml"], 1, vec!["/nonexistent.yaml"]),
         (vec!["-f", &yaml], 1, vec![&yaml[..], "line 1"]),
-        (vec!["-f", &kindless], 1, vec![&kindless[..], "apiVersion and kind"]),
+        (
+            vec!["-f", &kindless],
+            1,
+            vec![&kindless[..], "apiVersion and kind"],
+        ),
         (vec!["--speed", "0"], 2, vec!["--speed", "0.01"]),
     ] {
         let refusal = up(&arguments);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::{Context, Value as Cel};
 use kube_cel::cel::objects::{Key, Map};
+use kube_cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
 use super::formats::Format;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::text;
 use super::cause::Cause;
+use super::text;
 use super::version_schema::check_version_schema;
 
 /// Everything wrong with a definition.

@@ -7,10 +7,10 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program, Value as Cel};
 use kube_cel::cel::extractors::Arguments;
 use kube_cel::cel::objects::{Map, OptionalValue};
 use kube_cel::cel::parser::Parser;
+use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program, Value as Cel};
 use serde_json::Value;
 
 use super::cause::Cause;

@@ -3,12 +3,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::{self, TypeSchema};
-use super::{rules, text, values};
 use super::cause::{Cause, NO_FIELD};
 use super::path::Path;
 use super::schema_nodes::{Context, Found, Visit, check_node};
 use super::structural::{Structural, pattern};
+use super::{rules, text, values};
+use crate::schema::{self, TypeSchema};
 
 pub(super) fn check_version_schema(version: &Value, path: &str, causes: &mut Vec<Cause>) {
     let raw = &version["schema"]["openAPIV3Schema"];
