@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map};
-use kube_cel::cel::{Context, Value as Cel};
+use kube_cel::cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
 use super::formats::Format;
@@ -112,6 +111,10 @@ fn convert_text(schema: &Structural, text: &str) -> Cel {
         Some(Format::Byte) => decode_base64(text).map_or_else(plain, |bytes| Cel::Bytes(Arc::new(bytes))),
         _ => plain(),
     }
+}
+
+thread_local! {
+    static DURATION: Option<Program> = Program::compile("duration(text)").ok();
 }
 
 /// CEL's own function makes the value, so that no other crate's type for durations is needed here.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::extractors::Arguments;
-use kube_cel::cel::objects::{Map, OptionalValue};
+use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program, Value as Cel};
 use serde_json::Value;
@@ -98,7 +98,6 @@ impl Rule {
 
 thread_local! {
     static FUNCTIONS: Context<'static> = functions();
-    static DURATION: Option<Program> = Program::compile("duration(text)").ok();
 }
 
 /// Kubernetes' functions, and CEL's types as values, which the CEL crate lacks: `type(self) == string`.
