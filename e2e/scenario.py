@@ -157,8 +157,12 @@ class Killer(threading.Thread):
         super().__init__(daemon=True)
         self.operator, self.random, self.ended, self.kills, self.problem = operator, random.Random(seed), threading.Event(), 0, None
 
+    def pause(self):
+        """Mostly seconds; now and then long enough for a command to be looked at twice, which takes 15 s."""
+        return self.random.uniform(20, 35) if self.random.random() < 0.35 else self.random.uniform(0.5, 6)
+
     def run(self):
-        while not self.ended.wait(self.random.uniform(1.5, 7)):
+        while not self.ended.wait(self.pause()):
             with self.operator.lock:
                 if self.ended.is_set():
                     return
@@ -326,7 +330,7 @@ def consolidate(cluster, story, operator, killer):
             return f"still {len(nodes)} nodes for ${price(cluster):.3f}/h"
         return ""
 
-    story.wait("under-used nodes are gone", 240, settled)
+    story.wait("under-used nodes are gone", 400 if killer else 240, settled)
     if killer:
         killer.end()
         story.say(f"kill -9 of the operator at {killer.kills} random moments until here")
