@@ -76,13 +76,19 @@ impl<'s, 'a> Search<'s, 'a> {
             return None;
         }
         self.prefixes(what_if);
+        // What a node's pods need alone, they need no less of when other nodes go too.
         let movable: Vec<usize> = (0..self.candidates.len())
             .filter(|position| {
-                self.answers[*position].claims.is_some()
+                self.answers[*position].claims.is_some_and(|claims| claims <= 1)
                     && balanced::best_case_passes(self.ground, self.candidates[*position])
             })
             .collect();
-        self.sweep(what_if, 0, &movable);
+        let deletable: Vec<usize> = movable
+            .iter()
+            .copied()
+            .filter(|position| self.answers[*position].claims == Some(0))
+            .collect();
+        self.sweep(what_if, 0, &deletable);
         for seed in self.seeds(&movable) {
             if self.steps < movable.len() {
                 break;
@@ -91,7 +97,11 @@ impl<'s, 'a> Search<'s, 'a> {
             let order: Vec<usize> = std::iter::once(seed).chain(others).collect();
             self.sweep(what_if, 1, &order);
         }
-        self.exchange(what_if, &movable);
+        let replaces = self
+            .best
+            .as_ref()
+            .is_some_and(|best| best.plan.replacement.is_some());
+        self.exchange(what_if, if replaces { &movable } else { &deletable });
         self.best
     }
 
