@@ -8,6 +8,7 @@ mod balanced;
 pub mod budgets;
 pub mod candidates;
 mod cautious;
+mod cheaper_pools;
 pub mod command;
 pub mod condition;
 mod consolidate;
@@ -34,5 +35,6 @@ pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidat
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, judge};
+pub(crate) use verdict::money_text;
 pub use validate::{Rejection, Validation, validate};
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};
