@@ -35,7 +35,9 @@ pub(crate) fn run() -> Result<()> {
     if !missing.is_empty() {
         bail!("no test is named for {}", missing.join(", "));
     }
-    println!("behaviours: a test is named for each of D-001 to D-{LAST_BEHAVIOUR} and for each weakness that is mended");
+    println!(
+        "behaviours: a test is named for each of D-001 to D-{LAST_BEHAVIOUR} and for each weakness that is mended"
+    );
     Ok(())
 }
 

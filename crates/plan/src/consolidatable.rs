@@ -242,7 +242,8 @@ mod tests {
         going.metadata.deletion_timestamp = Some(Time(at(30)));
         let mut ended = bound.clone();
         ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
-        let disturbed = |before: Option<&Pod>, after: Option<&Pod>| disturbed_node(before, after).map(str::to_owned);
+        let disturbed =
+            |before: Option<&Pod>, after: Option<&Pod>| disturbed_node(before, after).map(str::to_owned);
         let on_n = Some("n".to_owned());
         assert_eq!(disturbed(Some(&waiting), Some(&bound)), on_n, "bound");
         assert_eq!(disturbed(Some(&bound), Some(&going)), on_n, "told to go");

@@ -222,14 +222,15 @@ mod tests {
         let mut pool = pool(requirement);
         let pairs = [("a", "x"), (labels::INSTANCE_TYPE, "t"), (labels::ZONE, "z")];
         let old = claim(&pool, &pairs);
-        let of = |claim: &NodeClaim, pool: &NodePool| {
-            check(claim, Some(pool), Some(&[]), at(3600)).unwrap()
-        };
+        let of = |claim: &NodeClaim, pool: &NodePool| check(claim, Some(pool), Some(&[]), at(3600)).unwrap();
         assert_eq!(of(&old, &pool), Finding::Drifted(REQUIREMENTS_DRIFTED));
         pool.spec.template.metadata.labels = [("team".to_owned(), "b".to_owned())].into();
         stamp(&mut pool);
         assert_eq!(of(&old, &pool), Finding::Drifted(NODE_POOL_DRIFTED));
-        let fits = claim(&pool, &[("a", "y"), (labels::INSTANCE_TYPE, "t"), (labels::ZONE, "z")]);
+        let fits = claim(
+            &pool,
+            &[("a", "y"), (labels::INSTANCE_TYPE, "t"), (labels::ZONE, "z")],
+        );
         assert_eq!(of(&fits, &pool), Finding::Drifted(INSTANCE_TYPE_NOT_FOUND));
     }
 

@@ -624,17 +624,12 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
     });
     edit_claim(&mut state, |claim| {
         let marked = serde_json::from_value(reason.clone()).expect("a condition");
-        claim
-            .status
-            .get_or_insert_default()
-            .conditions
-            .push(marked);
+        claim.status.get_or_insert_default().conditions.push(marked);
     });
     present.nodes[0].node = Some(state.nodes[0].clone());
     present.nodes[0].claim = Some(state.node_claims[0].clone());
     let mut marked = disruption.clone();
-    marked.status.get_or_insert_default().phase =
-        Some(spokeshave_api::disruption::DisruptionPhase::Deleting);
+    marked.status.get_or_insert_default().phase = Some(spokeshave_api::disruption::DisruptionPhase::Deleting);
     let look = advance(&marked, &present, epoch());
     let first = look.steps.first().map(|(action, _)| action);
     assert!(

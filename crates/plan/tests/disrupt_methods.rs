@@ -36,7 +36,12 @@ fn d_147_d_154_what_may_be_spot_is_pinned_to_spot() {
     let claim = &world.command().replacements[0].claim;
     let kinds: Vec<&str> = claim.capacity_types.iter().map(String::as_str).collect();
     assert_eq!(kinds, ["spot"]);
-    assert!(!claim.requirements.get("karpenter.sh/capacity-type").has("on-demand"));
+    assert!(
+        !claim
+            .requirements
+            .get("karpenter.sh/capacity-type")
+            .has("on-demand")
+    );
     // Spot to spot is pinned, too, and types without a spot offering fall out.
     let mut types: Vec<InstanceType> = (0..20)
         .map(|index| instance_type(&format!("t{index:02}"), 4 + index, 8, &["a"]))
@@ -63,7 +68,10 @@ fn d_149_a_node_that_only_a_pending_pod_needs_is_no_replacement() {
         .pod_with("r", "b", "100m", &pinned("b"))
         .pending("huge", "15");
     let command = world.command();
-    assert_eq!((command.decision(), command.replacements.len()), (Decision::Delete, 0));
+    assert_eq!(
+        (command.decision(), command.replacements.len()),
+        (Decision::Delete, 0)
+    );
 }
 
 #[test]
@@ -89,7 +97,11 @@ fn d_152_w_08_one_estimate_decides_scores_and_is_shown() {
         .node("b", "small")
         .pod("p", "a", "1")
         .pod_with("r", "b", "100m", &pinned("b"));
-    assert_eq!(deletes.command().savings(), dollars("0.08"), "of a delete the whole price");
+    assert_eq!(
+        deletes.command().savings(),
+        dollars("0.08"),
+        "of a delete the whole price"
+    );
 }
 
 /// So many nodes, each of which fits nowhere alone but on a new, cheaper node together with others.
@@ -99,7 +111,9 @@ fn many(count: usize) -> World {
     let mut world = World::with_types(on_demand_pool("default"), types);
     for index in 0..count {
         let name = format!("n{index:03}");
-        world = world.node(&name, "medium").pod(&format!("p{index:03}"), &name, "10m");
+        world = world
+            .node(&name, "medium")
+            .pod(&format!("p{index:03}"), &name, "10m");
     }
     world
 }
@@ -134,7 +148,9 @@ fn d_163_d_164_d_165_d_168_d_169_w_25_no_time_limit_and_every_candidate_in_every
     // Nothing is remembered as fruitless before every seed had its turn.
     let full = (0..8).fold(World::new(on_demand_pool("default")), |world, index| {
         let name = format!("n{index}");
-        world.node(&name, "small").pod(&format!("p{index}"), &name, "1500m")
+        world
+            .node(&name, "small")
+            .pod(&format!("p{index}"), &name, "1500m")
     });
     let mut frontier = Frontier::default().at(1);
     let mut passes = 0;
@@ -181,7 +197,11 @@ fn d_057_d_172_w_38_w_39_w_58_totals_are_those_of_the_pass() {
         .annotate_node("b", "karpenter.sh/do-not-disrupt", "true")
         .edit_pool("default", balanced);
     let score = world.pass().reports.last().expect("single").scores[0].clone();
-    assert_eq!(score.total_cost, dollars("1.28"), "from the nodes and prices of the pass");
+    assert_eq!(
+        score.total_cost,
+        dollars("1.28"),
+        "from the nodes and prices of the pass"
+    );
     let unit = spokeshave_model::pod::EVICTION_COST_UNIT;
     assert_eq!(score.disruption_cost, 2 * unit);
     assert_eq!(score.total_disruption_cost, 5 * unit, "2 of a, 3 of b");
@@ -223,7 +243,10 @@ fn d_175_the_policy_of_the_pool_that_loses_the_node_counts() {
             })
     };
     use ConsolidationPolicy::{Balanced, WhenEmptyOrUnderutilized as Any};
-    assert_eq!(world(Balanced, Any).verdict_text("a"), "keep: Score NodePool loser");
+    assert_eq!(
+        world(Balanced, Any).verdict_text("a"),
+        "keep: Score NodePool loser"
+    );
     assert_eq!(
         world(Any, Balanced).verdict_text("a"),
         "delete by SingleNodeConsolidation"
@@ -271,7 +294,9 @@ fn d_178_d_179_d_180_d_181_w_40_approval_is_told_after_validation_and_every_scor
     let world = replaceable().edit_pool("default", balanced);
     let outcome = world.pass();
     let approvals = |events: &[spokeshave_model::Event]| {
-        let approved = events.iter().filter(|event| event.reason == "ConsolidationApproved");
+        let approved = events
+            .iter()
+            .filter(|event| event.reason == "ConsolidationApproved");
         approved
             .map(|event| (event.object.name.clone(), event.message.clone()))
             .collect::<Vec<_>>()
@@ -287,7 +312,10 @@ fn d_178_d_179_d_180_d_181_w_40_approval_is_told_after_validation_and_every_scor
     );
     // What metrics and logs are made of (D-179…D-181).
     let score = &outcome.reports.last().expect("single").scores[0];
-    assert_eq!((score.pool.as_str(), score.policy.as_str()), ("default", "Balanced"));
+    assert_eq!(
+        (score.pool.as_str(), score.policy.as_str()),
+        ("default", "Balanced")
+    );
     assert!(score.approved && (score.score() - 0.75).abs() < 1e-9);
     // Pools without policy Balanced are reported as approved, and tell nothing.
     let plain = replaceable();
@@ -327,11 +355,16 @@ fn d_091_d_093_d_095_w_41_rejections_are_told_on_every_node() {
     let command = world.command();
     assert_eq!(command.nodes.len(), 2);
     // A pod that came after the decision is seen at the second look, as everything is: it is one Snapshot (D-091).
-    let later = world
-        .pod_with("new", "a", "100m", &json!({}))
-        .annotate_pod("new", "karpenter.sh/do-not-disrupt", "true");
+    let later = world.pod_with("new", "a", "100m", &json!({})).annotate_pod(
+        "new",
+        "karpenter.sh/do-not-disrupt",
+        "true",
+    );
     let second = validate(&command, &later.snapshot(), &later.policy, later.now);
-    assert_eq!((&second.command, second.rejection), (&None, Some(Rejection::Churn)));
+    assert_eq!(
+        (&second.command, second.rejection),
+        (&None, Some(Rejection::Churn))
+    );
     let told: Vec<(&str, &str)> = second
         .events
         .iter()
@@ -340,7 +373,12 @@ fn d_091_d_093_d_095_w_41_rejections_are_told_on_every_node() {
     let reason = "ConsolidationRejected";
     assert_eq!(
         told,
-        [("a", reason), ("claim-a", reason), ("b", reason), ("claim-b", reason)]
+        [
+            ("a", reason),
+            ("claim-a", reason),
+            ("b", reason),
+            ("claim-b", reason)
+        ]
     );
     assert_eq!(
         second.events[0].message,
@@ -439,15 +477,32 @@ fn w_03_several_nodes_may_come_for_more_that_go() {
         world.policy.disrupt.replacements = replacements;
         world
     };
-    let saved = |world: &World| world.pass().commands.first().map_or(Price::ZERO, |one| one.savings());
+    let saved = |world: &World| {
+        world
+            .pass()
+            .commands
+            .first()
+            .map_or(Price::ZERO, |one| one.savings())
+    };
     let (one, several) = (world(1), world(2));
-    assert!(one.pass().commands.iter().all(|command| command.replacements.len() <= 1), "D-144");
+    assert!(
+        one.pass()
+            .commands
+            .iter()
+            .all(|command| command.replacements.len() <= 1),
+        "D-144"
+    );
     let command = several.command();
     assert_eq!(
         text(&command),
         "MultiNodeConsolidation replace [x, y, z] by small + small"
     );
-    assert!(saved(&several) > saved(&one), "{} {}", saved(&several), saved(&one));
+    assert!(
+        saved(&several) > saved(&one),
+        "{} {}",
+        saved(&several),
+        saved(&one)
+    );
     // Whatever each is launched as, together they cost less than what goes.
     assert!(command.price_after < command.price_before);
     // The second look finds the same.
@@ -516,7 +571,11 @@ fn w_06_w_37_one_definition_of_empty() {
             report.map_or(0, |report| report.eligible)
         };
         let single = eligible(Method::SingleNodeConsolidation).max(eligible(Method::MultiNodeConsolidation));
-        assert_eq!(eligible(Method::Emptiness) + single, 1, "eviction cost {cost}: {reports:?}");
+        assert_eq!(
+            eligible(Method::Emptiness) + single,
+            1,
+            "eviction cost {cost}: {reports:?}"
+        );
     }
 }
 
@@ -535,7 +594,11 @@ fn w_09_g_1_5_flexibility_is_counted_in_types_and_zones() {
     let names = |world: &World| world.command().replacements[0].instance_types.len();
     assert_eq!(world(14, &["a"]).pass().commands, []);
     assert_eq!(names(&world(15, &["a"])), 15);
-    assert_eq!(names(&world(20, &["a"])), 15, "and no dearer ones: otherwise it goes down step by step");
+    assert_eq!(
+        names(&world(20, &["a"])),
+        15,
+        "and no dearer ones: otherwise it goes down step by step"
+    );
     // Five types in three zones are fifteen pools of spot capacity that may run out; five in one zone are five.
     assert_eq!(world(4, &["a", "b", "c"]).pass().commands, []);
     assert_eq!(names(&world(5, &["a", "b", "c"])), 5);
@@ -568,15 +631,27 @@ fn w_12_w_14_w_15_w_16_w_17_w_18_one_snapshot_serves_all_methods_on_any_number_o
 fn w_43_another_reason_is_another_event_and_objects_are_told_apart_by_uid() {
     let blocked = |value: &World| {
         let outcome = value.pass();
-        let events = outcome.events.iter().filter(|event| event.reason == "DisruptionBlocked");
-        events.map(|event| event.dedupe_values.clone()).collect::<Vec<_>>()
+        let events = outcome
+            .events
+            .iter()
+            .filter(|event| event.reason == "DisruptionBlocked");
+        events
+            .map(|event| event.dedupe_values.clone())
+            .collect::<Vec<_>>()
     };
     let base = replaceable();
-    let annotated = blocked(&base.clone().annotate_node("a", "karpenter.sh/do-not-disrupt", "true"));
+    let annotated = blocked(
+        &base
+            .clone()
+            .annotate_node("a", "karpenter.sh/do-not-disrupt", "true"),
+    );
     let pod = blocked(&base.annotate_pod("p", "karpenter.sh/do-not-disrupt", "true"));
     assert!(!annotated.is_empty() && annotated.len() == pod.len());
     assert_ne!(annotated, pod, "the message is part of what makes them equal");
-    assert!(annotated[0].iter().any(|value| value.starts_with("uid")), "{annotated:?}");
+    assert!(
+        annotated[0].iter().any(|value| value.starts_with("uid")),
+        "{annotated:?}"
+    );
 }
 
 #[test]
@@ -587,7 +662,10 @@ fn d_094_w_59_every_way_to_be_rejected_has_a_reason() {
         let second = validate(&command, &world.snapshot(), &world.policy, world.now);
         (second.rejection.map(Rejection::as_str), second.message)
     };
-    assert_eq!(rejected(&base().annotate_node("a", "karpenter.sh/do-not-disrupt", "true")).0, Some("churn"));
+    assert_eq!(
+        rejected(&base().annotate_node("a", "karpenter.sh/do-not-disrupt", "true")).0,
+        Some("churn")
+    );
     let closed = base().edit_pool("default", |pool| {
         pool.spec.disruption.budgets = Some(zero_budget("0"))
     });

@@ -193,7 +193,9 @@ fn d_074_a_candidate_that_is_deleted_meanwhile_is_left_out() {
         .node("a", "large")
         .pod("p", "a", "3");
     let command = world.command();
-    let deleted = world.edit_claim("a", |claim| claim.metadata.deletion_timestamp = Some(Time(later(0))));
+    let deleted = world.edit_claim("a", |claim| {
+        claim.metadata.deletion_timestamp = Some(Time(later(0)))
+    });
     assert_eq!(acts(&deleted), Vec::<String>::new());
     let again = validate(&command, &deleted.snapshot(), &deleted.policy, deleted.now);
     assert_eq!(again.command, None);
@@ -226,7 +228,9 @@ fn d_076_new_nodes_come_from_ready_dynamic_pools_in_order_of_weight() {
         "default"
     );
     assert_eq!(
-        bought(&world(&|pool| pool.metadata.deletion_timestamp = Some(Time(later(0))))),
+        bought(&world(
+            &|pool| pool.metadata.deletion_timestamp = Some(Time(later(0)))
+        )),
         "default"
     );
 }
@@ -263,7 +267,10 @@ fn d_079_a_replacement_keeps_only_its_cheapest_types() {
     .node("a", "t20")
     .pod("p", "a", "1500m");
     world.policy.instance_types_per_claim = 3;
-    assert_eq!(world.command().replacements[0].instance_types, ["t02", "t03", "t04"]);
+    assert_eq!(
+        world.command().replacements[0].instance_types,
+        ["t02", "t03", "t04"]
+    );
     let policy = spokeshave_plan::Policy::default();
     assert_eq!(policy.instance_types_per_claim, 600);
 }
@@ -336,7 +343,10 @@ fn d_085_what_ifs_say_nothing_about_pending_pods_and_leave_no_trace() {
         .collect();
     assert_eq!(twice[0], twice[1]);
     assert!(
-        twice[0].events.iter().all(|event| event.object.name != "impossible"),
+        twice[0]
+            .events
+            .iter()
+            .all(|event| event.object.name != "impossible"),
         "{:?}",
         twice[0].events
     );
@@ -403,7 +413,9 @@ fn d_125_what_is_shown_is_kept_while_nothing_changes() {
             &Frontier::default().at(1),
         )
     };
-    assert!(outcome.eligible[&Method::Emptiness] == 0 && outcome.eligible[&Method::MultiNodeConsolidation] == 2);
+    assert!(
+        outcome.eligible[&Method::Emptiness] == 0 && outcome.eligible[&Method::MultiNodeConsolidation] == 2
+    );
     assert_eq!(outcome.reports.len(), 5, "every method says what it looked at");
 }
 
@@ -437,7 +449,11 @@ fn d_061_static_drift_has_no_favourites() {
         .drifted("a", 100)
         .drifted("b", 0);
     let commands = world.pass().commands;
-    assert_eq!(commands.len(), 1, "as many as the budget allows, whichever they are");
+    assert_eq!(
+        commands.len(),
+        1,
+        "as many as the budget allows, whichever they are"
+    );
     assert_eq!(commands[0].method, Method::StaticDrift);
 }
 
@@ -452,10 +468,16 @@ fn d_005_d_006_which_pods_a_drain_waits_for() {
     let plain = pod(json!({}));
     assert!(is_drainable(&plain, later(0)) && is_waited_for_in_drain(&plain, later(0)));
     let protected = pod(json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}));
-    assert!(is_waited_for_in_drain(&protected, later(0)), "waited for, though never evicted");
-    let tolerant = pod(json!({"spec": {"tolerations": [{"key": "karpenter.sh/disrupted", "operator": "Exists"}]}}));
+    assert!(
+        is_waited_for_in_drain(&protected, later(0)),
+        "waited for, though never evicted"
+    );
+    let tolerant =
+        pod(json!({"spec": {"tolerations": [{"key": "karpenter.sh/disrupted", "operator": "Exists"}]}}));
     assert!(!is_drainable(&tolerant, later(0)));
-    let mirror = pod(json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}}));
+    let mirror = pod(
+        json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}}),
+    );
     assert!(!is_drainable(&mirror, later(0)));
     let terminal = pod(json!({"status": {"phase": "Succeeded"}}));
     assert!(is_drainable(&terminal, later(0)) && !is_waited_for_in_drain(&terminal, later(0)));

@@ -112,29 +112,101 @@ fn phases(test: &str) -> Vec<Phase> {
     let protected = || workload("protected", "900m", "450Mi", DoNotDisrupt, 100);
     match test {
         "basic" => vec![
-            phase("scaleOut", Running, 2, Some((0.53, 0.65)), vec![small(Plain, 500), large(Plain, 500)]),
-            phase("consolidation", Rest, 20, None, vec![small(Plain, 350), large(Plain, 350)]),
+            phase(
+                "scaleOut",
+                Running,
+                2,
+                Some((0.53, 0.65)),
+                vec![small(Plain, 500), large(Plain, 500)],
+            ),
+            phase(
+                "consolidation",
+                Rest,
+                20,
+                None,
+                vec![small(Plain, 350), large(Plain, 350)],
+            ),
         ],
         "hostNameSpreading" => vec![
-            phase("scaleOut", Running, 5, spread, vec![small(HostSpread, 500), large(Plain, 500)]),
-            phase("consolidation", Rest, 30, spread, vec![small(HostSpread, 350), large(Plain, 350)]),
+            phase(
+                "scaleOut",
+                Running,
+                5,
+                spread,
+                vec![small(HostSpread, 500), large(Plain, 500)],
+            ),
+            phase(
+                "consolidation",
+                Rest,
+                30,
+                spread,
+                vec![small(HostSpread, 350), large(Plain, 350)],
+            ),
         ],
         "hostNameSpreadingXL" => vec![
-            phase("scaleOut", Running, 35, spread, vec![small(HostSpread, 1000), large(Plain, 1000)]),
-            phase("consolidation", Rest, 35, spread, vec![small(HostSpread, 700), large(Plain, 700)]),
+            phase(
+                "scaleOut",
+                Running,
+                35,
+                spread,
+                vec![small(HostSpread, 1000), large(Plain, 1000)],
+            ),
+            phase(
+                "consolidation",
+                Rest,
+                35,
+                spread,
+                vec![small(HostSpread, 700), large(Plain, 700)],
+            ),
         ],
         "doNotDisrupt" => vec![
-            phase("scaleOut", Running, 4, spread, vec![small(HostSpread, 500), large(Plain, 500), protected()]),
-            phase("consolidation", Rest, 35, spread, vec![small(HostSpread, 250), large(Plain, 250), protected()]),
+            phase(
+                "scaleOut",
+                Running,
+                4,
+                spread,
+                vec![small(HostSpread, 500), large(Plain, 500), protected()],
+            ),
+            phase(
+                "consolidation",
+                Rest,
+                35,
+                spread,
+                vec![small(HostSpread, 250), large(Plain, 250), protected()],
+            ),
         ],
         "drift" => vec![
-            phase("initial", Running, 5, None, vec![small(HostSpread, 300), large(Plain, 300)]),
-            phase("drift", Drift, 50, None, vec![small(HostSpread, 300), large(Plain, 300)]),
+            phase(
+                "initial",
+                Running,
+                5,
+                None,
+                vec![small(HostSpread, 300), large(Plain, 300)],
+            ),
+            phase(
+                "drift",
+                Drift,
+                50,
+                None,
+                vec![small(HostSpread, 300), large(Plain, 300)],
+            ),
         ],
         "interference" => vec![
             phase("scaleOut", Running, 5, spread, vec![small(HostAnti, 500)]),
-            phase("interference", Running, 10, spread, vec![small(HostAnti, 250), large(HostAnti, 500)]),
-            phase("consolidation", Rest, 25, spread, vec![small(HostAnti, 400), large(HostAnti, 200)]),
+            phase(
+                "interference",
+                Running,
+                10,
+                spread,
+                vec![small(HostAnti, 250), large(HostAnti, 500)],
+            ),
+            phase(
+                "consolidation",
+                Rest,
+                25,
+                spread,
+                vec![small(HostAnti, 400), large(HostAnti, 200)],
+            ),
         ],
         "wideDeployments" => vec![
             phase("scaleOut", Running, 5, Some((0.20, 0.20)), wide(35, 30)),
@@ -142,7 +214,10 @@ fn phases(test: &str) -> Vec<Phase> {
         ],
         "regressionSimple" => {
             let pods = || vec![workload("simple", "1", "100Mi", Plain, 100)];
-            vec![phase("provisioning", Running, 10, None, pods()), phase("drift", Drift, 10, None, pods())]
+            vec![
+                phase("provisioning", Running, 10, None, pods()),
+                phase("drift", Drift, 10, None, pods()),
+            ]
         }
         _ => vec![
             phase("provisioning", Running, 10, None, complex()),
@@ -154,14 +229,14 @@ fn phases(test: &str) -> Vec<Phase> {
 /// The thirty deployments of the test of that name.
 fn wide(first: u32, others: u32) -> Vec<Workload> {
     const CPU: [&str; 30] = [
-        "240m", "450m", "650m", "900m", "1400m", "1900m", "2400m", "2800m", "3300m", "3700m", "2300m", "900m",
-        "1300m", "2800m", "1800m", "1850m", "3300m", "3800m", "225m", "450m", "700m", "900m", "1300m", "1800m",
-        "2400m", "2800m", "3400m", "3800m", "3300m", "2800m",
+        "240m", "450m", "650m", "900m", "1400m", "1900m", "2400m", "2800m", "3300m", "3700m", "2300m",
+        "900m", "1300m", "2800m", "1800m", "1850m", "3300m", "3800m", "225m", "450m", "700m", "900m",
+        "1300m", "1800m", "2400m", "2800m", "3400m", "3800m", "3300m", "2800m",
     ];
     const MEMORY: [&str; 30] = [
         "300Mi", "400Mi", "700Mi", "1Gi", "2Gi", "4Gi", "8Gi", "4Gi", "16Gi", "10Gi", "64Gi", "30Gi", "32Gi",
-        "32Gi", "30Gi", "20Gi", "30Gi", "300Mi", "500Mi", "750Mi", "1Gi", "2Gi", "4Gi", "8Gi", "16Gi", "32Gi",
-        "28Gi", "64Gi", "13Gi", "24Gi",
+        "32Gi", "30Gi", "20Gi", "30Gi", "300Mi", "500Mi", "750Mi", "1Gi", "2Gi", "4Gi", "8Gi", "16Gi",
+        "32Gi", "28Gi", "64Gi", "13Gi", "24Gi",
     ];
     let pairs = CPU.into_iter().zip(MEMORY).enumerate();
     pairs
@@ -196,9 +271,7 @@ fn template(of: &Workload) -> Value {
     const HOST: &str = "kubernetes.io/hostname";
     const ZONE: &str = "topology.kubernetes.io/zone";
     let selector = json!({"matchLabels": {"app": of.name}});
-    let spread = |key: &str| {
-        json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector})
-    };
+    let spread = |key: &str| json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
     let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": HOST, "labelSelector": selector}]}});
     let prefer = |key: &str| {
@@ -304,7 +377,12 @@ async fn until_rest(lab: &Lab, pods: u32) -> Option<Duration> {
 /// A quantity as a number.
 fn amount(quantity: Option<&Quantity>) -> f64 {
     let text = quantity.map_or("0", |quantity| quantity.0.as_str());
-    let units = [("Ki", 1024.0), ("Mi", 1_048_576.0), ("Gi", 1_073_741_824.0), ("m", 0.001)];
+    let units = [
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("m", 0.001),
+    ];
     let found = units
         .iter()
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
@@ -319,7 +397,10 @@ async fn utilisation(lab: &Lab) -> (f64, f64) {
     for pod in lab.list::<Pod>().await {
         let Some(spec) = pod.spec else { continue };
         let entry = used.entry(spec.node_name.unwrap_or_default()).or_default();
-        let requests = spec.containers.iter().filter_map(|one| one.resources.as_ref()?.requests.as_ref());
+        let requests = spec
+            .containers
+            .iter()
+            .filter_map(|one| one.resources.as_ref()?.requests.as_ref());
         for request in requests {
             entry.0 += amount(request.get("cpu"));
             entry.1 += amount(request.get("memory"));
@@ -328,7 +409,10 @@ async fn utilisation(lab: &Lab) -> (f64, f64) {
     let nodes = lab.list::<Node>().await;
     let mut sum = (0.0, 0.0);
     for node in &nodes {
-        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let allocatable = node
+            .status
+            .as_ref()
+            .and_then(|status| status.allocatable.as_ref());
         let used = used.get(&node.name_any()).copied().unwrap_or_default();
         if let Some(all) = allocatable {
             sum.0 += used.0 / amount(all.get("cpu")).max(1e-9);
@@ -358,8 +442,18 @@ fn dollars(micros: i64) -> String {
 /// Seconds of processor time of this process.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|text| text.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
     (ticks(11) + ticks(12)) / 100.0
 }
 
@@ -423,9 +517,9 @@ async fn tell(test: &str) -> kube::Result<bool> {
         let (cpu, memory) = utilisation(&lab).await;
         let lived = lab.clock.since(began).as_secs_f64().max(1.0);
         let in_time = took.is_some_and(|took| took.as_secs() < phase.minutes * 60);
-        let used_well = phase.utilisation.is_none_or(|(least_cpu, least_memory)| {
-            cpu > least_cpu && memory > least_memory
-        });
+        let used_well = phase
+            .utilisation
+            .is_none_or(|(least_cpu, least_memory)| cpu > least_cpu && memory > least_memory);
         all_met &= in_time && used_well && lab.invariants.violations().is_empty();
         println!(
             "| {test}/{} | {} | {} | {} | {:.2} / {:.2} | {} | {} → {} | {} → {} | {:.2} | {:.0} | {} |",
@@ -435,7 +529,9 @@ async fn tell(test: &str) -> kube::Result<bool> {
             phase.minutes,
             cpu,
             memory,
-            phase.utilisation.map_or("–".to_owned(), |(cpu, memory)| format!("{cpu:.2} / {memory:.2}")),
+            phase.utilisation.map_or("–".to_owned(), |(cpu, memory)| format!(
+                "{cpu:.2} / {memory:.2}"
+            )),
             nodes,
             lab.list::<Node>().await.len(),
             dollars(cost),
@@ -454,7 +550,9 @@ async fn tell(test: &str) -> kube::Result<bool> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    println!("| Test / phase | Pods | Minutes | Limit | CPU / memory requested | Limit | Nodes | Price an hour | Cores | MB | Evictions |");
+    println!(
+        "| Test / phase | Pods | Minutes | Limit | CPU / memory requested | Limit | Nodes | Price an hour | Cores | MB | Evictions |"
+    );
     println!("|---|---:|---:|---:|---|---|---|---|---:|---:|---:|");
     let mut all_met = true;
     for test in NAMES {
@@ -466,6 +564,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             all_met &= runtime.block_on(tell(test))?;
         }
     }
-    println!("\nEvery limit met and no promise broken: {}", if all_met { "yes" } else { "no" });
+    println!(
+        "\nEvery limit met and no promise broken: {}",
+        if all_met { "yes" } else { "no" }
+    );
     Ok(())
 }

@@ -39,7 +39,11 @@ fn cheaper(count: usize) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn g_1_5_spot_to_spot_needs_fifteen_cheaper_types() {
     for (count, enough) in [(14, false), (15, true)] {
-        let cluster = Cluster::new(30, json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})).await;
+        let cluster = Cluster::new(
+            30,
+            json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}),
+        )
+        .await;
         cluster.sells_only(&cheaper(count), &["spot"]).await;
         let _operator = cluster.operator_set(Options {
             spot_to_spot_consolidation: true,
@@ -60,7 +64,11 @@ async fn g_1_5_spot_to_spot_needs_fifteen_cheaper_types() {
             assert_eq!(types["values"].as_array().unwrap().len(), 15, "D-157");
         } else {
             cluster.wait(300).await;
-            assert!(cluster.ledger().await.is_empty(), "{:?}", cluster.ledger_text().await);
+            assert!(
+                cluster.ledger().await.is_empty(),
+                "{:?}",
+                cluster.ledger_text().await
+            );
             let said = cluster.events("Unconsolidatable").await;
             let text = "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 14";
             assert!(said.contains(&text.to_owned()), "{said:?}");
@@ -71,7 +79,11 @@ async fn g_1_5_spot_to_spot_needs_fifteen_cheaper_types() {
 /// Scenario 4: two large nodes and a small one whose pods all fit the small one: the large ones go, and nothing of the small one's kind is bought.
 #[tokio::test(start_paused = true)]
 async fn g_1_4_d_162_what_is_there_already_is_not_bought() {
-    let cluster = Cluster::new(31, json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]})).await;
+    let cluster = Cluster::new(
+        31,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}),
+    )
+    .await;
     let types = [machine("c", 1, "amd64"), machine("c", 8, "amd64")];
     cluster.sells_only(&types, &["on-demand"]).await;
     let _operator = cluster.operator();
@@ -94,7 +106,11 @@ async fn g_1_4_d_162_what_is_there_already_is_not_bought() {
     cluster.wait(60).await;
     cluster.assert_at_rest().await;
     for one in cluster.ledger().await {
-        assert!(one.spec.replacements.is_empty(), "{:?}", cluster.ledger_text().await);
+        assert!(
+            one.spec.replacements.is_empty(),
+            "{:?}",
+            cluster.ledger_text().await
+        );
     }
 }
 
@@ -115,7 +131,11 @@ async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {
     cluster.wait(5).await;
     without_large(&cluster).await;
     cluster.wait(300).await;
-    assert!(cluster.ledger().await.is_empty(), "{:?}", cluster.ledger_text().await);
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "{:?}",
+        cluster.ledger_text().await
+    );
     let said = cluster.events("DisruptionBlocked").await;
     let text = "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/one default/two])";
     assert!(said.contains(&text.to_owned()), "{said:?}");
@@ -145,16 +165,24 @@ async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
             .find(|pod| pod.labels().get("app").is_some_and(|app| app == "web"))
             .unwrap();
         let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        pods.patch_status(&web.name_any(), &PatchParams::default(), &Patch::Strategic(unready))
-            .await
-            .unwrap();
+        pods.patch_status(
+            &web.name_any(),
+            &PatchParams::default(),
+            &Patch::Strategic(unready),
+        )
+        .await
+        .unwrap();
         cluster.wait(5).await;
         without_large(&cluster).await;
         if policy == "AlwaysAllow" {
             cluster.until("one small node", on_one_small_node).await;
         } else {
             cluster.wait(200).await;
-            assert!(cluster.ledger().await.is_empty(), "{:?}", cluster.ledger_text().await);
+            assert!(
+                cluster.ledger().await.is_empty(),
+                "{:?}",
+                cluster.ledger_text().await
+            );
             let said = cluster.events("DisruptionBlocked").await;
             let text = "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])";
             assert!(said.contains(&text.to_owned()), "{said:?}");
@@ -166,10 +194,13 @@ async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
 #[tokio::test(start_paused = true)]
 async fn g_1_28_d_173_a_small_saving_is_not_worth_all_pods() {
     for (policy, goes) in [("Balanced", false), ("WhenEmptyOrUnderutilized", true)] {
-        let disruption = json!({"consolidateAfter": "0s", "consolidationPolicy": policy, "budgets": [{"nodes": "100%"}]});
+        let disruption =
+            json!({"consolidateAfter": "0s", "consolidationPolicy": policy, "budgets": [{"nodes": "100%"}]});
         let cluster = Cluster::new(34, disruption).await;
         // Only the machine with much memory is sold at first.
-        cluster.sells_only(&[machine("m", 8, "amd64")], &["on-demand"]).await;
+        cluster
+            .sells_only(&[machine("m", 8, "amd64")], &["on-demand"])
+            .await;
         let _operator = cluster.operator();
         cluster.deploy("web", 1, "6").await;
         cluster.until_running(1).await;
@@ -183,7 +214,11 @@ async fn g_1_28_d_173_a_small_saving_is_not_worth_all_pods() {
                 .await;
         } else {
             cluster.wait(300).await;
-            assert!(cluster.ledger().await.is_empty(), "{:?}", cluster.ledger_text().await);
+            assert!(
+                cluster.ledger().await.is_empty(),
+                "{:?}",
+                cluster.ledger_text().await
+            );
             let claim = cluster.list::<NodeClaim>().await.remove(0);
             let conditions = claim.status.unwrap_or_default().conditions;
             let verdict = conditions
@@ -198,8 +233,14 @@ async fn g_1_28_d_173_a_small_saving_is_not_worth_all_pods() {
 /// Scenario 29: a neighbour whose pods have just changed takes no pods of consolidation, and does take those of drift.
 #[tokio::test(start_paused = true)]
 async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
-    let cluster = Cluster::new(35, json!({"consolidateAfter": "10m", "budgets": [{"nodes": "100%"}]})).await;
-    cluster.sells_only(&[machine("c", 8, "amd64")], &["on-demand"]).await;
+    let cluster = Cluster::new(
+        35,
+        json!({"consolidateAfter": "10m", "budgets": [{"nodes": "100%"}]}),
+    )
+    .await;
+    cluster
+        .sells_only(&[machine("c", 8, "amd64")], &["on-demand"])
+        .await;
     let _operator = cluster.operator();
     // One after the other, so that each has a node of its own.
     cluster.deploy("left", 1, "6500m").await;
@@ -213,7 +254,8 @@ async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
         let pod = pods
             .iter()
             .find(|pod| pod.labels().get("app").is_some_and(|value| value == app));
-        pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone()).unwrap_or_default()
+        pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone())
+            .unwrap_or_default()
     };
     let quiet = node_of("web").await;
     let (emptied, other) = if node_of("left").await == quiet {
@@ -234,7 +276,11 @@ async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
             .unwrap();
         cluster.wait(4 * 60).await;
     }
-    assert!(cluster.ledger().await.is_empty(), "{:?}", cluster.ledger_text().await);
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "{:?}",
+        cluster.ledger_text().await
+    );
     let claims = cluster.list::<NodeClaim>().await;
     let verdicts: Vec<String> = claims
         .iter()
@@ -295,7 +341,12 @@ async fn d_010_d_226_an_annotation_of_the_template_reaches_new_nodes_only() {
     // And protected it is.
     new_team(&cluster).await;
     cluster.wait(300).await;
-    assert_eq!(cluster.ledger().await.len(), 1, "{:?}", cluster.ledger_text().await);
+    assert_eq!(
+        cluster.ledger().await.len(),
+        1,
+        "{:?}",
+        cluster.ledger_text().await
+    );
 }
 
 /// D-043, D-064: a change of the NodePool reaches the condition at once, and a pass that found nothing is followed by one ten seconds later.
@@ -327,7 +378,9 @@ async fn d_043_d_064_changes_of_the_nodepool_are_seen_at_once_and_acted_on_withi
     let start = cluster.clock.now();
     cluster.patch::<NodePool>("default", open).await;
     cluster
-        .until("the command is written", async |cluster| !cluster.ledger().await.is_empty())
+        .until("the command is written", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
         .await;
     let took = cluster.clock.since(start);
     // Ten seconds to the next pass at most, fifteen to the second look.
@@ -380,7 +433,9 @@ async fn d_049_d_067_d_104_d_105_d_118_metrics_and_nominations_of_commands() {
     let nodes = cluster.list::<Node>().await.len();
     assert_eq!(value("karpenter_cluster_state_node_count") as usize, nodes);
     assert!(
-        value("karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count{consolidation_type=\"multi\",reason=\"underutilized\"}") > 0.0
+        value(
+            "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count{consolidation_type=\"multi\",reason=\"underutilized\"}"
+        ) > 0.0
     );
     let commands = cluster.ledger().await.len();
     let decisions: f64 = text
@@ -412,7 +467,11 @@ async fn d_049_d_067_d_104_d_105_d_118_metrics_and_nominations_of_commands() {
 /// D-214, D-218, D-219, D-223: hashes are stamped, a change of the NodePool is judged at once, and the condition survives others' writes.
 #[tokio::test(start_paused = true)]
 async fn d_214_d_218_d_219_d_223_hashes_and_the_drift_condition() {
-    let cluster = Cluster::new(40, json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]})).await;
+    let cluster = Cluster::new(
+        40,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
+    )
+    .await;
     let _operator = cluster.operator();
     two_busy_nodes(&cluster).await;
     let hashes = async || {
@@ -429,14 +488,21 @@ async fn d_214_d_218_d_219_d_223_hashes_and_the_drift_condition() {
             .iter()
             .map(|annotations| {
                 let get = |key: &str| annotations.get(key).cloned();
-                (get("karpenter.sh/nodepool-hash"), get("karpenter.sh/nodepool-hash-version"))
+                (
+                    get("karpenter.sh/nodepool-hash"),
+                    get("karpenter.sh/nodepool-hash-version"),
+                )
             })
             .collect();
         pairs.dedup();
         pairs
     };
     let before = hashes().await;
-    assert_eq!(before.len(), 1, "the NodePool and its NodeClaims agree: {before:?}");
+    assert_eq!(
+        before.len(),
+        1,
+        "the NodePool and its NodeClaims agree: {before:?}"
+    );
     assert_eq!(before[0].1.as_deref(), Some(spokeshave_api::hash::VERSION));
     new_team(&cluster).await;
     // Somebody else writes to a NodeClaim at the same time.
@@ -455,8 +521,15 @@ async fn d_214_d_218_d_219_d_223_hashes_and_the_drift_condition() {
             "{conditions:?}"
         );
     }
-    let claim = cluster.list::<NodeClaim>().await.into_iter().find(|one| one.name_any() == name);
-    assert_eq!(claim.unwrap().annotations().get("note").map(String::as_str), Some("mine"));
+    let claim = cluster
+        .list::<NodeClaim>()
+        .await
+        .into_iter()
+        .find(|one| one.name_any() == name);
+    assert_eq!(
+        claim.unwrap().annotations().get("note").map(String::as_str),
+        Some("mine")
+    );
 }
 
 /// W-31: a command outlives the objects it names; W-56: nobody is told or counted twice.
@@ -468,7 +541,9 @@ async fn w_31_w_56_a_command_whose_first_node_vanishes_ends() {
     cluster.until_running(3).await;
     cluster.scale("web", 0).await;
     cluster
-        .until("the command is written", async |cluster| !cluster.ledger().await.is_empty())
+        .until("the command is written", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
         .await;
     let first = cluster.ledger().await[0].spec.nodes[0].node_claim.clone();
     let finalizers: Value = json!({"metadata": {"finalizers": null}});

@@ -591,14 +591,21 @@ async fn d_233_to_d_240_what_the_cloud_says_is_the_reason() {
         *cluster.faults.drift.lock().unwrap() = Some(reason.to_owned());
         cluster.pass(310).await;
         let (status, said, message) = cluster.condition(&name, "Drifted").await.unwrap();
-        assert_eq!((status.as_str(), said.as_str(), message.as_str()), ("True", reason, reason));
+        assert_eq!(
+            (status.as_str(), said.as_str(), message.as_str()),
+            ("True", reason, reason)
+        );
     }
     *cluster.faults.drift.lock().unwrap() = None;
     cluster.pass(310).await;
     assert_eq!(cluster.condition(&name, "Drifted").await, None);
     *cluster.faults.drift.lock().unwrap() = Some(String::new());
     cluster.pass(310).await;
-    assert_eq!(cluster.condition(&name, "Drifted").await, None, "an error is no drift");
+    assert_eq!(
+        cluster.condition(&name, "Drifted").await,
+        None,
+        "an error is no drift"
+    );
 }
 
 // P-182, D-269, P-169.

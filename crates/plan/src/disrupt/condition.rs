@@ -43,7 +43,11 @@ impl VerdictCondition {
         }
         let saved = verdict.price_before.saturating_sub(verdict.price_after);
         let method = verdict.method.map_or("", |method| method.as_str());
-        let waits = verdict.waits.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+        let waits = verdict
+            .waits
+            .as_ref()
+            .map(|why| format!("; {why}"))
+            .unwrap_or_default();
         let (status, reason, message) = match verdict.decision {
             Decision::NoOp => (Status::False, "Keep", keep_text(verdict)),
             Decision::Delete => (

@@ -35,6 +35,6 @@ pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidat
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, judge};
-pub(crate) use verdict::money_text;
 pub use validate::{Rejection, Validation, validate};
+pub(crate) use verdict::money_text;
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};

@@ -483,7 +483,9 @@ impl<'g, 'a> Pass<'g, 'a> {
         let rests = self.frontier.back_offs.get(&key).map(|back_off| back_off.until);
         if let Some(until) = rests.filter(|until| *until > self.ground.now) {
             let until = until.strftime("%H:%M:%SZ");
-            return Some(format!("the last command for it did not stand; it rests until {until}"));
+            return Some(format!(
+                "the last command for it did not stand; it rests until {until}"
+            ));
         }
         let is_consolidation = verdict.method == Some(Method::SingleNodeConsolidation);
         if self.frontier.is_cautious() && is_consolidation {

@@ -81,7 +81,9 @@ impl<'s, 'a> Search<'s, 'a> {
         let within = |most: usize| -> Vec<usize> {
             (0..self.candidates.len())
                 .filter(|position| {
-                    self.answers[*position].claims.is_some_and(|claims| claims <= most)
+                    self.answers[*position]
+                        .claims
+                        .is_some_and(|claims| claims <= most)
                         && balanced::best_case_passes(self.ground, self.candidates[*position])
                 })
                 .collect()

@@ -224,10 +224,9 @@ impl Look<'_> {
         );
         let answer = answer.map_err(|stop| stop.text).and_then(|answer| answer);
         match answer {
-            Ok((fresh, _)) if fresh.replacements.len() != self.command.replacements.len() => self.reject(
-                Rejection::Scheduling,
-                "more or fewer replacements are needed now",
-            ),
+            Ok((fresh, _)) if fresh.replacements.len() != self.command.replacements.len() => {
+                self.reject(Rejection::Scheduling, "more or fewer replacements are needed now")
+            }
             Ok((fresh, _)) if fresh.price_after > self.command.price_after => {
                 self.reject(Rejection::Scheduling, "the replacement is dearer now")
             }

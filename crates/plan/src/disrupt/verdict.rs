@@ -215,6 +215,9 @@ pub(crate) fn money_text(saved: Price) -> String {
         0 => "saves nothing".to_owned(),
         1..5_000_000 => "saves less than $0.01/h".to_owned(),
         5_000_000.. => format!("saves ${}/h", saved.to_cents_text()),
-        _ => format!("costs ${}/h more", Price(saved.0.saturating_neg()).to_cents_text()),
+        _ => format!(
+            "costs ${}/h more",
+            Price(saved.0.saturating_neg()).to_cents_text()
+        ),
     }
 }

@@ -232,12 +232,7 @@ impl Cluster {
         let now = self.clock.now() + jiff::SignedDuration::from_secs(seconds);
         let clock = TokioClock::new(now, 1.0).shared();
         let client = self.client.clone();
-        self.operator_by(
-            clock,
-            client,
-            KwokOptions::default(),
-            OperatorOptions::default(),
-        )
+        self.operator_by(clock, client, KwokOptions::default(), OperatorOptions::default())
     }
 
     fn operator_by(

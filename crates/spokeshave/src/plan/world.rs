@@ -112,7 +112,10 @@ fn notes(dump: &Dump) -> Vec<String> {
     }
     // Not read here, but told by `explain`.
     let told = ["VolumeAttachment", "Disruption"];
-    let skipped = dump.skipped.iter().filter(|((kind, _), _)| !told.contains(&kind.as_str()));
+    let skipped = dump
+        .skipped
+        .iter()
+        .filter(|((kind, _), _)| !told.contains(&kind.as_str()));
     for ((kind, version), count) in skipped {
         let objects = if *count == 1 { "object" } else { "objects" };
         notes.push(format!(
