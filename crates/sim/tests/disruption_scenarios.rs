@@ -8,6 +8,7 @@ use cluster::Cluster;
 use cluster::stories::*;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -567,4 +568,30 @@ async fn w_31_w_56_a_command_whose_first_node_vanishes_ends() {
     assert!(disrupted <= 3.0, "{disrupted}");
     let told = cluster.events("DisruptionTerminating").await.len();
     assert!(told <= 6, "once for each Node and each NodeClaim: {told}");
+}
+
+/// An upgrade that brings the operator before its definitions: it is not ready and does nothing, and goes on by itself once they are there.
+#[tokio::test(start_paused = true)]
+async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everything_goes_on() {
+    let cluster = Cluster::new(42, at_once()).await;
+    let name = "disruptions.spokeshave.dev";
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    definitions.delete(name, &Default::default()).await.unwrap();
+    let operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.wait(60).await;
+    assert!(cluster.list::<NodeClaim>().await.is_empty(), "nothing is decided in the dark");
+    let failures = operator.metrics.render();
+    assert!(failures.contains("kind=\"Disruption\""), "the kind that is missing is counted by name");
+    let definition = spokeshave_api::crds::crds()
+        .into_iter()
+        .find(|one| one.name_any() == name)
+        .unwrap();
+    definitions
+        .create(&PostParams::default(), &definition)
+        .await
+        .unwrap();
+    cluster.until_running(1).await;
+    cluster.scale("web", 0).await;
+    cluster.until_empty().await;
 }
