@@ -164,7 +164,11 @@ impl<K: Object> Reflector<K> {
     fn take(&self, event: Event<Lenient<K>>, pending: &mut PendingList<K>, kind: &str) -> bool {
         match event {
             Event::Init => *pending = PendingList::default(),
-            Event::InitApply(Lenient::Good(object)) => pending.objects.push(object),
+            Event::InitApply(Lenient::Good(mut object)) => {
+                // At once: a whole list with what nobody reads would be the most memory that is ever needed.
+                self.store.trim(&mut object);
+                pending.objects.push(object);
+            }
             Event::InitApply(Lenient::Bad { metadata, error }) => {
                 let key = key_of(&metadata);
                 tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");

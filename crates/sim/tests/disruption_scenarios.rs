@@ -580,9 +580,15 @@ async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everyt
     let operator = cluster.operator();
     cluster.deploy("web", 1, "6").await;
     cluster.wait(60).await;
-    assert!(cluster.list::<NodeClaim>().await.is_empty(), "nothing is decided in the dark");
+    assert!(
+        cluster.list::<NodeClaim>().await.is_empty(),
+        "nothing is decided in the dark"
+    );
     let failures = operator.metrics.render();
-    assert!(failures.contains("kind=\"Disruption\""), "the kind that is missing is counted by name");
+    assert!(
+        failures.contains("kind=\"Disruption\""),
+        "the kind that is missing is counted by name"
+    );
     let definition = spokeshave_api::crds::crds()
         .into_iter()
         .find(|one| one.name_any() == name)
@@ -594,4 +600,85 @@ async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everyt
     cluster.until_running(1).await;
     cluster.scale("web", 0).await;
     cluster.until_empty().await;
+}
+
+/// What seeds 000, 003 and 004 say about how a node goes, in their words.
+#[tokio::test(start_paused = true)]
+async fn seed_000_seed_003_seed_004_how_a_node_goes() {
+    let cluster = Cluster::new(
+        43,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
+    )
+    .await;
+    let _operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+    // "Karpenter sets a Kubernetes finalizer on each node and node claim it provisions."
+    let node = cluster.list::<Node>().await.remove(0);
+    let claim = cluster.list::<NodeClaim>().await.remove(0);
+    let finalizer = "karpenter.sh/termination".to_owned();
+    assert!(node.finalizers().contains(&finalizer) && claim.finalizers().contains(&finalizer));
+    // "The finalizer blocks deletion of the node object while the Termination Controller taints and drains the node"; by hand as well: "Disruption
+    // is triggered by the Disruption Controller, by the user through manual disruption". Budgets do not bound that.
+    Api::<Node>::all(cluster.client.clone())
+        .delete(&node.name_any(), &Default::default())
+        .await
+        .unwrap();
+    cluster.wait(1).await;
+    let going: Node = Api::all(cluster.client.clone())
+        .get(&node.name_any())
+        .await
+        .unwrap();
+    let taints = going.spec.unwrap_or_default().taints.unwrap_or_default();
+    // "tainted with karpenter.sh/disrupted:NoSchedule to prevent new pods being scheduled there" (D §10.2, topic 1).
+    assert!(
+        taints.iter().any(|taint| taint.key == "karpenter.sh/disrupted"
+            && taint.effect == "NoSchedule"
+            && taint.value.is_none()),
+        "{taints:?}"
+    );
+    // "Finally the finalizer is removed from the node so the APIServer can remove it"
+    cluster
+        .until("the node is another one", async |cluster| {
+            let names = cluster.names::<Node>().await;
+            names.len() == 1 && names[0] != node.name_any() && cluster.running().await == 1
+        })
+        .await;
+}
+
+/// "Automated forceful methods will begin draining nodes as soon as the condition is met. Note that these methods blow past NodePool Disruption Budgets,
+/// and do not wait for a pre-spin replacement node to be healthy" (seed 000; 004 alike; of 003, which has budgets bind expiry, D §10.2 topic 3 says
+/// that it is wrong).
+#[tokio::test(start_paused = true)]
+async fn seed_000_seed_003_seed_004_expiry_asks_no_budget_and_waits_for_no_replacement() {
+    let cluster = Cluster::new(
+        44,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
+    )
+    .await;
+    let expire = json!({"spec": {"template": {"spec": {"expireAfter": "10m"}}}});
+    cluster.patch::<NodePool>("default", expire).await;
+    let _operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+    let first = cluster.names::<NodeClaim>().await.remove(0);
+    cluster
+        .until("the first claim is told to go", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims
+                .iter()
+                .all(|claim| claim.name_any() != first || claim.is_deleting())
+        })
+        .await;
+    assert_eq!(cluster.list::<Node>().await.len(), 1, "nothing came before");
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "no command: it is not voluntary"
+    );
+    cluster
+        .until("another node has the pod", async |cluster| {
+            let names = cluster.names::<NodeClaim>().await;
+            cluster.running().await == 1 && names.len() == 1 && names[0] != first
+        })
+        .await;
 }
