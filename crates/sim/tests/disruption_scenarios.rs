@@ -304,7 +304,7 @@ async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
                 .ledger()
                 .await
                 .iter()
-                .any(|one| one.spec.reason == "Drifted" && one.spec.replacements.is_empty())
+                .any(|one| one.spec.reason.as_str() == "Drifted" && one.spec.replacements.is_empty())
         })
         .await;
 }
