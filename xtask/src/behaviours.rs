@@ -92,7 +92,9 @@ impl Named {
                     self.behaviours.extend(first..=number);
                     last = Some(number);
                 }
-                ("w", Some(number)) => drop(self.weaknesses.insert(number)),
+                ("w", Some(number)) => {
+                    self.weaknesses.insert(number);
+                }
                 _ => {}
             }
         }

@@ -9,7 +9,7 @@ use spokeshave_model::example::instance_type;
 use spokeshave_model::{Nomination, Resources};
 use spokeshave_plan::disrupt::{BlockerKind, Verdict, judge};
 use std::time::Duration;
-use support::{World, free_pool, on_demand_pool, three_types, zero_budget};
+use support::{World, free_pool, on_demand_pool, zero_budget};
 
 const PROTECTED: &str = "karpenter.sh/do-not-disrupt";
 
@@ -252,8 +252,6 @@ fn verdict(world: &World) -> Verdict {
 
 #[test]
 fn every_kind_alone_keeps_a_node_and_without_it_the_node_goes() {
-    let types = three_types();
-    assert_eq!(types.len(), 3);
     for kind in KINDS {
         let (kept, without) = case(kind);
         let before = verdict(&kept);
