@@ -21,6 +21,7 @@ clippy:
 # Dependency rules, licences, house rules.
 tidy:
     cargo xtask tidy
+    cargo xtask behaviours
 
 # The README's test command.
 test:
@@ -34,10 +35,15 @@ smoke:
 soak count="20" *options:
     cargo run --release -p spokeshave-sim --example soak -- {{count}} {{options}}
 
+# Every disruption scenario with the operator killed after every single write (cargo test lives every seventh).
+deaths:
+    EVERY_WRITE=1 cargo test -p spokeshave-sim --test disruption_deaths
+
 # Benchmarks of docs/benchmarks.md (never judged by CI).
 bench:
     cargo bench -p spokeshave-apiserver
     cargo bench -p spokeshave-schedule
+    cargo bench -p spokeshave-plan
 
 # The same end-to-end scenario on a genuine kube-apiserver, scheduler and controller-manager.
 e2e-real:

@@ -141,6 +141,12 @@ mod tests {
     }
 
     #[test]
+    fn d_225_the_version_is_ours_because_the_value_is() {
+        // Another string than upstream's, so that taking over a cluster migrates (D-224) and drifts nothing.
+        assert_eq!(VERSION, "spokeshave-v1");
+    }
+
+    #[test]
     fn d_222_order_spelling_and_emptiness_do_not_matter() {
         let base = hash(|_| {});
         assert_eq!(

@@ -24,6 +24,9 @@ use tokio::sync::Notify;
 use crate::disruption_verdicts::Verdicts;
 use crate::shared::Shared;
 
+/// The time after which it is worth a word that nothing has been looked at (D-068).
+const LONG: SignedDuration = SignedDuration::from_mins(15);
+
 /// Pause after a pass without a command (D-064).
 const POLL: Duration = spokeshave_api::constants::DISRUPTION_POLL;
 /// What changes sooner than this waits for the next poll, so that passes do not follow each other closely.
@@ -46,6 +49,8 @@ struct Thread {
     frontier: Frontier,
     /// Commands under way whose end the frontier has not been told, by the name of their object.
     started: BTreeMap<String, Command>,
+    /// When the last pass was, however short.
+    last_pass: Option<Timestamp>,
     /// Something was not cleaned up yet: a pass is due whatever has changed.
     unclean: bool,
     /// Conditions to be written.
@@ -156,6 +161,9 @@ impl DisruptionLoop {
         let due: Vec<Pending> = due;
         for pending in due {
             self.second_look(thread, pending).await;
+        }
+        if is_overdue(thread.last_pass.replace(now), now) {
+            tracing::debug!("disruption has not been looked at for more than 15 minutes");
         }
         self.learn(thread);
         let version = self.shared.stores.version();
@@ -404,5 +412,24 @@ impl DisruptionLoop {
                 self.shared.execute.tell(&event);
             }
         }
+    }
+}
+
+/// D-068: a loop that was held up says so.
+fn is_overdue(last: Option<Timestamp>, now: Timestamp) -> bool {
+    last.is_some_and(|last| now.duration_since(last) > LONG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d_068_a_loop_that_stood_still_is_told() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert!(!is_overdue(None, at(5_000)), "the first pass");
+        assert!(!is_overdue(Some(at(0)), at(900)));
+        assert!(is_overdue(Some(at(0)), at(901)));
+        assert!(!is_overdue(Some(at(901)), at(0)), "a clock that went back");
     }
 }

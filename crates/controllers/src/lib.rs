@@ -30,6 +30,7 @@ mod provisioner;
 mod shared;
 mod static_pools;
 mod stores;
+mod trim;
 
 pub use decision::{Decision, DecisionKind, DecisionLog};
 pub use operator::{Operator, OperatorError};

@@ -40,6 +40,8 @@ use crate::{conditions, observability};
 const CLAIM_WORKERS: (usize, usize) = (1000, 5000);
 /// Nodes and evictions that are worked on at once, at one core and at sixty (D-318, D-327).
 const TERMINATION_WORKERS: (usize, usize) = (100, 5000);
+/// D-107.
+const COMMAND_WORKERS: (usize, usize) = (100, 1000);
 /// Pools and the like that are worked on at once.
 const WORKERS: usize = 100;
 
@@ -268,6 +270,7 @@ struct Parts {
 #[derive(Clone, Copy)]
 struct Workers {
     claims: usize,
+    commands: usize,
     termination: usize,
 }
 
@@ -347,6 +350,7 @@ impl Parts {
             ),
             workers: Workers {
                 claims: shared.options.scaled(CLAIM_WORKERS.0, CLAIM_WORKERS.1),
+                commands: shared.options.scaled(COMMAND_WORKERS.0, COMMAND_WORKERS.1),
                 termination: shared
                     .options
                     .scaled(TERMINATION_WORKERS.0, TERMINATION_WORKERS.1),
@@ -363,7 +367,11 @@ impl Parts {
             tasks,
             shutdown,
         };
-        let Workers { claims, termination } = self.workers;
+        let Workers {
+            claims,
+            commands,
+            termination,
+        } = self.workers;
         let (it, queue) = (self.claims.clone(), self.claims.queue.clone());
         starter.start("nodeclaim.lifecycle", queue, claims, move |name| {
             it.clone().reconcile(name)
@@ -385,7 +393,7 @@ impl Parts {
             it.clone().reconcile(name)
         });
         let (it, queue) = (self.commands.clone(), self.commands.queue.clone());
-        starter.start("disruption.queue", queue, WORKERS, move |name| {
+        starter.start("disruption.queue", queue, commands, move |name| {
             it.clone().reconcile(name)
         });
         let (it, queue) = (self.drift.clone(), self.drift.queue.clone());

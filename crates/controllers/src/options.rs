@@ -48,6 +48,10 @@ pub struct Options {
     pub min_values_policy: MinValuesPolicy,
     /// Whether spot nodes may be replaced by cheaper spot nodes (D-153).
     pub spot_to_spot_consolidation: bool,
+    /// How many nodes may come in place of a set of under-used nodes (W-03).
+    pub consolidation_replacements: usize,
+    /// On how many threads candidates of disruption are looked at; decisions do not depend on it.
+    pub disruption_threads: usize,
     /// Competition with other replicas; `None` for a single one.
     pub leader_election: Option<LeaderElectionOptions>,
     /// Labels that users may name beyond the core's, and domains that they may not.
@@ -74,6 +78,8 @@ impl Default for Options {
             preference_policy: PreferencePolicy::default(),
             min_values_policy: MinValuesPolicy::default(),
             spot_to_spot_consolidation: false,
+            consolidation_replacements: 1,
+            disruption_threads: 1,
             leader_election: None,
             label_rules: LabelRules::default(),
             shutdown_limit: Duration::from_secs(10),
@@ -101,6 +107,8 @@ impl Options {
             nomination_window: nomination_window(self.batch_max_duration),
             disrupt: DisruptOptions {
                 spot_to_spot: self.spot_to_spot_consolidation,
+                replacements: self.consolidation_replacements,
+                threads: self.disruption_threads,
                 verdicts: true,
                 ..DisruptOptions::default()
             },
@@ -114,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d_318_d_327_concurrency_grows_with_the_cores() {
+    fn d_107_d_318_d_327_concurrency_grows_with_the_cores() {
         let at = |cpu_requests_milli| {
             let options = Options {
                 cpu_requests_milli,
@@ -124,5 +132,11 @@ mod tests {
         };
         assert_eq!((at(0), at(1000), at(60_000), at(400_000)), (100, 100, 5000, 5000));
         assert_eq!(at(30_500), 2550);
+        // Commands under way: upstream's 100 to 1000.
+        let sixty = Options {
+            cpu_requests_milli: 60_000,
+            ..Options::default()
+        };
+        assert_eq!(sixty.scaled(100, 1000), 1000);
     }
 }

@@ -7,7 +7,9 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_ports::{Entropy, SharedClock};
-use spokeshave_runtime::{Index, Metrics, Object, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
+use spokeshave_runtime::{
+    Index, Metrics, Object, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
+};
 
 /// All stores.
 #[derive(Clone, Debug)]
@@ -44,8 +46,12 @@ pub struct Stores {
 
 impl Stores {
     pub(crate) fn new() -> Self {
-        let pods: Store<Pod> = Store::default();
-        let nodes: Store<Node> = Store::default();
+        let pods: Store<Pod> = Store::new(StoreOptions {
+            trim: crate::trim::pod,
+        });
+        let nodes: Store<Node> = Store::new(StoreOptions {
+            trim: crate::trim::node,
+        });
         let node_claims: Store<NodeClaim> = Store::default();
         let volume_attachments: Store<VolumeAttachment> = Store::default();
         let disruptions: Store<Disruption> = Store::default();

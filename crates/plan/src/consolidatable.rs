@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn d_037_a_pod_seen_for_the_first_time_tells_itself_when_it_came_or_went() {
+    fn d_037_w_42_a_pod_seen_for_the_first_time_tells_itself_when_it_came_or_went() {
         let pod = |value: serde_json::Value| serde_json::from_value::<Pod>(value).unwrap();
         let bound = pod(serde_json::json!({
             "spec": {"nodeName": "n", "containers": []},
@@ -231,6 +231,27 @@ mod tests {
             None,
             "an older event changes nothing"
         );
+    }
+
+    #[test]
+    fn d_036_d_038_which_changes_of_pods_disturb_their_node() {
+        let pod = |value: serde_json::Value| serde_json::from_value::<Pod>(value).unwrap();
+        let waiting = pod(serde_json::json!({"spec": {"containers": []}}));
+        let bound = pod(serde_json::json!({"spec": {"nodeName": "n", "containers": []}}));
+        let mut going = bound.clone();
+        going.metadata.deletion_timestamp = Some(Time(at(30)));
+        let mut ended = bound.clone();
+        ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
+        let disturbed =
+            |before: Option<&Pod>, after: Option<&Pod>| disturbed_node(before, after).map(str::to_owned);
+        let on_n = Some("n".to_owned());
+        assert_eq!(disturbed(Some(&waiting), Some(&bound)), on_n, "bound");
+        assert_eq!(disturbed(Some(&bound), Some(&going)), on_n, "told to go");
+        assert_eq!(disturbed(Some(&bound), Some(&ended)), on_n, "ended");
+        assert_eq!(disturbed(Some(&bound), Some(&bound)), None, "nothing that counts");
+        // D-038: an object that vanishes says nothing more; what made it go has been seen, or never was.
+        assert_eq!(disturbed(Some(&bound), None), None);
+        assert_eq!(disturbed(Some(&going), None), None);
     }
 
     #[test]

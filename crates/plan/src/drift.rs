@@ -216,7 +216,26 @@ mod tests {
     }
 
     #[test]
-    fn d_227_d_228_requirements_against_labels() {
+    fn d_217_the_first_check_that_hits_decides_the_reason() {
+        // All of template, requirements and instance type are out of date.
+        let requirement = serde_json::json!([{"key": "a", "operator": "In", "values": ["y"]}]);
+        let mut pool = pool(requirement);
+        let pairs = [("a", "x"), (labels::INSTANCE_TYPE, "t"), (labels::ZONE, "z")];
+        let old = claim(&pool, &pairs);
+        let of = |claim: &NodeClaim, pool: &NodePool| check(claim, Some(pool), Some(&[]), at(3600)).unwrap();
+        assert_eq!(of(&old, &pool), Finding::Drifted(REQUIREMENTS_DRIFTED));
+        pool.spec.template.metadata.labels = [("team".to_owned(), "b".to_owned())].into();
+        stamp(&mut pool);
+        assert_eq!(of(&old, &pool), Finding::Drifted(NODE_POOL_DRIFTED));
+        let fits = claim(
+            &pool,
+            &[("a", "y"), (labels::INSTANCE_TYPE, "t"), (labels::ZONE, "z")],
+        );
+        assert_eq!(of(&fits, &pool), Finding::Drifted(INSTANCE_TYPE_NOT_FOUND));
+    }
+
+    #[test]
+    fn d_227_d_228_d_229_requirements_against_labels_of_the_nodeclaim() {
         let cases = [
             (
                 serde_json::json!([{"key": "a", "operator": "In", "values": ["x", "y"]}]),

@@ -174,19 +174,19 @@ fn rank(claim: &NodeClaim, pods: &[Arc<Pod>], now: Timestamp) -> Rank {
     if !protected && alive().all(|pod| pod::is_daemon(pod) || pod::is_mirror(pod)) {
         return Rank::Empty;
     }
-    let costs = alive().filter(|pod| pod::is_reschedulable(pod));
-    let cost: i128 = costs.map(|pod| i128::from(pod::eviction_cost(pod))).sum();
-    Rank::Used(protected, cost.max(0) * remaining_lifetime(claim, now) / WHOLE)
+    // D-056: those of DaemonSets and those that cost less than nothing count, too.
+    let cost: i128 = alive().map(|pod| i128::from(pod::eviction_cost(pod))).sum();
+    Rank::Used(protected, cost * remaining_lifetime(claim, now) / WHOLE)
 }
 
-/// D-056: the share of its life that a claim has left, in millionths; all of it when it never expires.
+/// D-055: the share of its life that a claim has left, in millionths; all of it when it never expires.
 fn remaining_lifetime(claim: &NodeClaim, now: Timestamp) -> i128 {
     let left = crate::lifecycle::until_expiry(claim, now);
     match (left, claim.spec.expire_after.duration()) {
         (Some(left), Some(whole)) if !whole.is_zero() => {
             let millis =
                 |duration: std::time::Duration| i128::try_from(duration.as_millis()).unwrap_or(i128::MAX);
-            millis(left) * WHOLE / millis(whole).max(1)
+            (millis(left) * WHOLE / millis(whole).max(1)).min(WHOLE)
         }
         _ => WHOLE,
     }
@@ -303,6 +303,36 @@ mod tests {
             .collect();
         assert!(keys.contains(&labels::ZONE) && !keys.contains(&labels::INSTANCE_TYPE));
         assert_eq!(claim.metadata.owner_references.unwrap()[0].uid, "uid-p");
+    }
+
+    #[test]
+    fn d_055_d_056_the_cost_of_pods_counts_less_the_sooner_the_node_expires() {
+        let claim = |expire_after: &str| {
+            let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
+            claim.metadata.creation_timestamp = Some(Time(at(0)));
+            claim.status.get_or_insert_default().provider_id = Some("id".to_owned());
+            claim.spec.expire_after = serde_json::from_value(expire_after.into()).unwrap();
+            claim
+        };
+        let left = |expire_after: &str, now| remaining_lifetime(&claim(expire_after), at(now));
+        assert_eq!(left("Never", 1_000_000), WHOLE);
+        assert_eq!(left("1h", 0), WHOLE);
+        assert_eq!(left("1h", 900), WHOLE * 3 / 4);
+        assert_eq!(left("1h", 3_600), 0);
+        assert_eq!(left("1h", 9_999), 0, "never below nothing");
+        assert_eq!(left("1h", -50), WHOLE, "nor above the whole");
+        // Daemon pods and negative costs count.
+        let pod = |deletion_cost: &str| {
+            let value = serde_json::json!({"metadata": {"name": "p", "annotations": {"controller.kubernetes.io/pod-deletion-cost": deletion_cost}},
+                "spec": {"nodeName": "n", "containers": []}});
+            Arc::new(serde_json::from_value::<Pod>(value).unwrap())
+        };
+        let used = |pods: &[Arc<Pod>]| match rank(&claim("Never"), pods, at(0)) {
+            Rank::Used(_, cost) => cost,
+            other => panic!("{other:?}"),
+        };
+        let (one, cheap) = (used(&[pod("0")]), used(&[pod("0"), pod("-268435456")]));
+        assert!(one > cheap, "{one} {cheap}");
     }
 
     #[test]

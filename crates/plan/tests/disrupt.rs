@@ -558,14 +558,29 @@ fn d_032_price_is_that_of_the_nodes_own_offering() {
 #[test]
 fn d_099_d_100_d_111_d_112_a_command_as_writes() {
     use spokeshave_model::Action;
-    use spokeshave_plan::disrupt::steps::{delete_actions, mark_actions, terminating_events};
+    use spokeshave_plan::disrupt::advance::{Present, PresentNode, advance};
+    use spokeshave_plan::disrupt::record::record;
     let mut state = cluster(unlimited(), &["n"]);
     edit_node(&mut state, |node| {
         node.metadata.resource_version = Some("7".to_owned());
     });
     let snapshot = lower(&state);
-    let command = emptiness(&snapshot).commands.remove(0);
-    let actions = mark_actions(&snapshot, &command, epoch());
+    let outcome = emptiness(&snapshot);
+    let disruption = record(&snapshot, &outcome.commands[0], &outcome.budgets, epoch());
+    let mut present = Present {
+        nodes: vec![PresentNode {
+            node: Some(state.nodes[0].clone()),
+            claim: Some(state.node_claims[0].clone()),
+            pods: Vec::new(),
+        }],
+        replacements: Vec::new(),
+        queued_nodes: 1,
+    };
+    let writes = |present: &Present| -> Vec<Action> {
+        let steps = advance(&disruption, present, epoch()).steps;
+        steps.into_iter().map(|(action, _)| action).collect()
+    };
+    let actions = writes(&present);
     let [
         Action::Patch {
             patch: taint,
@@ -577,9 +592,10 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
             target,
             ..
         },
+        Action::Patch { target: ledger, .. },
     ] = actions.as_slice()
     else {
-        panic!("two patches: {actions:#?}")
+        panic!("two patches, then the ledger: {actions:#?}")
     };
     assert_eq!(
         *taint,
@@ -587,6 +603,7 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
     );
     assert_eq!(resource_version.as_deref(), Some("7"));
     assert_eq!(target.to_string(), "nodeclaim/claim-n");
+    assert_eq!(ledger.name, disruption.name());
     let conditions = condition["status"]["conditions"].as_array().expect("a list");
     let reason = conditions
         .iter()
@@ -600,15 +617,26 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
         ),
         (Some("True"), Some("Empty"), Some("Empty"))
     );
-    let deletes = delete_actions(&command);
+    // The next look finds the marks.
+    edit_node(&mut state, |node| {
+        let taints = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+        node.spec.get_or_insert_default().taints = serde_json::from_value(taints).ok();
+    });
+    edit_claim(&mut state, |claim| {
+        let marked = serde_json::from_value(reason.clone()).expect("a condition");
+        claim.status.get_or_insert_default().conditions.push(marked);
+    });
+    present.nodes[0].node = Some(state.nodes[0].clone());
+    present.nodes[0].claim = Some(state.node_claims[0].clone());
+    let mut marked = disruption.clone();
+    marked.status.get_or_insert_default().phase = Some(spokeshave_api::disruption::DisruptionPhase::Deleting);
+    let look = advance(&marked, &present, epoch());
+    let first = look.steps.first().map(|(action, _)| action);
     assert!(
-        matches!(deletes.as_slice(), [Action::Delete { target, .. }] if target.name == "claim-n" && target.uid == "uid-claim-n"),
-        "{deletes:?}"
+        matches!(first, Some(Action::Delete { target, .. }) if target.name == "claim-n" && target.uid == "uid-claim-n"),
+        "{first:?}"
     );
-    let messages: Vec<String> = terminating_events(&snapshot, &command)
-        .into_iter()
-        .map(|event| event.message)
-        .collect();
+    let messages: Vec<&str> = look.events.iter().map(|event| event.message.as_str()).collect();
     assert_eq!(
         messages,
         ["Disrupting Node: Empty", "Disrupting NodeClaim: Empty"]

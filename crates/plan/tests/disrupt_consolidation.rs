@@ -522,7 +522,7 @@ fn d_088_d_090_w_35_validation_is_the_same_evaluation_on_a_later_snapshot() {
 }
 
 #[test]
-fn w_10_a_command_that_fails_lets_others_have_their_turn() {
+fn d_119_w_10_g_1_30_a_command_that_fails_lets_others_have_their_turn() {
     let world = World::new(on_demand_pool("default"))
         .node("a", "large")
         .pod("p", "a", "3")

@@ -664,7 +664,7 @@ fn seed_003_a_policy_of_when_empty_leaves_nodes_with_pods_alone() {
 }
 
 #[test]
-fn a_command_in_flight_is_not_chosen_again_and_its_nodes_take_nothing() {
+fn d_097_a_command_in_flight_is_not_chosen_again_and_its_nodes_take_nothing() {
     let mut world = pair();
     world.state.in_command.insert("kwok://b".to_owned());
     assert_eq!(acts(&world), Vec::<String>::new(), "b may be gone soon");

@@ -142,7 +142,12 @@ impl<K: Object> Reflector<K> {
                     self.failures.inc(&[&kind]);
                     let delay = backoff.next_delay();
                     // One line per outage is enough; the counter has the rest.
-                    if backoff.failures() == 1 {
+                    if backoff.failures() == 1 && is_unknown(&error) {
+                        tracing::warn!(
+                            kind,
+                            "the API server does not know this kind: install its CustomResourceDefinition (`spokeshave crds | kubectl apply -f -`); until then nothing is ready"
+                        );
+                    } else if backoff.failures() == 1 {
                         tracing::warn!(kind, %error, "watch failed, retrying");
                     } else {
                         tracing::debug!(kind, %error, failures = backoff.failures(), "watch failed, retrying");
@@ -159,7 +164,11 @@ impl<K: Object> Reflector<K> {
     fn take(&self, event: Event<Lenient<K>>, pending: &mut PendingList<K>, kind: &str) -> bool {
         match event {
             Event::Init => *pending = PendingList::default(),
-            Event::InitApply(Lenient::Good(object)) => pending.objects.push(object),
+            Event::InitApply(Lenient::Good(mut object)) => {
+                // At once: a whole list with what nobody reads would be the most memory that is ever needed.
+                self.store.trim(&mut object);
+                pending.objects.push(object);
+            }
             Event::InitApply(Lenient::Bad { metadata, error }) => {
                 let key = key_of(&metadata);
                 tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");
@@ -215,5 +224,14 @@ fn key_of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta)
     ObjectKey {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+/// Whether a watch failed because the kind is not served.
+fn is_unknown(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
+        _ => false,
     }
 }

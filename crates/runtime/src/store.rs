@@ -518,6 +518,11 @@ impl<K: Object> Store<K> {
         }
     }
 
+    /// Drops what nobody reads.
+    pub(crate) fn trim(&self, object: &mut K) {
+        (self.inner.trim)(object);
+    }
+
     fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, mut object: K) {
         (self.inner.trim)(&mut object);
         let new = Arc::new(object);

@@ -7,7 +7,7 @@ use crate::outcome::Packing;
 use crate::pack::{Engine, Mark, PackOptions};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::Reason;
-use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 
 /// A point to which a `Simulation` can go back. Forks nest: the youngest is reverted or committed first.
 #[derive(Debug)]
@@ -107,6 +107,12 @@ impl<'a> Simulation<'a> {
     /// consolidateAfter window, D-044).
     pub fn withhold(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         nodes.into_iter().for_each(|node| self.engine.withhold(node));
+    }
+
+    /// From now on NodeClaims are opened only on NodePools after this one in order of weight; `None` opens them on any again. Forks do not
+    /// remember it: who says it takes it back (W-04).
+    pub fn open_after(&mut self, pool: Option<PoolId>) {
+        self.engine.open_after(pool);
     }
 
     /// Marks the present state.

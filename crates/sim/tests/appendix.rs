@@ -56,7 +56,7 @@ async fn g_1_16_what_drifts_and_what_does_not() {
 
 /// 18: expiry asks nobody; the drain does.
 #[tokio::test(start_paused = true)]
-async fn g_1_18_expiry_starts_on_time_and_the_drain_waits_for_the_pod() {
+async fn g_1_18_d_015_expiry_starts_on_time_and_the_drain_waits_for_the_pod() {
     let change =
         json!({"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}});
     let cluster = Cluster::started(18, change).await;

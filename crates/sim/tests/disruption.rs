@@ -71,7 +71,7 @@ async fn g_1_1_an_empty_node_goes_after_its_window_and_the_second_look() {
 
 /// Scenario 2: a pod comes back during the wait; nothing is touched.
 #[tokio::test(start_paused = true)]
-async fn g_1_2_a_pod_that_comes_back_keeps_the_node() {
+async fn g_1_2_d_094_a_pod_that_comes_back_keeps_the_node() {
     let cluster = Cluster::new(
         2,
         json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}),
@@ -107,7 +107,7 @@ async fn g_1_2_a_pod_that_comes_back_keeps_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_under_used_node_is_replaced_by_a_cheaper_one_and_the_ledger_says_what_it_saved() {
+async fn d_102_d_105_d_112_an_under_used_node_is_replaced_and_the_ledger_says_what_it_saved() {
     let cluster = Cluster::new(4, at_once()).await;
     let operator = cluster.operator();
     one_large_node(&cluster).await;
@@ -496,7 +496,7 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
 
 /// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
 #[tokio::test(start_paused = true)]
-async fn g_1_14_a_replacement_that_never_registers() {
+async fn g_1_14_d_115_d_116_d_117_w_50_a_replacement_that_never_registers() {
     let cluster = Cluster::new(18, at_once()).await;
     let first = cluster.operator();
     one_large_node(&cluster).await;
@@ -555,7 +555,7 @@ async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
 
 /// A restart in mid-command goes on with it: the same replacement, one command.
 #[tokio::test(start_paused = true)]
-async fn g_1_15_a_restart_in_mid_command_goes_on() {
+async fn g_1_15_d_072_a_restart_in_mid_command_goes_on() {
     let cluster = Cluster::new(21, at_once()).await;
     let first = cluster.operator();
     one_large_node(&cluster).await;

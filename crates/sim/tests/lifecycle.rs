@@ -21,7 +21,7 @@ use spokeshave_runtime::{Metrics, TaskGroup};
 
 // W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
 #[tokio::test(start_paused = true)]
-async fn w_22_a_stuck_nodeclaim_delays_nobody_else() {
+async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
     let cluster = Cluster::new(1).await;
     for team in ["a", "b"] {
         let spec = json!({"spec": {"template": {"metadata": {"labels": {"team": team}}}}});
@@ -55,7 +55,7 @@ async fn w_22_a_stuck_nodeclaim_delays_nobody_else() {
 
 // W-22, issue 6: what blocks a drain is named with the arithmetic of the budget, and cleared when it no longer does.
 #[tokio::test(start_paused = true)]
-async fn d_331_a_blocked_drain_names_its_budget_and_says_since_when() {
+async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
     let cluster = Cluster::new(2).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let _operator = cluster.operator(Setup::default());
@@ -562,6 +562,50 @@ async fn d_356_d_357_a_static_pool_keeps_its_number() {
     cluster.pass(120).await;
     assert_eq!(ready(&cluster).await, 1);
     cluster.assert_no_leak().await;
+}
+
+// D-233: as the last check the cloud is asked, and what it answers is the reason, in its words (D-234…D-240); an error is no drift; kwok never drifts.
+#[tokio::test(start_paused = true)]
+async fn d_233_to_d_240_what_the_cloud_says_is_the_reason() {
+    let cluster = Cluster::new(16).await;
+    let spec = json!({"spec": {"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}}});
+    cluster.create::<NodePool>(pool("default", spec)).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    let name = cluster.claims().await.remove(0);
+    cluster.pass(600).await;
+    assert_eq!(cluster.condition(&name, "Drifted").await, None, "kwok");
+    for reason in [
+        "NodeClassDrift",
+        "AMIDrift",
+        "SecurityGroupDrift",
+        "SubnetDrift",
+        "CapacityReservationDrift",
+        "PlacementGroupDrift",
+        "K8sVersionDrift",
+        "KubeletIdentityDrift",
+        "ImageDrift",
+        "ClusterConfigDrift",
+    ] {
+        *cluster.faults.drift.lock().unwrap() = Some(reason.to_owned());
+        cluster.pass(310).await;
+        let (status, said, message) = cluster.condition(&name, "Drifted").await.unwrap();
+        assert_eq!(
+            (status.as_str(), said.as_str(), message.as_str()),
+            ("True", reason, reason)
+        );
+    }
+    *cluster.faults.drift.lock().unwrap() = None;
+    cluster.pass(310).await;
+    assert_eq!(cluster.condition(&name, "Drifted").await, None);
+    *cluster.faults.drift.lock().unwrap() = Some(String::new());
+    cluster.pass(310).await;
+    assert_eq!(
+        cluster.condition(&name, "Drifted").await,
+        None,
+        "an error is no drift"
+    );
 }
 
 // P-182, D-269, P-169.

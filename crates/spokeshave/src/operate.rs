@@ -204,6 +204,8 @@ fn controller_options(settings: &Settings) -> Options {
             settings::MinValuesPolicy::BestEffort => MinValuesPolicy::BestEffort,
         },
         spot_to_spot_consolidation: settings.feature_gates.spot_to_spot_consolidation,
+        consolidation_replacements: usize::try_from(settings.consolidation_replacements).unwrap_or(1),
+        disruption_threads: cores(),
         leader_election,
         feature_gates: FeatureGates {
             node_repair: settings.feature_gates.node_repair,
@@ -217,4 +219,9 @@ fn controller_options(settings: &Settings) -> Options {
         }),
         ..Options::default()
     }
+}
+
+/// How many threads the machine can run at once.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

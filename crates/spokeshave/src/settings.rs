@@ -86,6 +86,9 @@ pub(crate) struct SettingsArgs {
     /// Do not plan for pods with resource claims [env: IGNORE_DRA_REQUESTS] [default: true]
     #[arg(long, value_name = "BOOL")]
     ignore_dra_requests: Option<String>,
+    /// How many nodes may come in place of a set of under-used ones, always fewer than go [env: CONSOLIDATION_REPLACEMENTS] [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    consolidation_replacements: Option<String>,
     /// Gate=true,Gate=false [env: FEATURE_GATES] [default: NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,NodeOverlay=false,StaticCapacity=false,CapacityBuffer=false]
     #[arg(long, value_name = "GATES")]
     feature_gates: Option<String>,
@@ -116,6 +119,7 @@ pub(crate) struct Settings {
     pub(crate) preference_policy: PreferencePolicy,
     pub(crate) min_values_policy: MinValuesPolicy,
     pub(crate) ignore_dra_requests: bool,
+    pub(crate) consolidation_replacements: u32,
     pub(crate) feature_gates: FeatureGates,
     /// Evictions a second, and at once.
     pub(crate) eviction_rate: Option<(u32, u32)>,
@@ -460,6 +464,13 @@ impl Settings {
                     ("BestEffort", MinValuesPolicy::BestEffort),
                 ],
                 MinValuesPolicy::Strict,
+            )?,
+            consolidation_replacements: lookup.number(
+                "consolidation-replacements",
+                args.consolidation_replacements.as_ref(),
+                "CONSOLIDATION_REPLACEMENTS",
+                count,
+                1,
             )?,
             ignore_dra_requests: lookup.boolean(
                 "ignore-dra-requests",

@@ -180,6 +180,7 @@ fn start_operator(
     let rules = label_rules(&provider);
     let options = Options {
         label_rules: rules,
+        disruption_threads: crate::operate::cores(),
         ..Options::default()
     };
     let speaker = narrator.clone();

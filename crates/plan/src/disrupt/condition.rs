@@ -4,11 +4,11 @@
 //! verdicts about a node and are never written.
 
 use super::command::Decision;
-use super::verdict::{BlockerKind, Verdict};
+use super::verdict::{BlockerKind, Verdict, money_text};
 use jiff::Timestamp;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, Status, VERDICT};
-use spokeshave_model::{Action, Price, Subresource};
+use spokeshave_model::{Action, Subresource};
 
 /// Longest message; a NodeClaim is no place for a novel.
 const MESSAGE_CHARACTERS: usize = 1024;
@@ -43,15 +43,24 @@ impl VerdictCondition {
         }
         let saved = verdict.price_before.saturating_sub(verdict.price_after);
         let method = verdict.method.map_or("", |method| method.as_str());
+        let waits = verdict
+            .waits
+            .as_ref()
+            .map(|why| format!("; {why}"))
+            .unwrap_or_default();
         let (status, reason, message) = match verdict.decision {
             Decision::NoOp => (Status::False, "Keep", keep_text(verdict)),
-            Decision::Delete => (Status::True, "Delete", format!("{method}: {}", money(saved))),
+            Decision::Delete => (
+                Status::True,
+                "Delete",
+                format!("{method}: {}{waits}", money_text(saved)),
+            ),
             Decision::Replace => {
                 let by = verdict.replacement.as_deref().unwrap_or("another node");
                 (
                     Status::True,
                     "Replace",
-                    format!("{method}: by {by}, {}", money(saved)),
+                    format!("{method}: by {by}, {}{waits}", money_text(saved)),
                 )
             }
         };
@@ -84,14 +93,6 @@ impl VerdictCondition {
             &after,
             true,
         )
-    }
-}
-
-fn money(saved: Price) -> String {
-    if saved.0 >= 0 {
-        format!("saves ${}/h", saved.to_cents_text())
-    } else {
-        format!("costs ${}/h more", Price(-saved.0).to_cents_text())
     }
 }
 
@@ -128,6 +129,7 @@ mod tests {
     use super::super::command::Method;
     use super::super::verdict::{Blocker, Counterfactual, Subject};
     use super::*;
+    use spokeshave_model::Price;
     use spokeshave_model::snapshot::NodeId;
 
     fn at(second: i64) -> Timestamp {
@@ -153,6 +155,7 @@ mod tests {
                 message: "pdb prevents pod evictions (PodDisruptionBudget=[shop/web])".to_owned(),
                 condition: "PodDisruptionBudget shop/web allowed 1".to_owned(),
             }],
+            waits: None,
             if_removed: Some(Counterfactual {
                 decision: Decision::Delete,
                 method: Method::SingleNodeConsolidation,
@@ -188,6 +191,21 @@ mod tests {
         let mut other = first;
         other.blockers[0].message = "something else".to_owned();
         assert!(of(&other, &claim).is_some());
+    }
+
+    #[test]
+    fn a_node_that_may_go_and_waits_says_for_what() {
+        let mut verdict = keep(BlockerKind::Budget, 0.19);
+        verdict.decision = Decision::Delete;
+        verdict.method = Some(Method::SingleNodeConsolidation);
+        verdict.price_after = Price::ZERO;
+        let message = |verdict: &Verdict| VerdictCondition::of(verdict).unwrap().message;
+        assert_eq!(message(&verdict), "SingleNodeConsolidation: saves $0.19/h");
+        verdict.waits = Some("it rests after a command that failed".to_owned());
+        assert_eq!(
+            message(&verdict),
+            "SingleNodeConsolidation: saves $0.19/h; it rests after a command that failed"
+        );
     }
 
     #[test]

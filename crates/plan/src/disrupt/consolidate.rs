@@ -4,13 +4,13 @@ use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method, Replacement};
 use super::cost;
-use super::evaluate::{Plan, evaluate, qualifies};
+use super::evaluate::{self, Plan, qualifies};
 use super::ground::Ground;
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::WhatIf;
 use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
-use spokeshave_model::snapshot::{PoolId, Snapshot};
+use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
 use std::collections::BTreeMap;
 
 /// What a candidate can do alone.
@@ -39,7 +39,7 @@ impl Brief {
             launch.map_or_else(String::new, |launch| types[launch.instance_type].name.clone())
         };
         Brief {
-            replacement: plan.replacement.as_deref().map(first),
+            replacement: plan.replacements.first().map(|(claim, _)| first(claim)),
             price_after: plan.price_after,
         }
     }
@@ -63,22 +63,26 @@ pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> (Vec<&'g Candidate>, Vec
 }
 
 /// Looks at one candidate alone.
-pub(super) fn alone(ground: &Ground<'_>, what_if: &mut WhatIf<'_>, candidate: &Candidate) -> Alone {
-    what_if.without(&[candidate.node], &candidate.moving, |moved| {
-        let claims = moved.unplaced.is_empty().then(|| moved.claim_count());
-        Alone {
-            answer: evaluate(ground, moved, &[candidate], &Lifted::new())
-                .map(|plan| Brief::of(ground.snapshot, &plan)),
-            claims,
-        }
-    })
+pub(super) fn alone<'a>(ground: &Ground<'a>, what_if: &mut WhatIf<'a>, candidate: &Candidate) -> Alone {
+    let mut claims = None;
+    let nothing = Lifted::new();
+    let answer = evaluate::what_if(
+        ground,
+        what_if,
+        &[candidate],
+        &candidate.moving,
+        &nothing,
+        &mut claims,
+        |_, plan| Brief::of(ground.snapshot, &plan),
+    );
+    Alone { answer, claims }
 }
 
 /// Looks at every candidate alone, on as many threads as the policy says. Answers are in the order of the candidates and do not depend on
 /// the number of threads: every what-if leaves the engine as it was.
-pub(super) fn all_alone(
-    ground: &Ground<'_>,
-    what_if: &mut WhatIf<'_>,
+pub(super) fn all_alone<'a>(
+    ground: &Ground<'a>,
+    what_if: &mut WhatIf<'a>,
     candidates: &[&Candidate],
 ) -> Vec<Alone> {
     let threads = ground.policy.disrupt.threads.clamp(1, 1 + candidates.len() / 64);
@@ -150,21 +154,31 @@ pub(super) fn able_alone(
 }
 
 /// Evaluates a set once more and writes the command down, with the place of every pod.
-pub(super) fn command(
-    ground: &Ground<'_>,
-    what_if: &mut WhatIf<'_>,
+pub(super) fn command<'a>(
+    ground: &Ground<'a>,
+    what_if: &mut WhatIf<'a>,
     method: Method,
     set: &[&Candidate],
 ) -> Result<(Command, Plan), Stop> {
-    let nodes: Vec<_> = set.iter().map(|candidate| candidate.node).collect();
-    let pods: Vec<_> = set
-        .iter()
+    evaluate::what_if(
+        ground,
+        what_if,
+        set,
+        &pods_of(set),
+        &Lifted::new(),
+        &mut None,
+        |moved, plan| {
+            let command = written(ground, method, set, &plan, moved.moves(set));
+            (command, plan)
+        },
+    )
+}
+
+/// The pods of a set that need places.
+pub(super) fn pods_of(set: &[&Candidate]) -> Vec<PodId> {
+    set.iter()
         .flat_map(|candidate| candidate.moving.iter().copied())
-        .collect();
-    what_if.without(&nodes, &pods, |moved| {
-        let plan = evaluate(ground, moved, set, &Lifted::new())?;
-        Ok((written(ground, method, set, &plan, moved.moves(set)), plan))
-    })
+        .collect()
 }
 
 /// A command as names.
@@ -175,16 +189,16 @@ pub(super) fn written(
     plan: &Plan,
     moves: Vec<super::command::Move>,
 ) -> Command {
-    let replacement = plan.replacement.as_deref().cloned();
     Command {
         method,
         nodes: set
             .iter()
             .map(|candidate| CommandNode::of(ground.snapshot, candidate.node))
             .collect(),
-        replacements: replacement
-            .map(|claim| Replacement::of(ground.snapshot, claim, plan.price_after))
-            .into_iter()
+        replacements: plan
+            .replacements
+            .iter()
+            .map(|(claim, price)| Replacement::of(ground.snapshot, claim.clone(), *price))
             .collect(),
         moves,
         price_before: plan.price_before,

@@ -6,21 +6,21 @@ use super::cost;
 use super::ground::{Ground, consolidates};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::outcome::PoolScore;
-use super::simulate::Moved;
+use super::simulate::{Moved, WhatIf};
 use spokeshave_api::constants::SPOT_TO_SPOT_INSTANCE_TYPES;
 use spokeshave_model::placement::{Launch, PlannedClaim};
-use spokeshave_model::snapshot::Snapshot;
-use spokeshave_model::{CapacityType, Price, Requirement, Requirements, labels};
-use std::collections::BTreeMap;
+use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_model::{CapacityType, Offering, Price, Requirement, Requirements, labels};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A set of nodes that may go.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// What comes instead; none for a delete.
-    pub(super) replacement: Option<Box<PlannedClaim>>,
+    /// What comes instead, each with the worst price at which its cheapest type may be launched; nothing for a delete.
+    pub(super) replacements: Vec<(PlannedClaim, Price)>,
     /// What the nodes cost.
     pub(super) price_before: Price,
-    /// The worst price at which the cheapest type of the replacement may be launched: the one estimate of savings (W-08).
+    /// The sum of the prices of what comes: the one estimate of savings (W-08).
     pub(super) price_after: Price,
     /// By NodePool that loses nodes.
     pub(super) scores: Vec<PoolScore>,
@@ -79,8 +79,54 @@ pub(super) fn is_told(stop: &Stop) -> bool {
     !stop.text.is_empty()
 }
 
+/// Removes a set, places its pods, and evaluates what is then; where the NodePool that comes first has nothing cheaper, those after it are
+/// asked (W-04). `claims` learns how many new NodeClaims the pods need, if they all have places; `write` sees the plan before everything is put
+/// back.
+pub(super) fn what_if<'a, R>(
+    ground: &Ground<'a>,
+    what_if: &mut WhatIf<'a>,
+    set: &[&Candidate],
+    pods: &[PodId],
+    lifted: &Lifted,
+    claims: &mut Option<usize>,
+    mut write: impl FnMut(&mut Moved<'_, 'a>, Plan) -> R,
+) -> Result<R, Stop> {
+    let nodes: Vec<NodeId> = set.iter().map(|candidate| candidate.node).collect();
+    let price: Price = set.iter().map(|candidate| candidate.price).sum();
+    let (mut after, mut first) = (None, None);
+    loop {
+        let answer = what_if.without_on(after, &nodes, pods, |moved| {
+            if moved.unplaced.is_empty() {
+                claims.get_or_insert(moved.claim_count());
+            }
+            match evaluate(ground, moved, set, lifted) {
+                Ok(plan) => Ok(write(moved, plan)),
+                Err(stop) => {
+                    let dear = matches!(stop.hurdle, Hurdle::NotCheaper | Hurdle::MinValues);
+                    let planned = if dear { moved.claims() } else { Vec::new() };
+                    let next = match planned.as_slice() {
+                        [claim] => ground.cheaper_pools.next(ground.snapshot, claim, price),
+                        _ => None,
+                    };
+                    Err((stop, next))
+                }
+            }
+        });
+        match answer {
+            Ok(written) => return Ok(written),
+            Err((stop, next)) => {
+                let first = first.get_or_insert(stop);
+                match next.filter(|next| after.is_none_or(|after| *next > after)) {
+                    Some(next) => after = Some(next),
+                    None => return Err(first.clone()),
+                }
+            }
+        }
+    }
+}
+
 /// Evaluates a set whose nodes have been removed and whose pods have been placed.
-pub(super) fn evaluate(
+fn evaluate(
     ground: &Ground<'_>,
     moved: &mut Moved<'_, '_>,
     set: &[&Candidate],
@@ -91,28 +137,27 @@ pub(super) fn evaluate(
     }
     let price_before: Price = set.iter().map(|candidate| candidate.price).sum();
     let mut plan = Plan {
-        replacement: None,
+        replacements: Vec::new(),
         price_before,
         price_after: Price::ZERO,
         scores: Vec::new(),
     };
     let count = moved.claim_count();
-    if count > 1 && !lifted.contains(&Hurdle::TooManyReplacements) {
+    let limit = most_replacements(ground, set.len());
+    if count > limit && !lifted.contains(&Hurdle::TooManyReplacements) {
         let text = format!("Can't remove without creating {count} candidates");
         return Err(Stop::new(Hurdle::TooManyReplacements, text));
     }
     if count >= 1 {
         // With the rule of one replacement thought away, the first stands for all.
-        let claim = moved.claims().into_iter().next();
-        let claim = claim.ok_or_else(|| {
-            Stop::new(
-                Hurdle::MinValues,
-                "Can't replace: too few instance types are left for minValues",
-            )
-        })?;
-        let (claim, price) = affordable(ground, moved, set, claim, price_before, lifted)?;
-        plan.replacement = Some(Box::new(claim));
-        plan.price_after = price;
+        let wanted = if count > limit { 1 } else { count };
+        let claims: Vec<PlannedClaim> = moved.claims().into_iter().take(wanted).collect();
+        if claims.len() < wanted {
+            let text = "Can't replace: too few instance types are left for minValues";
+            return Err(Stop::new(Hurdle::MinValues, text));
+        }
+        plan.replacements = all_affordable(ground, moved, set, claims, price_before, lifted)?;
+        plan.price_after = plan.replacements.iter().map(|(_, price)| *price).sum();
     }
     plan.scores = balanced::scores(ground, set, plan.savings());
     if let Some(low) = plan.scores.iter().find(|score| !score.approved)
@@ -123,23 +168,66 @@ pub(super) fn evaluate(
     Ok(plan)
 }
 
+/// How many nodes may come for so many that go: one, or with the option several, but fewer than go (D-144, W-03).
+pub(super) fn most_replacements(ground: &Ground<'_>, going: usize) -> usize {
+    ground
+        .policy
+        .disrupt
+        .replacements
+        .min(going.saturating_sub(1))
+        .max(1)
+}
+
+/// One claim may cost anything below what goes. Of several each gets its cheapest price and an equal share of what is left over, so that they
+/// are cheaper together whatever each is launched as (W-03).
+fn all_affordable(
+    ground: &Ground<'_>,
+    moved: &mut Moved<'_, '_>,
+    set: &[&Candidate],
+    mut claims: Vec<PlannedClaim>,
+    price_before: Price,
+    lifted: &Lifted,
+) -> Result<Vec<(PlannedClaim, Price)>, Stop> {
+    if let [_] = claims.as_slice()
+        && let Some(claim) = claims.pop()
+    {
+        return Ok(vec![affordable(ground, moved, set, claim, price_before, lifted)?]);
+    }
+    let mut floors = Vec::with_capacity(claims.len());
+    for claim in &mut claims {
+        let both = [CapacityType::Spot, CapacityType::OnDemand];
+        if both.into_iter().all(|kind| allows(claim, kind)) {
+            pin(ground.snapshot, claim, CapacityType::Spot);
+        }
+        floors.push(worst_of_cheapest(moved, claim));
+    }
+    let slack = price_before.saturating_sub(floors.iter().copied().sum());
+    let share = slack.0 / i64::try_from(claims.len()).unwrap_or(i64::MAX);
+    if share <= 0 {
+        return Err(Stop::new(Hurdle::NotCheaper, "Can't replace with cheaper nodes"));
+    }
+    let shares = claims.into_iter().zip(floors);
+    shares
+        .map(|(claim, floor)| {
+            let limit = floor.saturating_add(Price(share));
+            affordable(ground, moved, set, claim, limit, lifted)
+        })
+        .collect()
+}
+
 /// D-145…D-158, D-162: narrows a replacement to what is cheaper than what it replaces, and prices it.
 fn affordable(
     ground: &Ground<'_>,
     moved: &mut Moved<'_, '_>,
     set: &[&Candidate],
     mut claim: PlannedClaim,
-    price_before: Price,
+    limit: Price,
     lifted: &Lifted,
 ) -> Result<(PlannedClaim, Price), Stop> {
-    let allowed = |claim: &PlannedClaim, kind: CapacityType| {
-        claim.requirements.get(labels::CAPACITY_TYPE).has(kind.as_str())
-            && claim.capacity_types.contains(kind.as_str())
-    };
     let all_spot = set
         .iter()
         .all(|candidate| ground.capacity_type(candidate.node) == Some(CapacityType::Spot));
-    let spot_to_spot = all_spot && allowed(&claim, CapacityType::Spot);
+    let spot_to_spot = all_spot && allows(&claim, CapacityType::Spot);
     if spot_to_spot && !ground.policy.disrupt.spot_to_spot && !lifted.contains(&Hurdle::SpotToSpotDisabled) {
         let text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node";
         return Err(Stop::new(Hurdle::SpotToSpotDisabled, text));
@@ -148,14 +236,14 @@ fn affordable(
         pin(ground.snapshot, &mut claim, CapacityType::Spot);
     }
     let relaxed = relaxed_min_values(ground.snapshot, &claim);
-    let unknown = price_before == Price::ZERO;
+    let unknown = set.iter().all(|candidate| candidate.price == Price::ZERO);
     let dear = if unknown {
         Hurdle::UnknownPrice
     } else {
         Hurdle::NotCheaper
     };
     if !lifted.contains(&dear) {
-        keep_cheaper(moved, &mut claim, price_before);
+        keep_cheaper(moved, &mut claim, limit);
         check_min_values(ground.snapshot, &claim, &relaxed, lifted)?;
         if claim.launches.is_empty() {
             return Err(Stop::new(dear, "Can't replace with a cheaper node"));
@@ -164,7 +252,7 @@ fn affordable(
     if spot_to_spot && set.len() == 1 {
         flexible(ground.snapshot, &mut claim, lifted)?;
     }
-    if !spot_to_spot && allowed(&claim, CapacityType::Spot) && allowed(&claim, CapacityType::OnDemand) {
+    if !spot_to_spot && allows(&claim, CapacityType::Spot) && allows(&claim, CapacityType::OnDemand) {
         pin(ground.snapshot, &mut claim, CapacityType::Spot);
     }
     if set.len() > 1 {
@@ -176,6 +264,11 @@ fn affordable(
     }
     let price = worst_of_cheapest(moved, &claim);
     Ok((claim, price))
+}
+
+fn allows(claim: &PlannedClaim, kind: CapacityType) -> bool {
+    claim.requirements.get(labels::CAPACITY_TYPE).has(kind.as_str())
+        && claim.capacity_types.contains(kind.as_str())
 }
 
 /// The one estimate of what a claim will cost: of the types it may be launched as, the lowest worst launch price (W-08).
@@ -282,16 +375,32 @@ fn check_min_values(
     Err(Stop::new(Hurdle::MinValues, text))
 }
 
-/// D-156, D-157: a spot node needs 15 cheaper types, and the launch is limited to them, or to as many as minValues needs.
+/// D-156, D-157, W-09: a spot node needs 15 cheaper choices, and the launch is limited to the types that make them up, or to as many as minValues
+/// needs. What the cloud chooses among, and what may run out, is a type in a zone: that is what is counted.
 fn flexible(snapshot: &Snapshot, claim: &mut PlannedClaim, lifted: &Lifted) -> Result<(), Stop> {
-    let count = claim.launches.len();
-    if count < SPOT_TO_SPOT_INSTANCE_TYPES && !lifted.contains(&Hurdle::SpotToSpotFlexibility) {
+    let types = &snapshot.pool(claim.pool).instance_types;
+    let zones = |launch: &Launch| {
+        let offerings =
+            types[launch.instance_type].available_offerings(&claim.requirements, &snapshot.well_known);
+        let zones: BTreeSet<Option<&str>> = offerings.map(Offering::zone).collect();
+        zones.len().max(1)
+    };
+    let (mut choices, mut needed) = (0, 0);
+    for launch in claim.launches.iter() {
+        choices += zones(launch);
+        needed += 1;
+        if choices >= SPOT_TO_SPOT_INSTANCE_TYPES {
+            break;
+        }
+    }
+    if choices < SPOT_TO_SPOT_INSTANCE_TYPES && !lifted.contains(&Hurdle::SpotToSpotFlexibility) {
         let text = format!(
-            "SpotToSpotConsolidation requires {SPOT_TO_SPOT_INSTANCE_TYPES} cheaper instance type options than the current candidate to consolidate, got {count}"
+            "SpotToSpotConsolidation requires {SPOT_TO_SPOT_INSTANCE_TYPES} cheaper instance type options than the current candidate to consolidate, got {choices}"
         );
         return Err(Stop::new(Hurdle::SpotToSpotFlexibility, text));
     }
-    let enough = (SPOT_TO_SPOT_INSTANCE_TYPES..count).find(|size| reached(snapshot, claim, *size).is_ok());
+    let count = claim.launches.len();
+    let enough = (needed..count).find(|size| reached(snapshot, claim, *size).is_ok());
     claim.launches.truncate(enough.unwrap_or(count));
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::balanced::{self, Totals};
 use super::budgets::BudgetMapping;
 use super::candidates::{Candidate, DisruptionClass, checked};
+use super::cheaper_pools::CheaperPools;
 use super::hurdle::{Hurdle, Lifted};
 use crate::policy::Policy;
 use jiff::Timestamp;
@@ -28,6 +29,8 @@ pub(super) struct Ground<'a> {
     pub(super) totals: BTreeMap<PoolId, Totals>,
     /// Nodes that changed too recently to take pods of consolidated nodes (D-044).
     pub(super) withheld: BTreeSet<NodeId>,
+    /// W-04.
+    pub(super) cheaper_pools: CheaperPools,
 }
 
 impl<'a> Ground<'a> {
@@ -68,6 +71,7 @@ impl<'a> Ground<'a> {
             graceful,
             budgets: budgets.into_iter().collect(),
             withheld: withheld.collect(),
+            cheaper_pools: CheaperPools::new(snapshot),
         }
     }
 

@@ -5,9 +5,9 @@
 use super::budgets::PoolBudget;
 use super::candidates::{Candidate, DisruptionClass, checked};
 use super::command::{Decision, Method};
-use super::consolidate::Alone;
+use super::consolidate::{Alone, Brief};
 use super::emptiness;
-use super::evaluate::{evaluate, qualifies};
+use super::evaluate::{self, qualifies};
 use super::ground::{Ground, drifted_since};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::WhatIf;
@@ -27,6 +27,16 @@ struct Act {
     decision: Decision,
     price_after: Price,
     replacement: Option<String>,
+}
+
+impl Act {
+    fn of(brief: Brief) -> Self {
+        Act {
+            decision: decision(brief.replacement.is_some()),
+            price_after: brief.price_after,
+            replacement: brief.replacement,
+        }
+    }
 }
 
 /// Judges nodes of one pass. One per thread.
@@ -97,6 +107,7 @@ impl<'g, 'a> Judge<'g, 'a> {
             price_after: price,
             replacement: None,
             blockers,
+            waits: None,
             if_removed,
         };
         let mut best: Option<(Vec<Stop>, Counterfactual)> = None;
@@ -200,11 +211,7 @@ impl<'g, 'a> Judge<'g, 'a> {
     fn known(&self, node: NodeId, alone: &Alone) -> Result<Act, Stop> {
         let brief = alone.answer.clone()?;
         self.within_budget(Method::SingleNodeConsolidation, node, &Lifted::new())?;
-        Ok(Act {
-            decision: decision(brief.replacement.is_some()),
-            price_after: brief.price_after,
-            replacement: brief.replacement,
-        })
+        Ok(Act::of(brief))
     }
 
     /// What a method would do to the node alone, as if the lifted hurdles were not there.
@@ -309,17 +316,16 @@ impl<'g, 'a> Judge<'g, 'a> {
         } else {
             &mut self.settled
         };
-        let plan = what_if.without(&[node], &pods, |moved| {
-            evaluate(ground, moved, &[&candidate], lifted)
-        })?;
-        Ok(Act {
-            decision: decision(plan.replacement.is_some()),
-            price_after: plan.price_after,
-            replacement: plan
-                .replacement
-                .as_deref()
-                .and_then(|claim| first_type(ground.snapshot, claim)),
-        })
+        let brief = evaluate::what_if(
+            ground,
+            what_if,
+            &[&candidate],
+            &pods,
+            lifted,
+            &mut None,
+            |_, plan| Brief::of(ground.snapshot, &plan),
+        )?;
+        Ok(Act::of(brief))
     }
 
     fn within_budget(&self, method: Method, node: NodeId, lifted: &Lifted) -> Result<(), Stop> {
@@ -386,6 +392,7 @@ fn acts(node: NodeId, method: Method, price: Price, act: Act) -> Verdict {
         price_after: act.price_after,
         replacement: act.replacement,
         blockers: Vec::new(),
+        waits: None,
         if_removed: None,
     }
 }

@@ -8,6 +8,7 @@ mod balanced;
 pub mod budgets;
 pub mod candidates;
 mod cautious;
+mod cheaper_pools;
 pub mod command;
 pub mod condition;
 mod consolidate;
@@ -35,4 +36,5 @@ pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Rep
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, judge};
 pub use validate::{Rejection, Validation, validate};
+pub(crate) use verdict::money_text;
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};

@@ -14,6 +14,8 @@ pub struct DisruptOptions {
     pub methods: BTreeSet<Method>,
     /// Feature gate `SpotToSpotConsolidation` (D-153).
     pub spot_to_spot: bool,
+    /// How many nodes may come in place of a set of nodes that go, always fewer than go; one, as upstream, unless told otherwise (W-03).
+    pub replacements: usize,
     /// Whether every node is judged, with its minimal blockers.
     pub verdicts: bool,
     /// How many steps the search over sets may take in one pass; a step is one node tried.
@@ -27,6 +29,7 @@ impl Default for DisruptOptions {
         DisruptOptions {
             methods: Method::ALL.into_iter().collect(),
             spot_to_spot: false,
+            replacements: 1,
             verdicts: false,
             search_steps: 20_000,
             threads: 1,

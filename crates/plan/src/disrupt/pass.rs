@@ -454,11 +454,45 @@ impl<'g, 'a> Pass<'g, 'a> {
                     .collect()
             })
         };
-        for (verdicts, statistics) in done {
+        for (mut verdicts, statistics) in done {
+            for verdict in verdicts.iter_mut().filter(|verdict| !verdict.is_keep()) {
+                verdict.waits = self.waits(verdict);
+            }
             self.outcome.verdicts.extend(verdicts);
             self.outcome.statistics.add(statistics);
         }
         self.settled = Some(what_if);
+    }
+
+    /// Why a node that may go is not in a command of this pass.
+    fn waits(&self, verdict: &Verdict) -> Option<String> {
+        let view = self.ground.snapshot.node(verdict.node);
+        let chosen = |command: &Command| {
+            let mut nodes = command.nodes.iter();
+            nodes.any(|node| node.provider_id == view.provider_id)
+        };
+        if self.outcome.commands.iter().any(chosen) {
+            return None;
+        }
+        let is_drift = matches!(verdict.method, Some(Method::Drift | Method::StaticDrift));
+        let key = if is_drift {
+            format!("drift/{}", view.pool_name.as_deref().unwrap_or(""))
+        } else {
+            format!("node/{}", view.provider_id)
+        };
+        let rests = self.frontier.back_offs.get(&key).map(|back_off| back_off.until);
+        if let Some(until) = rests.filter(|until| *until > self.ground.now) {
+            let until = until.strftime("%H:%M:%SZ");
+            return Some(format!(
+                "the last command for it did not stand; it rests until {until}"
+            ));
+        }
+        let is_consolidation = verdict.method == Some(Method::SingleNodeConsolidation);
+        if self.frontier.is_cautious() && is_consolidation {
+            let why = "the last move made nothing cheaper, because pods went elsewhere: until they change, only moves that cannot disappoint are made";
+            return Some(why.to_owned());
+        }
+        None
     }
 
     fn finish(mut self) -> Outcome {

@@ -9,12 +9,12 @@ use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::cautious;
 use super::command::{Command, Method};
-use super::consolidate::{Alone, written};
-use super::evaluate::{Plan, evaluate};
+use super::consolidate::{Alone, pods_of, written};
+use super::evaluate::{self, Plan, most_replacements};
 use super::ground::Ground;
 use super::hurdle::Lifted;
 use super::outcome::Frontier;
-use super::simulate::{Moved, WhatIf};
+use super::simulate::WhatIf;
 use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
 use std::cmp::Reverse;
@@ -76,22 +76,35 @@ impl<'s, 'a> Search<'s, 'a> {
             return None;
         }
         self.prefixes(what_if);
-        let movable: Vec<usize> = (0..self.candidates.len())
-            .filter(|position| {
-                self.answers[*position].claims.is_some()
-                    && balanced::best_case_passes(self.ground, self.candidates[*position])
-            })
-            .collect();
-        self.sweep(what_if, 0, &movable);
+        // What a node's pods need alone, they need no less of when other nodes go too.
+        let most = most_replacements(self.ground, self.candidates.len());
+        let within = |most: usize| -> Vec<usize> {
+            (0..self.candidates.len())
+                .filter(|position| {
+                    self.answers[*position]
+                        .claims
+                        .is_some_and(|claims| claims <= most)
+                        && balanced::best_case_passes(self.ground, self.candidates[*position])
+                })
+                .collect()
+        };
+        let (deletable, movable) = (within(0), within(most));
+        self.sweep(what_if, 0, &deletable);
         for seed in self.seeds(&movable) {
             if self.steps < movable.len() {
                 break;
             }
-            let others = movable.iter().copied().filter(|position| *position != seed);
+            let others = movable.iter().copied().filter(|other| *other != seed);
             let order: Vec<usize> = std::iter::once(seed).chain(others).collect();
-            self.sweep(what_if, 1, &order);
+            for claims in 1..=most {
+                self.sweep(what_if, claims, &order);
+            }
         }
-        self.exchange(what_if, &movable);
+        let replaces = self
+            .best
+            .as_ref()
+            .is_some_and(|best| !best.plan.replacements.is_empty());
+        self.exchange(what_if, if replaces { &movable } else { &deletable });
         self.best
     }
 
@@ -136,13 +149,28 @@ impl<'s, 'a> Search<'s, 'a> {
             .iter()
             .map(|position| self.candidates[*position])
             .collect();
-        let nodes: Vec<_> = set.iter().map(|candidate| candidate.node).collect();
-        let pods: Vec<_> = set
-            .iter()
-            .flat_map(|candidate| candidate.moving.iter().copied())
-            .collect();
         self.steps = self.steps.saturating_sub(members.len());
-        let found = what_if.without(&nodes, &pods, |moved| self.judge(moved, members));
+        let (ground, cautious) = (self.ground, self.cautious);
+        let found = evaluate::what_if(
+            ground,
+            what_if,
+            &set,
+            &pods_of(&set),
+            &Lifted::new(),
+            &mut None,
+            |moved, plan| {
+                let moves = moved.moves(&set);
+                let command = written(ground, Method::MultiNodeConsolidation, &set, &plan, moves);
+                let is_trusted = !cautious || cautious::is_safe(ground, &set, &command);
+                is_trusted.then(|| Found {
+                    members: members.to_vec(),
+                    savings: plan.savings(),
+                    command,
+                    plan,
+                })
+            },
+        );
+        let found = found.ok().flatten();
         let fits = found.is_some();
         self.offer(found);
         fits
@@ -210,25 +238,6 @@ impl<'s, 'a> Search<'s, 'a> {
             let order: Vec<usize> = rest.chain(others).collect();
             self.sweep(what_if, claims, &order);
         }
-    }
-
-    fn judge(&self, moved: &mut Moved<'_, 'a>, members: &[usize]) -> Option<Found> {
-        let set: Vec<&Candidate> = members
-            .iter()
-            .map(|position| self.candidates[*position])
-            .collect();
-        let plan = evaluate(self.ground, moved, &set, &Lifted::new()).ok()?;
-        let moves = moved.moves(&set);
-        let command = written(self.ground, Method::MultiNodeConsolidation, &set, &plan, moves);
-        if self.cautious && !cautious::is_safe(self.ground, &set, &command) {
-            return None;
-        }
-        Some(Found {
-            members: members.to_vec(),
-            savings: plan.savings(),
-            command,
-            plan,
-        })
     }
 
     /// Keeps the better one: more savings, then fewer nodes, then the earlier candidates.

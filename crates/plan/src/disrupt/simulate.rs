@@ -91,13 +91,26 @@ impl<'a> WhatIf<'a> {
         pods: &[PodId],
         look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
     ) -> R {
+        self.without_on(None, nodes, pods, look)
+    }
+
+    /// The same, with new NodeClaims only from NodePools after this one (W-04).
+    pub(super) fn without_on<R>(
+        &mut self,
+        after: Option<PoolId>,
+        nodes: &[NodeId],
+        pods: &[PodId],
+        look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
+    ) -> R {
         self.statistics.what_ifs += 1;
         self.statistics.pods += pods.len() as u64;
         let fork = self.simulation.fork();
         for node in nodes {
             self.simulation.remove_node(*node);
         }
+        self.simulation.open_after(after);
         let placed = self.simulation.place(pods);
+        self.simulation.open_after(None);
         let answer = look(&mut Moved {
             snapshot: self.snapshot,
             simulation: &mut self.simulation,

@@ -5,14 +5,14 @@
 use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method};
-use super::consolidate::written;
+use super::consolidate::{pods_of, written};
 use super::emptiness;
-use super::evaluate::{evaluate, qualifies, worst_of_cheapest};
+use super::evaluate::{self, Plan, qualifies, worst_of_cheapest};
 use super::events;
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted};
 use super::outcome::PoolScore;
-use super::simulate::WhatIf;
+use super::simulate::{Moved, WhatIf};
 use super::{cost, drift};
 use crate::policy::Policy;
 use jiff::Timestamp;
@@ -208,39 +208,49 @@ impl Look<'_> {
         let set: Vec<&Candidate> = set.iter().collect();
         let options = what_if_options(ground.policy);
         let mut what_if = WhatIf::new(ground.snapshot, &options, ground.now, &ground.withheld);
-        let nodes: Vec<NodeId> = set.iter().map(|candidate| candidate.node).collect();
-        let pods: Vec<_> = set
-            .iter()
-            .flat_map(|candidate| candidate.moving.iter().copied())
-            .collect();
-        let answer = what_if.without(&nodes, &pods, |moved| {
-            let mut plan = evaluate(ground, moved, &set, &Lifted::new()).map_err(|stop| stop.text)?;
-            if let (Some(claim), Some(old)) = (&mut plan.replacement, self.command.replacements.first()) {
-                let types = &ground.snapshot.pool(claim.pool).instance_types;
-                let chosen: BTreeSet<&str> = old.instance_types.iter().map(String::as_str).collect();
-                claim
-                    .launches
-                    .retain(|launch| chosen.contains(types[launch.instance_type].name.as_str()));
-                if claim.launches.len() < chosen.len() {
-                    return Err("the replacement's instance types are not all suitable any more".to_owned());
-                }
-                plan.price_after = worst_of_cheapest(moved, claim);
-            }
-            let moves = moved.moves(&set);
-            let fresh = written(ground, self.command.method, &set, &plan, moves);
-            Ok((fresh, plan.scores))
-        });
+        let answer = evaluate::what_if(
+            ground,
+            &mut what_if,
+            &set,
+            &pods_of(&set),
+            &Lifted::new(),
+            &mut None,
+            |moved, mut plan| {
+                self.keep_to_choice(moved, &mut plan)?;
+                let moves = moved.moves(&set);
+                let fresh = written(ground, self.command.method, &set, &plan, moves);
+                Ok((fresh, plan.scores))
+            },
+        );
+        let answer = answer.map_err(|stop| stop.text).and_then(|answer| answer);
         match answer {
-            Ok((fresh, _)) if fresh.decision() != self.command.decision() => self.reject(
-                Rejection::Scheduling,
-                "a replacement is needed now, or none any more",
-            ),
+            Ok((fresh, _)) if fresh.replacements.len() != self.command.replacements.len() => {
+                self.reject(Rejection::Scheduling, "more or fewer replacements are needed now")
+            }
             Ok((fresh, _)) if fresh.price_after > self.command.price_after => {
                 self.reject(Rejection::Scheduling, "the replacement is dearer now")
             }
             Ok((fresh, scores)) => self.accept(fresh, &scores),
             Err(text) => self.reject(Rejection::Scheduling, &text),
         }
+    }
+
+    /// D-090: what comes may be launched as what was chosen at first, and as nothing else.
+    fn keep_to_choice(&self, moved: &mut Moved<'_, '_>, plan: &mut Plan) -> Result<(), String> {
+        let old = &self.command.replacements;
+        for ((claim, price), old) in plan.replacements.iter_mut().zip(old) {
+            let types = &self.ground.snapshot.pool(claim.pool).instance_types;
+            let chosen: BTreeSet<&str> = old.instance_types.iter().map(String::as_str).collect();
+            claim
+                .launches
+                .retain(|launch| chosen.contains(types[launch.instance_type].name.as_str()));
+            if claim.launches.len() < chosen.len() {
+                return Err("the replacement's instance types are not all suitable any more".to_owned());
+            }
+            *price = worst_of_cheapest(moved, claim);
+        }
+        plan.price_after = plan.replacements.iter().map(|(_, price)| *price).sum();
+        Ok(())
     }
 
     fn all(&self, is_fit: impl Fn(&Candidate) -> bool) -> Result<Vec<Candidate>, Validation> {

@@ -70,24 +70,6 @@ pub enum BlockerKind {
     StaticHeadroom,
 }
 
-impl BlockerKind {
-    /// Whether the rest of the world could be as it is without it. What cannot be thought away (a missing NodeClaim, a deletion under way)
-    /// stands alone and has no counterfactual.
-    pub fn is_removable(self) -> bool {
-        !matches!(
-            self,
-            BlockerKind::InCommand
-                | BlockerKind::NotManaged
-                | BlockerKind::NoNode
-                | BlockerKind::Deleting
-                | BlockerKind::MissingLabel
-                | BlockerKind::NodePoolNotFound
-                | BlockerKind::StaticNodePool
-                | BlockerKind::UnknownInstanceType
-        )
-    }
-}
-
 impl fmt::Display for BlockerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
@@ -181,6 +163,8 @@ pub struct Verdict {
     pub replacement: Option<String>,
     /// A minimal set: while any of them stands, the node is kept; without all of them it is not. Empty when the node is not kept.
     pub blockers: Vec<Blocker>,
+    /// Why it does not go at once although it may; none when nothing is waited for, or the node is kept.
+    pub waits: Option<String>,
     /// What would happen without them; none when the node is not kept, or when a blocker cannot be thought away.
     pub if_removed: Option<Counterfactual>,
 }
@@ -210,15 +194,30 @@ impl Verdict {
             .map(|blocker| blocker.condition.as_str())
             .collect();
         let saved = then.price_before.saturating_sub(then.price_after);
-        let money = if saved.0 >= 0 {
-            format!("saves ${}/h", saved.to_cents_text())
+        let is_dear = |blocker: &Blocker| blocker.kind == BlockerKind::NotCheaper;
+        let money = if self.blockers.iter().any(is_dear) {
+            // What something cheaper would cost is not known.
+            "saves the difference".to_owned()
         } else {
-            format!("costs ${}/h more", Price(-saved.0).to_cents_text())
+            money_text(saved)
         };
         format!(
             "if {}: {}, {money}",
             conditions.join(" and "),
             then.decision.as_str()
         )
+    }
+}
+
+/// `saves $0.19/h`, `costs $0.05/h more`, `saves nothing`.
+pub(crate) fn money_text(saved: Price) -> String {
+    match saved.0 {
+        0 => "saves nothing".to_owned(),
+        1..5_000_000 => "saves less than $0.01/h".to_owned(),
+        5_000_000.. => format!("saves ${}/h", saved.to_cents_text()),
+        _ => format!(
+            "costs ${}/h more",
+            Price(saved.0.saturating_neg()).to_cents_text()
+        ),
     }
 }

@@ -11,7 +11,7 @@ use super::facts::{dollars, pod_summary, requested, usage_text};
 use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
 use crate::calendar::REASONS;
 use crate::consolidatable::consolidatable;
-use crate::disrupt::{BlockerKind, Verdict};
+use crate::disrupt::{Blocker, BlockerKind, Verdict, money_text};
 use crate::lifecycle::until_expiry;
 
 /// The story of a node that decisions track. `verdict` is what disruption says of it, where somebody has asked.
@@ -180,7 +180,7 @@ fn state(view: &NodeView) -> String {
 }
 
 pub(super) fn verdict_story(verdict: &Verdict) -> VerdictStory {
-    let line = |blocker: &crate::disrupt::Blocker| BlockerLine {
+    let line = |blocker: &Blocker| BlockerLine {
         kind: blocker.kind.to_string(),
         object: blocker.object.to_string(),
         message: blocker.message.clone(),
@@ -207,12 +207,7 @@ fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_comm
             "is not managed: nothing is ever done to it".to_owned()
         };
     };
-    let saved = verdict.price_before.saturating_sub(verdict.price_after);
-    let money = if saved.0 >= 0 {
-        format!("saves ${}/h", saved.to_cents_text())
-    } else {
-        format!("costs ${}/h more", Price(-saved.0).to_cents_text())
-    };
+    let money = money_text(verdict.price_before.saturating_sub(verdict.price_after));
     match verdict.decision_text() {
         "delete" => format!("would be deleted: {money}"),
         "replace" => {
@@ -224,9 +219,22 @@ fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_comm
                 Some(pod) => format!("stays because of Pod {}", pod.pod),
                 None => "stays".to_owned(),
             },
-            [only] => format!("stays because of {}", only.object),
-            [first, rest @ ..] => format!("stays because of {} and {} more", first.object, rest.len()),
+            [only] => because(only),
+            [first, rest @ ..] => format!("{} and {} more", because(first), rest.len()),
         },
+    }
+}
+
+/// What is in the way is an object that somebody can change, or else a state that is told in words.
+fn because(blocker: &Blocker) -> String {
+    match blocker.kind {
+        BlockerKind::Neighbours => format!("stays because {}", blocker.message),
+        BlockerKind::NotCheaper => "stays because nothing cheaper could take its pods".to_owned(),
+        BlockerKind::ConsolidateAfter => "stays until consolidateAfter has passed".to_owned(),
+        _ if blocker.object.kind == "Node" || blocker.object.kind == "NodeClaim" => {
+            format!("stays: {}", blocker.message)
+        }
+        _ => format!("stays because of {}", blocker.object),
     }
 }
 

@@ -293,6 +293,7 @@ fn kept() -> Verdict {
             message: "pod has \"karpenter.sh/do-not-disrupt\" annotation".to_owned(),
             condition: "Pod default/web had no do-not-disrupt".to_owned(),
         }],
+        waits: None,
         if_removed: Some(Counterfactual {
             decision: Decision::Delete,
             method: Method::SingleNodeConsolidation,

@@ -9,7 +9,7 @@ use crate::template::{Reservations, UNLIMITED};
 use crate::topology::Host;
 use smallvec::SmallVec;
 use spokeshave_model::ResourceName;
-use spokeshave_model::snapshot::{ClassId, NodeId, PodId};
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId, PoolId};
 use std::collections::BTreeMap;
 
 /// One entry of the log.
@@ -155,6 +155,13 @@ impl Engine<'_> {
             self.usable.remove(node.index());
             self.note(Undo::Withheld { node });
         }
+    }
+
+    /// Claims are opened only on NodePools after this one, or on any again.
+    pub(crate) fn open_after(&mut self, pool: Option<PoolId>) {
+        self.first_template = pool.map_or(0, |pool| {
+            self.templates.partition_point(|template| template.pool <= pool)
+        });
     }
 
     /// Nodes that are still starting take no further pods (P §6.18).

@@ -225,8 +225,9 @@ impl Engine<'_> {
         if variant.closed.contains(&request) {
             return Err(Miss::Final);
         }
-        let mut is_final = true;
-        for template in 0..self.templates.len() {
+        // What is refused because heavier NodePools are left out is no final answer.
+        let mut is_final = self.first_template == 0;
+        for template in self.first_template..self.templates.len() {
             match self.open_on(pod, class, step, template) {
                 Ok(opening) => {
                     let place = (template, opening.set);

@@ -240,6 +240,8 @@ pub(crate) struct Engine<'a> {
     remaining: Vec<Remaining>,
     reservations: Vec<i64>,
     usable: Bits,
+    /// Claims are opened on this template and those after it (W-04).
+    first_template: usize,
     /// Free capacity of each node, `width` numbers each.
     free: Vec<i64>,
     /// The same outside of all forks: what is too small there is too small for good.
@@ -354,6 +356,7 @@ impl<'a> Engine<'a> {
             reservations: setup::reservations(snapshot, &numbers),
             classes: vec![Class::default(); snapshot.classes.len()],
             usable: Bits::of(snapshot.nodes.len(), usable.map(|(index, _)| index)),
+            first_template: 0,
             settled_free: free.clone(),
             settled: 0,
             free,

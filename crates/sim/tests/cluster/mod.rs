@@ -106,6 +106,17 @@ impl Cluster {
         cluster
     }
 
+    /// NodePool `default` buys only these instance types.
+    pub async fn sells_only(&self, types: &[String], kinds: &[&str]) {
+        let requirements = json!([
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": kinds},
+            {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["test-zone-a"]},
+        ]);
+        let patch = json!({"spec": {"template": {"spec": {"requirements": requirements}}}});
+        self.patch::<NodePool>("default", patch).await;
+    }
+
     pub async fn pool(&self, name: &str, disruption: Value, requirements: Value) {
         let mut all = vec![
             json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}),
@@ -169,19 +180,25 @@ impl Cluster {
     }
 
     /// An operator whose every request fails once it has written so often.
-    pub fn mortal_operator(&self, writes: u64, cloud: KwokOptions) -> (Running, Arc<AtomicU64>) {
+    pub fn mortal_operator(
+        &self,
+        writes: u64,
+        cloud: KwokOptions,
+        options: OperatorOptions,
+    ) -> (Running, Arc<AtomicU64>) {
         let writes_left = Arc::new(AtomicU64::new(writes));
         let mortal = Mortal {
             inner: self.server.service(),
             writes_left: writes_left.clone(),
             counts: |_| true,
         };
-        let options = ClientOptions {
+        let unlimited = ClientOptions {
             rate: None,
             ..ClientOptions::default()
         };
-        let client = from_service(mortal, "default", &options, self.clock.clone());
-        (self.operator_with(client, cloud), writes_left)
+        let client = from_service(mortal, "default", &unlimited, self.clock.clone());
+        let operator = self.operator_by(self.clock.clone(), client, cloud, options);
+        (operator, writes_left)
     }
 
     /// An operator whose writes are counted, those of events aside. The number goes down.
@@ -201,17 +218,30 @@ impl Cluster {
     }
 
     pub fn operator_with(&self, client: Client, cloud: KwokOptions) -> Running {
-        self.operator_by(self.clock.clone(), client, cloud)
+        self.operator_by(self.clock.clone(), client, cloud, OperatorOptions::default())
+    }
+
+    /// An operator with settings of its own.
+    pub fn operator_set(&self, options: OperatorOptions) -> Running {
+        let client = self.client.clone();
+        self.operator_by(self.clock.clone(), client, KwokOptions::default(), options)
     }
 
     /// An operator on a machine whose clock is wrong by so many seconds.
     pub fn operator_off_by(&self, seconds: i64) -> Running {
         let now = self.clock.now() + jiff::SignedDuration::from_secs(seconds);
         let clock = TokioClock::new(now, 1.0).shared();
-        self.operator_by(clock, self.client.clone(), KwokOptions::default())
+        let client = self.client.clone();
+        self.operator_by(clock, client, KwokOptions::default(), OperatorOptions::default())
     }
 
-    fn operator_by(&self, clock: SharedClock, client: Client, cloud: KwokOptions) -> Running {
+    fn operator_by(
+        &self,
+        clock: SharedClock,
+        client: Client,
+        cloud: KwokOptions,
+        operator: OperatorOptions,
+    ) -> Running {
         let options = KwokOptions {
             termination_delay: Duration::from_secs(3),
             ..cloud
@@ -227,7 +257,7 @@ impl Cluster {
             provider.clone(),
             clock,
             self.entropy.child("operator"),
-            OperatorOptions::default(),
+            operator,
         );
         let metrics = operator.metrics().clone();
         let stop = self.shutdown.clone();

@@ -44,6 +44,8 @@ pub struct Faults {
     pub duplicates: AtomicBool,
     /// Deletions answer "gone" and end nothing.
     pub lies: AtomicBool,
+    /// What the cloud says of every instance when it is asked about drift; an empty text is an error.
+    pub drift: Mutex<Option<String>>,
 }
 
 /// The kwok cloud with faults.
@@ -108,7 +110,12 @@ impl CloudProvider for Faulty {
     }
 
     fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
-        self.inner.is_drifted(claim)
+        let said = self.faults.drift.lock().unwrap().clone();
+        match said.as_deref() {
+            None => self.inner.is_drifted(claim),
+            Some("") => async { Err(CloudError::Other("no images are resolved".to_owned())) }.boxed(),
+            Some(_) => async move { Ok(said) }.boxed(),
+        }
     }
 
     fn repair_policies(&self) -> &[RepairPolicy] {

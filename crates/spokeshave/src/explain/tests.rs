@@ -10,11 +10,15 @@ fn directory() -> PathBuf {
 }
 
 fn arguments(words: &[&str], output: OutputFormat) -> ExplainArgs {
+    on(&directory().join("stuck.yaml"), words, output)
+}
+
+fn on(file: &Path, words: &[&str], output: OutputFormat) -> ExplainArgs {
     ExplainArgs {
         object: words.iter().map(ToString::to_string).collect(),
         namespace: None,
         source: SourceArgs {
-            filename: Some(directory().join("stuck.yaml")),
+            filename: Some(file.to_owned()),
             kubeconfig: None,
             catalog: None,
             now: Some("2026-03-02T12:00:00Z".parse().unwrap()),
@@ -107,6 +111,41 @@ fn a_running_node_has_a_verdict() {
         said.contains("2026-03-03T05:59:00Z  in 17h59m: expireAfter 24h"),
         "{said}"
     );
+}
+
+/// Two that go, and three that stay for different reasons.
+const NODES: [(&str, &str); 5] = [
+    ("consolidation.yaml", "night-a"),
+    ("consolidation.yaml", "night-c"),
+    ("consolidation.yaml", "night-d"),
+    ("drift.yaml", "old-1"),
+    ("drift.yaml", "new-1"),
+];
+
+/// Of one of the examples that the README leads to.
+fn example(file: &str, words: &[&str]) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../examples")
+        .join(file);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime
+        .block_on(run(&on(&file, words, OutputFormat::Table)))
+        .unwrap()
+}
+
+#[test]
+fn verdicts_on_nodes_that_go_and_nodes_that_stay() {
+    for (file, node) in NODES {
+        golden(&format!("verdict-{node}.txt"), &example(file, &["node", node]));
+    }
+}
+
+#[test]
+fn pods_that_wait_and_why() {
+    for pod in ["abroad-1", "data-1", "train-1", "typo-1", "whale-1", "web-1"] {
+        let said = example("unschedulable.yaml", &["pod", pod]);
+        golden(&format!("pending-{pod}.txt"), &said);
+    }
 }
 
 #[test]

@@ -110,7 +110,13 @@ fn notes(dump: &Dump) -> Vec<String> {
     for unreadable in &dump.unreadable {
         notes.push(format!("{unreadable}; planned as if it were absent"));
     }
-    for ((kind, version), count) in &dump.skipped {
+    // Not read here, but told by `explain`.
+    let told = ["VolumeAttachment", "Disruption"];
+    let skipped = dump
+        .skipped
+        .iter()
+        .filter(|((kind, _), _)| !told.contains(&kind.as_str()));
+    for ((kind, version), count) in skipped {
         let objects = if *count == 1 { "object" } else { "objects" };
         notes.push(format!(
             "skipped {count} {objects} of kind {kind} ({version}), which no decision reads"

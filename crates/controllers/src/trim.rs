@@ -1,0 +1,80 @@
+//! What stores leave out of the objects that there are most of, because no decision reads it: the operator's memory is mostly pods.
+//!
+//! Only what is never read and never written back. Writes are patches of what has changed, so that what is left out stays as it is.
+
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Requests, ports, volumes, places and conditions stay.
+pub(crate) fn pod(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    let Some(spec) = &mut pod.spec else { return };
+    spec.containers.iter_mut().for_each(container);
+    spec.init_containers.iter_mut().flatten().for_each(container);
+    spec.ephemeral_containers = None;
+    spec.security_context = None;
+    spec.dns_config = None;
+    spec.host_aliases = None;
+    spec.image_pull_secrets = None;
+}
+
+fn container(container: &mut Container) {
+    container.args = None;
+    container.command = None;
+    container.env = None;
+    container.env_from = None;
+    container.lifecycle = None;
+    container.liveness_probe = None;
+    container.readiness_probe = None;
+    container.security_context = None;
+    container.startup_probe = None;
+    container.volume_mounts = None;
+}
+
+/// A kubelet lists every image that it has.
+pub(crate) fn node(node: &mut Node) {
+    node.metadata.managed_fields = None;
+    if let Some(status) = &mut node.status {
+        status.images = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::ResourceExt;
+    use serde_json::json;
+    use spokeshave_model::pod::requests;
+
+    #[test]
+    fn what_decisions_read_stays() {
+        let value = json!({
+            "metadata": {"name": "p", "annotations": {LAST_APPLIED: "{}", "karpenter.sh/do-not-disrupt": "true"}, "managedFields": [{}]},
+            "spec": {
+                "tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"},
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+                "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}], "args": ["x"], "ports": [{"containerPort": 1, "hostPort": 2}],
+                    "resources": {"requests": {"cpu": "1"}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    "readinessProbe": {"httpGet": {"path": "/", "port": 80}}}],
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let whole: Pod = serde_json::from_value(value).unwrap();
+        let mut trimmed = whole.clone();
+        pod(&mut trimmed);
+        assert_eq!(requests(&trimmed), requests(&whole));
+        assert_eq!(trimmed.status, whole.status);
+        assert!(trimmed.metadata.managed_fields.is_none() && trimmed.annotations().len() == 1);
+        let (left, all) = (trimmed.spec.unwrap(), whole.spec.unwrap());
+        assert_eq!(
+            (&left.tolerations, &left.volumes, &left.node_selector),
+            (&all.tolerations, &all.volumes, &all.node_selector)
+        );
+        assert_eq!(left.containers[0].ports, all.containers[0].ports);
+        assert!(left.containers[0].env.is_none() && left.containers[0].readiness_probe.is_none());
+    }
+}

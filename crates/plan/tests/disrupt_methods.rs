@@ -1,0 +1,690 @@
+//! Methods of consolidation: prices, policies, scores and searches, one test per behaviour or mended weakness.
+
+mod support;
+
+use serde_json::json;
+use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
+use spokeshave_model::example::instance_type;
+use spokeshave_model::{CapacityType, InstanceType, Price};
+use spokeshave_plan::disrupt::{Decision, Frontier, Method, Outcome, Rejection, disrupt, validate};
+use support::{World, dollars, free_pool, on_demand_pool, only, text, three_types, zero_budget};
+
+fn pinned(node: &str) -> serde_json::Value {
+    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
+}
+
+fn acts(world: &World) -> Vec<String> {
+    world.pass().commands.iter().map(text).collect()
+}
+
+fn balanced(pool: &mut spokeshave_api::NodePool) {
+    pool.spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;
+}
+
+/// Under-used, and a smaller node would do.
+fn replaceable() -> World {
+    World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .pod("p", "a", "3")
+}
+
+#[test]
+fn d_147_d_154_what_may_be_spot_is_pinned_to_spot() {
+    let world = World::new(free_pool("default"))
+        .node("a", "large")
+        .pod("p", "a", "3");
+    let claim = &world.command().replacements[0].claim;
+    let kinds: Vec<&str> = claim.capacity_types.iter().map(String::as_str).collect();
+    assert_eq!(kinds, ["spot"]);
+    assert!(
+        !claim
+            .requirements
+            .get("karpenter.sh/capacity-type")
+            .has("on-demand")
+    );
+    // Spot to spot is pinned, too, and types without a spot offering fall out.
+    let mut types: Vec<InstanceType> = (0..20)
+        .map(|index| instance_type(&format!("t{index:02}"), 4 + index, 8, &["a"]))
+        .collect();
+    types[3]
+        .offerings
+        .retain(|offering| offering.capacity_type() != Some(CapacityType::Spot));
+    let mut world = World::with_types(free_pool("default"), types)
+        .node_in("default", "n", "t19", "spot")
+        .pod("p", "n", "3");
+    world.policy.disrupt.spot_to_spot = true;
+    let command = world.command();
+    assert!(!command.replacements[0].instance_types.contains(&"t03".to_owned()));
+    assert_eq!(command.replacements[0].capacity_type, Some(CapacityType::Spot));
+}
+
+#[test]
+fn d_149_a_node_that_only_a_pending_pod_needs_is_no_replacement() {
+    // Upstream has one new NodeClaim here, for the pending pod, and no pure delete.
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .node("b", "small")
+        .pod("p", "a", "1")
+        .pod_with("r", "b", "100m", &pinned("b"))
+        .pending("huge", "15");
+    let command = world.command();
+    assert_eq!(
+        (command.decision(), command.replacements.len()),
+        (Decision::Delete, 0)
+    );
+}
+
+#[test]
+fn d_152_w_08_one_estimate_decides_scores_and_is_shown() {
+    let command = replaceable().command();
+    assert_eq!(command.savings(), dollars("0.48"));
+    // Zone b makes the cheapest type dearer than it looks: the worst price counts in the filter and in what is shown.
+    let mut types = vec![
+        instance_type("mid", 4, 8, &["a", "b"]),
+        instance_type("large", 16, 32, &["a"]),
+    ];
+    for offering in &mut types[0].offerings {
+        if offering.zone() == Some("b") {
+            offering.price = dollars("0.60");
+        }
+    }
+    let world = World::with_types(on_demand_pool("default"), types)
+        .node("a", "large")
+        .pod("p", "a", "3");
+    assert_eq!(world.command().savings(), dollars("0.04"));
+    let deletes = World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .node("b", "small")
+        .pod("p", "a", "1")
+        .pod_with("r", "b", "100m", &pinned("b"));
+    assert_eq!(
+        deletes.command().savings(),
+        dollars("0.08"),
+        "of a delete the whole price"
+    );
+}
+
+/// So many nodes, each of which fits nowhere alone but on a new, cheaper node together with others.
+fn many(count: usize) -> World {
+    let mut types = three_types();
+    types.push(instance_type("huge", 128, 256, &["a"]));
+    let mut world = World::with_types(on_demand_pool("default"), types);
+    for index in 0..count {
+        let name = format!("n{index:03}");
+        world = world
+            .node(&name, "medium")
+            .pod(&format!("p{index:03}"), &name, "10m");
+    }
+    world
+}
+
+#[test]
+fn d_159_the_prefix_search_takes_at_most_a_hundred_and_one_nodes() {
+    let mut world = many(130);
+    world.policy = only(Method::MultiNodeConsolidation);
+    world.policy.disrupt.search_steps = 0;
+    let command = world.command();
+    assert!(command.nodes.len() <= 101, "{}", command.nodes.len());
+    assert!(command.nodes.len() > 90, "{}", command.nodes.len());
+}
+
+#[test]
+fn d_163_d_164_d_165_d_168_d_169_w_25_no_time_limit_and_every_candidate_in_every_pass() {
+    let world = many(130);
+    let outcome = world.pass();
+    let report = outcome
+        .reports
+        .iter()
+        .find(|report| report.method == Method::MultiNodeConsolidation)
+        .expect("it ran");
+    assert_eq!((report.eligible, report.evaluated), (130, 130));
+    // The search over sets is bounded in steps, which are counted, so that its end depends on no clock.
+    let mut short = world.clone();
+    short.policy.disrupt.search_steps = 200;
+    let (one, two) = (short.pass(), short.pass());
+    assert_eq!(one, two);
+    assert!(one.statistics.steps <= 400, "{:?}", one.statistics);
+    assert_eq!(one.commands.len(), 1, "its best answer so far");
+    // Nothing is remembered as fruitless before every seed had its turn.
+    let full = (0..8).fold(World::new(on_demand_pool("default")), |world, index| {
+        let name = format!("n{index}");
+        world
+            .node(&name, "small")
+            .pod(&format!("p{index}"), &name, "1500m")
+    });
+    let mut frontier = Frontier::default().at(1);
+    let mut passes = 0;
+    while !frontier.is_settled(full.now) {
+        frontier = disrupt(&full.snapshot(), &full.policy, full.now, &frontier).frontier;
+        passes += 1;
+        assert!(passes < 10);
+    }
+    assert!(passes > 1, "8 seeds take more than one pass");
+}
+
+#[test]
+fn d_167_d_170_the_first_candidate_that_may_go_goes() {
+    // The dearest cannot move; those behind it have their turn in the same pass.
+    let mut world = World::new(on_demand_pool("default"))
+        .node("stuck", "large")
+        .pod_with("anchor", "stuck", "15500m", &pinned("stuck"))
+        .node("a", "medium")
+        .pod("p", "a", "1500m")
+        .node("b", "medium")
+        .pod("q", "b", "1500m");
+    world.policy = only(Method::SingleNodeConsolidation);
+    let outcome = world.pass();
+    assert_eq!(outcome.reports[0].evaluated, 3);
+    assert_eq!(outcome.commands.len(), 1);
+    assert_eq!(outcome.commands[0].nodes[0].node, "a");
+}
+
+#[test]
+fn d_057_d_172_w_38_w_39_w_58_totals_are_those_of_the_pass() {
+    // Node b is no candidate: a mirror pod and a terminating pod of it count 1 each, besides 1 for the node.
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .pod("p", "a", "1")
+        .node("b", "large")
+        .pod("q", "b", "1")
+        .pod("mirror", "b", "1")
+        .edit_pod("mirror", |pod| {
+            pod.metadata.owner_references = serde_json::from_value(
+                json!([{"apiVersion": "v1", "kind": "Node", "name": "b", "uid": "u", "controller": true}]),
+            )
+            .ok();
+        })
+        .annotate_node("b", "karpenter.sh/do-not-disrupt", "true")
+        .edit_pool("default", balanced);
+    let score = world.pass().reports.last().expect("single").scores[0].clone();
+    assert_eq!(
+        score.total_cost,
+        dollars("1.28"),
+        "from the nodes and prices of the pass"
+    );
+    let unit = spokeshave_model::pod::EVICTION_COST_UNIT;
+    assert_eq!(score.disruption_cost, 2 * unit);
+    assert_eq!(score.total_disruption_cost, 5 * unit, "2 of a, 3 of b");
+    // A price that is another one in the next pass is another total.
+    let mut dearer = world.clone();
+    for types in dearer.state.instance_types.values_mut().flatten() {
+        let mut all = types.to_vec();
+        for offering in &mut all[2].offerings {
+            offering.price = dollars("1");
+        }
+        *types = all.into();
+    }
+    let score = dearer.pass().reports.last().expect("single").scores[0].clone();
+    assert_eq!(score.total_cost, dollars("2"));
+}
+
+#[test]
+fn d_175_the_policy_of_the_pool_that_loses_the_node_counts() {
+    // A score that is far too low: the pool is worth thousands.
+    let world = |loser: ConsolidationPolicy, taker: ConsolidationPolicy| {
+        let mut world = World::new(on_demand_pool("loser"));
+        world.state = world.state.with_pool(on_demand_pool("taker"), three_types());
+        let mut world = world
+            .node_in("loser", "a", "small", "on-demand")
+            .pod("p", "a", "1")
+            .node_in("taker", "b", "small", "on-demand")
+            .pod_with("r", "b", "100m", &pinned("b"));
+        for index in 0..30 {
+            let name = format!("rich{index}");
+            world = world.node_in("loser", &name, "large", "on-demand");
+            world = world.annotate_node(&name, "karpenter.sh/do-not-disrupt", "true");
+        }
+        world
+            .edit_pool("loser", move |pool| {
+                pool.spec.disruption.consolidation_policy = loser.clone()
+            })
+            .edit_pool("taker", move |pool| {
+                pool.spec.disruption.consolidation_policy = taker.clone()
+            })
+    };
+    use ConsolidationPolicy::{Balanced, WhenEmptyOrUnderutilized as Any};
+    assert_eq!(
+        world(Balanced, Any).verdict_text("a"),
+        "keep: Score NodePool loser"
+    );
+    assert_eq!(
+        world(Any, Balanced).verdict_text("a"),
+        "delete by SingleNodeConsolidation"
+    );
+}
+
+#[test]
+fn d_176_emptiness_and_drift_are_not_scored() {
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .edit_pool("default", balanced);
+    let outcome = world.pass();
+    assert_eq!(text(&outcome.commands[0]), "Emptiness delete [a]");
+    assert!(outcome.reports.iter().all(|report| report.scores.is_empty()));
+    let drifted = replaceable().edit_pool("default", balanced).drifted("a", 0);
+    let outcome = drifted.pass();
+    assert_eq!(outcome.commands[0].method, Method::Drift);
+    assert!(outcome.reports.iter().all(|report| report.scores.is_empty()));
+}
+
+#[test]
+fn d_177_a_candidate_that_cannot_score_enough_even_as_a_delete() {
+    let mut world = World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .pod("p", "a", "1")
+        .node("b", "small")
+        .pod_with("r", "b", "100m", &pinned("b"))
+        .edit_pool("default", balanced);
+    for index in 0..30 {
+        let name = format!("rich{index}");
+        world = world.node(&name, "large");
+        world = world.annotate_node(&name, "karpenter.sh/do-not-disrupt", "true");
+    }
+    assert_eq!(acts(&world), Vec::<String>::new());
+    let verdict = world.verdict("a");
+    assert!(
+        verdict.blockers[0].message.starts_with("score 0."),
+        "{:?}",
+        verdict.blockers
+    );
+}
+
+#[test]
+fn d_178_d_179_d_180_d_181_w_40_approval_is_told_after_validation_and_every_scoring_is_reported() {
+    let world = replaceable().edit_pool("default", balanced);
+    let outcome = world.pass();
+    let approvals = |events: &[spokeshave_model::Event]| {
+        let approved = events
+            .iter()
+            .filter(|event| event.reason == "ConsolidationApproved");
+        approved
+            .map(|event| (event.object.name.clone(), event.message.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(approvals(&outcome.events), [], "it may still be rejected");
+    let second = validate(&outcome.commands[0], &world.snapshot(), &world.policy, world.now);
+    let told = approvals(&second.events);
+    let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a", "claim-a"]);
+    assert_eq!(
+        told[0].1,
+        "score 0.75 >= threshold 0.50 (k: 2, savings 75.0%, disruption 100.0%)"
+    );
+    // What metrics and logs are made of (D-179…D-181).
+    let score = &outcome.reports.last().expect("single").scores[0];
+    assert_eq!(
+        (score.pool.as_str(), score.policy.as_str()),
+        ("default", "Balanced")
+    );
+    assert!(score.approved && (score.score() - 0.75).abs() < 1e-9);
+    // Pools without policy Balanced are reported as approved, and tell nothing.
+    let plain = replaceable();
+    let outcome = plain.pass();
+    let score = &outcome.reports.last().expect("single").scores[0];
+    assert!(score.approved && score.policy == "WhenEmptyOrUnderutilized");
+    let second = validate(&outcome.commands[0], &plain.snapshot(), &plain.policy, plain.now);
+    assert_eq!(approvals(&second.events), []);
+}
+
+#[test]
+fn d_182_what_each_policy_lets_go() {
+    let with = |policy: &ConsolidationPolicy| {
+        let policy = policy.clone();
+        replaceable().edit_pool("default", move |pool| {
+            pool.spec.disruption.consolidation_policy = policy.clone()
+        })
+    };
+    assert_eq!(
+        acts(&with(&ConsolidationPolicy::WhenEmptyOrUnderutilized)),
+        ["SingleNodeConsolidation replace [a] by medium"],
+        "any advantage"
+    );
+    assert_eq!(
+        with(&ConsolidationPolicy::WhenEmpty).verdict_text("a"),
+        "keep: ConsolidationPolicy NodePool default"
+    );
+}
+
+#[test]
+fn d_091_d_093_d_095_w_41_rejections_are_told_on_every_node() {
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "medium")
+        .node("b", "medium")
+        .pod("p", "a", "1200m")
+        .pod("q", "b", "300m");
+    let command = world.command();
+    assert_eq!(command.nodes.len(), 2);
+    // A pod that came after the decision is seen at the second look, as everything is: it is one Snapshot (D-091).
+    let later = world.pod_with("new", "a", "100m", &json!({})).annotate_pod(
+        "new",
+        "karpenter.sh/do-not-disrupt",
+        "true",
+    );
+    let second = validate(&command, &later.snapshot(), &later.policy, later.now);
+    assert_eq!(
+        (&second.command, second.rejection),
+        (&None, Some(Rejection::Churn))
+    );
+    let told: Vec<(&str, &str)> = second
+        .events
+        .iter()
+        .map(|event| (event.object.name.as_str(), event.reason.as_str()))
+        .collect();
+    let reason = "ConsolidationRejected";
+    assert_eq!(
+        told,
+        [
+            ("a", reason),
+            ("claim-a", reason),
+            ("b", reason),
+            ("claim-b", reason)
+        ]
+    );
+    assert_eq!(
+        second.events[0].message,
+        "Consolidation rejected: replace: [a] (part of 2-node consolidation), reason: churn (savings: $0.24)"
+    );
+    // Emptiness tells nothing.
+    let empty = World::new(on_demand_pool("default")).node("a", "small");
+    let command = empty.command();
+    let filled = empty.pod("p", "a", "1");
+    let second = validate(&command, &filled.snapshot(), &filled.policy, filled.now);
+    assert!(second.command.is_none() && second.events.is_empty());
+}
+
+#[test]
+fn d_205_d_206_d_207_budgets_of_drift_and_what_is_shown_of_them() {
+    let mut pool = on_demand_pool("default");
+    pool.spec.replicas = Some(2);
+    pool.spec.disruption.budgets = Some(zero_budget("0"));
+    let world = World::new(pool)
+        .node("a", "small")
+        .node("b", "small")
+        .drifted("a", 0)
+        .drifted("b", 0);
+    let outcome = world.pass();
+    assert_eq!(outcome.commands, [], "static NodePools obey budgets for Drifted");
+    let mapping = outcome
+        .budgets
+        .iter()
+        .find(|mapping| mapping.reason.to_string() == "Drifted")
+        .expect("shown, with its capital letter");
+    let budget = mapping.pools.values().next().expect("the pool");
+    assert_eq!((budget.allowed, budget.disrupting, budget.nodes), (0, 0, 2));
+    assert_eq!(
+        world.events("default"),
+        ["DisruptionBlocked: No allowed disruptions for disruption reason Drifted due to blocking budget"]
+    );
+    // Used up is not the same as zero.
+    let mut busy = world.edit_pool("default", |pool| {
+        pool.spec.disruption.budgets = Some(zero_budget("1"));
+    });
+    busy.state.marked_for_deletion.insert("kwok://b".to_owned());
+    assert_eq!(busy.events("default"), Vec::<String>::new());
+    assert_eq!(acts(&busy), Vec::<String>::new());
+}
+
+#[test]
+fn w_02_the_best_set_is_no_prefix() {
+    // With one node of the middle the set does not fit; without it, it does.
+    let mut world = World::new(on_demand_pool("default"))
+        .node("a", "medium")
+        .pod("p", "a", "500m")
+        .node("b", "medium")
+        .pod("q", "b", "3500m")
+        .node("c", "medium")
+        .pod("s", "c", "600m")
+        .node("rest", "medium")
+        .pod_with("r", "rest", "2", &pinned("rest"));
+    world.policy = only(Method::MultiNodeConsolidation);
+    assert_eq!(acts(&world), ["MultiNodeConsolidation delete [a, c]"]);
+}
+
+/// Three nodes whose pods need two smaller ones.
+fn three_for_two() -> World {
+    let types = vec![
+        instance_type("mid", 4, 8, &["a"]),
+        instance_type("big", 8, 16, &["a"]),
+    ];
+    let mut world = World::with_types(on_demand_pool("default"), types);
+    for (name, pod) in [("x", "p"), ("y", "q"), ("z", "s")] {
+        world = world.node(name, "big").pod(pod, name, "2500m");
+        world = world.pod(&format!("{pod}-2"), name, "100m");
+    }
+    world.policy = only(Method::MultiNodeConsolidation);
+    world
+}
+
+#[test]
+fn w_03_several_nodes_may_come_for_more_that_go() {
+    let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"set": "db"}}, "topologyKey": "kubernetes.io/hostname"}]}}});
+    let world = |replacements: usize| {
+        let types = vec![
+            instance_type("small", 2, 4, &["a"]),
+            instance_type("big", 8, 16, &["a"]),
+        ];
+        let mut world = World::with_types(on_demand_pool("default"), types);
+        for (node, pod) in [("x", "p"), ("y", "q")] {
+            world = world.node(node, "big").pod_with(pod, node, "1", &apart);
+            world = world.edit_pod(pod, |pod| {
+                pod.metadata.labels = Some([("set".to_owned(), "db".to_owned())].into());
+            });
+        }
+        // The third is not apart from the others, and fits on either of what comes.
+        world = world.node("z", "big").pod("s", "z", "500m");
+        world.policy = only(Method::MultiNodeConsolidation);
+        world.policy.disrupt.replacements = replacements;
+        world
+    };
+    let saved = |world: &World| {
+        world
+            .pass()
+            .commands
+            .first()
+            .map_or(Price::ZERO, |one| one.savings())
+    };
+    let (one, several) = (world(1), world(2));
+    assert!(
+        one.pass()
+            .commands
+            .iter()
+            .all(|command| command.replacements.len() <= 1),
+        "D-144"
+    );
+    let command = several.command();
+    assert_eq!(
+        text(&command),
+        "MultiNodeConsolidation replace [x, y, z] by small + small"
+    );
+    assert!(
+        saved(&several) > saved(&one),
+        "{} {}",
+        saved(&several),
+        saved(&one)
+    );
+    // Whatever each is launched as, together they cost less than what goes.
+    assert!(command.price_after < command.price_before);
+    // The second look finds the same.
+    let again = validate(&command, &several.snapshot(), &several.policy, several.now);
+    assert_eq!(again.command.map(|command| text(&command)), Some(text(&command)));
+    // Never as many as go.
+    let mut two = three_for_two();
+    two.policy.disrupt.replacements = 5;
+    assert!(
+        two.pass()
+            .commands
+            .iter()
+            .all(|command| command.replacements.len() < command.nodes.len())
+    );
+}
+
+#[test]
+fn w_04_a_lighter_pool_is_asked_when_the_heavier_has_nothing_cheaper() {
+    let mut heavy = on_demand_pool("heavy");
+    heavy.spec.weight = Some(50);
+    let dear = vec![instance_type("large", 16, 32, &["a"])];
+    let mut world = World::with_types(heavy, dear);
+    world.types = three_types();
+    world.state = world.state.with_pool(on_demand_pool("light"), three_types());
+    let world = world
+        .node_in("light", "a", "large", "on-demand")
+        .pod("p", "a", "3");
+    // Upstream would buy from `heavy`, which is no cheaper, and leave the node.
+    let command = world.command();
+    assert_eq!(
+        (text(&command).as_str(), command.replacements[0].pool.as_str()),
+        ("SingleNodeConsolidation replace [a] by medium", "light")
+    );
+    let again = validate(&command, &world.snapshot(), &world.policy, world.now);
+    assert_eq!(again.command.map(|command| text(&command)), Some(text(&command)));
+    assert_eq!(world.verdict_text("a"), "replace by SingleNodeConsolidation");
+    // Where it would do, the heavier one is taken, whatever the lighter one asks.
+    let world = World::new({
+        let mut heavy = on_demand_pool("heavy");
+        heavy.spec.weight = Some(50);
+        heavy
+    });
+    let mut cheap = three_types();
+    for offering in &mut cheap[1].offerings {
+        offering.price = dollars("0.01");
+    }
+    let mut world = world;
+    world.state = world.state.with_pool(on_demand_pool("light"), cheap);
+    let world = world
+        .node_in("heavy", "a", "large", "on-demand")
+        .pod("p", "a", "3");
+    assert_eq!(world.command().replacements[0].pool, "heavy");
+}
+
+#[test]
+fn w_06_w_37_one_definition_of_empty() {
+    // Every candidate is emptiness's affair or consolidation's, whatever its pods cost to evict; never both, never neither.
+    for cost in ["-2147483647", "-134217728", "-1", "0", "1", "2147483647"] {
+        let world = World::new(on_demand_pool("default"))
+            .node("a", "large")
+            .pod("p", "a", "3")
+            .annotate_pod("p", "controller.kubernetes.io/pod-deletion-cost", cost);
+        let reports = world.pass().reports;
+        let eligible = |method: Method| {
+            let report = reports.iter().find(|report| report.method == method);
+            report.map_or(0, |report| report.eligible)
+        };
+        let single = eligible(Method::SingleNodeConsolidation).max(eligible(Method::MultiNodeConsolidation));
+        assert_eq!(
+            eligible(Method::Emptiness) + single,
+            1,
+            "eviction cost {cost}: {reports:?}"
+        );
+    }
+}
+
+#[test]
+fn w_09_g_1_5_flexibility_is_counted_in_types_and_zones() {
+    let world = |cheaper: i64, zones: &[&str]| {
+        let types = (0..=cheaper)
+            .map(|index| instance_type(&format!("t{index:02}"), 4 + index, 8, zones))
+            .collect();
+        let mut world = World::with_types(free_pool("default"), types)
+            .node_in("default", "n", &format!("t{cheaper:02}"), "spot")
+            .pod("p", "n", "3");
+        world.policy.disrupt.spot_to_spot = true;
+        world
+    };
+    let names = |world: &World| world.command().replacements[0].instance_types.len();
+    assert_eq!(world(14, &["a"]).pass().commands, []);
+    assert_eq!(names(&world(15, &["a"])), 15);
+    assert_eq!(
+        names(&world(20, &["a"])),
+        15,
+        "and no dearer ones: otherwise it goes down step by step"
+    );
+    // Five types in three zones are fifteen pools of spot capacity that may run out; five in one zone are five.
+    assert_eq!(world(4, &["a", "b", "c"]).pass().commands, []);
+    assert_eq!(names(&world(5, &["a", "b", "c"])), 5);
+    assert_eq!(names(&world(9, &["a", "b", "c"])), 5);
+    assert_eq!(world(5, &["a"]).pass().commands, []);
+}
+
+#[test]
+fn w_12_w_14_w_15_w_16_w_17_w_18_one_snapshot_serves_all_methods_on_any_number_of_threads() {
+    let mut world = many(130);
+    world.policy.disrupt.verdicts = true;
+    let snapshot = world.snapshot();
+    let outcomes: Vec<Outcome> = [1, 2, 8]
+        .map(|threads| {
+            world.policy.disrupt.threads = threads;
+            disrupt(&snapshot, &world.policy, world.now, &Frontier::default())
+        })
+        .into();
+    assert_eq!(format!("{:?}", outcomes[0]), format!("{:?}", outcomes[1]));
+    assert_eq!(format!("{:?}", outcomes[0]), format!("{:?}", outcomes[2]));
+    // A candidate costs its own pods: 130 candidates of one pod each, looked at once for both methods, and the search.
+    let statistics = outcomes[0].statistics;
+    assert!(
+        statistics.pods < 130 * 3 + 2 * statistics.steps + 130 * 20,
+        "{statistics:?}"
+    );
+}
+
+#[test]
+fn w_43_another_reason_is_another_event_and_objects_are_told_apart_by_uid() {
+    let blocked = |value: &World| {
+        let outcome = value.pass();
+        let events = outcome
+            .events
+            .iter()
+            .filter(|event| event.reason == "DisruptionBlocked");
+        events
+            .map(|event| event.dedupe_values.clone())
+            .collect::<Vec<_>>()
+    };
+    let base = replaceable();
+    let annotated = blocked(
+        &base
+            .clone()
+            .annotate_node("a", "karpenter.sh/do-not-disrupt", "true"),
+    );
+    let pod = blocked(&base.annotate_pod("p", "karpenter.sh/do-not-disrupt", "true"));
+    assert!(!annotated.is_empty() && annotated.len() == pod.len());
+    assert_ne!(annotated, pod, "the message is part of what makes them equal");
+    assert!(
+        annotated[0].iter().any(|value| value.starts_with("uid")),
+        "{annotated:?}"
+    );
+}
+
+#[test]
+fn d_094_w_59_every_way_to_be_rejected_has_a_reason() {
+    let base = || replaceable();
+    let command = base().command();
+    let rejected = |world: &World| {
+        let second = validate(&command, &world.snapshot(), &world.policy, world.now);
+        (second.rejection.map(Rejection::as_str), second.message)
+    };
+    assert_eq!(
+        rejected(&base().annotate_node("a", "karpenter.sh/do-not-disrupt", "true")).0,
+        Some("churn")
+    );
+    let closed = base().edit_pool("default", |pool| {
+        pool.spec.disruption.budgets = Some(zero_budget("0"))
+    });
+    assert_eq!(rejected(&closed).0, Some("budget"));
+    // The pod has grown out of what was chosen: found by the evaluation, and counted as well.
+    let grown = base().pod("q", "a", "12");
+    assert_eq!(rejected(&grown).0, Some("scheduling"));
+    let gone = World::new(on_demand_pool("default"));
+    assert_eq!(rejected(&gone).0, Some("churn"));
+}
+
+#[test]
+fn d_216_d_227_an_operator_of_the_future_moves_nothing() {
+    let world = replaceable().edit_pool("default", |pool| {
+        pool.spec.template.spec.requirements.push(Requirement::new(
+            "rack",
+            Operator::Other("Resembles".to_owned()),
+            &["a"],
+        ));
+    });
+    assert_eq!(acts(&world), Vec::<String>::new());
+}
