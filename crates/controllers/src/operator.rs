@@ -23,6 +23,7 @@ use crate::execute::Execute;
 use crate::frozen::Frozen;
 use crate::garbage::Garbage;
 use crate::identity::Identity;
+use crate::interruption::Interruptions;
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::node_pools::NodePools;
@@ -259,6 +260,7 @@ struct Parts {
     drift: Arc<Drift>,
     garbage: Arc<Garbage>,
     identity: Arc<Identity>,
+    interruptions: Arc<Interruptions>,
     repair: Option<Arc<NodeRepair>>,
     static_pools: Option<Arc<StaticPools>>,
     workers: Workers,
@@ -306,7 +308,13 @@ impl Parts {
             shared.clone(),
             queue_of("eviction-queue", fast, ten, clock, metrics),
         );
+        let provisioner = Provisioner::new(shared.clone());
         Self {
+            interruptions: Interruptions::new(
+                shared.clone(),
+                provisioner.clone(),
+                queue_of("interruption", second, minute, clock, metrics),
+            ),
             termination: NodeTermination::new(
                 shared.clone(),
                 queue_of("node.termination", fast, ten, clock, metrics),
@@ -316,7 +324,7 @@ impl Parts {
                 shared.clone(),
                 queue_of("nodepool.status", fast, minute, clock, metrics),
             ),
-            provisioner: Provisioner::new(shared.clone()),
+            provisioner,
             disruption: DisruptionLoop::new(shared.clone()),
             commands: Commands::new(
                 shared.clone(),
@@ -396,6 +404,8 @@ impl Parts {
         starter.start("node.identity", queue, WORKERS, move |name| {
             it.clone().reconcile(name)
         });
+        let (it, queue) = (self.interruptions.clone(), self.interruptions.queue.clone());
+        starter.start("interruption", queue, WORKERS, move |id| it.clone().reconcile(id));
         if let Some(it) = self.repair {
             let queue = it.queue.clone();
             starter.start("node.health", queue, WORKERS, move |name| {
@@ -415,6 +425,7 @@ impl Parts {
         let singleton = queue_of(name, second, minute, clock, metrics);
         let work = move || garbage.clone().collect();
         tasks.spawn(name, run_singleton(name, singleton, work, stop(), driver));
+        tasks.spawn("interruption.messages", self.interruptions.listen(stop()));
         tasks.spawn("nodeclaim.nodeclasses", self.drift.follow_node_classes(stop()));
         tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));
         tasks.spawn("provisioner", self.provisioner.run(stop()));

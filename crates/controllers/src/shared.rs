@@ -40,6 +40,8 @@ pub(crate) struct Memory {
     pub(crate) health: BTreeMap<String, Ring>,
     /// What instances cost per hour, by NodeClaim. Lost: the next Snapshot tells.
     prices: Prices,
+    /// The scheduling run that is under way, and since when.
+    scheduling: Option<(String, Timestamp)>,
 }
 
 /// Prices by NodeClaim, with their sum, which is asked for with every decision.
@@ -103,6 +105,16 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Notes the scheduling run that is under way, for metrics.
+    pub(crate) fn scheduling(&self, run: Option<(&str, Timestamp)>) {
+        self.memory().scheduling = run.map(|(run, since)| (run.to_owned(), since));
+    }
+
+    /// The scheduling run that is under way, and since when.
+    pub(crate) fn under_way(&self) -> Option<(String, Timestamp)> {
+        self.memory().scheduling.clone()
     }
 
     /// True when the claim's NodeClass is one of this cloud's.
@@ -406,6 +418,7 @@ impl Shared {
             .and_then(|name| self.stores.node_pools.get_named(name));
         let Some(pool) = pool else { return Price::ZERO };
         let Ok(types) = self.provider.instance_types(&pool).await else {
+            self.families.cost_errors.inc(&[pool.name()]);
             return Price::ZERO;
         };
         let label = |key: &str| claim.label(key).unwrap_or_default();
@@ -414,8 +427,11 @@ impl Shared {
             .find(|instance_type| instance_type.name == label(labels::INSTANCE_TYPE))
             .and_then(|instance_type| {
                 instance_type.price_of(label(labels::ZONE), label(labels::CAPACITY_TYPE))
-            })
-            .unwrap_or_default();
+            });
+        if price.is_none() {
+            self.families.cost_errors.inc(&[pool.name()]);
+        }
+        let price = price.unwrap_or_default();
         self.memory().prices.insert(claim.name(), price);
         price
     }

@@ -15,6 +15,7 @@ pub mod explain;
 pub mod garbage_collection;
 pub mod identity;
 pub mod in_flight;
+pub mod interruption;
 pub mod lifecycle;
 mod node_claim;
 pub mod node_repair;

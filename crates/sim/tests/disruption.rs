@@ -501,7 +501,7 @@ async fn g_1_14_a_replacement_that_never_registers() {
     let first = cluster.operator();
     one_large_node(&cluster).await;
     first.kill().await;
-    let broken = cluster.operator_with(cluster.client.clone(), never_registers());
+    let broken = cluster.operator_with(never_registers());
     let start = cluster.clock.now();
     without_large(&cluster).await;
     cluster

@@ -17,7 +17,7 @@ use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_controllers::{FeatureGates, LeaderElectionOptions, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
 use spokeshave_runtime::client::RequestLog;
-use spokeshave_runtime::{Metrics, TaskGroup};
+use spokeshave_runtime::Metrics;
 
 // W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
 #[tokio::test(start_paused = true)]
@@ -689,14 +689,11 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     // The second shares the server, but not the gate that will be shut on the first.
     let gate = std::mem::take(&mut cluster.gate.clone());
     let mut apart = Cluster {
-        server: cluster.server.clone(),
-        client: cluster.client.clone(),
-        clock: cluster.clock.clone(),
-        entropy: cluster.entropy.clone(),
+        lab: cluster.lab.clone(),
         shutdown: cluster.shutdown.clone(),
         faults: cluster.faults.clone(),
         gate: Gate::default(),
-        _tasks: TaskGroup::new(),
+        excused: cluster.excused.clone(),
     };
     apart.gate.refused = gate.refused.clone();
     let second = apart.operator(log("second", &second_log));
