@@ -9,7 +9,8 @@ use futures::FutureExt as _;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy, SharedClock,
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
+    SharedClock,
 };
 
 use crate::metrics::ControllerFamilies;

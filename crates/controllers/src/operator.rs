@@ -220,6 +220,7 @@ impl Operator {
         observability::register(&shared, &self.metrics, &shared.pod_times, objects);
         let parts = Parts::new(&shared, &self.clock, &self.metrics);
         shared.stores.watch(
+            self.options.dynamic_resources,
             &self.client,
             &self.clock,
             &self.entropy,

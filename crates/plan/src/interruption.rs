@@ -52,7 +52,9 @@ pub fn respond(
             format!("Interruption triggered termination for the {name}"),
         );
     }
-    response.actions.extend(ends_at.and_then(|ends_at| deadline(claim, ends_at)));
+    response
+        .actions
+        .extend(ends_at.and_then(|ends_at| deadline(claim, ends_at)));
     response.actions.push(Action::delete(claim_ref(claim)));
     response
 }
@@ -94,9 +96,11 @@ fn event_of(kind: InterruptionKind) -> Option<(EventType, &'static str, &'static
             "Capacity Reservation interruption warning was triggered",
         ),
         InterruptionKind::InstanceStopped => (EventType::Warning, "InstanceStopping", "Instance is stopping"),
-        InterruptionKind::InstanceTerminated => {
-            (EventType::Warning, "InstanceTerminating", "Instance is terminating")
-        }
+        InterruptionKind::InstanceTerminated => (
+            EventType::Warning,
+            "InstanceTerminating",
+            "Instance is terminating",
+        ),
         InterruptionKind::ScheduledChange => (
             EventType::Warning,
             "InstanceUnhealthy",
@@ -120,29 +124,55 @@ mod tests {
     }
 
     fn reasons(response: &Response) -> Vec<&str> {
-        response.events.iter().map(|event| event.reason.as_str()).collect()
+        response
+            .events
+            .iter()
+            .map(|event| event.reason.as_str())
+            .collect()
     }
 
     #[test]
     fn d_280_d_282_a_spot_interruption_is_told_and_deletes_the_nodeclaim() {
         let ends_at = "2026-01-01T00:02:00Z".parse().ok();
         let response = respond(&claim(None), None, InterruptionKind::SpotInterrupted, ends_at);
-        assert_eq!(reasons(&response), ["SpotInterrupted", "TerminatingOnInterruption"]);
-        assert_eq!(response.actions.len(), 2, "a deadline and a deletion: {:?}", response.actions);
+        assert_eq!(
+            reasons(&response),
+            ["SpotInterrupted", "TerminatingOnInterruption"]
+        );
+        assert_eq!(
+            response.actions.len(),
+            2,
+            "a deadline and a deletion: {:?}",
+            response.actions
+        );
     }
 
     #[test]
     fn d_281_a_deadline_that_comes_sooner_stays() {
         let ends_at = "2026-01-01T00:02:00Z".parse().ok();
-        for (deadline, writes) in [("2026-01-01T00:01:00Z", 1), ("2026-01-01T01:00:00Z", 2), ("soon", 2)] {
-            let response = respond(&claim(Some(deadline)), None, InterruptionKind::SpotInterrupted, ends_at);
+        for (deadline, writes) in [
+            ("2026-01-01T00:01:00Z", 1),
+            ("2026-01-01T01:00:00Z", 2),
+            ("soon", 2),
+        ] {
+            let response = respond(
+                &claim(Some(deadline)),
+                None,
+                InterruptionKind::SpotInterrupted,
+                ends_at,
+            );
             assert_eq!(response.actions.len(), writes, "{deadline}");
         }
     }
 
     #[test]
     fn d_285_a_recommendation_is_told_and_ends_nothing() {
-        let response = respond(&claim(None), None, InterruptionKind::RebalanceRecommendation, None);
+        let response = respond(
+            &claim(None),
+            None,
+            InterruptionKind::RebalanceRecommendation,
+            None,
+        );
         assert_eq!(reasons(&response), ["SpotRebalanceRecommendation"]);
         assert!(response.actions.is_empty());
         let response = respond(&claim(None), None, InterruptionKind::NoOp, None);

@@ -11,6 +11,7 @@ pub mod consistency;
 pub mod consolidatable;
 pub mod disrupt;
 pub mod drift;
+pub mod dynamic_resources;
 pub mod explain;
 pub mod garbage_collection;
 pub mod identity;

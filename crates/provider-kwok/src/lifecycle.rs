@@ -116,7 +116,9 @@ impl World {
         self.work.remove(&Job::Doom(name.clone()));
         let after = |start: Timestamp, delay: Duration| start.saturating_add(delay).unwrap_or(Timestamp::MAX);
         let taken_back = record::ends_at(instance);
-        if taken_back.is_none() && record::message(instance) == Some(InterruptionKind::SpotInterrupted.label()) {
+        if taken_back.is_none()
+            && record::message(instance) == Some(InterruptionKind::SpotInterrupted.label())
+        {
             self.work
                 .insert(Job::Doom(name.clone()), Due { at: now, failures: 0 });
         }
@@ -320,18 +322,16 @@ impl KwokProvider {
             (Job::End(_), Some(instance)) => self.end(&instance).await.map(|()| Done::Nothing),
             (Job::Silence(name), None) => self.silence(name).await.map(|()| Done::Nothing),
             // The instance came or went meanwhile; the watch has planned what follows.
-            (Job::MakeNode(_) | Job::Doom(_) | Job::End(_), None) | (Job::Silence(_), Some(_)) => Ok(Done::Nothing),
+            (Job::MakeNode(_) | Job::Doom(_) | Job::End(_), None) | (Job::Silence(_), Some(_)) => {
+                Ok(Done::Nothing)
+            }
         }
     }
 
     /// Writes down when an instance is taken back, so that a restart takes nothing from its time and adds nothing.
     async fn doom(&self, instance: &KWOKInstance) -> Result<Done, CloudError> {
         let notice = self.options.interruption_notice;
-        let ends_at = self
-            .clock
-            .now()
-            .saturating_add(notice)
-            .unwrap_or(Timestamp::MAX);
+        let ends_at = self.clock.now().saturating_add(notice).unwrap_or(Timestamp::MAX);
         let patch = Patch::Merge(json!({"metadata": {
             "uid": instance.uid(),
             "annotations": {keys::ENDS_AT: ends_at.to_string()},

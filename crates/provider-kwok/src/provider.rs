@@ -15,8 +15,8 @@ use serde_json::json;
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_model::{CapacityType, InstanceType};
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, Entropy, Interruption, Interruptions, NodeClassKind, RepairPolicy,
-    SharedClock,
+    CloudError, CloudFuture, CloudProvider, Entropy, Interruption, Interruptions, NodeClassKind,
+    RepairPolicy, SharedClock,
 };
 
 use crate::launch::{self, Choice, OfferingKey};

@@ -33,7 +33,11 @@ fn main() -> ExitCode {
         eprintln!("kills: no such story; there are: {}", names.join(", "));
         return ExitCode::from(2);
     }
-    if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Whether a story ends the same whatever write its operator dies at.

@@ -353,7 +353,7 @@ async fn message(cluster: &Cluster, text: &str) -> KWOKInstance {
 /// 24: a spot instance that is taken back: its NodeClaim goes at once and has the instance's time, another offering takes its place, and the
 /// message is deleted.
 #[tokio::test(start_paused = true)]
-async fn g_1_24_a_spot_interruption_is_answered_at_once() {
+async fn g_1_24_d_283_invariant_33_a_spot_interruption_is_answered_at_once() {
     let spot = json!([
         {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
         {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
@@ -406,7 +406,7 @@ async fn g_1_24_a_spot_interruption_is_answered_at_once() {
 
 /// 25: a message that cannot be read is deleted and ends nothing; a recommendation is told and ends nothing.
 #[tokio::test(start_paused = true)]
-async fn g_1_25_a_malformed_message_is_deleted_without_action() {
+async fn g_1_25_d_277_a_malformed_message_is_deleted_without_action() {
     let cluster = Cluster::started(25, json!({})).await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
@@ -422,6 +422,10 @@ async fn g_1_25_a_malformed_message_is_deleted_without_action() {
     }
     cluster.pass(300).await;
     assert_eq!(cluster.names::<NodeClaim>().await, before);
-    assert_eq!(cluster.events("SpotRebalanceRecommendation").await.len(), 2, "D-285: NodeClaim and Node");
+    assert_eq!(
+        cluster.events("SpotRebalanceRecommendation").await.len(),
+        2,
+        "D-285: NodeClaim and Node"
+    );
     cluster.assert_tidy().await;
 }

@@ -496,7 +496,7 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
 
 /// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
 #[tokio::test(start_paused = true)]
-async fn g_1_14_a_replacement_that_never_registers() {
+async fn g_1_14_d_270_a_replacement_that_never_registers() {
     let cluster = Cluster::new(18, at_once()).await;
     let first = cluster.operator();
     one_large_node(&cluster).await;

@@ -90,7 +90,11 @@ impl Notices {
                 && later(node.created, DRAINING) < view.now
                 && view.is_known(*told)
             {
-                report.fail(33, object, format!("node {} does not drain, told at {told}", node.name));
+                report.fail(
+                    33,
+                    object,
+                    format!("node {} does not drain, told at {told}", node.name),
+                );
             }
         }
     }

@@ -114,7 +114,9 @@ impl Rules {
         });
         Self {
             shy: shy.cloned().collect(),
-            changed: targets.iter().any(|node| view.has_lost_pods_since(&node.name, since)),
+            changed: targets
+                .iter()
+                .any(|node| view.has_lost_pods_since(&node.name, since)),
             placed,
             nodes,
         }
@@ -127,7 +129,10 @@ impl Rules {
         let free = spec.topology_spread_constraints.is_none()
             && rules::required_affinity(spec).is_empty()
             && rules::required_anti_affinity(spec).is_empty();
-        let tied = !free && moving.iter().any(|other| other.uid != pod.uid && other.labels == pod.labels);
+        let tied = !free
+            && moving
+                .iter()
+                .any(|other| other.uid != pod.uid && other.labels == pod.labels);
         if self.changed || tied || free && self.shy.is_empty() {
             return true;
         }

@@ -12,12 +12,19 @@ const LONGEST_MINUTES: u64 = 31 * 24 * 60;
 pub(super) fn is_open(schedule: &str, duration: Duration, now: Timestamp) -> Option<bool> {
     let fields = Fields::read(schedule)?;
     let moment = now.to_zoned(TimeZone::UTC).datetime();
-    let minute = DateTime::from_parts(moment.date(), moment.time()).with().second(0).subsec_nanosecond(0).build().ok()?;
+    let minute = DateTime::from_parts(moment.date(), moment.time())
+        .with()
+        .second(0)
+        .subsec_nanosecond(0)
+        .build()
+        .ok()?;
     let into_minute = Duration::try_from(moment.duration_since(minute)).ok()?;
     let minutes = (duration.as_secs() / 60).min(LONGEST_MINUTES);
     Some((0..=minutes).any(|back| {
         let since = into_minute + Duration::from_secs(back * 60);
-        let Ok(back) = i64::try_from(back) else { return false };
+        let Ok(back) = i64::try_from(back) else {
+            return false;
+        };
         since < duration && minute.checked_sub(back.minutes()).is_ok_and(|at| fields.hit(at))
     }))
 }
@@ -47,7 +54,10 @@ impl Fields {
             "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
         ];
         const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-        let free = |text: &str| text.split(',').any(|one| matches!(one, "*" | "?" | "*/1" | "?/1"));
+        let free = |text: &str| {
+            text.split(',')
+                .any(|one| matches!(one, "*" | "?" | "*/1" | "?/1"))
+        };
         Some(Self {
             sets: [
                 set(minute, 0, 59, &[])?,
@@ -64,7 +74,11 @@ impl Fields {
         let [minutes, hours, days, months, weekdays] = &self.sets;
         let day = days.contains(&i64::from(at.day()));
         let weekday = weekdays.contains(&i64::from(at.weekday().to_sunday_zero_offset()));
-        let date = if self.restricted == (true, true) { day || weekday } else { day && weekday };
+        let date = if self.restricted == (true, true) {
+            day || weekday
+        } else {
+            day && weekday
+        };
         minutes.contains(&i64::from(at.minute()))
             && hours.contains(&i64::from(at.hour()))
             && months.contains(&i64::from(at.month()))
@@ -85,7 +99,9 @@ fn set(field: &str, least: i64, most: i64, names: &[&str]) -> Option<Vec<i64>> {
     };
     let mut found = Vec::new();
     for part in field.split(',') {
-        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let (range, step) = part
+            .split_once('/')
+            .map_or((part, None), |(range, step)| (range, Some(step)));
         let step: usize = step.map_or(Some(1), |step| step.parse().ok().filter(|step| *step > 0))?;
         let (from, to) = match range {
             "*" | "?" => (least, most),
@@ -132,8 +148,19 @@ mod tests {
             let found = is_open(schedule, Duration::from_secs(minutes * 60), now.parse().unwrap());
             assert_eq!(found, Some(open), "{schedule} for {minutes} minutes at {now}");
         }
-        for schedule in ["", "* * * *", "60 * * * *", "0 0 * * 7", "0 0 * * fri-mon", "TZ=UTC 0 0 * * *"] {
-            let found = is_open(schedule, Duration::from_secs(60), "2026-03-02T12:00:00Z".parse().unwrap());
+        for schedule in [
+            "",
+            "* * * *",
+            "60 * * * *",
+            "0 0 * * 7",
+            "0 0 * * fri-mon",
+            "TZ=UTC 0 0 * * *",
+        ] {
+            let found = is_open(
+                schedule,
+                Duration::from_secs(60),
+                "2026-03-02T12:00:00Z".parse().unwrap(),
+            );
             assert_eq!(found, None, "{schedule}");
         }
     }

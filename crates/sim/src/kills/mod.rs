@@ -77,12 +77,9 @@ async fn telling(story: &Story, kill_at: Option<u64>) -> Result<End, String> {
     lab.create(&Api::<KWOKNodeClass>::all(lab.client.clone()), class)
         .await
         .map_err(stories::text)?;
-    lab.create(
-        &Api::<NodePool>::all(lab.client.clone()),
-        (story.pool)("default"),
-    )
-    .await
-    .map_err(stories::text)?;
+    lab.create(&Api::<NodePool>::all(lab.client.clone()), (story.pool)("default"))
+        .await
+        .map_err(stories::text)?;
     lab.start("before");
     (story.prepare)(&lab).await?;
     lab.stop("before").await;
@@ -152,7 +149,11 @@ fn runs(pod: &Pod) -> bool {
 
 /// What there is. Conditions that say what the clock or the last look found are left out.
 async fn state(lab: &Lab) -> BTreeMap<String, usize> {
-    const PASSING: [&str; 3] = ["Consolidatable", "ConsistentStateFound", "spokeshave.dev/Disruptable"];
+    const PASSING: [&str; 3] = [
+        "Consolidatable",
+        "ConsistentStateFound",
+        "spokeshave.dev/Disruptable",
+    ];
     let mut counts = BTreeMap::new();
     let mut count = |what: String| *counts.entry(what).or_insert(0) += 1;
     for node in lab.list::<Node>().await {

@@ -219,7 +219,10 @@ async fn almost_two_hours(lab: &Lab) -> Result<(), String> {
 
 async fn first_claim(lab: &Lab) -> Result<NodeClaim, String> {
     let claims = lab.list::<NodeClaim>().await;
-    claims.into_iter().next().ok_or_else(|| text("there is no NodeClaim"))
+    claims
+        .into_iter()
+        .next()
+        .ok_or_else(|| text("there is no NodeClaim"))
 }
 
 async fn delete_one_claim(lab: &Lab) -> Result<(), String> {

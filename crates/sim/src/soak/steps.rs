@@ -215,7 +215,12 @@ impl Days {
                 };
                 let text = *pick(
                     &mut self.chance,
-                    &["spot_interrupted", "spot_interrupted", "rebalance_recommendation", "???"],
+                    &[
+                        "spot_interrupted",
+                        "spot_interrupted",
+                        "rebalance_recommendation",
+                        "???",
+                    ],
                 );
                 let message = json!({"metadata": {"annotations": {MESSAGE: text}}});
                 let api = Api::<KWOKInstance>::all(client);

@@ -60,8 +60,10 @@ impl Running {
 
 fn client_of<S>(way: S, clock: &SharedClock) -> Client
 where
-    S: tower::Service<http::Request<kube::client::Body>, Response = http::Response<spokeshave_apiserver::ResponseBody>>
-        + Send
+    S: tower::Service<
+            http::Request<kube::client::Body>,
+            Response = http::Response<spokeshave_apiserver::ResponseBody>,
+        > + Send
         + Clone
         + 'static,
     S::Future: Send,

@@ -18,9 +18,7 @@ use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{Operator, Options as OperatorOptions};
 use spokeshave_model::InstanceType;
-use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy,
-};
+use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
 use spokeshave_runtime::{Metrics, Shutdown};
@@ -44,6 +42,8 @@ pub struct Faults {
     pub duplicates: AtomicBool,
     /// Deletions answer "gone" and end nothing.
     pub lies: AtomicBool,
+    /// Launches that were asked for.
+    pub launches: AtomicU64,
 }
 
 /// The kwok cloud with faults.
@@ -67,6 +67,7 @@ impl CloudProvider for Faulty {
         if self.faults.hanging_pools.lock().unwrap().contains(pool) {
             return std::future::pending().boxed();
         }
+        self.faults.launches.fetch_add(1, Ordering::Relaxed);
         self.inner.create(claim)
     }
 
@@ -125,6 +126,8 @@ pub struct Gate {
     pub reads: Arc<AtomicU64>,
     /// When off, nothing passes.
     pub cut: Arc<AtomicBool>,
+    /// So many writes to paths that contain a text are answered with a status.
+    pub stumbles: Arc<Mutex<Vec<(&'static str, u16, u32)>>>,
 }
 
 #[derive(Clone)]
@@ -157,7 +160,10 @@ where
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let cut = self.gate.cut.load(Ordering::Relaxed);
-        let refused = self.gate.refusal(request.uri().path());
+        let write = request.method() != http::Method::GET;
+        let path = request.uri().path();
+        let stumble = if write { self.gate.stumble(path) } else { None };
+        let refused = self.gate.refusal(path).or(stumble);
         let mut inner = self.inner.clone();
         Box::pin(async move {
             if cut {
@@ -173,6 +179,17 @@ where
                 .map_err(|error| std::io::Error::other(format!("{error:?}")))
         })
     }
+}
+
+fn answer(code: u16, reason: &str, message: &str) -> http::Response<AnswerBody> {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message,
+    });
+    let response = http::Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(serde_json::to_string(&body).unwrap());
+    response.unwrap().into_answer()
 }
 
 pub type AnswerBody = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>;
@@ -193,18 +210,26 @@ where
 }
 
 impl Gate {
+    /// The next writes fail whose path contains all the parts between `*`.
+    pub fn trip(&self, path: &'static str, status: u16, times: u32) {
+        self.stumbles.lock().unwrap().push((path, status, times));
+    }
+
+    pub fn stumble(&self, path: &str) -> Option<http::Response<AnswerBody>> {
+        let mut stumbles = self.stumbles.lock().unwrap();
+        let (_, code, left) = stumbles
+            .iter_mut()
+            .find(|(parts, _, left)| *left > 0 && parts.split('*').all(|part| path.contains(part)))?;
+        *left -= 1;
+        let reason = if *code == 409 { "Conflict" } else { "InternalError" };
+        Some(answer(*code, reason, "stumbled"))
+    }
+
     pub fn refusal(&self, path: &str) -> Option<http::Response<AnswerBody>> {
         let pod = path.strip_suffix("/eviction")?.rsplit('/').next()?;
         let code = *self.refused.lock().unwrap().get(pod)?;
-        let body = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": "Forbidden",
-            "message": format!("admission webhook \"guard.example.com\" denied the request: {pod} is holy"),
-        });
-        let response = http::Response::builder()
-            .status(code)
-            .header("content-type", "application/json")
-            .body(serde_json::to_string(&body).unwrap());
-        Some(response.unwrap().into_answer())
+        let message = format!("admission webhook \"guard.example.com\" denied the request: {pod} is holy");
+        Some(answer(code, "Forbidden", &message))
     }
 }
 
