@@ -22,6 +22,9 @@ use crate::shared::Shared;
 /// Our own write is seen again within this time.
 const SEEN_AGAIN: Duration = Duration::from_millis(50);
 
+/// A message about an instance that no NodeClaim names is kept for so long: its launch may be on its way into the store (D-278).
+const UNKNOWN_FOR: Duration = Duration::from_secs(30);
+
 /// The controller of interruptions.
 #[derive(Debug)]
 pub(crate) struct Interruptions {
@@ -80,7 +83,11 @@ impl Interruptions {
                 tracing::error!(message = id, text, "deleting a message that cannot be read");
             }
             Ok(kind) => {
-                for claim in self.shared.stores.claims_by_provider_id.get(&message.provider_id) {
+                let claims = self.shared.stores.claims_by_provider_id.get(&message.provider_id);
+                if claims.is_empty() && self.shared.clock.since(arrived) < UNKNOWN_FOR {
+                    return Ok(Requeue::After(Duration::from_secs(1)));
+                }
+                for claim in claims {
                     if self.shared.is_ours(&claim) && !self.answered(&claim, *kind, &message).await? {
                         return Ok(Requeue::After(SEEN_AGAIN));
                     }
@@ -109,23 +116,25 @@ impl Interruptions {
         message: &Interruption,
     ) -> Result<bool, ReconcileError> {
         let shared = &self.shared;
-        if kind.ends_node() && claim.is_deleting() {
-            // Its pods need another node now, not when the next window of the batch closes.
-            self.provisioner.urge(claim.uid());
-            return Ok(true);
-        }
         let nodes = shared.stores.nodes_by_provider_id.get(&message.provider_id);
         let response = respond(claim, nodes.first().map(|node| &**node), kind, message.ends_at);
         for event in &response.events {
             shared.execute.tell(event);
         }
         if response.actions.is_empty() {
+            if kind.ends_node() {
+                // Its pods need another node now, not when the next window of the batch closes.
+                self.provisioner.urge(claim.uid());
+            }
             return Ok(true);
         }
         match shared.execute.run_all(&response.actions).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() || error.is_conflict() => return Ok(false),
             Err(error) => return Err(error.into()),
+        }
+        if claim.is_deleting() {
+            return Ok(false);
         }
         shared.count_disrupted(claim, kind.label());
         tracing::info!(

@@ -15,7 +15,7 @@ use crate::lifecycle::{claim_ref, node_ref};
 pub struct Response {
     /// Events to tell.
     pub events: Vec<Event>,
-    /// Writes, in order; the last one deletes the NodeClaim.
+    /// Writes, in order: the deadline, also of a NodeClaim that is being deleted already, and the deletion.
     pub actions: Vec<Action>,
 }
 
@@ -35,26 +35,26 @@ pub fn respond(
     let Some((type_, reason, message)) = event_of(kind) else {
         return response;
     };
-    let mut tell = |object: ObjectRef, type_, reason, message: String| {
-        response.events.push(Event::new(object, type_, reason, message));
-    };
     for (object, _) in objects() {
-        tell(object, type_, reason, message.to_owned());
+        response.events.push(Event::new(object, type_, reason, message));
     }
-    if !kind.ends_node() || claim.is_deleting() {
+    if !kind.ends_node() {
         return response;
-    }
-    for (object, name) in objects() {
-        tell(
-            object,
-            EventType::Warning,
-            "TerminatingOnInterruption",
-            format!("Interruption triggered termination for the {name}"),
-        );
     }
     response
         .actions
         .extend(ends_at.and_then(|ends_at| deadline(claim, ends_at)));
+    if claim.is_deleting() {
+        return response;
+    }
+    for (object, name) in objects() {
+        response.events.push(Event::new(
+            object,
+            EventType::Warning,
+            "TerminatingOnInterruption",
+            format!("Interruption triggered termination for the {name}"),
+        ));
+    }
     response.actions.push(Action::delete(claim_ref(claim)));
     response
 }

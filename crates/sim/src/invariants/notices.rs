@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::view::{Change, Pair, View, later};
+use super::view::{Change, Instance, Pair, View, later};
 use super::{Checker, Report, RequestInfo};
 
 /// An event travels, and a write follows.
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// The Node is asked to go, and its termination taints it.
 const DRAINING: Duration = Duration::from_secs(6);
+
+/// An operator may have been killed, and another may have to wait for the Lease.
+const CALM: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Default)]
 pub(super) struct Notices {
@@ -29,9 +32,7 @@ impl Checker for Notices {
                         self.told.remove(&before.name);
                     }
                 }
-                Some(after) if after.taken_back => {
-                    self.told.entry(after.name.clone()).or_insert(view.now);
-                }
+                Some(after) if after.taken_back => self.note(view, after),
                 Some(_) => {}
             },
             Change::Node(_) | Change::Claim(_) => self.look(view, report),
@@ -45,8 +46,26 @@ impl Checker for Notices {
 }
 
 impl Notices {
+    /// A notice counts when it comes in calm, about an instance whose launch operators know of.
+    fn note(&mut self, view: &View, instance: &Instance) {
+        let claim = view
+            .claims_by_uid
+            .get(&instance.claim_uid)
+            .and_then(|claim| view.claims.get(claim));
+        let known = claim.is_some_and(|claim| {
+            let launched = claim.since("Launched");
+            !claim.provider_id.is_empty() && launched.is_some_and(|since| view.is_known(since))
+        });
+        if known && view.is_calm_for(CALM) {
+            self.told.entry(instance.name.clone()).or_insert(view.now);
+        }
+    }
+
     fn look(&self, view: &View, report: &mut Report) {
         for (name, told) in &self.told {
+            if view.disturbed > *told {
+                continue;
+            }
             let Some(instance) = view.instances.get(name) else {
                 continue;
             };
@@ -54,10 +73,7 @@ impl Notices {
                 .claims_by_uid
                 .get(&instance.claim_uid)
                 .and_then(|claim| view.claims.get(claim));
-            // Until its launch is written down, nobody can know whose instance it is.
-            let Some(claim) = claim.filter(|claim| !claim.provider_id.is_empty()) else {
-                continue;
-            };
+            let Some(claim) = claim else { continue };
             let object = format!("nodeclaim {}", claim.name);
             if claim.deletion.is_none() && view.has_lasted(*told, AT_ONCE) && view.is_known(*told) {
                 report.fail(
@@ -68,8 +84,11 @@ impl Notices {
                 continue;
             }
             if let Some(ends_at) = instance.ends_at
-                && claim.deletion.is_some_and(|asked| asked >= *told)
-                && claim.deadline.is_none_or(|deadline| deadline > ends_at)
+                && claim.deletion.is_some()
+                && view.has_lasted(*told, AT_ONCE)
+                && claim
+                    .deadline
+                    .is_none_or(|deadline| deadline > later(ends_at, AT_ONCE))
             {
                 report.fail(
                     33,

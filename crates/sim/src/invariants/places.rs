@@ -90,7 +90,7 @@ struct Rules {
     placed: Vec<Placed>,
     shy: Vec<Placed>,
     nodes: BTreeMap<String, Arc<core::Node>>,
-    /// Whether a pod has gone since the decision: then the decision was made among others than these.
+    /// Whether a pod has gone since the decision, or another node goes: then the decision was made among others than these.
     changed: bool,
 }
 
@@ -116,7 +116,10 @@ impl Rules {
             shy: shy.cloned().collect(),
             changed: targets
                 .iter()
-                .any(|node| view.has_lost_pods_since(&node.name, since)),
+                .any(|node| view.has_lost_pods_since(&node.name, since))
+                || view.nodes.values().any(|node| {
+                    node.name != leaving && (node.deletion.is_some() || node.disrupted_since.is_some())
+                }),
             placed,
             nodes,
         }
