@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
@@ -12,7 +13,7 @@ use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::replacement_claim;
-use spokeshave_plan::in_flight::{Room, stand_in};
+use spokeshave_plan::in_flight::{Room, stand_in, without_room};
 use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
@@ -155,7 +156,16 @@ impl Shared {
         pending: &[Arc<Disruption>],
     ) -> Vec<Arc<NodeClaim>> {
         let seen = |claim: Arc<NodeClaim>| {
-            if claim.provider_id().is_some() || claim.is_deleting() {
+            if let Some(id) = claim.provider_id() {
+                // Who is initialised has had a Node, and its own watch has shown it.
+                let torn = claim.is_true(INITIALIZED) && self.stores.nodes_by_provider_id.get(id).is_empty();
+                return if torn {
+                    Arc::new(without_room(&claim))
+                } else {
+                    claim
+                };
+            }
+            if claim.is_deleting() {
                 return claim;
             }
             let types = claim

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_model::{Action, Event, EventType, ObjectRef, Subresource};
+use spokeshave_model::{Action, Event, EventType, Subresource};
 
 use crate::lifecycle::{claim_ref, node_ref};
 

@@ -110,7 +110,7 @@ async fn p_147_d_048_a_nodeclaim_that_vanished_before_its_launch_holds_nothing_u
             cluster.claims().await.len() == 1
         })
         .await;
-    let synced = |metrics: &Metrics| metrics.render().contains("karpenter_cluster_state_synced 1");
+    let synced = |metrics: &Metrics| metrics.render().contains("\nkarpenter_cluster_state_synced 1\n");
     cluster.pass(2).await;
     assert!(!synced(&operator.metrics), "the launch is under way");
     let deployments =
