@@ -3,7 +3,7 @@
 use spokeshave_sim::kills::{compare, stories, tell};
 
 /// So many writes of each story are tried here, evenly spread.
-const TRIES: u64 = 4;
+const TRIES: u64 = 3;
 
 fn at_some_writes(name: &str) {
     let all = stories();

@@ -110,6 +110,8 @@ impl Moves {
         if deleted
             && before.is("DisruptionReason", "True")
             && let Some(node) = view.node_of_claim(before)
+            // Somebody else has begun to delete it: the rest follows, whatever a command had in mind.
+            && node.deletion.is_none()
             && let Some(since) = self.started.get(&node.name)
             && self.lost_capacity.is_none_or(|lost| lost < *since)
         {

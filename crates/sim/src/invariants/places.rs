@@ -34,6 +34,8 @@ pub(super) fn found(view: &View, leaving: &Node, since: Timestamp, report: &mut 
     let moving: Vec<&Pod> = view
         .pods_on(&leaving.name)
         .map(|pod| &**pod)
+        // What protects itself is not evicted before the deadline of its node.
+        .filter(|pod| pod.protected_since(view.now).is_none())
         .filter(|pod| pod.moves() && pod.bound.is_some_and(|bound| bound < since))
         .collect();
     let rules = Rules::new(view, &targets, &leaving.name, since);
