@@ -39,6 +39,10 @@ soak count="20" *options:
 deaths:
     EVERY_WRITE=1 cargo test -p spokeshave-sim --test disruption_deaths
 
+# Kills the operator at every write of every story (or of one): the end is the same, and nothing is left over.
+kills *options:
+    cargo run --release -p spokeshave-sim --example kills -- {{options}}
+
 # Benchmarks of docs/benchmarks.md (never judged by CI).
 bench:
     cargo bench -p spokeshave-apiserver
@@ -49,6 +53,11 @@ bench:
 e2e-real:
     cargo build --release -p spokeshave
     e2e/real.sh
+
+# Ends of nodes on a genuine kube-apiserver: budgets, deadlines, finalizers, volumes, garbage collection, hand-over of leadership.
+e2e-real-lifecycle:
+    cargo build --release -p spokeshave
+    e2e/real-lifecycle.sh
 
 # One list of requests to our API server and to a genuine one: every difference must be on the committed list.
 conformance-real:

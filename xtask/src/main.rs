@@ -3,6 +3,7 @@
 //! Owns what CI runs beside the compiler and what regenerates committed data. It is never a dependency of the product.
 
 mod behaviours;
+mod ids;
 mod openapi_facts;
 mod protobuf_facts;
 mod tidy;
@@ -15,6 +16,7 @@ usage: cargo xtask <command>
 commands:
   tidy                           check the dependency rules of ARCHITECTURE.md, licences and house rules
   behaviours                     check that each behaviour of disruption has a test named for it
+  ids                            list the ids of life cycle and termination that have no test named after them
   openapi-facts FLAGS            regenerate the API server's table of core kinds from a real server's OpenAPI
   protobuf-facts FILE…           regenerate the API server's table of protobuf fields from Kubernetes' generated.proto files";
 
@@ -23,6 +25,7 @@ fn main() -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("tidy") => tidy::run(),
         Some("behaviours") => behaviours::run(),
+        Some("ids") => ids::run(),
         Some("openapi-facts") => openapi_facts::run(&arguments[1..]),
         Some("protobuf-facts") => protobuf_facts::run(&arguments[1..]),
         Some("help" | "--help" | "-h") => {

@@ -83,6 +83,16 @@ impl Claims {
                 queue.add(claim.name().to_owned());
             }
         });
+        let (queue, claims) = (self.queue.clone(), stores.claims_by_provider_id.clone());
+        let nodes = stores.nodes.clone();
+        stores.resource_slices.on_change(move |change| {
+            let slice = change.new.as_deref().or(change.old.as_deref());
+            let node = slice.and_then(|slice| nodes.get_named(slice.spec.node_name.as_deref()?));
+            let id = node.and_then(|node| node.spec.as_ref()?.provider_id.clone());
+            for claim in id.map(|id| claims.get(&id)).unwrap_or_default() {
+                queue.add(claim.name().to_owned());
+            }
+        });
         let (queue, claims) = (self.queue.clone(), stores.claims_by_pool.clone());
         stores.node_pools.on_change(move |change| {
             if let Some(pool) = change.object() {
@@ -203,7 +213,13 @@ impl Claims {
             .provider_id()
             .map(|id| shared.stores.nodes_by_provider_id.get(id))
             .unwrap_or_default();
-        let outcome = lifecycle::advance(claim, &nodes, now);
+        let slices = shared.options.dynamic_resources.then(|| {
+            let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
+            names
+                .flat_map(|name| shared.stores.slices_by_node.get(name))
+                .collect::<Vec<_>>()
+        });
+        let outcome = lifecycle::advance(claim, &nodes, slices.as_deref(), now);
         for event in &outcome.events {
             shared.execute.tell(event);
         }

@@ -8,7 +8,10 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
-use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy, SharedClock};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
+    SharedClock,
+};
 
 use crate::metrics::ControllerFamilies;
 
@@ -107,5 +110,14 @@ impl CloudProvider for Measured {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         self.inner.repair_policies()
+    }
+
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        self.inner.interruptions()
+    }
+
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        self.timed("DeleteMessage", self.inner.acknowledge(message))
+            .boxed()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::conditions::Conditioned;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Event, EventType, ObjectRef};
 use spokeshave_plan::lifecycle::{claim_ref, node_ref};
@@ -39,7 +40,7 @@ pub(crate) trait Watched: Object {
     }
 }
 
-fn ours(conditions: &[spokeshave_api::Condition]) -> Vec<Condition> {
+fn ours(object: &impl Conditioned) -> Vec<Condition> {
     let one = |condition: &spokeshave_api::Condition| Condition {
         type_: condition.type_.clone(),
         status: condition.status.clone(),
@@ -47,16 +48,13 @@ fn ours(conditions: &[spokeshave_api::Condition]) -> Vec<Condition> {
         message: condition.message.clone(),
         since: Some(condition.last_transition_time),
     };
-    conditions.iter().map(one).collect()
+    object.conditions().iter().map(one).collect()
 }
 
 impl Watched for NodeClaim {
     const KIND: &'static str = "nodeclaim";
     fn conditions(&self) -> Vec<Condition> {
-        self.status
-            .as_ref()
-            .map(|status| ours(&status.conditions))
-            .unwrap_or_default()
+        ours(self)
     }
     fn reference(&self) -> ObjectRef {
         claim_ref(self)
@@ -66,10 +64,7 @@ impl Watched for NodeClaim {
 impl Watched for NodePool {
     const KIND: &'static str = "nodepool";
     fn conditions(&self) -> Vec<Condition> {
-        self.status
-            .as_ref()
-            .map(|status| ours(&status.conditions))
-            .unwrap_or_default()
+        ours(self)
     }
     fn reference(&self) -> ObjectRef {
         pool_ref(self)

@@ -17,6 +17,7 @@ mod execute;
 mod frozen;
 mod garbage;
 mod identity;
+mod interruption;
 mod metrics;
 mod node_classes;
 mod node_pools;

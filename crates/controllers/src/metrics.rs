@@ -38,6 +38,12 @@ pub(crate) struct ControllerFamilies {
     pub(crate) cloud_duration: Histogram,
     pub(crate) cloud_errors: Counter,
     pub(crate) audit_violations: Counter,
+    pub(crate) interruptions_received: Counter,
+    pub(crate) interruptions_deleted: Counter,
+    pub(crate) interruption_duration: Histogram,
+    pub(crate) queue_depth: Gauge,
+    pub(crate) unfinished_work: Gauge,
+    pub(crate) cost_errors: Counter,
 }
 
 const DISRUPTED: [&str; 5] = [
@@ -235,6 +241,37 @@ impl ControllerFamilies {
                 "spokeshave_audit_violations_total",
                 "Plans that an independent check refused; they were not carried out.",
                 &[],
+            ),
+            interruptions_received: counter(
+                "karpenter_interruption_received_messages_total",
+                "Messages of the cloud about instances, by what they say.",
+                &["message_type"],
+            ),
+            interruptions_deleted: counter(
+                "karpenter_interruption_deleted_messages_total",
+                "Messages of the cloud that were dealt with.",
+                &[],
+            ),
+            interruption_duration: metrics.histogram(
+                "karpenter_interruption_message_queue_duration_seconds",
+                "Time from the arrival of a message to its end.",
+                &[],
+                &STANDARD_BUCKETS,
+            ),
+            queue_depth: gauge(
+                "karpenter_scheduler_queue_depth",
+                "Pods that a scheduling run has still to place.",
+                &["controller", "scheduling_id"],
+            ),
+            unfinished_work: gauge(
+                "karpenter_scheduler_unfinished_work_seconds",
+                "For how long a scheduling run has been at work.",
+                &["controller", "scheduling_id"],
+            ),
+            cost_errors: counter(
+                "karpenter_nodepools_cost_tracker_errors_total",
+                "Nodes whose price is not known, by nodepool.",
+                &["nodepool"],
             ),
         }
     }

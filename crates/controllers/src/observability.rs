@@ -31,6 +31,8 @@ pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes
     let pools = Pools::new(metrics);
     let weak = Arc::downgrade(shared);
     metrics.before_render(move || with(&weak, |shared| pools.refresh(shared)));
+    let weak = Arc::downgrade(shared);
+    metrics.before_render(move || with(&weak, unfinished_work));
     if !objects {
         return;
     }
@@ -49,6 +51,14 @@ fn with(shared: &Weak<Shared>, then: impl FnOnce(&Shared)) {
     if let Some(shared) = shared.upgrade() {
         then(&shared);
     }
+}
+
+/// A run that hangs shows here before it is over.
+fn unfinished_work(shared: &Shared) {
+    let now = shared.now();
+    let run = shared.under_way();
+    let series = run.map(|(run, since)| (vec!["provisioner".to_owned(), run], seconds(since, now)));
+    shared.families.unfinished_work.replace_all(series);
 }
 
 /// CPU in cores, the rest in base units.

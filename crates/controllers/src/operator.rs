@@ -23,6 +23,7 @@ use crate::execute::Execute;
 use crate::frozen::Frozen;
 use crate::garbage::Garbage;
 use crate::identity::Identity;
+use crate::interruption::Interruptions;
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::node_pools::NodePools;
@@ -221,6 +222,7 @@ impl Operator {
         observability::register(&shared, &self.metrics, &shared.pod_times, objects);
         let parts = Parts::new(&shared, &self.clock, &self.metrics);
         shared.stores.watch(
+            self.options.dynamic_resources,
             &self.client,
             &self.clock,
             &self.entropy,
@@ -261,6 +263,7 @@ struct Parts {
     drift: Arc<Drift>,
     garbage: Arc<Garbage>,
     identity: Arc<Identity>,
+    interruptions: Arc<Interruptions>,
     repair: Option<Arc<NodeRepair>>,
     static_pools: Option<Arc<StaticPools>>,
     workers: Workers,
@@ -309,7 +312,13 @@ impl Parts {
             shared.clone(),
             queue_of("eviction-queue", fast, ten, clock, metrics),
         );
+        let provisioner = Provisioner::new(shared.clone());
         Self {
+            interruptions: Interruptions::new(
+                shared.clone(),
+                provisioner.clone(),
+                queue_of("interruption", second, minute, clock, metrics),
+            ),
             termination: NodeTermination::new(
                 shared.clone(),
                 queue_of("node.termination", fast, ten, clock, metrics),
@@ -319,7 +328,7 @@ impl Parts {
                 shared.clone(),
                 queue_of("nodepool.status", fast, minute, clock, metrics),
             ),
-            provisioner: Provisioner::new(shared.clone()),
+            provisioner,
             disruption: DisruptionLoop::new(shared.clone()),
             commands: Commands::new(
                 shared.clone(),
@@ -404,6 +413,8 @@ impl Parts {
         starter.start("node.identity", queue, WORKERS, move |name| {
             it.clone().reconcile(name)
         });
+        let (it, queue) = (self.interruptions.clone(), self.interruptions.queue.clone());
+        starter.start("interruption", queue, WORKERS, move |id| it.clone().reconcile(id));
         if let Some(it) = self.repair {
             let queue = it.queue.clone();
             starter.start("node.health", queue, WORKERS, move |name| {
@@ -423,6 +434,7 @@ impl Parts {
         let singleton = queue_of(name, second, minute, clock, metrics);
         let work = move || garbage.clone().collect();
         tasks.spawn(name, run_singleton(name, singleton, work, stop(), driver));
+        tasks.spawn("interruption.messages", self.interruptions.listen(stop()));
         tasks.spawn("nodeclaim.nodeclasses", self.drift.follow_node_classes(stop()));
         tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));
         tasks.spawn("provisioner", self.provisioner.run(stop()));

@@ -66,6 +66,8 @@ pub struct Options {
     pub eviction_rate: Option<EvictionRate>,
     /// Whether there are metrics of single nodes, pods and conditions: their number grows with the cluster.
     pub object_metrics: bool,
+    /// Whether initialisation waits for the drivers of Dynamic Resource Allocation (P-168).
+    pub dynamic_resources: bool,
     /// A call to the cloud without an answer for so long counts as failed.
     pub cloud_call_limit: Duration,
 }
@@ -87,6 +89,7 @@ impl Default for Options {
             cpu_requests_milli: 1000,
             eviction_rate: None,
             object_metrics: false,
+            dynamic_resources: false,
             cloud_call_limit: Duration::from_secs(120),
         }
     }

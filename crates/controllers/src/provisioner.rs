@@ -1,6 +1,7 @@
 //! Nodes for pods that do not fit (P §5): collect pods for a moment, freeze a Snapshot, plan, check the plan, create NodeClaims.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Price, pod};
-use spokeshave_plan::{ProvisionOutcome, limit_exceeded, provision, report, to_node_claim};
+use spokeshave_plan::{ProvisionOutcome, limit_exceeded, pending_pods, provision, report, to_node_claim};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
@@ -25,6 +26,8 @@ const RETRIGGER: Duration = Duration::from_secs(10);
 pub(crate) struct Batcher {
     seen: Mutex<BTreeSet<String>>,
     fresh: Notify,
+    /// Asks for a pass without a window.
+    urgent: Notify,
 }
 
 impl Batcher {
@@ -57,6 +60,8 @@ impl Batcher {
 pub(crate) struct Provisioner {
     shared: Arc<Shared>,
     pub(crate) batcher: Batcher,
+    /// Numbers the scheduling runs.
+    runs: AtomicU64,
 }
 
 impl Provisioner {
@@ -64,6 +69,7 @@ impl Provisioner {
         let this = Arc::new(Self {
             shared,
             batcher: Batcher::default(),
+            runs: AtomicU64::new(1),
         });
         let on_pod = this.clone();
         this.shared
@@ -76,6 +82,12 @@ impl Provisioner {
             .nodes
             .on_change(move |change| on_node.look_at_node(change.new.as_deref()));
         this
+    }
+
+    /// Asks for a pass now: whoever waits for it has not the time for a window.
+    pub(crate) fn urge(&self, id: &str) {
+        self.batcher.trigger(id);
+        self.batcher.urgent.notify_one();
     }
 
     fn look_at_pod(&self, pod: Option<&Pod>) {
@@ -146,6 +158,7 @@ impl Provisioner {
         loop {
             tokio::select! {
                 biased;
+                () = self.batcher.urgent.notified() => return,
                 () = self.batcher.fresh.notified() => {}
                 () = &mut end => return,
                 () = clock.sleep(self.shared.options.batch_idle_duration) => return,
@@ -158,7 +171,17 @@ impl Provisioner {
         let started = shared.now();
         let snapshot = shared.freeze().await;
         let now = shared.now();
+        let run = self.runs.fetch_add(1, Ordering::Relaxed).to_string();
+        let labels = ["provisioner", run.as_str()];
+        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+        shared
+            .families
+            .queue_depth
+            .set(&labels, pending_pods(&snapshot).0.len() as f64);
+        shared.scheduling(Some((&run, started)));
         let outcome = provision(&snapshot, &shared.policy, now);
+        shared.scheduling(None);
+        shared.families.queue_depth.remove(&labels);
         shared
             .families
             .scheduling_duration

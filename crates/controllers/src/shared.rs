@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
@@ -12,7 +13,7 @@ use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::replacement_claim;
-use spokeshave_plan::in_flight::{Room, stand_in};
+use spokeshave_plan::in_flight::{Room, stand_in, without_room};
 use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
@@ -40,6 +41,8 @@ pub(crate) struct Memory {
     pub(crate) health: BTreeMap<String, Ring>,
     /// What instances cost per hour, by NodeClaim. Lost: the next Snapshot tells.
     prices: Prices,
+    /// The scheduling run that is under way, and since when.
+    scheduling: Option<(String, Timestamp)>,
 }
 
 /// Prices by NodeClaim, with their sum, which is asked for with every decision.
@@ -105,6 +108,16 @@ impl Shared {
         self.clock.now()
     }
 
+    /// Notes the scheduling run that is under way, for metrics.
+    pub(crate) fn scheduling(&self, run: Option<(&str, Timestamp)>) {
+        self.memory().scheduling = run.map(|(run, since)| (run.to_owned(), since));
+    }
+
+    /// The scheduling run that is under way, and since when.
+    pub(crate) fn under_way(&self) -> Option<(String, Timestamp)> {
+        self.memory().scheduling.clone()
+    }
+
     /// True when the claim's NodeClass is one of this cloud's.
     pub(crate) fn is_ours(&self, claim: &NodeClaim) -> bool {
         let class = &claim.spec.node_class_ref;
@@ -143,7 +156,16 @@ impl Shared {
         pending: &[Arc<Disruption>],
     ) -> Vec<Arc<NodeClaim>> {
         let seen = |claim: Arc<NodeClaim>| {
-            if claim.provider_id().is_some() || claim.is_deleting() {
+            if let Some(id) = claim.provider_id() {
+                // Who is initialised has had a Node, and its own watch has shown it.
+                let torn = claim.is_true(INITIALIZED) && self.stores.nodes_by_provider_id.get(id).is_empty();
+                return if torn {
+                    Arc::new(without_room(&claim))
+                } else {
+                    claim
+                };
+            }
+            if claim.is_deleting() {
                 return claim;
             }
             let types = claim
@@ -406,6 +428,7 @@ impl Shared {
             .and_then(|name| self.stores.node_pools.get_named(name));
         let Some(pool) = pool else { return Price::ZERO };
         let Ok(types) = self.provider.instance_types(&pool).await else {
+            self.families.cost_errors.inc(&[pool.name()]);
             return Price::ZERO;
         };
         let label = |key: &str| claim.label(key).unwrap_or_default();
@@ -414,8 +437,11 @@ impl Shared {
             .find(|instance_type| instance_type.name == label(labels::INSTANCE_TYPE))
             .and_then(|instance_type| {
                 instance_type.price_of(label(labels::ZONE), label(labels::CAPACITY_TYPE))
-            })
-            .unwrap_or_default();
+            });
+        if price.is_none() {
+            self.families.cost_errors.inc(&[pool.name()]);
+        }
+        let price = price.unwrap_or_default();
         self.memory().prices.insert(claim.name(), price);
         price
     }

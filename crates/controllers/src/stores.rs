@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::{NodeClaim, NodePool};
@@ -28,6 +29,8 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     pub volume_attachments: Store<VolumeAttachment>,
     pub disruptions: Store<Disruption>,
+    /// Filled only where Dynamic Resource Allocation is on.
+    pub resource_slices: Store<ResourceSlice>,
     /// Pods by the name of their node.
     pub pods_by_node: Index<Pod>,
     /// Nodes by provider ID.
@@ -42,6 +45,8 @@ pub struct Stores {
     pub disruptions_by_node: Index<Disruption>,
     /// Attachments by the name of their node.
     pub attachments_by_node: Index<VolumeAttachment>,
+    /// ResourceSlices by the name of their node.
+    pub slices_by_node: Index<ResourceSlice>,
 }
 
 impl Stores {
@@ -55,6 +60,7 @@ impl Stores {
         let node_claims: Store<NodeClaim> = Store::default();
         let volume_attachments: Store<VolumeAttachment> = Store::default();
         let disruptions: Store<Disruption> = Store::default();
+        let resource_slices: Store<ResourceSlice> = Store::default();
         let under_way = |disruption: &Disruption, field: fn(&DisruptedNode) -> &String| {
             let nodes = disruption.spec.nodes.iter().filter(|_| !disruption.is_finished());
             nodes.map(|node| field(node).clone()).collect::<Vec<_>>()
@@ -78,6 +84,8 @@ impl Stores {
                 .index(move |disruption| under_way(disruption, |node| &node.name)),
             attachments_by_node: volume_attachments
                 .index(move |attachment| text(Some(&attachment.spec.node_name))),
+            slices_by_node: resource_slices.index(move |slice| text(slice.spec.node_name.as_deref())),
+            resource_slices,
             pods,
             nodes,
             node_claims,
@@ -94,9 +102,10 @@ impl Stores {
         }
     }
 
-    /// Starts all watches.
+    /// Starts all watches, that of ResourceSlices only if asked for.
     pub(crate) fn watch(
         &self,
+        dynamic_resources: bool,
         client: &kube::Client,
         clock: &SharedClock,
         entropy: &Entropy,
@@ -126,6 +135,9 @@ impl Stores {
         starter.start(&self.csi_nodes);
         starter.start(&self.volume_attachments);
         starter.start(&self.disruptions);
+        if dynamic_resources {
+            starter.start(&self.resource_slices);
+        }
     }
 
     /// Completes when every store has been filled once.

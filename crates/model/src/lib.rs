@@ -8,6 +8,7 @@ pub mod constraints;
 pub mod derivation;
 pub mod example;
 pub mod instance_type;
+pub mod interruption;
 pub mod labels;
 mod lower;
 pub mod placement;

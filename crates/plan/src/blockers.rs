@@ -76,7 +76,16 @@ pub fn budget_arithmetic(budget: &PodDisruptionBudget) -> String {
     } else {
         "neither minAvailable nor maxUnavailable".to_owned()
     };
-    format!("{allowed} of {expected} may be down: {rule}, {healthy} healthy")
+    // The Eviction API counts what it has just granted before the status is counted anew.
+    let granted = status
+        .and_then(|status| status.disrupted_pods.as_ref())
+        .map_or(0, BTreeMap::len);
+    let granted = if granted == 0 {
+        String::new()
+    } else {
+        format!(", {granted} being evicted")
+    };
+    format!("{allowed} of {expected} may be down: {rule}, {healthy} healthy{granted}")
 }
 
 /// A PodDisruptionBudget with its selector, read once.

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn d_036_writes_are_ten_seconds_apart() {
+    fn d_036_p_175_writes_are_ten_seconds_apart() {
         let mut claim = initialized();
         assert!(pod_event_action(&claim, at(0)).is_some());
         claim.status.as_mut().unwrap().last_pod_event_time = Some(Time(at(0)));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn d_249_d_250_d_251_a_registered_claim_without_instance_goes_unless_its_node_is_ready() {
+    fn d_249_d_250_d_251_p_172_a_registered_claim_without_instance_goes_unless_its_node_is_ready() {
         let claims: Vec<Arc<NodeClaim>> = [
             claim("a", Some("1")),
             claim("b", Some("2")),

@@ -48,6 +48,14 @@ pub fn stand_in(claim: &NodeClaim, types: &[InstanceType], room: Room) -> NodeCl
     after
 }
 
+/// A claim whose Node somebody has torn away: its machine runs and counts, and nothing can be placed on it.
+#[must_use]
+pub fn without_room(claim: &NodeClaim) -> NodeClaim {
+    let mut after = claim.clone();
+    after.status.get_or_insert_default().allocatable = BTreeMap::new();
+    after
+}
+
 fn is_larger(left: &WireQuantity, right: &WireQuantity) -> bool {
     match (Quantity::from_wire(left), Quantity::from_wire(right)) {
         (Ok(left), Ok(right)) => left > right,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED, LAUNCHED, REGISTERED, Status};
 use spokeshave_api::constants::{LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT};
@@ -15,6 +16,8 @@ use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
 use spokeshave_api::{NodeClaim, Quantity};
 use spokeshave_model::taint::{format_taint, is_known_ephemeral, same_taint};
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+
+use crate::dynamic_resources::unpublished_driver;
 
 /// A NodeClaim by name and UID.
 #[must_use]
@@ -119,9 +122,15 @@ pub struct Outcome {
     pub progress: Vec<Progress>,
 }
 
-/// P §9.3–9.4: registers and initialises a launched claim whose Nodes (by provider ID) are given.
+/// P §9.3–9.4: registers and initialises a launched claim whose Nodes (by provider ID) are given, and the ResourceSlices of its Node where
+/// Dynamic Resource Allocation is on.
 #[must_use]
-pub fn advance(claim: &NodeClaim, nodes: &[Arc<Node>], now: Timestamp) -> Outcome {
+pub fn advance(
+    claim: &NodeClaim,
+    nodes: &[Arc<Node>],
+    slices: Option<&[Arc<ResourceSlice>]>,
+    now: Timestamp,
+) -> Outcome {
     let mut outcome = Outcome::default();
     let mut after = claim.clone();
     after.initialize_conditions(now);
@@ -130,7 +139,7 @@ pub fn advance(claim: &NodeClaim, nodes: &[Arc<Node>], now: Timestamp) -> Outcom
         register(&mut after, nodes, &mut node_now, &mut outcome, now);
     }
     if after.is_true(REGISTERED) && !after.is_true(INITIALIZED) {
-        initialize(&mut after, nodes, &mut node_now, &mut outcome, now);
+        initialize(&mut after, nodes, slices, &mut node_now, &mut outcome, now);
     }
     if let Some(node) = node_now.as_mut().filter(|_| after.is_true(REGISTERED)) {
         // P-171: also a Node that joined before its claim had the label.
@@ -272,12 +281,13 @@ fn sync_node(claim: &NodeClaim, node: &mut Node) {
 fn initialize(
     after: &mut NodeClaim,
     nodes: &[Arc<Node>],
+    slices: Option<&[Arc<ResourceSlice>]>,
     node_now: &mut Option<Node>,
     outcome: &mut Outcome,
     now: Timestamp,
 ) {
     let problem = match (nodes, &*node_now) {
-        ([_], Some(node)) => gate(after, node),
+        ([_], Some(node)) => gate(after, node).or_else(|| driver_gate(after, slices?)),
         _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
     };
     if let Some((reason, message)) = problem {
@@ -294,6 +304,12 @@ fn initialize(
         });
     }
     after.set_true(INITIALIZED, now);
+}
+
+fn driver_gate(claim: &NodeClaim, slices: &[Arc<ResourceSlice>]) -> Option<(&'static str, String)> {
+    let driver = unpublished_driver(claim, slices)?;
+    let message = format!("DRA driver \"{driver}\" has not published a complete resource pool");
+    Some(("DRADriverPoolsNotPublished", message))
 }
 
 fn gate(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> {
@@ -496,7 +512,7 @@ mod tests {
         assert_eq!(prepare_action(&claim), None);
         claim.set_true(REGISTERED, at(0));
         claim.set_true(INITIALIZED, at(0));
-        let outcome = advance(&claim, &[Arc::new(node(true, &[]))], at(1));
+        let outcome = advance(&claim, &[Arc::new(node(true, &[]))], None, at(1));
         let Action::Patch { target, patch, .. } = &outcome.actions[0] else {
             panic!("a patch")
         };
@@ -510,7 +526,7 @@ mod tests {
     fn conditions_are_written_under_a_lock_because_a_merge_patch_replaces_the_list() {
         let mut claim = claim();
         claim.metadata.resource_version = Some("3".to_owned());
-        let outcome = advance(&claim, &[], at(1));
+        let outcome = advance(&claim, &[], None, at(1));
         let Action::Patch { resource_version, .. } = &outcome.actions[0] else {
             panic!("a patch")
         };
@@ -540,12 +556,12 @@ mod tests {
     #[test]
     fn p_164_no_node_and_many_nodes() {
         assert_eq!(
-            status_of(&advance(&claim(), &[], at(1)), REGISTERED),
+            status_of(&advance(&claim(), &[], None, at(1)), REGISTERED),
             ("Unknown".into(), "NodeNotFound".into())
         );
         let two = [Arc::new(node(true, &[])), Arc::new(node(true, &[]))];
         assert_eq!(
-            status_of(&advance(&claim(), &two, at(1)), REGISTERED),
+            status_of(&advance(&claim(), &two, None, at(1)), REGISTERED),
             ("False".into(), "MultipleNodesFound".into())
         );
     }
@@ -621,7 +637,7 @@ mod tests {
             );
         }
         claim.spec.resources.requests.clear();
-        let done = advance(&claim, &[Arc::new(node(true, &[]))], at(1));
+        let done = advance(&claim, &[Arc::new(node(true, &[]))], None, at(1));
         assert_eq!(status_of(&done, INITIALIZED).0, "True");
         assert_eq!(done.progress, [Progress::Initialized { node: "n".to_owned() }]);
     }
@@ -651,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn d_245_d_246_expiry() {
+    fn d_245_d_246_p_174_expiry() {
         let mut claim = claim();
         claim.spec.expire_after = "1h".parse().unwrap();
         assert_eq!(until_expiry(&claim, at(600)), Some(Duration::from_secs(3000)));

@@ -19,23 +19,39 @@ pub fn to_node_claim(snapshot: &Snapshot, planned: &PlannedClaim) -> NodeClaim {
     claim_labels.insert(labels::NODE_POOL.to_owned(), pool_view.name.clone());
     claim_labels.insert(class.label_key(), class.name.clone());
 
+    let mut claim = of_template(pool, claim_labels, &final_requirements(snapshot, planned));
+    claim.spec.resources = NodeClaimResources {
+        requests: planned.requests.to_quantities(),
+    };
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    annotations.insert(
+        spokeshave_api::labels::MIN_VALUES_RELAXED.to_owned(),
+        planned.min_values_relaxed.to_string(),
+    );
+    claim
+}
+
+/// A NodeClaim of a NodePool's template: what a planned one and a static one have in common.
+pub(crate) fn of_template(
+    pool: &NodePool,
+    labels: BTreeMap<String, String>,
+    requirements: &Requirements,
+) -> NodeClaim {
+    let template = &pool.spec.template.spec;
     let spec = NodeClaimSpec {
-        taints: template.spec.taints.clone(),
-        startup_taints: template.spec.startup_taints.clone(),
-        requirements: to_api(&final_requirements(snapshot, planned)),
-        resources: NodeClaimResources {
-            requests: planned.requests.to_quantities(),
-        },
-        node_class_ref: class.clone(),
-        termination_grace_period: template.spec.termination_grace_period.clone(),
-        expire_after: template.spec.expire_after.clone(),
+        taints: template.taints.clone(),
+        startup_taints: template.startup_taints.clone(),
+        requirements: requirements.iter().flat_map(Requirement::to_api).collect(),
+        node_class_ref: template.node_class_ref.clone(),
+        termination_grace_period: template.termination_grace_period.clone(),
+        expire_after: template.expire_after.clone(),
         ..NodeClaimSpec::default()
     };
     let mut claim = NodeClaim::new("", spec);
     claim.metadata = ObjectMeta {
-        generate_name: Some(format!("{}-", pool_view.name)),
-        labels: Some(claim_labels),
-        annotations: Some(annotations(pool, planned.min_values_relaxed)),
+        generate_name: Some(format!("{}-", pool.name())),
+        labels: Some(labels),
+        annotations: Some(annotations(pool)),
         owner_references: Some(vec![owner(pool)]),
         ..ObjectMeta::default()
     };
@@ -71,11 +87,7 @@ fn final_requirements(snapshot: &Snapshot, planned: &PlannedClaim) -> Requiremen
     requirements
 }
 
-fn to_api(requirements: &Requirements) -> Vec<spokeshave_api::Requirement> {
-    requirements.iter().flat_map(Requirement::to_api).collect()
-}
-
-fn annotations(pool: &NodePool, min_values_relaxed: bool) -> BTreeMap<String, String> {
+fn annotations(pool: &NodePool) -> BTreeMap<String, String> {
     let mut annotations = pool.spec.template.metadata.annotations.clone();
     annotations.insert(
         spokeshave_api::labels::NODE_POOL_HASH.to_owned(),
@@ -84,10 +96,6 @@ fn annotations(pool: &NodePool, min_values_relaxed: bool) -> BTreeMap<String, St
     annotations.insert(
         spokeshave_api::labels::NODE_POOL_HASH_VERSION.to_owned(),
         hash::VERSION.to_owned(),
-    );
-    annotations.insert(
-        spokeshave_api::labels::MIN_VALUES_RELAXED.to_owned(),
-        min_values_relaxed.to_string(),
     );
     annotations
 }

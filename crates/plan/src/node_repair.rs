@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn d_257_the_twenty_percent_rule_rounds_up() {
+    fn d_257_p_176_the_twenty_percent_rule_rounds_up() {
         for (unhealthy, total, blocked) in [
             (1, 1, false),
             (1, 3, false),

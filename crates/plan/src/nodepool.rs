@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn d_224_another_version_restamps_claims_and_spares_drifted_ones() {
+    fn d_224_p_180_another_version_restamps_claims_and_spares_drifted_ones() {
         let mut fresh = NodeClaim::new("a", Default::default());
         fresh.metadata.annotations = Some(
             [

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use spokeshave_api::conditions::{Conditioned, READY};
-use spokeshave_api::{NodeClaim, NodeClaimSpec, NodePool, Quantity, hash, labels};
+use spokeshave_api::{NodeClaim, NodePool, Quantity, labels};
+use spokeshave_model::Requirements;
 use spokeshave_model::pod::{self, DoNotDisrupt};
-use spokeshave_model::{Requirement, Requirements};
 
 /// Shares are counted in parts of a million.
 const WHOLE: i128 = 1_000_000;
@@ -93,39 +92,9 @@ pub fn template_claim(pool: &NodePool) -> NodeClaim {
     let mut own = template.metadata.labels.clone();
     own.insert(labels::NODE_POOL.to_owned(), pool.name().to_owned());
     own.insert(class.label_key(), class.name.clone());
-    let mut annotations = template.metadata.annotations.clone();
-    annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash::node_pool_hash(pool));
-    annotations.insert(
-        labels::NODE_POOL_HASH_VERSION.to_owned(),
-        hash::VERSION.to_owned(),
-    );
     let mut requirements = Requirements::from_api(&template.spec.requirements).unwrap_or_default();
     requirements.add_all(&Requirements::from_labels(&own));
-    let spec = NodeClaimSpec {
-        taints: template.spec.taints.clone(),
-        startup_taints: template.spec.startup_taints.clone(),
-        requirements: requirements.iter().flat_map(Requirement::to_api).collect(),
-        node_class_ref: class.clone(),
-        termination_grace_period: template.spec.termination_grace_period.clone(),
-        expire_after: template.spec.expire_after.clone(),
-        ..NodeClaimSpec::default()
-    };
-    let mut claim = NodeClaim::new("", spec);
-    claim.metadata = ObjectMeta {
-        generate_name: Some(format!("{}-", pool.name())),
-        labels: Some(own),
-        annotations: Some(annotations),
-        owner_references: Some(vec![OwnerReference {
-            api_version: pool.api_version.clone(),
-            kind: pool.kind.clone(),
-            name: pool.name().to_owned(),
-            uid: pool.uid().to_owned(),
-            block_owner_deletion: Some(true),
-            controller: None,
-        }]),
-        ..ObjectMeta::default()
-    };
-    claim
+    crate::node_claim::of_template(pool, own, &requirements)
 }
 
 /// D-357, D-358: the NodeClaims that are too many, in the order in which they go. `active` are the pool's active claims (D-355), `pods` the pods on a
@@ -196,7 +165,7 @@ fn remaining_lifetime(claim: &NodeClaim, now: Timestamp) -> i128 {
 mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use spokeshave_api::NodePoolSpec;
+    use spokeshave_api::{NodeClaimSpec, NodePoolSpec};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -336,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn d_358_those_whom_it_hurts_least_go_first() {
+    fn d_358_p_184_those_whom_it_hurts_least_go_first() {
         let claim = |name: &str, launched: bool| {
             let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
             claim.status.get_or_insert_default().provider_id = launched.then(|| format!("id-{name}"));

@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn d_301_the_deadline_is_written_once() {
+    fn d_301_p_170_the_deadline_is_written_once() {
         let mut claim = claim();
         claim.spec.termination_grace_period = Some("1h".parse().unwrap());
         let ClaimStep::Write(actions, events) = claim_step(&claim, &[]) else {

@@ -642,7 +642,7 @@ fn d_306_d_313_d_314_the_steps_come_in_order() {
 
 // D-326, D-328, D-329, D-335: what the eviction queue does with one pod.
 #[test]
-fn d_326_d_328_d_329_d_335_the_deadline_is_tested_first_then_the_pod() {
+fn d_326_d_328_d_329_d_335_p_146_the_deadline_is_tested_first_then_the_pod() {
     let now = at("12:59:45");
     let deadline = Some(at("13:00:00"));
     let pod = |change: Value| guest("a", 30, change).pod;

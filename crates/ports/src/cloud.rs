@@ -10,6 +10,8 @@ use futures::future::BoxFuture;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
 
+use crate::interruption::{Interruption, Interruptions};
+
 /// Length to which conditions and events cut a provider's error text, in characters (P §17).
 const SHORT_MESSAGE_CHARACTERS: usize = 300;
 
@@ -51,6 +53,17 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
 
     /// Node conditions that mean "broken", in the order in which they are tried.
     fn repair_policies(&self) -> &[RepairPolicy];
+
+    /// Messages about instances that will end. Each comes again until it is acknowledged; `None` when the cloud sends none.
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        None
+    }
+
+    /// Deletes a message.
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        let _ = message;
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// A kind of NodeClass that a provider serves.

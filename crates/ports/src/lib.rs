@@ -8,7 +8,9 @@ mod clock;
 mod cloud;
 pub mod conformance;
 mod entropy;
+mod interruption;
 
 pub use clock::{Clock, SharedClock, TokioClock};
 pub use cloud::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
 pub use entropy::{Entropy, name_suffix};
+pub use interruption::{Interruption, Interruptions};

@@ -20,6 +20,10 @@ pub const INSTANCE_PRICE: &str = "eks-node-viewer/instance-price";
 pub const PARTITION: &str = "kwok-partition";
 /// Annotation of a Node: name of the KWOKInstance that it runs on.
 pub const INSTANCE: &str = "kwok.spokeshave.dev/instance";
+/// Annotation of a KWOKInstance: a message of the cloud about it, such as `spot_interrupted`; the operator removes it.
+pub const MESSAGE: &str = "kwok.spokeshave.dev/message";
+/// Annotation of a KWOKInstance: when the cloud ends it whatever anybody does.
+pub const ENDS_AT: &str = "kwok.spokeshave.dev/ends-at";
 /// Tag of an instance: NodeClaim that it was launched for.
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
 /// Prefix of the tag whose rest is the name of the cluster, with value `owned`.

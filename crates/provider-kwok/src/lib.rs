@@ -29,6 +29,7 @@ mod instance_type;
 pub mod keys;
 mod launch;
 mod lifecycle;
+mod messages;
 mod options;
 mod provider;
 mod record;

@@ -19,6 +19,7 @@ use kube::core::ObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, labels};
+use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::CloudError;
 
 use crate::provider::request_error;
@@ -36,6 +37,8 @@ enum Job {
     Sweep,
     /// Make the Node of an instance.
     MakeNode(String),
+    /// Say when an instance is taken back of which a message says that it is.
+    Doom(String),
     /// Remove the record of an instance whose time is over.
     End(String),
     /// Silence the Node of an instance that is gone.
@@ -47,6 +50,7 @@ impl fmt::Display for Job {
         match self {
             Job::Sweep => f.write_str("look for Nodes without instance"),
             Job::MakeNode(name) => write!(f, "make Node {name}"),
+            Job::Doom(name) => write!(f, "take instance {name} back"),
             Job::End(name) => write!(f, "end instance {name}"),
             Job::Silence(name) => write!(f, "mark Node {name} as gone"),
         }
@@ -109,16 +113,24 @@ impl World {
         let name = instance.name().to_owned();
         self.work.remove(&Job::MakeNode(name.clone()));
         self.work.remove(&Job::End(name.clone()));
+        self.work.remove(&Job::Doom(name.clone()));
         let after = |start: Timestamp, delay: Duration| start.saturating_add(delay).unwrap_or(Timestamp::MAX);
-        if let Some(started) = record::termination_started(instance) {
-            self.work.insert(
-                Job::End(name),
-                Due {
-                    at: after(started, termination_delay),
-                    failures: 0,
-                },
-            );
-        } else if !record::is_running(instance)
+        let taken_back = record::ends_at(instance);
+        if taken_back.is_none()
+            && record::message(instance) == Some(InterruptionKind::SpotInterrupted.label())
+        {
+            self.work
+                .insert(Job::Doom(name.clone()), Due { at: now, failures: 0 });
+        }
+        let terminated =
+            record::termination_started(instance).map(|started| after(started, termination_delay));
+        if let Some(at) = terminated.into_iter().chain(taken_back).min() {
+            self.work.insert(Job::End(name.clone()), Due { at, failures: 0 });
+        }
+        if terminated.is_some() {
+            return;
+        }
+        if !record::is_running(instance)
             && let Some(delay) = instance
                 .spec
                 .registration_delay
@@ -143,6 +155,7 @@ impl World {
     fn removed(&mut self, name: &str, now: Timestamp) {
         self.work.remove(&Job::MakeNode(name.to_owned()));
         self.work.remove(&Job::End(name.to_owned()));
+        self.work.remove(&Job::Doom(name.to_owned()));
         self.work
             .insert(Job::Silence(name.to_owned()), Due { at: now, failures: 0 });
     }
@@ -155,7 +168,7 @@ impl World {
             .map(|(job, _)| job);
         due.map(|job| {
             let instance = match job {
-                Job::MakeNode(name) | Job::End(name) | Job::Silence(name) => {
+                Job::MakeNode(name) | Job::Doom(name) | Job::End(name) | Job::Silence(name) => {
                     self.instances.get(name).cloned()
                 }
                 Job::Sweep => None,
@@ -305,10 +318,32 @@ impl KwokProvider {
         match (job, instance) {
             (Job::Sweep, _) => self.sweep().await,
             (Job::MakeNode(_), Some(instance)) => self.make_node(&instance).await,
+            (Job::Doom(_), Some(instance)) => self.doom(&instance).await,
             (Job::End(_), Some(instance)) => self.end(&instance).await.map(|()| Done::Nothing),
             (Job::Silence(name), None) => self.silence(name).await.map(|()| Done::Nothing),
             // The instance came or went meanwhile; the watch has planned what follows.
-            (Job::MakeNode(_) | Job::End(_), None) | (Job::Silence(_), Some(_)) => Ok(Done::Nothing),
+            (Job::MakeNode(_) | Job::Doom(_) | Job::End(_), None) | (Job::Silence(_), Some(_)) => {
+                Ok(Done::Nothing)
+            }
+        }
+    }
+
+    /// Writes down when an instance is taken back, so that a restart takes nothing from its time and adds nothing.
+    async fn doom(&self, instance: &KWOKInstance) -> Result<Done, CloudError> {
+        let notice = self.options.interruption_notice;
+        let ends_at = self.clock.now().saturating_add(notice).unwrap_or(Timestamp::MAX);
+        let patch = Patch::Merge(json!({"metadata": {
+            "uid": instance.uid(),
+            "annotations": {keys::ENDS_AT: ends_at.to_string()},
+        }}));
+        match self
+            .instances()
+            .patch(instance.name(), &PatchParams::default(), &patch)
+            .await
+        {
+            Ok(updated) => Ok(Done::Updated(Box::new(updated))),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 409 => Ok(Done::Nothing),
+            Err(error) => Err(request_error("patch KWOKInstance", &error)),
         }
     }
 
@@ -390,9 +425,6 @@ impl KwokProvider {
         let Some(node) = node.filter(|node| instance_of(node) == Some(name)) else {
             return Ok(());
         };
-        if node.metadata.deletion_timestamp.is_some() {
-            return Ok(());
-        }
         let registered = node
             .metadata
             .labels
@@ -422,6 +454,8 @@ impl KwokProvider {
                 .patch_status(name, &PatchParams::default(), &patch)
                 .await
                 .map(drop)
+        } else if node.metadata.deletion_timestamp.is_some() {
+            return Ok(());
         } else {
             let preconditions = Preconditions {
                 uid: node.metadata.uid.clone(),

@@ -12,6 +12,8 @@ use crate::Catalog;
 
 /// How long an offering that had no capacity is reported as unavailable; AWS' value (D-283).
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(3 * 60);
+/// How long before its end a spot instance is told; AWS' value.
+const INTERRUPTION_NOTICE: Duration = Duration::from_secs(120);
 /// Time after which a client of a real cloud gives up waiting.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -38,6 +40,8 @@ pub struct KwokOptions {
     pub hanging_calls: Failures,
     /// How long the client waits for a call that hangs.
     pub call_timeout: Duration,
+    /// Time between the message that a spot instance is taken back and its end.
+    pub interruption_notice: Duration,
     /// Instances whose Node never appears.
     pub never_register: Vec<OfferingPattern>,
     /// Instances whose Node never appears, by chance or count.
@@ -59,6 +63,7 @@ impl Default for KwokOptions {
             launch_errors: Failures::None,
             hanging_calls: Failures::None,
             call_timeout: CALL_TIMEOUT,
+            interruption_notice: INTERRUPTION_NOTICE,
             never_register: Vec::new(),
             never_register_failures: Failures::None,
             slow_register: Vec::new(),

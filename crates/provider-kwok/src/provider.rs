@@ -15,7 +15,8 @@ use serde_json::json;
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_model::{CapacityType, InstanceType};
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, Entropy, NodeClassKind, RepairPolicy, SharedClock,
+    CloudError, CloudFuture, CloudProvider, Entropy, Interruption, Interruptions, NodeClassKind,
+    RepairPolicy, SharedClock,
 };
 
 use crate::launch::{self, Choice, OfferingKey};
@@ -232,6 +233,22 @@ impl KwokProvider {
         Err(launch::insufficient(format!(
             "all {count} offerings that NodeClaim {name} allows are out of capacity"
         )))
+    }
+
+    /// D-283: what was just taken back is not sold again at once.
+    pub(crate) fn withhold(&self, instance: &KWOKInstance) {
+        let until = self
+            .clock
+            .now()
+            .saturating_add(self.options.unavailable_for)
+            .unwrap_or(Timestamp::MAX);
+        let spec = &instance.spec;
+        let key = (
+            spec.instance_type.clone(),
+            spec.zone.clone(),
+            spec.capacity_type.clone(),
+        );
+        self.memory().unavailable.insert(key, until);
     }
 
     /// `None` when the Node is never to appear.
@@ -511,5 +528,13 @@ impl CloudProvider for KwokProvider {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         &self.repair_policies
+    }
+
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        Some(self.messages())
+    }
+
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        self.take_message(message).boxed()
     }
 }

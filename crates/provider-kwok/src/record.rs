@@ -64,6 +64,18 @@ pub(crate) fn termination_started(instance: &KWOKInstance) -> Option<Timestamp> 
     started.map(|time| time.0).or_else(|| deleted.map(|time| time.0))
 }
 
+/// The cloud's message about the instance that nobody has taken yet.
+pub(crate) fn message(instance: &KWOKInstance) -> Option<&str> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(keys::MESSAGE).map(String::as_str)
+}
+
+/// When the cloud takes the instance back.
+pub(crate) fn ends_at(instance: &KWOKInstance) -> Option<Timestamp> {
+    let annotations = instance.metadata.annotations.as_ref()?;
+    annotations.get(keys::ENDS_AT)?.parse().ok()
+}
+
 /// Whether the instance's Node has been made.
 pub(crate) fn is_running(instance: &KWOKInstance) -> bool {
     instance

@@ -51,6 +51,9 @@ pub fn from_config(
     options: &ClientOptions,
     clock: SharedClock,
 ) -> kube::Result<Client> {
+    // The controllers decide when a request is tried again: a refused eviction has a back-off of its own and is told, and a Lease cannot wait.
+    let mut config = config;
+    config.default_retry = false;
     Ok(ClientBuilder::try_from(config)?
         .with_layer(&Middleware::new(options, clock))
         .build())

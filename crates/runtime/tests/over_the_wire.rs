@@ -68,3 +68,42 @@ async fn a_store_is_filled_through_a_kubeconfig() {
     );
     listener.stop().await;
 }
+
+/// A server that answers every request with 429, and counts them.
+async fn busy_server() -> (std::net::SocketAddr, std::sync::Arc<std::sync::atomic::AtomicU64>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = count.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let answer = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            let _ = stream.write_all(answer).await;
+        }
+    });
+    (address, count)
+}
+
+// D-330: a refusal comes back to the controller, which counts, tells and paces it; the client does not try again by itself.
+#[tokio::test]
+async fn d_330_a_429_is_answered_once() {
+    let (address, count) = busy_server().await;
+    let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let client = from_config(config, &ClientOptions::default(), clock).unwrap();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let answer = api.get("a").await;
+    assert!(
+        matches!(&answer, Err(kube::Error::Api(status)) if status.code == 429),
+        "{answer:?}"
+    );
+    assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 1);
+}

@@ -1,13 +1,15 @@
 //! How the operator fares at scale: a static NodePool comes up, rests, and drains at once; requests and CPU time are counted.
 //!
 //! ```text
-//! cargo run --release -p spokeshave-sim --example scale -- NODES PODS-PER-NODE
+//! cargo run --release -p spokeshave-sim --example scale -- NODES PODS-PER-NODE [--expire]
 //! ```
+//!
+//! With `--expire` the nodes do not go because their NodePool does, but because all of them are three hours old at once (W-20).
 //!
 //! Everything runs in one process on virtual time: API server, kubelets, cloud and operator. The CPU time is that of all of them together, the
 //! requests are the operator's alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -150,12 +152,13 @@ where
 }
 
 fn main() {
+    let expire = std::env::args().any(|argument| argument == "--expire");
     let arguments: Vec<usize> = std::env::args()
         .skip(1)
         .filter_map(|text| text.parse().ok())
         .collect();
     let [nodes, pods] = arguments[..] else {
-        eprintln!("usage: scale NODES PODS-PER-NODE");
+        eprintln!("usage: scale NODES PODS-PER-NODE [--expire]");
         std::process::exit(2);
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -163,12 +166,47 @@ fn main() {
         .start_paused(true)
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(story(nodes, pods)),
+        Ok(runtime) => runtime.block_on(story(nodes, pods, expire)),
         Err(error) => eprintln!("cannot make a runtime: {error}"),
     }
 }
 
-async fn story(nodes: usize, pods: usize) {
+/// W-20: how long after the last of the first nodes is due all of them are told to go.
+async fn expiry(user: &Client, clock: &SharedClock) {
+    let api = Api::<NodeClaim>::all(user.clone());
+    let first = api
+        .list_metadata(&ListParams::default())
+        .await
+        .expect("claims")
+        .items;
+    let created = first
+        .iter()
+        .filter_map(|claim| claim.metadata.creation_timestamp.as_ref());
+    let due = created
+        .map(|time| time.0 + Duration::from_secs(3 * 3600))
+        .max()
+        .expect("a node");
+    let names: BTreeSet<String> = first.iter().map(kube::ResourceExt::name_any).collect();
+    clock.sleep_until(due).await;
+    loop {
+        let list = api.list_metadata(&ListParams::default()).await.expect("claims");
+        let waiting = list
+            .items
+            .iter()
+            .filter(|claim| claim.metadata.deletion_timestamp.is_none() && names.contains(&claim.name_any()));
+        if waiting.count() == 0 {
+            break;
+        }
+        clock.sleep(Duration::from_secs(1)).await;
+    }
+    println!(
+        "{} expired nodes are all told to go {:.0} virtual s after the last was due",
+        names.len(),
+        clock.since(due).as_secs_f64()
+    );
+}
+
+async fn story(nodes: usize, pods: usize, expire: bool) {
     let clock: SharedClock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
     let entropy = Entropy::new(1);
     let time = clock.clone();
@@ -252,7 +290,7 @@ async fn story(nodes: usize, pods: usize) {
         "replicas": nodes,
         "template": {"spec": {
             "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-            "expireAfter": "Never",
+            "expireAfter": if expire { "3h" } else { "Never" },
             "requirements": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}],
         }},
     }}))
@@ -302,6 +340,11 @@ async fn story(nodes: usize, pods: usize) {
     phase.end(&format!("{nodes} nodes with {} pods rest", nodes * pods));
     println!("metric series: {}", metrics.series_count());
 
+    if expire {
+        expiry(&user, &clock).await;
+        shutdown.request();
+        return;
+    }
     let phase = Phase::begin(&counts, &clock);
     pools
         .delete("fixed", &DeleteParams::default())

@@ -1,12 +1,13 @@
 //! What lives in a cluster: scheduler, kubelets, workload controllers; everything through a Kubernetes client, on the Clock.
 //!
 //! Owns an implementation of Kubernetes' own rules that shares no code with our scheduling, so that a common mistake cannot hide; those
-//! parts know nothing of Karpenter. Beside them: [`lab`], a whole cluster on virtual time; [`invariants`], what must hold in it; and
-//! [`soak`], scenarios drawn from a seed.
+//! parts know nothing of Karpenter. Beside them: [`lab`], a whole cluster on virtual time; [`invariants`], what must hold in it;
+//! [`kills`], stories in which an operator dies; and [`soak`], scenarios drawn from a seed.
 
 mod attach_limits;
 mod budgets;
 pub mod invariants;
+pub mod kills;
 mod kubelets;
 pub mod lab;
 mod neighbours;

@@ -1,17 +1,19 @@
-//! D App. G.1, scenarios 16 and 18 to 21, through the whole stack on virtual time, with the checkers watching.
+//! D App. G.1, scenarios 16 and 18 to 25, through the whole stack on virtual time, with the checkers watching.
 //!
-//! 14, 15 and 17 are told beside the commands of disruption; 24 and 25 are about messages of a cloud's queue, which the kwok cloud does not have.
+//! 14, 15 and 17 are told beside the commands of disruption. A message of the kwok cloud is an annotation on a KWOKInstance.
 
 mod common;
 
 use std::time::Duration;
 
-use common::{Cluster, template};
-use k8s_openapi::api::core::v1::Pod;
+use common::{Cluster, LIMIT, template};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
+use spokeshave_provider_kwok::keys::MESSAGE;
 use spokeshave_sim::lab::LabOptions;
 
 async fn drifted(cluster: &Cluster) -> Vec<String> {
@@ -260,4 +262,168 @@ async fn g_1_21_past_the_deadline_all_tiers_go_at_once() {
         .await;
     assert!(took <= Duration::from_secs(25), "D-336: {took:?}");
     cluster.until_gone::<NodeClaim>(&claim).await;
+}
+
+/// 22: an attachment that stays is waited for, and after the deadline no longer.
+#[tokio::test(start_paused = true)]
+async fn g_1_22_a_volume_that_stays_is_waited_for_until_the_deadline() {
+    let cluster = Cluster::started(
+        22,
+        json!({"template": {"spec": {"terminationGracePeriod": "10m"}}}),
+    )
+    .await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let node = cluster.node_of("web").await;
+    let claim = cluster.claim_of(&node).await.name().to_owned();
+    let attachment = json!({"metadata": {"name": "stuck", "finalizers": ["external-attacher/disk-csi-example-com"]}, "spec": {
+        "attacher": "manual", "nodeName": node, "source": {"persistentVolumeName": "nobody-detaches-it"},
+    }});
+    cluster
+        .create(&cluster.all::<VolumeAttachment>(), attachment)
+        .await
+        .unwrap();
+    cluster.delete_claim(&claim).await;
+    cluster.pass(300).await;
+    assert!(
+        cluster.exists::<VolumeAttachment>("stuck").await,
+        "the attachment was to stay"
+    );
+    let waiting = cluster.condition(&claim, "VolumesDetached").await;
+    assert_eq!(
+        waiting,
+        Some(("Unknown".to_owned(), "AwaitingVolumeDetachment".to_owned())),
+        "D-343"
+    );
+    let instances = cluster.list::<KWOKInstance>().await;
+    assert!(
+        instances.iter().any(|one| node == one.spec.node_name),
+        "the instance waits"
+    );
+    let start = cluster.clock.now();
+    let mut given_up = None;
+    while cluster.exists::<NodeClaim>(&claim).await {
+        assert!(cluster.clock.since(start) < LIMIT);
+        given_up = cluster.condition(&claim, "VolumesDetached").await.or(given_up);
+        cluster.pass(1).await;
+    }
+    assert_eq!(
+        given_up,
+        Some(("False".to_owned(), "TerminationGracePeriodElapsed".to_owned())),
+        "D-345"
+    );
+}
+
+/// 23: a machine that is gone needs no drain once its Node is not ready; one whose Node is ready gets all of it.
+#[tokio::test(start_paused = true)]
+async fn g_1_23_a_lost_instance_needs_no_drain() {
+    let cluster = Cluster::started(23, json!({})).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.budget("web", json!({"maxUnavailable": 0})).await;
+    cluster.until_running(1).await;
+    let node = cluster.node_of("web").await;
+    let claim = cluster.claim_of(&node).await.name().to_owned();
+    cluster.delete_claim(&claim).await;
+    cluster.pass(120).await;
+    assert!(
+        cluster.exists::<Node>(&node).await,
+        "ready: the budget holds the drain"
+    );
+    let instance = cluster.list::<KWOKInstance>().await.remove(0);
+    cluster
+        .all::<KWOKInstance>()
+        .delete(instance.name(), &DeleteParams::default())
+        .await
+        .unwrap();
+    let took = cluster.until_gone::<Node>(&node).await;
+    assert!(took <= Duration::from_secs(30), "D-309: {took:?}");
+    cluster.until_gone::<NodeClaim>(&claim).await;
+}
+
+/// A message about the only instance.
+async fn message(cluster: &Cluster, text: &str) -> KWOKInstance {
+    let instance = cluster.list::<KWOKInstance>().await.remove(0);
+    let patch = json!({"metadata": {"annotations": {MESSAGE: text}}});
+    cluster
+        .merge(&cluster.all::<KWOKInstance>(), instance.name(), patch)
+        .await
+        .unwrap()
+}
+
+/// 24: a spot instance that is taken back: its NodeClaim goes at once and has the instance's time, another offering takes its place, and the
+/// message is deleted.
+#[tokio::test(start_paused = true)]
+async fn g_1_24_d_283_invariant_33_a_spot_interruption_is_answered_at_once() {
+    let spot = json!([
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]},
+    ]);
+    let cluster = Cluster::started(24, json!({"template": {"spec": {"requirements": spot}}})).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let claim = cluster.list::<NodeClaim>().await.remove(0);
+    let told = cluster.clock.now();
+    let instance = message(&cluster, "spot_interrupted").await;
+    let asked = cluster
+        .until("the claim is asked to go, and another is made", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.len() == 2
+                && claims
+                    .iter()
+                    .any(|one| one.name() == claim.name() && one.is_deleting())
+        })
+        .await;
+    assert!(asked <= Duration::from_secs(1), "invariant 33: {asked:?}");
+    let ends_at = cluster
+        .claim(claim.name())
+        .await
+        .annotation("karpenter.sh/nodeclaim-termination-timestamp")
+        .and_then(|text| text.parse::<jiff::Timestamp>().ok())
+        .unwrap();
+    let left = ends_at.duration_since(told).as_secs();
+    assert!((119..=120).contains(&left), "two minutes of notice: {left}");
+    cluster.until_gone::<NodeClaim>(claim.name()).await;
+    assert!(
+        cluster.clock.now().duration_since(told).as_secs() <= 130,
+        "the instance's own deadline"
+    );
+    cluster.until_running(1).await;
+    let replacement = cluster.list::<KWOKInstance>().await.remove(0);
+    let offering = |one: &KWOKInstance| (one.spec.instance_type.clone(), one.spec.zone.clone());
+    assert_ne!(
+        offering(&replacement),
+        offering(&instance),
+        "D-283: not the offering that was taken back"
+    );
+    for reason in ["SpotInterrupted", "TerminatingOnInterruption"] {
+        assert!(!cluster.events(reason).await.is_empty(), "D-282: {reason}");
+    }
+    cluster.assert_tidy().await;
+}
+
+/// 25: a message that cannot be read is deleted and ends nothing; a recommendation is told and ends nothing.
+#[tokio::test(start_paused = true)]
+async fn g_1_25_d_277_a_malformed_message_is_deleted_without_action() {
+    let cluster = Cluster::started(25, json!({})).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let before = cluster.names::<NodeClaim>().await;
+    for text in ["{\"detail\": 7", "rebalance_recommendation"] {
+        message(&cluster, text).await;
+        cluster
+            .until("the message is deleted", async |cluster| {
+                let instance = cluster.list::<KWOKInstance>().await.remove(0);
+                !instance.annotations().contains_key(MESSAGE)
+            })
+            .await;
+    }
+    cluster.pass(300).await;
+    assert_eq!(cluster.names::<NodeClaim>().await, before);
+    assert_eq!(
+        cluster.events("SpotRebalanceRecommendation").await.len(),
+        2,
+        "D-285: NodeClaim and Node"
+    );
+    cluster.assert_tidy().await;
 }

@@ -496,12 +496,12 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
 
 /// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
 #[tokio::test(start_paused = true)]
-async fn g_1_14_d_115_d_116_d_117_w_50_a_replacement_that_never_registers() {
+async fn g_1_14_d_115_d_116_d_117_d_270_w_50_a_replacement_that_never_registers() {
     let cluster = Cluster::new(18, at_once()).await;
     let first = cluster.operator();
     one_large_node(&cluster).await;
     first.kill().await;
-    let broken = cluster.operator_with(cluster.client.clone(), never_registers());
+    let broken = cluster.operator_with(never_registers());
     let start = cluster.clock.now();
     without_large(&cluster).await;
     cluster

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_controllers::{FeatureGates, LeaderElectionOptions, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
+use spokeshave_runtime::Metrics;
 use spokeshave_runtime::client::RequestLog;
-use spokeshave_runtime::{Metrics, TaskGroup};
 
 // W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
 #[tokio::test(start_paused = true)]
@@ -181,7 +181,7 @@ async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_
 
 // D-314, D-351: a cloud that cannot end an instance is named, for as long as it cannot.
 #[tokio::test(start_paused = true)]
-async fn a_cloud_that_fails_or_hangs_at_the_end_is_named() {
+async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
     let cluster = Cluster::new(5).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let _operator = cluster.operator(Setup::default());
@@ -220,6 +220,8 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
     cluster.deploy("web", 1, "1", json!({})).await;
     cluster.until_running("web", 1).await;
     let claim = cluster.claim_of_pod("web").await;
+    // The finalizer goes on the cloud's word, and the cloud lies.
+    cluster.excuse(14);
     cluster.faults.lies.store(true, Ordering::Relaxed);
     cluster.delete_claim(&claim).await;
     cluster.until_gone(&claim).await;
@@ -341,6 +343,8 @@ async fn d_307_claims_edited_by_hand_are_mended_or_told() {
         })
         .await;
     // Another's provider ID is told, and the other's instance outlives the claim.
+    // Whose finalizer goes is not told by its own instance any more; that one is collected as garbage.
+    cluster.excuse(14);
     let stolen = id(two).await.unwrap();
     status(one, json!({"providerID": stolen})).await;
     cluster.pass(30).await;
@@ -652,10 +656,11 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
     cluster.assert_no_leak().await;
 }
 
-// W-20: nodes of one age are all told to go within a minute, at the default rate of requests.
+// W-20: nodes of one age are all told to go within a minute. A tenth of a thousand nodes at a tenth of the default rate of requests; the whole
+// thousand is `scale -- 1000 0 --expire`.
 #[tokio::test(start_paused = true)]
-async fn w_20_a_thousand_nodes_that_expire_at_once_all_start_within_a_minute() {
-    const NODES: usize = 1000;
+async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {
+    const NODES: usize = 100;
     let options = spokeshave_sim::Options {
         workloads: false,
         scheduler: false,
@@ -674,7 +679,7 @@ async fn w_20_a_thousand_nodes_that_expire_at_once_all_start_within_a_minute() {
             },
             ..OperatorOptions::default()
         },
-        rate: Some((200.0, 300)),
+        rate: Some((20.0, 30)),
         ..Setup::default()
     };
     let operator = cluster.operator(setup);
@@ -733,14 +738,11 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     // The second shares the server, but not the gate that will be shut on the first.
     let gate = std::mem::take(&mut cluster.gate.clone());
     let mut apart = Cluster {
-        server: cluster.server.clone(),
-        client: cluster.client.clone(),
-        clock: cluster.clock.clone(),
-        entropy: cluster.entropy.clone(),
+        lab: cluster.lab.clone(),
         shutdown: cluster.shutdown.clone(),
         faults: cluster.faults.clone(),
         gate: Gate::default(),
-        _tasks: TaskGroup::new(),
+        excused: cluster.excused.clone(),
     };
     apart.gate.refused = gate.refused.clone();
     let second = apart.operator(log("second", &second_log));

@@ -320,7 +320,7 @@ async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_267_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_errors_are_tried_again() {
+async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_errors_are_tried_again() {
     let cluster = Cluster::new(28).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let setup = Setup {

@@ -212,6 +212,7 @@ fn controller_options(settings: &Settings) -> Options {
             static_capacity: settings.feature_gates.static_capacity,
         },
         cpu_requests_milli: settings.cpu_requests_milli,
+        dynamic_resources: !settings.ignore_dra_requests,
         object_metrics: !settings.disable_cluster_state_observability,
         eviction_rate: settings.eviction_rate.map(|(per_second, burst)| EvictionRate {
             per_second: f64::from(per_second),

@@ -533,7 +533,7 @@ impl Settings {
             ),
             (
                 !self.ignore_dra_requests,
-                "IGNORE_DRA_REQUESTS=false has no effect: pods with resource claims are never planned for",
+                "IGNORE_DRA_REQUESTS=false only makes initialisation wait for DRA drivers: pods with resource claims are never planned for",
             ),
             (
                 !self.disable_controller_warmup,

@@ -7,10 +7,11 @@
 //! | Checker | Invariants |
 //! |---|---|
 //! | `evictions` | 1 Eviction API and budgets, 30 order of the tiers, 31 grace |
-//! | `moves` | 2 budgets of NodePools, 6 do-not-disrupt, 8 a place for every pod, 10 nothing left of a command |
+//! | `moves`, `windows`, `places` | 2 budgets of NodePools, 6 do-not-disrupt, 8 a place for every pod, 10 nothing left of a command |
 //! | `instances` | 11 one instance a NodeClaim, 12 registration in time, 14 finalizers last, 15 limits |
 //! | `endings` | 13 the end comes or says what it waits for, 29 volumes first |
 //! | `waiting` | 22 a pod that fits gets a node, 34 daemons count and do not keep a node |
+//! | `notices` | 33 instances that are taken back |
 //! | `leadership` | 36 only the leader writes |
 //!
 //! 37 is a test over all indexes of a kill, and 38 is that all of these hold with gaps in watches.
@@ -20,8 +21,11 @@ mod evictions;
 mod instances;
 mod leadership;
 mod moves;
+mod notices;
+mod places;
 mod view;
 mod waiting;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -194,6 +198,7 @@ impl Invariants {
             Box::new(endings::Endings::new(expectations)),
             Box::new(waiting::Waiting::new(expectations)),
             Box::new(leadership::LeadershipKept),
+            Box::new(notices::Notices::default()),
         ];
         let inner = Inner {
             view: View::new(clock.now()),

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::view::{Change, Claim, DISRUPTED, Node, Pair, Pool, RECENT, View, later};
-use super::{Checker, Report, RequestInfo};
-use crate::rules;
+use super::view::{Change, Claim, DISRUPTED, Node, Pair, Pool, RECENT, View, duration, later};
+use super::{Checker, Report, RequestInfo, places, windows};
 
 /// A taint or condition that stands so long without a deletion belongs to no command any more: a replacement may take a launch and a
 /// registration time-out to fail.
@@ -111,10 +110,12 @@ impl Moves {
         if deleted
             && before.is("DisruptionReason", "True")
             && let Some(node) = view.node_of_claim(before)
+            // Somebody else has begun to delete it: the rest follows, whatever a command had in mind.
+            && node.deletion.is_none()
             && let Some(since) = self.started.get(&node.name)
             && self.lost_capacity.is_none_or(|lost| lost < *since)
         {
-            placed(view, node, *since, report);
+            places::found(view, node, *since, report);
         }
     }
 }
@@ -149,18 +150,26 @@ fn undisturbed(view: &View, node: &Node, claim: Option<&Claim>, report: &mut Rep
     }
 }
 
-/// D-195, D-196: what the budgets allow, of so many nodes. Budgets with a schedule are left to the tests of budgets.
-pub(super) fn allowance(pool: &Pool, reason: &str, nodes: usize) -> usize {
+/// D-195, D-196: what the budgets allow at an instant, of so many nodes.
+pub(super) fn allowance(pool: &Pool, reason: &str, nodes: usize, now: Timestamp) -> usize {
     let budgets = pool.disruption["budgets"].as_array();
     let Some(budgets) = budgets else {
         return (nodes * 10).div_ceil(100);
     };
     let applies = |budget: &&serde_json::Value| {
         let reasons = budget["reasons"].as_array();
-        budget["schedule"].is_null()
-            && reasons.is_none_or(|reasons| reason.is_empty() || reasons.iter().any(|one| one == reason))
+        reasons.is_none_or(|reasons| reasons.iter().any(|one| one == reason))
     };
     let allowed = |budget: &serde_json::Value| {
+        if let Some(schedule) = budget["schedule"].as_str() {
+            let length = duration(budget["duration"].as_str().unwrap_or_default());
+            match length.and_then(|length| windows::is_open(schedule, length, now)) {
+                Some(true) => {}
+                Some(false) => return usize::MAX,
+                // D-197: what cannot be read allows nothing.
+                None => return 0,
+            }
+        }
         let text = budget["nodes"].as_str().unwrap_or("10%");
         match text.strip_suffix('%') {
             Some(percent) => percent
@@ -201,9 +210,11 @@ fn within_budget(view: &View, claim: &Claim, report: &mut Report) {
         .filter(|(_, claim)| !claim.is("InstanceTerminating", "True") && leaving(claim))
         .count();
     let versions = view.recent_pools(&claim.pool);
+    // A decision is a little older than its first write.
+    let instants = [view.now, view.now.saturating_sub(RECENT).unwrap_or(view.now)];
     let allowed = versions
         .iter()
-        .map(|pool| allowance(pool, reason, nodes.len() + ended))
+        .flat_map(|pool| instants.map(|at| allowance(pool, reason, nodes.len() + ended, at)))
         .max()
         .unwrap_or(0);
     if in_flight > allowed {
@@ -217,99 +228,4 @@ fn within_budget(view: &View, claim: &Claim, report: &mut Report) {
             ),
         );
     }
-}
-
-/// 8: as far as machines can tell, the node's pods have room on others that are ready. Pods that came after the command count as
-/// having come after the room was reserved; order among pods and finer rules are the scheduler's.
-fn placed(view: &View, leaving: &Node, since: Timestamp, report: &mut Report) {
-    let targets: Vec<&Node> = view
-        .nodes
-        .values()
-        .map(|node| &**node)
-        .filter(|node| {
-            node.name != leaving.name
-                && node.ready
-                && !node.unschedulable
-                && node.deletion.is_none()
-                && node.disrupted_since.is_none()
-                && (node.is_initialized() || !node.labels.contains_key(super::view::POOL))
-        })
-        .collect();
-    let (mut wanted, mut free): (BTreeMap<&str, i128>, BTreeMap<&str, i128>) = Default::default();
-    for pod in view.pods_on(&leaving.name).filter(|pod| pod.moves()) {
-        if pod.bound.is_none_or(|bound| bound >= since) {
-            continue;
-        }
-        for resource in ["cpu", "memory"] {
-            *wanted.entry(resource).or_default() += pod.shape.requests.get(resource).copied().unwrap_or(0);
-        }
-        let fits = targets.iter().any(|node| {
-            ["cpu", "memory"].iter().all(|resource| {
-                pod.shape.requests.get(*resource).copied().unwrap_or(0)
-                    <= node.allocatable.get(*resource).copied().unwrap_or(0)
-            }) && accepts(pod, node)
-        });
-        if !fits {
-            report.fail(
-                8,
-                format!("node {}", leaving.name),
-                format!(
-                    "goes although pod {}/{} could be on no other node that is ready",
-                    pod.key.0, pod.key.1
-                ),
-            );
-            return;
-        }
-    }
-    for node in &targets {
-        for resource in ["cpu", "memory"] {
-            let used: i128 = view
-                .pods_on(&node.name)
-                .filter(|pod| !pod.has_ended() && pod.bound.is_some_and(|bound| bound < since))
-                .map(|pod| pod.shape.requests.get(resource).copied().unwrap_or(0))
-                .sum();
-            let room = node.allocatable.get(resource).copied().unwrap_or(0) - used;
-            *free.entry(resource).or_default() += room.max(0);
-        }
-    }
-    for (resource, wanted) in wanted {
-        let free = free.get(resource).copied().unwrap_or(0);
-        if wanted > free {
-            report.fail(
-                8,
-                format!("node {}", leaving.name),
-                format!(
-                    "goes with {wanted} thousandths of {resource} on it, and the ready nodes have {free} free"
-                ),
-            );
-        }
-    }
-}
-
-/// Selectors, node affinity and taints.
-fn accepts(pod: &super::view::Pod, node: &Node) -> bool {
-    let object = k8s_openapi::api::core::v1::Node {
-        metadata: kube::core::ObjectMeta {
-            name: Some(node.name.clone()),
-            labels: Some(node.labels.clone()),
-            ..Default::default()
-        },
-        spec: Some(k8s_openapi::api::core::v1::NodeSpec {
-            taints: Some(
-                node.taints
-                    .iter()
-                    .map(|(key, value, effect)| k8s_openapi::api::core::v1::Taint {
-                        key: key.clone(),
-                        value: Some(value.clone()),
-                        effect: effect.clone(),
-                        ..Default::default()
-                    })
-                    .collect(),
-            ),
-            ..Default::default()
-        }),
-        status: None,
-    };
-    rules::accepts_node(&pod.shape.spec, &object)
-        && rules::untolerated(&pod.shape.spec, &object, &["NoSchedule", "NoExecute"]).is_none()
 }

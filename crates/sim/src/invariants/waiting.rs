@@ -135,7 +135,7 @@ impl Waiting {
                 others + usize::from(counts),
             )
         });
-        if allowance(pool, "Empty", count) <= others {
+        if allowance(pool, "Empty", count, view.now) <= others {
             self.empty.insert(node.name.clone(), view.now);
         } else if view.has_lasted(since, EMPTY_GOES_WITHIN) {
             report.fail(

@@ -8,7 +8,7 @@ mod observed;
 mod weather;
 
 pub use mortal::Lifeline;
-pub use observed::RunLog;
+pub use observed::{Observed, RunLog};
 pub use weather::{Rates, Weather};
 
 use std::collections::BTreeMap;
@@ -30,7 +30,6 @@ use tokio::task::JoinHandle;
 
 use crate::invariants::{Actor, Expectations, Invariants};
 use mortal::Mortal;
-use observed::Observed;
 use weather::Exposed;
 
 /// How often checkers look at the time.
@@ -55,6 +54,8 @@ pub struct LabOptions {
     pub expectations: Expectations,
     /// First instant.
     pub epoch: &'static str,
+    /// Whether the cloud lives by itself; otherwise somebody must run a provider.
+    pub cloud_lives: bool,
 }
 
 impl LabOptions {
@@ -74,6 +75,7 @@ impl LabOptions {
             history_limit: 5_000,
             expectations,
             epoch: "2026-01-01T00:00:00Z",
+            cloud_lives: true,
         }
     }
 }
@@ -169,7 +171,9 @@ impl Lab {
             options.cloud.clone(),
         );
         let stop = shutdown.clone();
-        tasks.spawn("cloud", async move { cloud.run(stop.requested()).await });
+        if options.cloud_lives {
+            tasks.spawn("cloud", async move { cloud.run(stop.requested()).await });
+        }
         Self {
             server,
             client,
@@ -186,13 +190,16 @@ impl Lab {
         }
     }
 
+    /// The server as somebody reaches it, for those who put something in between.
+    #[must_use]
+    pub fn way(&self, actor: Actor) -> Observed {
+        observed(&self.server, &self.invariants, &self.log, actor, true)
+    }
+
     /// A client in somebody's name.
     #[must_use]
     pub fn client_as(&self, actor: Actor) -> Client {
-        plain(
-            observed(&self.server, &self.invariants, &self.log, actor, true),
-            &self.clock,
-        )
+        plain(self.way(actor), &self.clock)
     }
 
     /// The weather between a replica and the API server.
@@ -217,13 +224,7 @@ impl Lab {
         if self.is_running(name) {
             return;
         }
-        let inner = observed(
-            &self.server,
-            &self.invariants,
-            &self.log,
-            Actor::Operator(name.to_owned()),
-            true,
-        );
+        let inner = self.way(Actor::Operator(name.to_owned()));
         let weather = self.weather(name);
         let client = from_service(
             Exposed { inner, weather },
@@ -240,7 +241,7 @@ impl Lab {
         let lifeline = Lifeline::new(writes);
         let client = |actor: Actor| {
             let mortal = Mortal {
-                inner: observed(&self.server, &self.invariants, &self.log, actor, true),
+                inner: self.way(actor),
                 lifeline: lifeline.clone(),
             };
             from_service(mortal, "default", &unlimited(), self.clock.clone())

@@ -17,12 +17,14 @@ use super::observed::Observed;
 #[derive(Clone, Debug)]
 pub struct Lifeline {
     left: Arc<AtomicU64>,
+    writes: u64,
 }
 
 impl Lifeline {
     pub(crate) fn new(writes: u64) -> Self {
         Self {
             left: Arc::new(AtomicU64::new(writes)),
+            writes,
         }
     }
 
@@ -30,6 +32,12 @@ impl Lifeline {
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
+    }
+
+    /// Writes that were made.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.writes - self.left.load(Ordering::Relaxed)
     }
 
     fn passes(&self, write: bool) -> bool {

@@ -51,7 +51,7 @@ impl RunLog {
 
 /// The server for one actor.
 #[derive(Clone, Debug)]
-pub(crate) struct Observed {
+pub struct Observed {
     pub(crate) inner: Service,
     pub(crate) actor: Actor,
     pub(crate) invariants: Invariants,

@@ -181,6 +181,13 @@ pub(crate) fn budgets(chance: &mut ChaCha8Rng) -> Value {
             "reasons": [*pick(chance, &["Empty", "Underutilized", "Drifted"])],
         }));
     }
+    if chance.random_bool(0.2) {
+        list.push(json!({
+            "nodes": *pick(chance, &["0", "1"]),
+            "schedule": *pick(chance, &["*/20 * * * *", "@hourly", "5,35 * * * thu"]),
+            "duration": *pick(chance, &["5m", "12m"]),
+        }));
+    }
     json!(list)
 }
 

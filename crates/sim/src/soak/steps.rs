@@ -13,6 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_provider_kwok::keys::MESSAGE;
 
 use super::scenario::{Scenario, budgets, pick};
 use super::workloads::{Kind, Workload};
@@ -119,13 +120,14 @@ impl Days {
     async fn step(&mut self, lab: &mut Lab) -> Result<(), String> {
         let scenario = self.scenario.clone();
         // Weight, whether it may happen, and what.
-        let choices: [(u32, bool, Step); 15] = [
+        let choices: [(u32, bool, Step); 16] = [
             (8, true, Step::Scale),
             (2, true, Step::Roll),
             (2, scenario.deletes, Step::DeletePod),
             (2, scenario.deletes, Step::DeleteNode),
             (2, scenario.deletes, Step::DeleteClaim),
             (1, scenario.deletes && scenario.cloud_troubles, Step::LoseInstance),
+            (1, scenario.deletes && scenario.cloud_troubles, Step::Interrupt),
             (1, scenario.deletes && scenario.pools > 1, Step::DeletePool),
             (3, scenario.drift, Step::EditPool),
             (3, scenario.budgets_for_pods, Step::EditBudget),
@@ -206,6 +208,23 @@ impl Days {
                         .delete(instance.name(), &DeleteParams::default())
                         .await,
                 )
+            }
+            Step::Interrupt => {
+                let Some(instance) = self.one::<KWOKInstance>(lab).await else {
+                    return Ok(());
+                };
+                let text = *pick(
+                    &mut self.chance,
+                    &[
+                        "spot_interrupted",
+                        "spot_interrupted",
+                        "rebalance_recommendation",
+                        "???",
+                    ],
+                );
+                let message = json!({"metadata": {"annotations": {MESSAGE: text}}});
+                let api = Api::<KWOKInstance>::all(client);
+                forgive(lab.merge(&api, instance.name(), message).await)
             }
             Step::DeletePool => self.replace_pool(lab).await,
             Step::EditPool => self.edit_pool(lab).await,
@@ -524,6 +543,7 @@ enum Step {
     DeleteNode,
     DeleteClaim,
     LoseInstance,
+    Interrupt,
     DeletePool,
     EditPool,
     EditBudget,

@@ -153,44 +153,41 @@ impl Workload {
 
     /// Another number of pods; for a Job, another run; for a DaemonSet, a new version.
     pub(crate) async fn scale(&mut self, lab: &Lab, replicas: u32) -> kube::Result<()> {
-        let patch = json!({"spec": {"replicas": replicas}});
-        let client = lab.client.clone();
         match self.kind {
-            Kind::Deployment => {
-                lab.merge(&Api::<Deployment>::default_namespaced(client), &self.name, patch)
-                    .await?;
+            Kind::Deployment | Kind::StatefulSet => {
+                self.merge(lab, json!({"spec": {"replicas": replicas}})).await
             }
-            Kind::StatefulSet => {
-                lab.merge(&Api::<StatefulSet>::default_namespaced(client), &self.name, patch)
-                    .await?;
-            }
-            Kind::Job => self.create(lab, replicas).await?,
-            Kind::DaemonSet => self.roll(lab).await?,
+            Kind::Job => self.create(lab, replicas).await,
+            Kind::DaemonSet => self.roll(lab).await,
         }
-        Ok(())
     }
 
     /// A new version of the template.
     pub(crate) async fn roll(&mut self, lab: &Lab) -> kube::Result<()> {
         self.revision += 1;
-        let patch = json!({"spec": {"template": {"metadata": {"annotations": {"revision": self.revision.to_string()}}}}});
-        let client = lab.client.clone();
+        let revision = json!({"revision": self.revision.to_string()});
+        let patch = json!({"spec": {"template": {"metadata": {"annotations": revision}}}});
+        self.merge(lab, patch).await
+    }
+
+    /// Changes the object; a Job's template never changes.
+    async fn merge(&self, lab: &Lab, patch: Value) -> kube::Result<()> {
+        let (client, name) = (lab.client.clone(), &self.name);
         match self.kind {
             Kind::Deployment => {
-                lab.merge(&Api::<Deployment>::default_namespaced(client), &self.name, patch)
-                    .await?;
+                let api = Api::<Deployment>::default_namespaced(client);
+                lab.merge(&api, name, patch).await.map(drop)
             }
             Kind::StatefulSet => {
-                lab.merge(&Api::<StatefulSet>::default_namespaced(client), &self.name, patch)
-                    .await?;
+                let api = Api::<StatefulSet>::default_namespaced(client);
+                lab.merge(&api, name, patch).await.map(drop)
             }
             Kind::DaemonSet => {
-                lab.merge(&Api::<DaemonSet>::default_namespaced(client), &self.name, patch)
-                    .await?;
+                let api = Api::<DaemonSet>::default_namespaced(client);
+                lab.merge(&api, name, patch).await.map(drop)
             }
-            Kind::Job => {}
+            Kind::Job => Ok(()),
         }
-        Ok(())
     }
 
     /// Another budget for its pods, or none.

@@ -11,29 +11,33 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
-use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{Operator, Options as OperatorOptions};
-use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_ports::{SharedClock, TokioClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_runtime::{Metrics, Shutdown, TaskGroup};
+use spokeshave_runtime::{Metrics, Shutdown};
+use spokeshave_sim::invariants::Actor;
+use spokeshave_sim::lab::{Lab, LabOptions, Observed};
 
 pub const LIMIT: Duration = Duration::from_secs(900);
 
-/// A cluster without an operator.
+/// A cluster without an operator, with the checkers watching.
 pub struct Cluster {
-    pub server: Arc<ApiServer>,
-    pub client: Client,
-    pub clock: SharedClock,
-    pub entropy: Entropy,
+    pub lab: Lab,
     pub shutdown: Shutdown,
-    _tasks: TaskGroup,
+}
+
+impl std::ops::Deref for Cluster {
+    type Target = Lab;
+
+    fn deref(&self) -> &Lab {
+        &self.lab
+    }
 }
 
 /// An operator that can be killed.
@@ -54,48 +58,34 @@ impl Running {
     }
 }
 
-fn client_of(server: &Arc<ApiServer>, clock: &SharedClock) -> Client {
+fn client_of<S>(way: S, clock: &SharedClock) -> Client
+where
+    S: tower::Service<
+            http::Request<kube::client::Body>,
+            Response = http::Response<spokeshave_apiserver::ResponseBody>,
+        > + Send
+        + Clone
+        + 'static,
+    S::Future: Send,
+    S::Error: Into<tower::BoxError> + Send,
+{
     let options = ClientOptions {
         rate: None,
         ..ClientOptions::default()
     };
-    from_service(server.service(), "default", &options, clock.clone())
+    from_service(way, "default", &options, clock.clone())
 }
 
 impl Cluster {
-    /// With one NodePool `default`: `spec.disruption` as given, on machines below nine cores.
+    /// With one NodePool `default`: `spec.disruption` as given, on machines below nine cores. An operator brings its cloud along.
     pub async fn new(seed: u64, disruption: Value) -> Self {
-        let clock: SharedClock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
-        let entropy = Entropy::new(seed);
-        let time = clock.clone();
-        let server = ApiServer::new(Config::new(Arc::new(move || time.now()), seed));
-        let client = client_of(&server, &clock);
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in spokeshave_api::crds::crds() {
-            definitions
-                .create(&PostParams::default(), &definition)
-                .await
-                .unwrap();
-        }
-        let shutdown = Shutdown::new();
-        let mut tasks = TaskGroup::new();
-        tasks.spawn(
-            "sim",
-            spokeshave_sim::run(
-                client.clone(),
-                clock.clone(),
-                entropy.child("sim"),
-                spokeshave_sim::Options::all(),
-                shutdown.clone(),
-            ),
-        );
+        let options = LabOptions {
+            cloud_lives: false,
+            ..LabOptions::new(seed)
+        };
         let cluster = Self {
-            server,
-            client,
-            clock,
-            entropy,
-            shutdown,
-            _tasks: tasks,
+            lab: Lab::new(options).await,
+            shutdown: Shutdown::new(),
         };
         cluster
             .create::<KWOKNodeClass>(
@@ -175,79 +165,86 @@ impl Cluster {
         .unwrap();
     }
 
-    pub fn operator(&self) -> Running {
-        self.operator_with(self.client.clone(), KwokOptions::default())
+    /// The ways of an operator and of its cloud.
+    fn ways(&self) -> [Observed; 2] {
+        let name = "operator".to_owned();
+        [Actor::Operator(name.clone()), Actor::CloudCalls(name)].map(|actor| self.lab.way(actor))
     }
 
-    /// An operator whose every request fails once it has written so often.
+    fn clients(&self) -> [Client; 2] {
+        self.ways().map(|way| client_of(way, &self.clock))
+    }
+
+    pub fn operator(&self) -> Running {
+        self.operator_with(KwokOptions::default())
+    }
+
+    /// An operator whose every request fails once it, or its cloud, has written so often.
     pub fn mortal_operator(
         &self,
         writes: u64,
         cloud: KwokOptions,
         options: OperatorOptions,
     ) -> (Running, Arc<AtomicU64>) {
-        let writes_left = Arc::new(AtomicU64::new(writes));
-        let mortal = Mortal {
-            inner: self.server.service(),
-            writes_left: writes_left.clone(),
-            counts: |_| true,
-        };
-        let unlimited = ClientOptions {
-            rate: None,
-            ..ClientOptions::default()
-        };
-        let client = from_service(mortal, "default", &unlimited, self.clock.clone());
-        let operator = self.operator_by(self.clock.clone(), client, cloud, options);
+        let (clients, writes_left) = self.mortal_clients(writes, |_| true);
+        let operator = self.operator_by(self.clock.clone(), clients, cloud, options);
         (operator, writes_left)
     }
 
     /// An operator whose writes are counted, those of events aside. The number goes down.
     pub fn counted_operator(&self) -> (Running, Arc<AtomicU64>) {
-        let writes_left = Arc::new(AtomicU64::new(u64::MAX));
-        let counted = Mortal {
-            inner: self.server.service(),
-            writes_left: writes_left.clone(),
-            counts: |path| !path.contains("/events"),
-        };
-        let options = ClientOptions {
-            rate: None,
-            ..ClientOptions::default()
-        };
-        let client = from_service(counted, "default", &options, self.clock.clone());
-        (self.operator_with(client, KwokOptions::default()), writes_left)
+        let (clients, writes_left) = self.mortal_clients(u64::MAX, |path| !path.contains("/events"));
+        let running = self.operator_by(self.clock.clone(), clients, KwokOptions::default(), OperatorOptions::default());
+        (running, writes_left)
     }
 
-    pub fn operator_with(&self, client: Client, cloud: KwokOptions) -> Running {
-        self.operator_by(self.clock.clone(), client, cloud, OperatorOptions::default())
+    fn mortal_clients(&self, writes: u64, counts: fn(&str) -> bool) -> ([Client; 2], Arc<AtomicU64>) {
+        let writes_left = Arc::new(AtomicU64::new(writes));
+        let clients = self.ways().map(|inner| {
+            let writes_left = writes_left.clone();
+            client_of(
+                Mortal {
+                    inner,
+                    writes_left,
+                    counts,
+                },
+                &self.clock,
+            )
+        });
+        (clients, writes_left)
+    }
+
+    pub fn operator_with(&self, cloud: KwokOptions) -> Running {
+        self.operator_by(self.clock.clone(), self.clients(), cloud, OperatorOptions::default())
     }
 
     /// An operator with settings of its own.
     pub fn operator_set(&self, options: OperatorOptions) -> Running {
-        let client = self.client.clone();
-        self.operator_by(self.clock.clone(), client, KwokOptions::default(), options)
+        self.operator_by(self.clock.clone(), self.clients(), KwokOptions::default(), options)
     }
 
     /// An operator on a machine whose clock is wrong by so many seconds.
     pub fn operator_off_by(&self, seconds: i64) -> Running {
         let now = self.clock.now() + jiff::SignedDuration::from_secs(seconds);
         let clock = TokioClock::new(now, 1.0).shared();
-        let client = self.client.clone();
-        self.operator_by(clock, client, KwokOptions::default(), OperatorOptions::default())
+        self.operator_by(clock, self.clients(), KwokOptions::default(), OperatorOptions::default())
     }
 
     fn operator_by(
         &self,
         clock: SharedClock,
-        client: Client,
+        clients: [Client; 2],
         cloud: KwokOptions,
         operator: OperatorOptions,
     ) -> Running {
+        self.invariants.disturb();
+        let [client, cloud_client] = clients;
         let options = KwokOptions {
             termination_delay: Duration::from_secs(3),
             ..cloud
         };
         let provider = Arc::new(KwokProvider::new(
-            client.clone(),
+            cloud_client,
             clock.clone(),
             &self.entropy.child("kwok"),
             options,
@@ -285,6 +282,7 @@ impl Cluster {
     pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) {
         let start = self.clock.now();
         while !holds(self).await {
+            self.invariants.assert_kept();
             assert!(
                 self.clock.since(start) < LIMIT,
                 "{what}: not within {LIMIT:?}; nodes {:?}, claims {:?}, ledger {:?}",
@@ -335,6 +333,7 @@ impl Cluster {
 
     /// Invariants 10 and 11: each instance has its claim, and no node keeps a taint that nobody works on.
     pub async fn assert_tidy(&self) {
+        self.invariants.assert_kept();
         let claims = self.list::<NodeClaim>().await;
         for instance in self.list::<KWOKInstance>().await {
             let owners = claims
@@ -413,6 +412,7 @@ impl Cluster {
 
     pub async fn wait(&self, seconds: u64) {
         self.clock.sleep(Duration::from_secs(seconds)).await;
+        self.invariants.assert_kept();
     }
 
     /// Messages of events with a reason.

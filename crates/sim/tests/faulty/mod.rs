@@ -12,20 +12,18 @@ use http_body_util::BodyExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
-use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{Operator, Options as OperatorOptions};
 use spokeshave_model::InstanceType;
-use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, Entropy, NodeClassKind, RepairPolicy, SharedClock, TokioClock,
-};
+use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
-use spokeshave_runtime::{Metrics, Shutdown, TaskGroup};
+use spokeshave_runtime::{Metrics, Shutdown};
+use spokeshave_sim::invariants::Actor;
+use spokeshave_sim::lab::{Lab, LabOptions};
 
 pub const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -46,6 +44,8 @@ pub struct Faults {
     pub lies: AtomicBool,
     /// What the cloud says of every instance when it is asked about drift; an empty text is an error.
     pub drift: Mutex<Option<String>>,
+    /// Launches that were asked for.
+    pub launches: AtomicU64,
 }
 
 /// The kwok cloud with faults.
@@ -69,6 +69,7 @@ impl CloudProvider for Faulty {
         if self.faults.hanging_pools.lock().unwrap().contains(pool) {
             return std::future::pending().boxed();
         }
+        self.faults.launches.fetch_add(1, Ordering::Relaxed);
         self.inner.create(claim)
     }
 
@@ -132,6 +133,8 @@ pub struct Gate {
     pub reads: Arc<AtomicU64>,
     /// When off, nothing passes.
     pub cut: Arc<AtomicBool>,
+    /// So many writes to paths that contain a text are answered with a status.
+    pub stumbles: Arc<Mutex<Vec<(&'static str, u16, u32)>>>,
 }
 
 #[derive(Clone)]
@@ -164,7 +167,10 @@ where
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let cut = self.gate.cut.load(Ordering::Relaxed);
-        let refused = self.gate.refusal(request.uri().path());
+        let write = request.method() != http::Method::GET;
+        let path = request.uri().path();
+        let stumble = if write { self.gate.stumble(path) } else { None };
+        let refused = self.gate.refusal(path).or(stumble);
         let mut inner = self.inner.clone();
         Box::pin(async move {
             if cut {
@@ -180,6 +186,17 @@ where
                 .map_err(|error| std::io::Error::other(format!("{error:?}")))
         })
     }
+}
+
+fn answer(code: u16, reason: &str, message: &str) -> http::Response<AnswerBody> {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message,
+    });
+    let response = http::Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(serde_json::to_string(&body).unwrap());
+    response.unwrap().into_answer()
 }
 
 pub type AnswerBody = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>;
@@ -200,30 +217,44 @@ where
 }
 
 impl Gate {
+    /// The next writes fail whose path contains all the parts between `*`.
+    pub fn trip(&self, path: &'static str, status: u16, times: u32) {
+        self.stumbles.lock().unwrap().push((path, status, times));
+    }
+
+    pub fn stumble(&self, path: &str) -> Option<http::Response<AnswerBody>> {
+        let mut stumbles = self.stumbles.lock().unwrap();
+        let (_, code, left) = stumbles
+            .iter_mut()
+            .find(|(parts, _, left)| *left > 0 && parts.split('*').all(|part| path.contains(part)))?;
+        *left -= 1;
+        let reason = if *code == 409 { "Conflict" } else { "InternalError" };
+        Some(answer(*code, reason, "stumbled"))
+    }
+
     pub fn refusal(&self, path: &str) -> Option<http::Response<AnswerBody>> {
         let pod = path.strip_suffix("/eviction")?.rsplit('/').next()?;
         let code = *self.refused.lock().unwrap().get(pod)?;
-        let body = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": "Forbidden",
-            "message": format!("admission webhook \"guard.example.com\" denied the request: {pod} is holy"),
-        });
-        let response = http::Response::builder()
-            .status(code)
-            .header("content-type", "application/json")
-            .body(serde_json::to_string(&body).unwrap());
-        Some(response.unwrap().into_answer())
+        let message = format!("admission webhook \"guard.example.com\" denied the request: {pod} is holy");
+        Some(answer(code, "Forbidden", &message))
     }
 }
 
+/// A laboratory in which the checkers watch; what a test does against a promise on purpose, it excuses.
 pub struct Cluster {
-    pub server: Arc<ApiServer>,
-    pub client: Client,
-    pub clock: SharedClock,
-    pub entropy: Entropy,
+    pub lab: Arc<Lab>,
     pub shutdown: Shutdown,
     pub faults: Arc<Faults>,
     pub gate: Gate,
-    pub _tasks: TaskGroup,
+    pub excused: Arc<Mutex<BTreeSet<u8>>>,
+}
+
+impl std::ops::Deref for Cluster {
+    type Target = Lab;
+
+    fn deref(&self) -> &Lab {
+        &self.lab
+    }
 }
 
 /// What a test may change of an operator.
@@ -290,43 +321,17 @@ impl Cluster {
     }
 
     pub async fn with(seed: u64, options: spokeshave_sim::Options) -> Self {
-        let clock: SharedClock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
-        let entropy = Entropy::new(seed);
-        let time = clock.clone();
-        let server = ApiServer::new(Config::new(Arc::new(move || time.now()), seed));
-        let plain = ClientOptions {
-            rate: None,
-            ..ClientOptions::default()
+        let options = LabOptions {
+            cluster: options,
+            cloud_lives: false,
+            ..LabOptions::new(seed)
         };
-        let client = from_service(server.service(), "default", &plain, clock.clone());
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in spokeshave_api::crds::crds() {
-            definitions
-                .create(&PostParams::default(), &definition)
-                .await
-                .unwrap();
-        }
-        let shutdown = Shutdown::new();
-        let mut tasks = TaskGroup::new();
-        tasks.spawn(
-            "sim",
-            spokeshave_sim::run(
-                client.clone(),
-                clock.clone(),
-                entropy.child("sim"),
-                options,
-                shutdown.clone(),
-            ),
-        );
         let cluster = Self {
-            server,
-            client,
-            clock,
-            entropy,
-            shutdown,
+            lab: Arc::new(Lab::new(options).await),
+            shutdown: Shutdown::new(),
             faults: Arc::default(),
             gate: Gate::default(),
-            _tasks: tasks,
+            excused: Arc::default(),
         };
         cluster
             .create::<KWOKNodeClass>(
@@ -343,13 +348,15 @@ impl Cluster {
             log: setup.log,
             ..ClientOptions::default()
         };
+        self.invariants.disturb();
+        let name = setup.identity.to_owned();
         let gated = Gated {
-            inner: self.server.service(),
+            inner: self.lab.way(Actor::Operator(name.clone())),
             gate: self.gate.clone(),
         };
         let client = from_service(gated, "default", &options, self.clock.clone());
         let provider = Arc::new(KwokProvider::new(
-            self.client.clone(),
+            self.lab.client_as(Actor::CloudCalls(name)),
             self.clock.clone(),
             &self.entropy.child("kwok"),
             setup.kwok,
@@ -444,9 +451,23 @@ impl Cluster {
             .unwrap();
     }
 
+    /// The test breaks this promise on purpose.
+    pub fn excuse(&self, invariant: u8) {
+        self.excused.lock().unwrap().insert(invariant);
+    }
+
+    /// Every other promise is kept.
+    pub fn assert_kept(&self) {
+        let excused = self.excused.lock().unwrap();
+        let mut found = self.invariants.violations();
+        found.retain(|one| !excused.contains(&one.invariant));
+        assert!(found.is_empty(), "{found:#?}");
+    }
+
     pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) {
         let start = self.clock.now();
         while !holds(self).await {
+            self.assert_kept();
             if self.clock.since(start) >= LIMIT {
                 let claims = self.list::<NodeClaim>().await;
                 let told: Vec<_> = claims.iter().map(|claim| (claim.name(), &claim.status)).collect();
@@ -458,6 +479,7 @@ impl Cluster {
 
     pub async fn pass(&self, seconds: u64) {
         self.clock.sleep(Duration::from_secs(seconds)).await;
+        self.assert_kept();
     }
 
     pub async fn running(&self, app: &str) -> usize {
@@ -537,6 +559,7 @@ impl Cluster {
 
     /// Invariant 11: each instance has its claim.
     pub async fn assert_no_leak(&self) {
+        self.assert_kept();
         let claims = self.list::<NodeClaim>().await;
         for instance in self.list::<KWOKInstance>().await {
             let owned = claims

@@ -1,0 +1,154 @@
+//! Messages of the cloud about instances that will end (D §7.6): their NodeClaims go at once, and their pods are planned for at once.
+//!
+//! Owns the messages that are not acknowledged yet. A message is acknowledged when all that follows from it is written.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use spokeshave_api::NodeClaim;
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_plan::interruption::respond;
+use spokeshave_ports::{CloudProvider as _, Interruption};
+use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
+
+use crate::cloud::Measured;
+use crate::decision::DecisionKind;
+use crate::provisioner::Provisioner;
+use crate::shared::Shared;
+
+/// Our own write is seen again within this time.
+const SEEN_AGAIN: Duration = Duration::from_millis(50);
+
+/// A message about an instance that no NodeClaim names is kept for so long: its launch may be on its way into the store (D-278).
+const UNKNOWN_FOR: Duration = Duration::from_secs(30);
+
+/// The controller of interruptions.
+#[derive(Debug)]
+pub(crate) struct Interruptions {
+    shared: Arc<Shared>,
+    provisioner: Arc<Provisioner>,
+    pub(crate) queue: WorkQueue<String>,
+    cloud: Measured,
+    /// Messages in hand, by ID, each with the time of its arrival.
+    pending: Mutex<BTreeMap<String, (Interruption, Timestamp)>>,
+}
+
+impl Interruptions {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        provisioner: Arc<Provisioner>,
+        queue: WorkQueue<String>,
+    ) -> Arc<Self> {
+        let cloud = shared.cloud.of("interruption");
+        Arc::new(Self {
+            shared,
+            provisioner,
+            queue,
+            cloud,
+            pending: Mutex::default(),
+        })
+    }
+
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<String, (Interruption, Timestamp)>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens until shutdown. A cloud without messages is not listened to.
+    pub(crate) async fn listen(self: Arc<Self>, shutdown: Shutdown) {
+        let Some(mut messages) = self.cloud.interruptions() else {
+            return;
+        };
+        while let Some(Some(message)) = shutdown.cut(messages.next()).await {
+            let id = message.id.clone();
+            let now = self.shared.now();
+            let known = self.pending().insert(id.clone(), (message.clone(), now));
+            if known.is_none_or(|(known, _)| known.kind != message.kind) {
+                let kind = message.kind.as_ref().copied().unwrap_or(InterruptionKind::NoOp);
+                self.shared.families.interruptions_received.inc(&[kind.label()]);
+            }
+            self.queue.add(id);
+        }
+    }
+
+    /// One look at a message.
+    pub(crate) async fn reconcile(self: Arc<Self>, id: String) -> Result<Requeue, ReconcileError> {
+        let Some((message, arrived)) = self.pending().get(&id).cloned() else {
+            return Ok(Requeue::Done);
+        };
+        match &message.kind {
+            Err(text) => {
+                tracing::error!(message = id, text, "deleting a message that cannot be read");
+            }
+            Ok(kind) => {
+                let claims = self.shared.stores.claims_by_provider_id.get(&message.provider_id);
+                if claims.is_empty() && self.shared.clock.since(arrived) < UNKNOWN_FOR {
+                    return Ok(Requeue::After(Duration::from_secs(1)));
+                }
+                for claim in claims {
+                    if self.shared.is_ours(&claim) && !self.answered(&claim, *kind, &message).await? {
+                        return Ok(Requeue::After(SEEN_AGAIN));
+                    }
+                }
+            }
+        }
+        match self.cloud.acknowledge(&message).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(Box::new(error)),
+        }
+        self.pending().remove(&id);
+        let families = &self.shared.families;
+        families.interruptions_deleted.inc(&[]);
+        families
+            .interruption_duration
+            .observe(&[], self.shared.clock.since(arrived).as_secs_f64());
+        Ok(Requeue::Done)
+    }
+
+    /// Whether everything that follows from a message has been done to a NodeClaim, and seen.
+    async fn answered(
+        &self,
+        claim: &NodeClaim,
+        kind: InterruptionKind,
+        message: &Interruption,
+    ) -> Result<bool, ReconcileError> {
+        let shared = &self.shared;
+        let nodes = shared.stores.nodes_by_provider_id.get(&message.provider_id);
+        let response = respond(claim, nodes.first().map(|node| &**node), kind, message.ends_at);
+        for event in &response.events {
+            shared.execute.tell(event);
+        }
+        if response.actions.is_empty() {
+            if kind.ends_node() {
+                // Its pods need another node now, not when the next window of the batch closes.
+                self.provisioner.urge(claim.uid());
+            }
+            return Ok(true);
+        }
+        match shared.execute.run_all(&response.actions).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        if claim.is_deleting() {
+            return Ok(false);
+        }
+        shared.count_disrupted(claim, kind.label());
+        tracing::info!(
+            NodeClaim = claim.name(),
+            kind = kind.label(),
+            "initiating delete from interruption message"
+        );
+        shared.note(
+            DecisionKind::Trouble,
+            claim.name(),
+            format!("deleted ({})", kind.label()),
+            "its cloud takes the instance back",
+            None,
+        );
+        Ok(false)
+    }
+}

@@ -1,0 +1,181 @@
+//! What follows from a message of the cloud about an instance (D §7.6).
+//!
+//! Owns events, the deadline and the deletion. It knows no queue: messages come in as values.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_model::{Action, Event, EventType, Subresource};
+
+use crate::lifecycle::{claim_ref, node_ref};
+
+/// What a message asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Response {
+    /// Events to tell.
+    pub events: Vec<Event>,
+    /// Writes, in order: the deadline, also of a NodeClaim that is being deleted already, and the deletion.
+    pub actions: Vec<Action>,
+}
+
+/// D-279 … D-282, D-285: the answer to a message about the instance of a NodeClaim and of its Node, if that has come.
+#[must_use]
+pub fn respond(
+    claim: &NodeClaim,
+    node: Option<&Node>,
+    kind: InterruptionKind,
+    ends_at: Option<Timestamp>,
+) -> Response {
+    let mut response = Response::default();
+    let objects = || {
+        let node = node.map(|node| (node_ref(node), "Node"));
+        std::iter::once((claim_ref(claim), "NodeClaim")).chain(node)
+    };
+    let Some((type_, reason, message)) = event_of(kind) else {
+        return response;
+    };
+    for (object, _) in objects() {
+        response.events.push(Event::new(object, type_, reason, message));
+    }
+    if !kind.ends_node() {
+        return response;
+    }
+    response
+        .actions
+        .extend(ends_at.and_then(|ends_at| deadline(claim, ends_at)));
+    if claim.is_deleting() {
+        return response;
+    }
+    for (object, name) in objects() {
+        response.events.push(Event::new(
+            object,
+            EventType::Warning,
+            "TerminatingOnInterruption",
+            format!("Interruption triggered termination for the {name}"),
+        ));
+    }
+    response.actions.push(Action::delete(claim_ref(claim)));
+    response
+}
+
+/// Invariant 33: what is left of the instance's time is what the pods have; a deadline that comes sooner stays.
+fn deadline(claim: &NodeClaim, ends_at: Timestamp) -> Option<Action> {
+    let ends_at = Timestamp::from_second(ends_at.as_second()).unwrap_or(ends_at);
+    let sooner = claim
+        .annotation(labels::TERMINATION_TIMESTAMP)
+        .and_then(|text| text.parse::<Timestamp>().ok())
+        .is_some_and(|known| known <= ends_at);
+    if sooner {
+        return None;
+    }
+    let mut after = claim.clone();
+    after
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(labels::TERMINATION_TIMESTAMP.to_owned(), ends_at.to_string());
+    Action::patch(claim_ref(claim), Subresource::Main, claim, &after, false)
+}
+
+fn event_of(kind: InterruptionKind) -> Option<(EventType, &'static str, &'static str)> {
+    Some(match kind {
+        InterruptionKind::SpotInterrupted => (
+            EventType::Warning,
+            "SpotInterrupted",
+            "Spot interruption warning was triggered",
+        ),
+        InterruptionKind::RebalanceRecommendation => (
+            EventType::Normal,
+            "SpotRebalanceRecommendation",
+            "Spot rebalance recommendation was triggered",
+        ),
+        InterruptionKind::CapacityReservationInterrupted => (
+            EventType::Warning,
+            "CapacityReservationInstanceInterrupted",
+            "Capacity Reservation interruption warning was triggered",
+        ),
+        InterruptionKind::InstanceStopped => (EventType::Warning, "InstanceStopping", "Instance is stopping"),
+        InterruptionKind::InstanceTerminated => (
+            EventType::Warning,
+            "InstanceTerminating",
+            "Instance is terminating",
+        ),
+        InterruptionKind::ScheduledChange => (
+            EventType::Warning,
+            "InstanceUnhealthy",
+            "An unhealthy warning was triggered for the instance",
+        ),
+        InterruptionKind::NoOp => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_api::NodeClaimSpec;
+
+    fn claim(deadline: Option<&str>) -> NodeClaim {
+        let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
+        claim.metadata.uid = Some("uid".to_owned());
+        claim.metadata.annotations =
+            deadline.map(|deadline| [(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_owned())].into());
+        claim
+    }
+
+    fn reasons(response: &Response) -> Vec<&str> {
+        response
+            .events
+            .iter()
+            .map(|event| event.reason.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn d_280_d_282_a_spot_interruption_is_told_and_deletes_the_nodeclaim() {
+        let ends_at = "2026-01-01T00:02:00Z".parse().ok();
+        let response = respond(&claim(None), None, InterruptionKind::SpotInterrupted, ends_at);
+        assert_eq!(
+            reasons(&response),
+            ["SpotInterrupted", "TerminatingOnInterruption"]
+        );
+        assert_eq!(
+            response.actions.len(),
+            2,
+            "a deadline and a deletion: {:?}",
+            response.actions
+        );
+    }
+
+    #[test]
+    fn d_281_a_deadline_that_comes_sooner_stays() {
+        let ends_at = "2026-01-01T00:02:00Z".parse().ok();
+        for (deadline, writes) in [
+            ("2026-01-01T00:01:00Z", 1),
+            ("2026-01-01T01:00:00Z", 2),
+            ("soon", 2),
+        ] {
+            let response = respond(
+                &claim(Some(deadline)),
+                None,
+                InterruptionKind::SpotInterrupted,
+                ends_at,
+            );
+            assert_eq!(response.actions.len(), writes, "{deadline}");
+        }
+    }
+
+    #[test]
+    fn d_285_a_recommendation_is_told_and_ends_nothing() {
+        let response = respond(
+            &claim(None),
+            None,
+            InterruptionKind::RebalanceRecommendation,
+            None,
+        );
+        assert_eq!(reasons(&response), ["SpotRebalanceRecommendation"]);
+        assert!(response.actions.is_empty());
+        let response = respond(&claim(None), None, InterruptionKind::NoOp, None);
+        assert!(response.events.is_empty() && response.actions.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! Instances that their cloud takes back (33): their NodeClaims go at once, their pods have what is left of the time and not more, and what
+//! they need is asked for at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::view::{Change, Instance, Pair, View, later};
+use super::{Checker, Report, RequestInfo};
+
+/// An event travels, and a write follows.
+const AT_ONCE: Duration = Duration::from_secs(3);
+/// The Node is asked to go, and its termination taints it.
+const DRAINING: Duration = Duration::from_secs(6);
+
+/// An operator may have been killed, and another may have to wait for the Lease.
+const CALM: Duration = Duration::from_secs(180);
+
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// Instance → when it was told.
+    told: BTreeMap<String, Timestamp>,
+}
+
+impl Checker for Notices {
+    fn changed(&mut self, view: &View, change: &Change, _request: &RequestInfo, report: &mut Report) {
+        match change {
+            Change::Instance(Pair { before, after }) => match after {
+                None => {
+                    if let Some(before) = before {
+                        self.told.remove(&before.name);
+                    }
+                }
+                Some(after) if after.taken_back => self.note(view, after),
+                Some(_) => {}
+            },
+            Change::Node(_) | Change::Claim(_) => self.look(view, report),
+            _ => {}
+        }
+    }
+
+    fn ticked(&mut self, view: &View, report: &mut Report) {
+        self.look(view, report);
+    }
+}
+
+impl Notices {
+    /// A notice counts when it comes in calm, about an instance whose launch operators know of.
+    fn note(&mut self, view: &View, instance: &Instance) {
+        let claim = view
+            .claims_by_uid
+            .get(&instance.claim_uid)
+            .and_then(|claim| view.claims.get(claim));
+        let known = claim.is_some_and(|claim| {
+            let launched = claim.since("Launched");
+            !claim.provider_id.is_empty() && launched.is_some_and(|since| view.is_known(since))
+        });
+        if known && view.is_calm_for(CALM) {
+            self.told.entry(instance.name.clone()).or_insert(view.now);
+        }
+    }
+
+    fn look(&self, view: &View, report: &mut Report) {
+        for (name, told) in &self.told {
+            if view.disturbed > *told {
+                continue;
+            }
+            let Some(instance) = view.instances.get(name) else {
+                continue;
+            };
+            let claim = view
+                .claims_by_uid
+                .get(&instance.claim_uid)
+                .and_then(|claim| view.claims.get(claim));
+            let Some(claim) = claim else { continue };
+            let object = format!("nodeclaim {}", claim.name);
+            if claim.deletion.is_none() && view.has_lasted(*told, AT_ONCE) && view.is_known(*told) {
+                report.fail(
+                    33,
+                    object,
+                    format!("is not asked to go, although its instance has been taken back since {told}"),
+                );
+                continue;
+            }
+            if let Some(ends_at) = instance.ends_at
+                && claim.deletion.is_some()
+                && view.has_lasted(*told, AT_ONCE)
+                && claim
+                    .deadline
+                    .is_none_or(|deadline| deadline > later(ends_at, AT_ONCE))
+            {
+                report.fail(
+                    33,
+                    object.clone(),
+                    format!(
+                        "has the deadline {:?}, and its instance ends at {ends_at}",
+                        claim.deadline
+                    ),
+                );
+            }
+            let drains = |node: &super::view::Node| {
+                node.deletion.is_some() && node.disrupted_since.is_some() || !node.has_finalizer
+            };
+            if let Some(node) = view.node_of_claim(claim)
+                && claim.is("Registered", "True")
+                && !drains(node)
+                && view.has_lasted(*told, DRAINING)
+                && later(node.created, DRAINING) < view.now
+                && view.is_known(*told)
+            {
+                report.fail(
+                    33,
+                    object,
+                    format!("node {} does not drain, told at {told}", node.name),
+                );
+            }
+        }
+    }
+}

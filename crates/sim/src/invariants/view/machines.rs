@@ -1,0 +1,251 @@
+//! Nodes, NodeClaims, instances, NodePools and attached volumes, as the checkers see them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    DEADLINE, DISRUPTED, DO_NOT_DISRUPT, FINALIZER, Labels, POOL, View, amounts, duration, instant, labels,
+    text,
+};
+use crate::quantities::Amounts;
+
+/// A node.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) labels: Labels,
+    pub(crate) taints: Vec<(String, String, String)>,
+    pub(crate) provider_id: String,
+    pub(crate) ready: bool,
+    pub(crate) unschedulable: bool,
+    pub(crate) created: Timestamp,
+    pub(crate) deletion: Option<Timestamp>,
+    pub(crate) has_finalizer: bool,
+    /// Since when `karpenter.sh/do-not-disrupt: "true"` is written on it.
+    pub(crate) protected_since: Option<Timestamp>,
+    /// Since when it has the disrupted taint.
+    pub(crate) disrupted_since: Option<Timestamp>,
+    pub(crate) allocatable: Amounts,
+}
+
+impl Node {
+    pub(super) fn read(value: &Value, before: Option<&Node>, now: Timestamp) -> Self {
+        let metadata = &value["metadata"];
+        let taints: Vec<(String, String, String)> = value["spec"]["taints"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|taint| {
+                let part = |key: &str| text(taint, &[key]).to_owned();
+                (part("key"), part("value"), part("effect"))
+            })
+            .collect();
+        let conditions = value["status"]["conditions"].as_array();
+        let disrupted = taints.iter().any(|taint| taint.0 == DISRUPTED);
+        let protected = text(metadata, &["annotations", DO_NOT_DISRUPT]) == "true";
+        Self {
+            name: text(metadata, &["name"]).to_owned(),
+            labels: labels(&metadata["labels"]),
+            provider_id: text(value, &["spec", "providerID"]).to_owned(),
+            ready: conditions
+                .into_iter()
+                .flatten()
+                .any(|one| one["type"] == "Ready" && one["status"] == "True"),
+            unschedulable: value["spec"]["unschedulable"] == true,
+            created: instant(&metadata["creationTimestamp"]).unwrap_or(now),
+            deletion: instant(&metadata["deletionTimestamp"]),
+            has_finalizer: has_finalizer(metadata),
+            protected_since: protected
+                .then(|| before.and_then(|before| before.protected_since).unwrap_or(now)),
+            disrupted_since: disrupted
+                .then(|| before.and_then(|before| before.disrupted_since).unwrap_or(now)),
+            allocatable: amounts(&value["status"]["allocatable"]),
+            taints,
+        }
+    }
+
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.labels
+            .get("karpenter.sh/initialized")
+            .is_some_and(|value| value == "true")
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.labels
+            .get("karpenter.sh/registered")
+            .is_some_and(|value| value == "true")
+    }
+
+    pub(crate) fn pool(&self) -> &str {
+        self.labels.get(POOL).map(String::as_str).unwrap_or_default()
+    }
+
+    /// The instance that the provider ID names.
+    pub(crate) fn instance(&self) -> &str {
+        instance_of(&self.provider_id)
+    }
+}
+
+/// The last part of `kwok://instance`.
+pub(crate) fn instance_of(provider_id: &str) -> &str {
+    provider_id.rsplit('/').next().unwrap_or_default()
+}
+
+fn has_finalizer(metadata: &Value) -> bool {
+    let finalizers = metadata["finalizers"].as_array();
+    finalizers.into_iter().flatten().any(|one| one == FINALIZER)
+}
+
+/// A condition of a NodeClaim.
+#[derive(Debug, Clone)]
+pub(crate) struct Condition {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) since: Timestamp,
+}
+
+/// A NodeClaim.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) pool: String,
+    /// When it was asked to go.
+    pub(crate) deletion: Option<Timestamp>,
+    pub(crate) has_finalizer: bool,
+    pub(crate) provider_id: String,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) termination_grace: Option<Duration>,
+    pub(crate) conditions: BTreeMap<String, Condition>,
+    /// Limits of its pool when it was made.
+    pub(crate) limits: Amounts,
+}
+
+impl Claim {
+    pub(super) fn read(value: &Value, before: Option<&Claim>, view: &View) -> Self {
+        let now = view.now;
+        let metadata = &value["metadata"];
+        let uid = text(metadata, &["uid"]).to_owned();
+        let before = before.filter(|before| before.uid == uid);
+        let pool = text(metadata, &["labels", POOL]).to_owned();
+        let conditions = value["status"]["conditions"].as_array();
+        let condition = |one: &Value| {
+            let part = |key: &str| text(one, &[key]).to_owned();
+            let since = instant(&one["lastTransitionTime"]).unwrap_or(now);
+            (
+                part("type"),
+                Condition {
+                    status: part("status"),
+                    reason: part("reason"),
+                    since,
+                },
+            )
+        };
+        Self {
+            name: text(metadata, &["name"]).to_owned(),
+            deletion: instant(&metadata["deletionTimestamp"]),
+            has_finalizer: has_finalizer(metadata),
+            provider_id: text(value, &["status", "providerID"]).to_owned(),
+            deadline: instant(&metadata["annotations"][DEADLINE]),
+            termination_grace: duration(text(value, &["spec", "terminationGracePeriod"])),
+            conditions: conditions.into_iter().flatten().map(condition).collect(),
+            limits: before.map_or_else(|| view.widest_limits(&pool), |before| before.limits.clone()),
+            pool,
+            uid,
+        }
+    }
+
+    pub(crate) fn is(&self, condition: &str, status: &str) -> bool {
+        self.conditions
+            .get(condition)
+            .is_some_and(|one| one.status == status)
+    }
+
+    /// Since when a condition has been True.
+    pub(crate) fn since(&self, condition: &str) -> Option<Timestamp> {
+        let one = self
+            .conditions
+            .get(condition)
+            .filter(|one| one.status == "True")?;
+        Some(one.since)
+    }
+
+    pub(crate) fn instance(&self) -> &str {
+        instance_of(&self.provider_id)
+    }
+}
+
+const MESSAGE: &str = "kwok.spokeshave.dev/message";
+const ENDS_AT: &str = "kwok.spokeshave.dev/ends-at";
+
+/// A machine of the kwok cloud.
+#[derive(Debug, Clone)]
+pub(crate) struct Instance {
+    pub(crate) name: String,
+    pub(crate) claim_uid: String,
+    pub(crate) claim_name: String,
+    pub(crate) pool: String,
+    pub(crate) created: Timestamp,
+    pub(crate) ending: Option<Timestamp>,
+    /// Whether the cloud has said that it takes the instance back, and when it does so.
+    pub(crate) taken_back: bool,
+    pub(crate) ends_at: Option<Timestamp>,
+    pub(crate) capacity: Amounts,
+    /// Micro-dollars an hour.
+    pub(crate) price: i64,
+}
+
+impl Instance {
+    pub(super) fn read(value: &Value, now: Timestamp) -> Self {
+        let part = |path: &[&str]| text(value, path).to_owned();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "prices are far below 2^53 micro-dollars"
+        )]
+        let price = |text: &str| (text.parse::<f64>().unwrap_or(0.0) * 1e6).round() as i64;
+        let ending = instant(&value["status"]["terminationStarted"])
+            .or_else(|| instant(&value["metadata"]["deletionTimestamp"]));
+        Self {
+            name: part(&["metadata", "name"]),
+            claim_uid: part(&["spec", "nodeClaimUID"]),
+            claim_name: part(&["spec", "nodeClaimName"]),
+            pool: part(&["spec", "nodePool"]),
+            created: instant(&value["metadata"]["creationTimestamp"]).unwrap_or(now),
+            ending,
+            taken_back: text(value, &["metadata", "annotations", MESSAGE]) == "spot_interrupted",
+            ends_at: instant(&value["metadata"]["annotations"][ENDS_AT]),
+            capacity: amounts(&value["spec"]["capacity"]),
+            price: price(text(value, &["spec", "price"])),
+        }
+    }
+}
+
+/// A NodePool.
+#[derive(Debug, Clone)]
+pub(crate) struct Pool {
+    pub(crate) name: String,
+    pub(crate) limits: Amounts,
+    pub(crate) disruption: Value,
+}
+
+impl Pool {
+    pub(super) fn read(value: &Value) -> Self {
+        Self {
+            name: text(value, &["metadata", "name"]).to_owned(),
+            limits: amounts(&value["spec"]["limits"]),
+            disruption: value["spec"]["disruption"].clone(),
+        }
+    }
+}
+
+/// A VolumeAttachment.
+#[derive(Debug, Clone)]
+pub(crate) struct Attachment {
+    pub(crate) name: String,
+    pub(crate) node: String,
+    pub(crate) volume: String,
+    pub(crate) since: Timestamp,
+}

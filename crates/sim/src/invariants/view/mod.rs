@@ -1,0 +1,357 @@
+//! The cluster as the checkers see it: small facts about each object, folded from the writes of the API server.
+//!
+//! Owns nothing of the controllers' code: every fact is read from the stored JSON, by the meaning that the Kubernetes and Karpenter APIs
+//! give it.
+
+mod machines;
+mod pods;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use spokeshave_apiserver::Commit;
+
+use crate::quantities::{self, Amounts};
+
+pub(crate) use machines::{Attachment, Claim, Instance, Node, Pool};
+pub(crate) use pods::{Budget, Pod};
+
+pub(crate) const DISRUPTED: &str = "karpenter.sh/disrupted";
+pub(crate) const FINALIZER: &str = "karpenter.sh/termination";
+pub(crate) const POOL: &str = "karpenter.sh/nodepool";
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+const DEADLINE: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+
+/// Namespace and name.
+pub(crate) type Key = (String, String);
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// How long the view remembers what has just ceased to be: what a decision that is being carried out could have seen.
+pub(crate) const RECENT: Duration = Duration::from_secs(30);
+
+fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
+    path.iter()
+        .fold(value, |value, key| &value[*key])
+        .as_str()
+        .unwrap_or_default()
+}
+
+fn instant(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+fn labels(value: &Value) -> Labels {
+    let pairs = value.as_object().into_iter().flatten();
+    pairs
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+fn amounts(value: &Value) -> Amounts {
+    let pairs = value.as_object().into_iter().flatten();
+    pairs
+        .filter_map(|(key, value)| {
+            let quantity =
+                k8s_openapi::apimachinery::pkg::api::resource::Quantity(value.as_str()?.to_owned());
+            Some((key.clone(), quantities::milli(&quantity)))
+        })
+        .collect()
+}
+
+/// A Go duration of seconds, minutes and hours.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    text.parse::<spokeshave_api::GoDuration>().ok()?.to_std()
+}
+
+/// An object before and after a write.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair<T> {
+    pub(crate) before: Option<Arc<T>>,
+    pub(crate) after: Option<Arc<T>>,
+}
+
+/// A write.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Pod(Pair<Pod>),
+    Node(Pair<Node>),
+    Claim(Pair<Claim>),
+    Instance(Pair<Instance>),
+    Other,
+}
+
+/// Everything at once, and what has been recently.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) now: Timestamp,
+    pub(crate) pods: BTreeMap<Key, Arc<Pod>>,
+    pub(crate) pods_by_node: BTreeMap<String, BTreeSet<Key>>,
+    pub(crate) nodes: BTreeMap<String, Arc<Node>>,
+    pub(crate) claims: BTreeMap<String, Arc<Claim>>,
+    pub(crate) claims_by_uid: BTreeMap<String, String>,
+    pub(crate) instances: BTreeMap<String, Arc<Instance>>,
+    pub(crate) pools: BTreeMap<String, Arc<Pool>>,
+    pub(crate) budgets: BTreeMap<Key, Arc<Budget>>,
+    pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
+    /// PersistentVolumeClaim → volume.
+    pub(crate) volumes: BTreeMap<Key, String>,
+    /// Lease of the operators → its holder.
+    pub(crate) leader: Option<String>,
+    /// Versions of pools that were replaced, with the time.
+    replaced_pools: Vec<(Arc<Pool>, Timestamp)>,
+    /// Initialised nodes that ended, with the time.
+    pub(crate) ended_nodes: Vec<(Arc<Node>, Timestamp)>,
+    /// The last time at which something kept the operators from their work: a fault, a standstill, a pool that is not ready.
+    pub(crate) disturbed: Timestamp,
+    /// The latest time for which operators may not have seen what was written, from and to.
+    pub(crate) blind: (Timestamp, Timestamp),
+    /// When NodeClaims were made last.
+    pub(crate) last_claim_made: Timestamp,
+    /// UIDs of NodeClaims that are gone, with the time.
+    pub(crate) gone_claims: BTreeMap<String, Timestamp>,
+    /// Nodes from which a pod has gone, with the last time.
+    last_departure: BTreeMap<String, Timestamp>,
+}
+
+/// `time + length`.
+pub(crate) fn later(time: Timestamp, length: Duration) -> Timestamp {
+    let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(length).unwrap_or(Timestamp::MAX)
+}
+
+impl View {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            now,
+            pods: BTreeMap::new(),
+            pods_by_node: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            claims_by_uid: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            attachments: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            leader: None,
+            replaced_pools: Vec::new(),
+            ended_nodes: Vec::new(),
+            disturbed: now,
+            blind: (Timestamp::MIN, Timestamp::MIN),
+            last_claim_made: now,
+            gone_claims: BTreeMap::new(),
+            last_departure: BTreeMap::new(),
+        }
+    }
+
+    /// Whether operators must have learnt by now what was written at `time`. Events travel within two seconds when nothing is in the way.
+    pub(crate) fn is_known(&self, time: Timestamp) -> bool {
+        let (from, to) = self.blind;
+        let travelled = |until: Timestamp| later(time, Duration::from_secs(2)) <= until;
+        if self.now > later(to, Duration::from_secs(60)) {
+            travelled(self.now)
+        } else {
+            travelled(from.min(self.now))
+        }
+    }
+
+    /// Whether nothing has been in the way for so long.
+    pub(crate) fn is_calm_for(&self, length: Duration) -> bool {
+        later(self.disturbed, length) <= self.now
+    }
+
+    /// Whether `time` lies so far back, counted from the last disturbance.
+    pub(crate) fn has_lasted(&self, time: Timestamp, length: Duration) -> bool {
+        later(time.max(self.disturbed), length) <= self.now
+    }
+
+    pub(crate) fn node_of_claim(&self, claim: &Claim) -> Option<&Arc<Node>> {
+        if claim.provider_id.is_empty() {
+            return None;
+        }
+        self.nodes
+            .values()
+            .find(|node| node.provider_id == claim.provider_id)
+    }
+
+    pub(crate) fn claim_of_node(&self, node: &Node) -> Option<&Arc<Claim>> {
+        if node.provider_id.is_empty() {
+            return None;
+        }
+        self.claims
+            .values()
+            .find(|claim| claim.provider_id == node.provider_id)
+    }
+
+    pub(crate) fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<Pod>> {
+        let keys = self.pods_by_node.get(node).into_iter().flatten();
+        keys.filter_map(|key| self.pods.get(key))
+    }
+
+    /// Whether no pod has left a node for so long.
+    pub(crate) fn pods_gone_for(&self, node: &str, length: Duration) -> bool {
+        self.last_departure
+            .get(node)
+            .is_none_or(|last| self.has_lasted(*last, length))
+    }
+
+    /// Whether a pod has left a node, or was asked to, at or after an instant.
+    pub(crate) fn has_lost_pods_since(&self, node: &str, since: Timestamp) -> bool {
+        self.last_departure.get(node).is_some_and(|last| *last >= since)
+            || self
+                .pods_on(node)
+                .any(|pod| pod.asked.is_some_and(|asked| asked >= since))
+    }
+
+    /// The present version of a pool and those that were valid until recently.
+    pub(crate) fn recent_pools(&self, name: &str) -> Vec<&Arc<Pool>> {
+        let replaced = self
+            .replaced_pools
+            .iter()
+            .filter(|(pool, until)| pool.name == name && later(*until, RECENT) >= self.now)
+            .map(|(pool, _)| pool);
+        self.pools.get(name).into_iter().chain(replaced).collect()
+    }
+
+    /// The highest of the recent limits; a resource without limit in one version has none.
+    fn widest_limits(&self, pool: &str) -> Amounts {
+        let mut versions = self.recent_pools(pool).into_iter();
+        let Some(first) = versions.next() else {
+            return Amounts::new();
+        };
+        versions.fold(first.limits.clone(), |limits, version| {
+            let wider =
+                |(name, limit): (String, i128)| Some((name.clone(), limit.max(*version.limits.get(&name)?)));
+            limits.into_iter().filter_map(wider).collect()
+        })
+    }
+
+    /// Folds one write in.
+    pub(crate) fn fold(&mut self, commit: &Commit<'_>) -> Change {
+        let key: Key = (commit.namespace.to_owned(), commit.name.to_owned());
+        let now = self.now;
+        let value = (!commit.deleted).then_some(commit.new);
+        match (commit.group, commit.plural) {
+            ("", "pods") => {
+                let before = self.pods.get(&key).cloned();
+                let after = value.map(|value| Arc::new(Pod::read(value, before.as_deref(), now)));
+                if let Some(before) = before.as_deref().filter(|pod| !pod.node.is_empty())
+                    && let Some(keys) = self.pods_by_node.get_mut(&before.node)
+                {
+                    if after
+                        .as_ref()
+                        .is_none_or(|after| after.node != before.node || after.has_ended())
+                    {
+                        self.last_departure.insert(before.node.clone(), now);
+                    }
+                    keys.remove(&key);
+                    if keys.is_empty() {
+                        self.pods_by_node.remove(&before.node);
+                    }
+                }
+                if let Some(after) = after.as_deref().filter(|pod| !pod.node.is_empty()) {
+                    self.pods_by_node
+                        .entry(after.node.clone())
+                        .or_default()
+                        .insert(key.clone());
+                }
+                put(&mut self.pods, key, after.clone());
+                Change::Pod(Pair { before, after })
+            }
+            ("", "nodes") => {
+                let before = self.nodes.get(&key.1).cloned();
+                let after = value.map(|value| Arc::new(Node::read(value, before.as_deref(), now)));
+                if after.is_none()
+                    && let Some(node) = before.clone().filter(|node| node.is_initialized())
+                {
+                    self.ended_nodes.retain(|(_, at)| later(*at, RECENT) >= now);
+                    self.ended_nodes.push((node, now));
+                }
+                if after.is_none() {
+                    self.last_departure.remove(&key.1);
+                }
+                put(&mut self.nodes, key.1, after.clone());
+                Change::Node(Pair { before, after })
+            }
+            ("karpenter.sh", "nodeclaims") => {
+                let before = self.claims.get(&key.1).cloned();
+                let after = value.map(|value| Arc::new(Claim::read(value, before.as_deref(), self)));
+                if let Some(before) = &before {
+                    self.claims_by_uid.remove(&before.uid);
+                    if after.is_none() {
+                        self.gone_claims.insert(before.uid.clone(), now);
+                    }
+                } else {
+                    self.last_claim_made = now;
+                }
+                if let Some(after) = &after {
+                    self.claims_by_uid.insert(after.uid.clone(), key.1.clone());
+                }
+                put(&mut self.claims, key.1, after.clone());
+                Change::Claim(Pair { before, after })
+            }
+            ("kwok.spokeshave.dev", "kwokinstances") => {
+                let before = self.instances.get(&key.1).cloned();
+                let after = value.map(|value| Arc::new(Instance::read(value, now)));
+                put(&mut self.instances, key.1, after.clone());
+                Change::Instance(Pair { before, after })
+            }
+            _ => {
+                self.fold_rest(commit, key, value);
+                Change::Other
+            }
+        }
+    }
+
+    fn fold_rest(&mut self, commit: &Commit<'_>, key: Key, value: Option<&Value>) {
+        let now = self.now;
+        match (commit.group, commit.plural) {
+            ("karpenter.sh", "nodepools") => {
+                let after = value.map(|value| Arc::new(Pool::read(value)));
+                if let Some(before) = self.pools.get(&key.1) {
+                    self.replaced_pools
+                        .retain(|(_, until)| later(*until, RECENT) >= now);
+                    self.replaced_pools.push((before.clone(), now));
+                }
+                put(&mut self.pools, key.1, after);
+            }
+            ("policy", "poddisruptionbudgets") => {
+                let before = self.budgets.get(&key).cloned();
+                let after = value.map(|value| Arc::new(Budget::read(value, before.as_deref(), now)));
+                put(&mut self.budgets, key, after);
+            }
+            ("storage.k8s.io", "volumeattachments") => {
+                let after = value.map(|value| {
+                    Arc::new(Attachment {
+                        name: key.1.clone(),
+                        node: text(value, &["spec", "nodeName"]).to_owned(),
+                        volume: text(value, &["spec", "source", "persistentVolumeName"]).to_owned(),
+                        since: instant(&value["metadata"]["creationTimestamp"]).unwrap_or(now),
+                    })
+                });
+                put(&mut self.attachments, key.1, after);
+            }
+            ("", "persistentvolumeclaims") => {
+                let volume = value.map(|value| text(value, &["spec", "volumeName"]).to_owned());
+                match volume {
+                    Some(volume) => self.volumes.insert(key, volume),
+                    None => self.volumes.remove(&key),
+                };
+            }
+            ("coordination.k8s.io", "leases") if key.0 != "kube-node-lease" => {
+                self.leader = value.map(|value| text(value, &["spec", "holderIdentity"]).to_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn put<K: Ord, T>(map: &mut BTreeMap<K, Arc<T>>, key: K, value: Option<Arc<T>>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}
