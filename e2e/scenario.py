@@ -158,8 +158,8 @@ class Killer(threading.Thread):
         self.operator, self.random, self.ended, self.kills, self.problem = operator, random.Random(seed), threading.Event(), 0, None
 
     def pause(self):
-        """Mostly seconds; now and then long enough for a command to be looked at twice, which takes 15 s."""
-        return self.random.uniform(20, 35) if self.random.random() < 0.35 else self.random.uniform(0.5, 6)
+        """Three times seconds at most, then long enough for a command to be looked at twice, which takes 15 s."""
+        return self.random.uniform(20, 30) if self.kills % 4 == 3 else self.random.uniform(0.3, 4)
 
     def run(self):
         while not self.ended.wait(self.pause()):

@@ -12,7 +12,7 @@
 //!
 //! Cost: `get`, one event and one index look-up are logarithmic; `snapshot` clones one `Arc` per object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -174,7 +174,8 @@ struct State<K> {
 
 struct IndexState<K> {
     key_function: KeyFunction<K>,
-    entries: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// With the objects themselves, so that a look costs no search for each of them.
+    entries: BTreeMap<String, BTreeMap<ObjectKey, Arc<K>>>,
 }
 
 impl<K> Clone for Store<K> {
@@ -606,17 +607,18 @@ impl<K: Resource> State<K> {
 }
 
 impl<K> IndexState<K> {
-    fn add(&mut self, key: &ObjectKey, object: &K) {
+    fn add(&mut self, key: &ObjectKey, object: &Arc<K>) {
         for value in (self.key_function)(object) {
-            self.entries.entry(value).or_default().insert(key.clone());
+            let objects = self.entries.entry(value).or_default();
+            objects.insert(key.clone(), object.clone());
         }
     }
 
     fn remove(&mut self, key: &ObjectKey, object: &K) {
         for value in (self.key_function)(object) {
-            if let Some(keys) = self.entries.get_mut(&value) {
-                keys.remove(key);
-                if keys.is_empty() {
+            if let Some(objects) = self.entries.get_mut(&value) {
+                objects.remove(key);
+                if objects.is_empty() {
                     self.entries.remove(&value);
                 }
             }
@@ -652,25 +654,22 @@ impl<K: Object> Index<K> {
     #[must_use]
     pub fn get(&self, value: &str) -> Vec<Arc<K>> {
         let state = self.store.read();
-        let keys = state
+        let objects = state
             .indexes
             .get(self.position)
             .and_then(|index| index.entries.get(value));
-        keys.into_iter()
-            .flatten()
-            .filter_map(|key| state.objects.get(key).cloned())
-            .collect()
+        objects.map_or_else(Vec::new, |objects| objects.values().cloned().collect())
     }
 
     /// Number of objects under `value`.
     #[must_use]
     pub fn count(&self, value: &str) -> usize {
         let state = self.store.read();
-        let keys = state
+        let objects = state
             .indexes
             .get(self.position)
             .and_then(|index| index.entries.get(value));
-        keys.map_or(0, BTreeSet::len)
+        objects.map_or(0, BTreeMap::len)
     }
 
     /// All values under which there is an object, in order.
