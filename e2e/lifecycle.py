@@ -59,15 +59,20 @@ class Ends:
 
     def run(self, app, replicas):
         def look():
+            # The pods of a Node that vanished stay in the list until Kubernetes collects them.
+            nodes = {node["metadata"]["name"] for node in self.cluster.items(NODES)}
             pods = self.pods(app)
-            count = sum(running(pod) for pod in pods)
+            count = sum(running(pod) and pod["spec"].get("nodeName") in nodes for pod in pods)
             return "" if count == len(pods) == replicas else f"{count} of {len(pods)} run"
-        self.story.wait(f"{replicas} pods of {app} run", 120, look)
+        self.story.wait(f"{replicas} pods of {app} run", 180, look)
 
     def place(self, app):
         """Node and NodeClaim of an app's first pod."""
-        node = self.pods(app)[0]["spec"]["nodeName"]
-        return node, next(claim["metadata"]["name"] for claim in self.cluster.items(CLAIMS) if (claim.get("status") or {}).get("nodeName") == node)
+        node = next(pod["spec"]["nodeName"] for pod in self.pods(app) if running(pod))
+        claims = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in self.cluster.items(CLAIMS)}
+        if node not in claims:
+            raise Wrong(f"no NodeClaim says that it is {node}: {claims}")
+        return node, claims[node]
 
     def find(self, path, name):
         return next((one for one in self.cluster.items(path) if one["metadata"]["name"] == name), None)

@@ -47,7 +47,7 @@ pub(super) fn tell(facts: &Facts<'_>, node: &Node, claim: Option<&NodeClaim>, st
         tainted(node),
         drain(claim, &waited),
         volumes(facts, name, claim, &waited),
-        instance(claim),
+        instance(node, claim),
         finalizers(node, claim),
     ];
     activate(&mut story.steps);
@@ -266,7 +266,13 @@ fn attachments<'a>(
         .map(|attachment| &**attachment)
 }
 
-fn instance(claim: Option<&NodeClaim>) -> Step {
+fn instance(node: &Node, claim: Option<&NodeClaim>) -> Step {
+    let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
+    let held = finalizers.iter().any(|one| one == TERMINATION_FINALIZER);
+    if node.metadata.deletion_timestamp.is_some() && !held && !finalizers.is_empty() {
+        // Our finalizer goes last (D-316).
+        return done("instance gone", None, "");
+    }
     match condition(claim, INSTANCE_TERMINATING).filter(|condition| condition.status == "True") {
         Some(condition) => waiting(
             "instance gone",
@@ -393,7 +399,8 @@ fn summary(story: &Story, now: Timestamp) -> String {
             None => "it waits for its volumes".to_owned(),
         },
         "instance gone" => "it waits for the cloud to end its instance".to_owned(),
-        _ => "its finalizers are about to go".to_owned(),
+        _ if active.detail.is_empty() => "its finalizers are about to go".to_owned(),
+        _ => format!("its finalizers: {}", active.detail),
     };
     format!("terminating{begun}: {what}")
 }

@@ -115,7 +115,9 @@ impl Moves {
             && let Some(since) = self.started.get(&node.name)
             && self.lost_capacity.is_none_or(|lost| lost < *since)
         {
-            places::found(view, node, *since, report);
+            // D-136: with a terminationGracePeriod, drift does not ask for those whom a budget keeps; they stay until the deadline.
+            let keeps_guarded = before.termination_grace.is_some() && before.is("Drifted", "True");
+            places::found(view, node, *since, keeps_guarded, report);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::rules;
 /// 8: as far as machines can tell, the node's pods have room on others that are ready, each on one that its selectors, tolerations, spread
 /// and affinity accept. Pods that came after the command count as having come after the room was reserved; in which order pods take their
 /// places is the scheduler's.
-pub(super) fn found(view: &View, leaving: &Node, since: Timestamp, report: &mut Report) {
+pub(super) fn found(view: &View, leaving: &Node, since: Timestamp, keeps_guarded: bool, report: &mut Report) {
     let targets: Vec<&Node> = view
         .nodes
         .values()
@@ -36,6 +36,7 @@ pub(super) fn found(view: &View, leaving: &Node, since: Timestamp, report: &mut 
         .map(|pod| &**pod)
         // What protects itself is not evicted before the deadline of its node.
         .filter(|pod| pod.protected_since(view.now).is_none())
+        .filter(|pod| !(keeps_guarded && view.budgets.values().any(|budget| budget.covers(pod))))
         .filter(|pod| pod.moves() && pod.bound.is_some_and(|bound| bound < since))
         .collect();
     let rules = Rules::new(view, &targets, &leaving.name, since);
