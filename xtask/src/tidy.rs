@@ -108,6 +108,7 @@ pub fn run() -> Result<()> {
     check_licences(&metadata, &mut findings)?;
     check_pure_lints(&root, &mut findings)?;
     let files = check_files(&root, &mut findings)?;
+    check_ids(&root, &mut findings)?;
     if findings.is_empty() {
         println!(
             "tidy: {} crates, {files} files, nothing to say",
@@ -263,6 +264,47 @@ fn check_pure_lints(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
+/// Ids of the behaviour specification about placement: requirements, collecting pods, the solver, topology, ports, volumes, taints, reserved
+/// capacity, minValues, weights, default spread, finalisation and truncation. Each has a test that bears its name.
+const PLACEMENT_IDS: &[(u32, u32)] = &[(30, 40), (56, 64), (66, 69), (72, 72), (80, 125)];
+
+/// Every id has a test named after it: `fn p_088_…`, or `fn p_066_to_p_069_…` for a run of them.
+fn check_ids(root: &Path, findings: &mut Vec<String>) -> Result<()> {
+    let mut files = Vec::new();
+    collect(&root.join("crates"), &mut files)?;
+    let mut tested: BTreeSet<u32> = BTreeSet::new();
+    for path in &files {
+        let content = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let names = content.lines().filter_map(|line| line.trim_start().strip_prefix("fn "));
+        for name in names.filter(|name| name.contains("p_")) {
+            tested.extend(ids_of(name));
+        }
+    }
+    let wanted = PLACEMENT_IDS.iter().flat_map(|(first, last)| *first..=*last);
+    for id in wanted.filter(|id| !tested.contains(id)) {
+        findings.push(format!("P-{id:03}: no test bears its name"));
+    }
+    Ok(())
+}
+
+/// The numbers of the ids `p_NNN` in a name; `p_066_to_p_069` stands for all four.
+fn ids_of(name: &str) -> Vec<u32> {
+    let name = name.split('(').next().unwrap_or_default();
+    let mut ids: Vec<u32> = Vec::new();
+    let mut is_run = false;
+    let words: Vec<&str> = name.split('_').collect();
+    for pair in words.windows(2) {
+        let number = pair[1].parse().ok().filter(|_| pair[0] == "p" && pair[1].len() == 3);
+        match (number, ids.last().copied()) {
+            (Some(number), Some(first)) if is_run => ids.extend(first + 1..=number),
+            (Some(number), _) => ids.push(number),
+            (None, _) => {}
+        }
+        is_run = pair[1] == "to" || (is_run && pair[1] == "p");
+    }
+    ids
+}
+
 /// Rules about single files. Returns how many were read.
 fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
     let mut files = Vec::new();
@@ -325,4 +367,17 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_from_the_names_of_tests() {
+        assert_eq!(ids_of("p_088_error_table() {"), [88]);
+        assert_eq!(ids_of("p_066_to_p_069_the_shape_of_a_node_claim()"), [66, 67, 68, 69]);
+        assert_eq!(ids_of("p_109_p_110_examples_9_10_anti_affinity()"), [109, 110]);
+        assert_eq!(ids_of("group_1_of_2()"), Vec::<u32>::new());
+    }
 }

@@ -9,6 +9,8 @@ use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Index, Metrics, Object, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
 
+use crate::spread::SpreadSources;
+
 /// All stores.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "each is named after what it holds")]
@@ -26,6 +28,8 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     pub volume_attachments: Store<VolumeAttachment>,
     pub disruptions: Store<Disruption>,
+    /// What default topology spread looks at; empty unless it is asked for.
+    pub(crate) spread: SpreadSources,
     /// Pods by the name of their node.
     pub pods_by_node: Index<Pod>,
     /// Nodes by provider ID.
@@ -85,10 +89,11 @@ impl Stores {
             persistent_volume_claims: Store::default(),
             storage_classes: Store::default(),
             csi_nodes: Store::default(),
+            spread: SpreadSources::default(),
         }
     }
 
-    /// Starts all watches.
+    /// Starts all watches; `spread` also those that only default topology spread needs.
     pub(crate) fn watch(
         &self,
         client: &kube::Client,
@@ -97,6 +102,7 @@ impl Stores {
         metrics: &Metrics,
         tasks: &mut TaskGroup,
         shutdown: &Shutdown,
+        spread: bool,
     ) {
         let entropy = entropy.child("watches");
         let mut starter = Starter {
@@ -120,10 +126,19 @@ impl Stores {
         starter.start(&self.csi_nodes);
         starter.start(&self.volume_attachments);
         starter.start(&self.disruptions);
+        if spread {
+            starter.start(&self.spread.services);
+            starter.start(&self.spread.replica_sets);
+            starter.start(&self.spread.stateful_sets);
+            starter.start(&self.spread.replication_controllers);
+        }
     }
 
-    /// Completes when every store has been filled once.
-    pub(crate) async fn ready(&self) {
+    /// Completes when every store that is watched has been filled once.
+    pub(crate) async fn ready(&self, spread: bool) {
+        if spread {
+            self.spread.ready().await;
+        }
         self.node_pools.ready().await;
         self.node_claims.ready().await;
         self.nodes.ready().await;
@@ -140,7 +155,7 @@ impl Stores {
     }
 
     /// How often each store that a Snapshot is made of has changed.
-    pub(crate) fn versions(&self) -> [u64; 12] {
+    pub(crate) fn versions(&self) -> [u64; 13] {
         [
             self.pods.changes(),
             self.nodes.changes(),
@@ -154,6 +169,7 @@ impl Stores {
             self.storage_classes.changes(),
             self.csi_nodes.changes(),
             self.disruptions.changes(),
+            self.spread.changes(),
         ]
     }
 

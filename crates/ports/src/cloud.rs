@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
+use spokeshave_model::volumes::Unsupported;
 
 /// Length to which conditions and events cut a provider's error text, in characters (P §17).
 const SHORT_MESSAGE_CHARACTERS: usize = 300;
@@ -51,6 +52,11 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
 
     /// Node conditions that mean "broken", in the order in which they are tried.
     fn repair_policies(&self) -> &[RepairPolicy];
+
+    /// Provisioners and topology keys of volumes that its nodes cannot use (P-118); pods that need them are not planned for.
+    fn unsupported_volumes(&self) -> Unsupported {
+        Unsupported::default()
+    }
 }
 
 /// A kind of NodeClass that a provider serves.
