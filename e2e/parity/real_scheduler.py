@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = "/api/v1"
 PODS = f"{CORE}/namespaces/default/pods"
 STORAGE = "/apis/storage.k8s.io/v1"
+RUNTIMES = "/apis/node.k8s.io/v1/runtimeclasses"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 # What the DaemonSet controller lets its pods tolerate.
 DAEMON_TOLERATIONS = [
@@ -70,18 +71,27 @@ class Cluster:
                 self.call("DELETE", f"{PRIORITIES}/{thing['metadata']['name']}")
 
 
-def pod_of(source, cluster, known_priorities):
-    """A pod of the dump as a new one: priorities need a class."""
+def pod_of(source, cluster, known_classes):
+    """A pod of the dump as a new one: priorities and overhead need a class."""
     pod = copy.deepcopy(source)
     pod.pop("status", None)
     pod["metadata"].pop("ownerReferences", None)
     priority = pod["spec"].pop("priority", None)
     if priority is not None:
         name = f"priority-{priority}".replace("--", "-minus-")
-        if name not in known_priorities:
-            known_priorities.add(name)
+        if name not in known_classes:
+            known_classes.add(name)
             cluster.create(PRIORITIES, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": priority})
         pod["spec"]["priorityClassName"] = name
+    overhead = pod["spec"].get("overhead")
+    if overhead:
+        # Overhead comes from a RuntimeClass, and must be the same.
+        name = "overhead-" + "-".join(f"{key}-{value.lower()}" for key, value in sorted(overhead.items()))
+        if name not in known_classes:
+            known_classes.add(name)
+            body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": "runc", "overhead": {"podFixed": overhead}}
+            cluster.call("POST", RUNTIMES, body, accepted=(201, 409))
+        pod["spec"]["runtimeClassName"] = name
     return pod
 
 
@@ -206,7 +216,7 @@ def provision_volumes(cluster, world):
 def build(cluster, world, plan, types, free):
     """Creates everything; the result says on which node each pod was planned."""
     pools = {pool["metadata"]["name"]: pool for pool in world.of("NodePool")}
-    priorities = set()
+    classes = set()
     for kind, path in (
         ("StorageClass", f"{STORAGE}/storageclasses"),
         ("PersistentVolume", f"{CORE}/persistentvolumes"),
@@ -219,7 +229,7 @@ def build(cluster, world, plan, types, free):
         ready(cluster, node)
     bound = [pod for pod in world.of("Pod") if pod["spec"].get("nodeName")]
     for pod in bound:
-        cluster.create(PODS, pod_of(pod, cluster, priorities))
+        cluster.create(PODS, pod_of(pod, cluster, classes))
     planned = {pod: entry["node"] for entry in plan["existingNodes"] for pod in entry["pods"]}
     for number, claim in enumerate(plan["nodeClaims"]):
         node = planned_node(f"planned-{number:04d}", claim, pools[claim["nodePool"]], types)
@@ -230,7 +240,7 @@ def build(cluster, world, plan, types, free):
     sources = {f"default/{pod['metadata']['name']}": pod for pod in world.of("Pod")}
     # In the order of the plan, which is largest first: gated until each knows its node.
     for key in planned:
-        pod = pod_of(sources[key], cluster, priorities)
+        pod = pod_of(sources[key], cluster, classes)
         if not free:
             pod["spec"]["schedulingGates"] = [{"name": "spokeshave.dev/planned"}]
         cluster.create(PODS, pod)

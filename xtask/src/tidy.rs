@@ -275,7 +275,9 @@ fn check_ids(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     let mut tested: BTreeSet<u32> = BTreeSet::new();
     for path in &files {
         let content = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let names = content.lines().filter_map(|line| line.trim_start().strip_prefix("fn "));
+        let names = content
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("fn "));
         for name in names.filter(|name| name.contains("p_")) {
             tested.extend(ids_of(name));
         }
@@ -294,7 +296,10 @@ fn ids_of(name: &str) -> Vec<u32> {
     let mut is_run = false;
     let words: Vec<&str> = name.split('_').collect();
     for pair in words.windows(2) {
-        let number = pair[1].parse().ok().filter(|_| pair[0] == "p" && pair[1].len() == 3);
+        let number = pair[1]
+            .parse()
+            .ok()
+            .filter(|_| pair[0] == "p" && pair[1].len() == 3);
         match (number, ids.last().copied()) {
             (Some(number), Some(first)) if is_run => ids.extend(first + 1..=number),
             (Some(number), _) => ids.push(number),
@@ -376,7 +381,10 @@ mod tests {
     #[test]
     fn ids_are_read_from_the_names_of_tests() {
         assert_eq!(ids_of("p_088_error_table() {"), [88]);
-        assert_eq!(ids_of("p_066_to_p_069_the_shape_of_a_node_claim()"), [66, 67, 68, 69]);
+        assert_eq!(
+            ids_of("p_066_to_p_069_the_shape_of_a_node_claim()"),
+            [66, 67, 68, 69]
+        );
         assert_eq!(ids_of("p_109_p_110_examples_9_10_anti_affinity()"), [109, 110]);
         assert_eq!(ids_of("group_1_of_2()"), Vec::<u32>::new());
     }

@@ -74,13 +74,19 @@ impl Frozen {
 
     /// The last Snapshot with the pods as they are now, when nothing else has changed and it takes them in. Copies it only while somebody still
     /// holds it.
-    pub(crate) fn with_pods(&self, inputs: &Inputs, pods: impl FnOnce() -> Vec<Arc<Pod>>) -> Option<Arc<Snapshot>> {
+    pub(crate) fn with_pods(
+        &self,
+        inputs: &Inputs,
+        pods: impl FnOnce() -> Vec<Arc<Pod>>,
+    ) -> Option<Arc<Snapshot>> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, mut snapshot) = last.take()?;
         if !known.is_same_but_for_pods(inputs) {
             return None;
         }
-        Arc::make_mut(&mut snapshot).replace_pods(&pods()).then_some(snapshot)
+        Arc::make_mut(&mut snapshot)
+            .replace_pods(&pods())
+            .then_some(snapshot)
     }
 
     /// Keeps a Snapshot in place of the last.
@@ -120,10 +126,16 @@ mod tests {
         assert!(frozen.find(&inputs(2, &types)).is_none(), "a pod has changed");
         let others: Arc<[InstanceType]> = vec![InstanceType::default()].into();
         assert!(frozen.find(&inputs(1, &others)).is_none(), "prices have changed");
-        assert!(frozen.with_pods(&inputs(2, &types), Vec::new).is_some(), "no pod is there, before and now");
+        assert!(
+            frozen.with_pods(&inputs(2, &types), Vec::new).is_some(),
+            "no pod is there, before and now"
+        );
         frozen.keep(inputs(1, &types), &snapshot);
         let new = || vec![Arc::new(Pod::default())];
-        assert!(frozen.with_pods(&inputs(2, &types), new).is_none(), "a pod is new");
+        assert!(
+            frozen.with_pods(&inputs(2, &types), new).is_none(),
+            "a pod is new"
+        );
         frozen.keep(inputs(1, &types), &snapshot);
         let mut marked = inputs(1, &types);
         marked.in_command.insert("id".to_owned());

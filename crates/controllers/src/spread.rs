@@ -37,7 +37,9 @@ impl SpreadSources {
             self.stateful_sets.changes(),
             self.replication_controllers.changes(),
         ];
-        changes.iter().fold(0, |sum: u64, changes| sum.wrapping_add(*changes))
+        changes
+            .iter()
+            .fold(0, |sum: u64, changes| sum.wrapping_add(*changes))
     }
 
     /// What pods without topology spread get.
@@ -52,12 +54,10 @@ impl SpreadSources {
             controllers.insert(controller_key(kind, namespace, name), selector);
         };
         self.replica_sets.for_each(|_, set| {
-            let selector = set.spec.as_ref().map(|spec| spec.selector.clone());
-            add("ReplicaSet", &set.metadata, selector.unwrap_or_default());
+            add("ReplicaSet", &set.metadata, set.spec.selector.clone());
         });
         self.stateful_sets.for_each(|_, set| {
-            let selector = set.spec.as_ref().map(|spec| spec.selector.clone());
-            add("StatefulSet", &set.metadata, selector.unwrap_or_default());
+            add("StatefulSet", &set.metadata, set.spec.selector.clone());
         });
         self.replication_controllers.for_each(|_, controller| {
             let selector = LabelSelector {

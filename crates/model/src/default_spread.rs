@@ -167,7 +167,8 @@ mod tests {
     }
 
     fn service(name: &str, namespace: &str, selector: Value) -> Arc<Service> {
-        let value = json!({"metadata": {"name": name, "namespace": namespace}, "spec": {"selector": selector}});
+        let value =
+            json!({"metadata": {"name": name, "namespace": namespace}, "spec": {"selector": selector}});
         Arc::new(from_value(value).expect("a Service written by hand"))
     }
 
@@ -190,7 +191,10 @@ mod tests {
             .flatten()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        Some((labels.join(","), selector.match_expressions.map_or(0, |list| list.len())))
+        Some((
+            labels.join(","),
+            selector.match_expressions.map_or(0, |list| list.len()),
+        ))
     }
 
     #[test]
@@ -199,7 +203,11 @@ mod tests {
             constraints: vec![zone()],
             ..DefaultSpread::default()
         };
-        assert_eq!(deduced(&spread, Some("ReplicaSet")), None, "nothing is known of it");
+        assert_eq!(
+            deduced(&spread, Some("ReplicaSet")),
+            None,
+            "nothing is known of it"
+        );
         spread.services = vec![
             service("a", "shop", json!({"app": "web"})),
             service("b", "shop", json!({"track": "stable"})),
@@ -218,7 +226,11 @@ mod tests {
         let anded = Some(("app=web,track=stable".to_owned(), 1));
         assert_eq!(deduced(&spread, Some("ReplicaSet")), anded);
         assert_eq!(deduced(&spread, Some("StatefulSet")), anded);
-        assert_eq!(deduced(&spread, Some("ReplicationController")), both, "overwrites keys");
+        assert_eq!(
+            deduced(&spread, Some("ReplicationController")),
+            both,
+            "overwrites keys"
+        );
         assert_eq!(deduced(&spread, Some("Job")), both, "other kinds say nothing");
         spread.services.clear();
         assert_eq!(deduced(&spread, Some("ReplicaSet")), Some((String::new(), 1)));
@@ -242,7 +254,8 @@ mod tests {
     fn p_121_a_configuration_is_checked_by_field() {
         let problem = |value: Value| validate(&[constraint(value)]).err().unwrap_or_default();
         let base = |field: &str, value: Value| {
-            let mut fields = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
+            let mut fields =
+                json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
             fields[field] = value;
             problem(fields)
         };
@@ -257,7 +270,8 @@ mod tests {
             ("minDomains", json!(0)),
         ] {
             let text = base(field, value.clone());
-            let expected = format!("validating scheduler config, podTopologySpread.defaultConstraints[0].{field} ");
+            let expected =
+                format!("validating scheduler config, podTopologySpread.defaultConstraints[0].{field} ");
             assert!(text.starts_with(&expected), "{field} {value}: {text}");
         }
         let twice = validate(&[zone(), zone()]).expect_err("a pair that is there twice");

@@ -33,7 +33,9 @@ pub struct Launches {
 impl Launches {
     /// Those at some positions of a list, in order.
     pub fn of(order: Arc<Vec<Launch>>, kept: impl IntoIterator<Item = usize>) -> Self {
-        let kept = kept.into_iter().filter_map(|position| u32::try_from(position).ok());
+        let kept = kept
+            .into_iter()
+            .filter_map(|position| u32::try_from(position).ok());
         Launches {
             kept: Arc::new(kept.collect()),
             order,

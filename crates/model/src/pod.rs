@@ -294,7 +294,10 @@ fn container_requests(container: &Container, statuses: &[ContainerStatus]) -> Re
 
 /// The first request that is no amount: an API server refuses it, a file may hold it. Nothing can be planned for such a pod.
 pub(crate) fn malformed_request(spec: &PodSpec) -> Option<String> {
-    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let containers = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten());
     let of_containers = containers.map(|container| {
         let place = format!("container {:?}", container.name);
         (place, container.resources.as_ref())
@@ -303,7 +306,10 @@ pub(crate) fn malformed_request(spec: &PodSpec) -> Option<String> {
     let requests = of_containers
         .chain(of_pod)
         .filter_map(|(place, resources)| Some((place, resources?.requests.as_ref()?)));
-    let overhead = spec.overhead.as_ref().map(|overhead| ("overhead".to_owned(), overhead));
+    let overhead = spec
+        .overhead
+        .as_ref()
+        .map(|overhead| ("overhead".to_owned(), overhead));
     let mut lists = requests.chain(overhead);
     lists.find_map(|(place, amounts)| {
         let wrong = amounts.iter().find(|(name, quantity)| {

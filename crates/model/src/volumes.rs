@@ -335,7 +335,10 @@ mod tests {
         let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
         let cases = [
             (None, "not found"),
-            (Some(json!({"metadata": {"deletionTimestamp": GONE}})), "is being deleted"),
+            (
+                Some(json!({"metadata": {"deletionTimestamp": GONE}})),
+                "is being deleted",
+            ),
             (
                 Some(json!({"metadata": {}, "status": {"phase": "Lost"}})),
                 "is lost: its volume does not exist any more",
@@ -352,7 +355,10 @@ mod tests {
                 Some(json!({"metadata": {}, "spec": {"volumeName": "v"}})),
                 "binding to its volume is not completed",
             ),
-            (Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}})), ""),
+            (
+                Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}})),
+                "",
+            ),
             (
                 Some(json!({"metadata": {}, "spec": {}})),
                 "unbound pvc must define a storage class",
@@ -373,7 +379,10 @@ mod tests {
                 Some(json!({"metadata": {}, "spec": {"storageClassName": "unsaid"}})),
                 "pvc with immediate volume binding mode must be bound",
             ),
-            (Some(json!({"metadata": {}, "spec": {"storageClassName": "late"}})), ""),
+            (
+                Some(json!({"metadata": {}, "spec": {"storageClassName": "late"}})),
+                "",
+            ),
         ];
         for (claim, expected) in cases {
             assert_eq!(problem(&objects(claim.clone())), expected, "{claim:?}");
@@ -394,7 +403,9 @@ mod tests {
         assert_eq!(with(&late, "other.example", "row"), "");
         assert!(with(&late, "late.example", "row").contains("provisioner \"late.example\" is not supported"));
         assert!(with(&late, "other.example", "rack").contains("storageclass \"late\" use label \"rack\""));
-        assert!(with(&bound, "disk.example", "row").contains("provisioner \"disk.example\" is not supported"));
+        assert!(
+            with(&bound, "disk.example", "row").contains("provisioner \"disk.example\" is not supported")
+        );
         assert_eq!(with(&bound, "late.example", "rack"), "");
     }
 }

@@ -18,7 +18,9 @@ impl Hindrance {
     /// Upstream's line in the log.
     pub fn text(self) -> &'static str {
         match self {
-            Hindrance::AntiAffinity => "pod(s) have a preferred Anti-Affinity which can prevent consolidation",
+            Hindrance::AntiAffinity => {
+                "pod(s) have a preferred Anti-Affinity which can prevent consolidation"
+            }
             Hindrance::TopologySpread => {
                 "pod(s) have a preferred TopologySpreadConstraint which can prevent consolidation"
             }
@@ -35,7 +37,10 @@ pub fn hindrances(snapshot: &Snapshot, policy: &Policy, pods: &[PodId]) -> Vec<(
         let constraints = snapshot.constraints(*pod);
         let anti = !constraints.preferred_anti_affinity.is_empty();
         let spread = constraints.spreads.iter().any(|spread| !spread.required);
-        let found = [(anti, Hindrance::AntiAffinity), (spread, Hindrance::TopologySpread)];
+        let found = [
+            (anti, Hindrance::AntiAffinity),
+            (spread, Hindrance::TopologySpread),
+        ];
         found
             .into_iter()
             .filter_map(|(has, hindrance)| has.then_some((hindrance, *pod)))

@@ -85,15 +85,23 @@ pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Provis
     }
 }
 
-/// Up to this many pods every order of claims is tried; beyond it one is good enough, because what a node is rounded up to matters less.
-const MOST_PODS_FOR_EVERY_ORDER: usize = 2_000;
+/// Up to this many pods every order of claims is tried, also the one that looks at all claims for each pod.
+const MOST_PODS_FOR_EVERY_ORDER: usize = 400;
+
+/// Up to this many pods several orders are tried; beyond it one is good enough, because what a node is rounded up to matters less.
+const MOST_PODS_FOR_SEVERAL_ORDERS: usize = 2_000;
 
 /// Packs in each order of claims and takes the cheapest result that places the most pods; of equal ones the first, which is upstream's order.
 fn cheapest_packing(snapshot: &Snapshot, request: &PackRequest, options: &PackOptions) -> Packing {
-    if request.pods.len() > MOST_PODS_FOR_EVERY_ORDER {
+    let count = request.pods.len();
+    let orders: &[ClaimOrder] = if count <= MOST_PODS_FOR_EVERY_ORDER {
+        &ClaimOrder::ALL
+    } else if count <= MOST_PODS_FOR_SEVERAL_ORDERS {
+        &ClaimOrder::FIRST_FIT
+    } else {
         return pack(snapshot, request, options);
-    }
-    pack_cheapest(snapshot, request, options, &ClaimOrder::ALL)
+    };
+    pack_cheapest(snapshot, request, options, orders)
 }
 
 /// What the planned claims cost at their cheapest.

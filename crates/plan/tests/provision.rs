@@ -336,8 +336,19 @@ fn p_072_preferences_that_hinder_consolidation_are_named_unless_they_are_ignored
     let pods: Vec<_> = snapshot.pod_ids().collect();
     let policy = Policy::default();
     let found = hindrances(&snapshot, &policy, &pods);
-    assert_eq!(found, [(Hindrance::AntiAffinity, pods[0]), (Hindrance::TopologySpread, pods[1])]);
-    assert!(found[1].0.text().contains("TopologySpreadConstraint which can prevent consolidation"));
+    assert_eq!(
+        found,
+        [
+            (Hindrance::AntiAffinity, pods[0]),
+            (Hindrance::TopologySpread, pods[1])
+        ]
+    );
+    assert!(
+        found[1]
+            .0
+            .text()
+            .contains("TopologySpreadConstraint which can prevent consolidation")
+    );
     let ignoring = Policy {
         preferences: PreferencePolicy::Ignore,
         ..policy
@@ -355,7 +366,10 @@ fn p_123_pending_pods_are_counted_by_the_zone_they_can_be_in() {
         {"topologyKey": labels::ZONE, "labelSelector": {"matchLabels": {"app": "busy"}}}]}}});
     let mut state = ClusterState::default().with_pool(node_pool("default"), types());
     for (name, zone) in [("n1", "a"), ("n2", "b")] {
-        let busy = example::labelled(pending_pod(&format!("busy-{name}"), "1", "1Mi", &json!({})), &[("app", "busy")]);
+        let busy = example::labelled(
+            pending_pod(&format!("busy-{name}"), "1", "1Mi", &json!({})),
+            &[("app", "busy")],
+        );
         state = state
             .with_node(node("default", name, &types()[0], zone, "spot"))
             .with_pod(bound(busy, name));
@@ -383,7 +397,9 @@ fn p_123_pending_pods_are_counted_by_the_zone_they_can_be_in() {
 fn p_121_pods_without_topology_spread_get_the_default_one() {
     let mut state = ClusterState::default()
         .with_pool(node_pool("default"), types())
-        .with_pods((0..6).map(|index| example::labelled(pod(&format!("web-{index}"), "100m"), &[("app", "web")])));
+        .with_pods(
+            (0..6).map(|index| example::labelled(pod(&format!("web-{index}"), "100m"), &[("app", "web")])),
+        );
     let zones = |state: &ClusterState| {
         let snapshot = lower(state);
         let outcome = provision(&snapshot, &Policy::default(), epoch());
@@ -391,10 +407,12 @@ fn p_121_pods_without_topology_spread_get_the_default_one() {
         outcome.placements.claims.len()
     };
     assert_eq!(zones(&state), 1, "together on one node");
-    let constraint = json!({"maxSkew": 1, "topologyKey": labels::HOSTNAME, "whenUnsatisfiable": "DoNotSchedule"});
+    let constraint =
+        json!({"maxSkew": 1, "topologyKey": labels::HOSTNAME, "whenUnsatisfiable": "DoNotSchedule"});
     state.default_spread.constraints = vec![serde_json::from_value(constraint).expect("a constraint")];
     assert_eq!(zones(&state), 1, "nothing tells which pods belong together");
-    let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});
+    let service =
+        json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});
     state.default_spread.services = vec![Arc::new(serde_json::from_value(service).expect("a Service"))];
     assert_eq!(zones(&state), 6, "one on each host");
 }
@@ -403,11 +421,26 @@ fn p_121_pods_without_topology_spread_get_the_default_one() {
 #[test]
 fn p_057_requests_that_are_negative_or_malformed_are_refused_with_a_reason() {
     let cases = [
-        (json!({"containers": [{"name": "m", "resources": {"requests": {"cpu": "-1"}}}]}), "container \"m\" requests cpu \"-1\""),
-        (json!({"containers": [{"name": "m", "resources": {"requests": {"memory": "lots"}}}]}), "container \"m\" requests memory \"lots\""),
-        (json!({"containers": [], "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "-2m"}}}]}), "container \"i\" requests cpu \"-2m\""),
-        (json!({"containers": [], "overhead": {"cpu": "-2m"}}), "overhead requests cpu \"-2m\""),
-        (json!({"containers": [], "resources": {"requests": {"cpu": ""}}}), "the pod requests cpu \"\""),
+        (
+            json!({"containers": [{"name": "m", "resources": {"requests": {"cpu": "-1"}}}]}),
+            "container \"m\" requests cpu \"-1\"",
+        ),
+        (
+            json!({"containers": [{"name": "m", "resources": {"requests": {"memory": "lots"}}}]}),
+            "container \"m\" requests memory \"lots\"",
+        ),
+        (
+            json!({"containers": [], "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "-2m"}}}]}),
+            "container \"i\" requests cpu \"-2m\"",
+        ),
+        (
+            json!({"containers": [], "overhead": {"cpu": "-2m"}}),
+            "overhead requests cpu \"-2m\"",
+        ),
+        (
+            json!({"containers": [], "resources": {"requests": {"cpu": ""}}}),
+            "the pod requests cpu \"\"",
+        ),
     ];
     for (spec, expected) in cases {
         let mut bad = pod("bad", "1");
@@ -419,13 +452,25 @@ fn p_057_requests_that_are_negative_or_malformed_are_refused_with_a_reason() {
             .with_pods([bad, pod("good", "1")]);
         let snapshot = lower(&state);
         let outcome = provision(&snapshot, &Policy::default(), epoch());
-        let problems: Vec<String> = outcome.ignored.iter().map(|(_, problem)| problem.to_string()).collect();
+        let problems: Vec<String> = outcome
+            .ignored
+            .iter()
+            .map(|(_, problem)| problem.to_string())
+            .collect();
         assert_eq!(problems.len(), 1, "{expected}");
         assert!(problems[0].starts_with(expected), "{problems:?}");
         assert!(problems[0].contains("expected a quantity of zero or more"));
         assert_eq!(outcome.placements.claims.len(), 1, "the other pod is planned for");
     }
     // Zero is an amount.
-    let state = ClusterState::default().with_pool(node_pool("default"), types()).with_pod(pod("zero", "0"));
-    assert_eq!(provision(&lower(&state), &Policy::default(), epoch()).placements.claims.len(), 1);
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pod(pod("zero", "0"));
+    assert_eq!(
+        provision(&lower(&state), &Policy::default(), epoch())
+            .placements
+            .claims
+            .len(),
+        1
+    );
 }

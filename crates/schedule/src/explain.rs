@@ -227,7 +227,7 @@ fn obstacle_of(
     Some(NodeObstacle::Topology { kind, key })
 }
 
-/// The things that can be lifted from a pod, as far as it has them.
+/// The things that can be lifted from a pod, as far as it has them. What comes first is put back first, so it is named only where nothing later would do.
 fn candidates(snapshot: &Snapshot, pod: PodId) -> Vec<Blocker> {
     let constraints = snapshot.constraints(pod);
     let others = snapshot
@@ -237,7 +237,7 @@ fn candidates(snapshot: &Snapshot, pod: PodId) -> Vec<Blocker> {
     let limited = snapshot.pools.iter().any(|pool| !pool.limits.is_empty());
     let has = [
         (Blocker::OtherPods, true),
-        (Blocker::Limits, limited),
+        (Blocker::Requests, true),
         (Blocker::OthersAntiAffinity, others),
         (Blocker::HostPorts, !constraints.host_ports.is_empty()),
         (Blocker::Volumes, !constraints.volume_terms.is_empty()),
@@ -250,7 +250,7 @@ fn candidates(snapshot: &Snapshot, pod: PodId) -> Vec<Blocker> {
         (Blocker::Taints, true),
         (Blocker::NodeAffinity, !constraints.required_terms.is_empty()),
         (Blocker::NodeSelector, !constraints.node_selector.is_empty()),
-        (Blocker::Requests, true),
+        (Blocker::Limits, limited),
     ];
     has.into_iter()
         .filter(|(_, has)| *has)

@@ -21,7 +21,8 @@ mod topology;
 pub use explain::{explain_left_over, explain_unplaced};
 pub use outcome::{Packing, Statistics, UnplacedPod};
 pub use pack::{
-    ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, effective_zones, pack, pack_cheapest,
+    ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, effective_zones, pack,
+    pack_cheapest,
 };
 pub use relax::PreferencePolicy;
 pub use simulation::{Fork, PlacedSummary, Simulation};

@@ -51,7 +51,11 @@ fn nonsense(dice: &mut Dice) -> Value {
 fn change(value: &mut Value, dice: &mut Dice) {
     match value {
         Value::Object(fields) if !fields.is_empty() && dice.below(8) != 0 => {
-            let key = fields.keys().nth(dice.below(fields.len())).cloned().unwrap_or_default();
+            let key = fields
+                .keys()
+                .nth(dice.below(fields.len()))
+                .cloned()
+                .unwrap_or_default();
             match dice.below(10) {
                 0 => {
                     fields.remove(&key);
@@ -81,7 +85,11 @@ fn change(value: &mut Value, dice: &mut Dice) {
 }
 
 /// The objects, some of them changed; those that are none any more are left out.
-fn changed<T: Serialize + DeserializeOwned>(objects: &[Arc<T>], dice: &mut Dice, count: &mut usize) -> Vec<Arc<T>> {
+fn changed<T: Serialize + DeserializeOwned>(
+    objects: &[Arc<T>],
+    dice: &mut Dice,
+    count: &mut usize,
+) -> Vec<Arc<T>> {
     let keep = |object: &Arc<T>| {
         let mut tree = serde_json::to_value(&**object).unwrap_or(Value::Object(Map::new()));
         if dice.below(3) == 0 {
@@ -98,7 +106,10 @@ fn changed<T: Serialize + DeserializeOwned>(objects: &[Arc<T>], dice: &mut Dice,
 }
 
 fn all_pods(snapshot: &Snapshot) -> Vec<PodId> {
-    snapshot.pod_ids().filter(|pod| snapshot.pod(*pod).provisionable).collect()
+    snapshot
+        .pod_ids()
+        .filter(|pod| snapshot.pod(*pod).provisionable)
+        .collect()
 }
 
 /// Every pod is placed once or left over once.
@@ -109,7 +120,9 @@ fn check(snapshot: &Snapshot, options: &PackOptions, seed: u64) {
     };
     let packing = pack(snapshot, &request, options);
     let placed = packing.placements.claims.iter().flat_map(|claim| &claim.pods);
-    let placed = placed.chain(packing.placements.existing.values().flatten()).copied();
+    let placed = placed
+        .chain(packing.placements.existing.values().flatten())
+        .copied();
     let left = packing.unplaced.iter().map(|left| left.pod);
     let mut seen: Vec<PodId> = placed.chain(left).collect();
     seen.sort_unstable();
@@ -201,7 +214,11 @@ fn ten_thousand_labels_and_a_thousand_terms_are_only_long() {
     let mut state = random_world(3);
     let mut pod = state.pods.first().map(|pod| (**pod).clone()).unwrap_or_default();
     pod.metadata.name = Some("loud".to_owned());
-    pod.metadata.labels = Some((0..10_000).map(|index| (format!("k{index}"), format!("v{index}"))).collect());
+    pod.metadata.labels = Some(
+        (0..10_000)
+            .map(|index| (format!("k{index}"), format!("v{index}")))
+            .collect(),
+    );
     let terms: Vec<Value> = (0..1_000)
         .map(|index| json!({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": [format!("z{index}")]}]}))
         .collect();
@@ -216,7 +233,10 @@ fn ten_thousand_labels_and_a_thousand_terms_are_only_long() {
     .ok();
     state.pods.push(Arc::new(pod));
     let snapshot = lower(&state);
-    let loud: BTreeSet<String> = all_pods(&snapshot).iter().map(|pod| snapshot.pod(*pod).key()).collect();
+    let loud: BTreeSet<String> = all_pods(&snapshot)
+        .iter()
+        .map(|pod| snapshot.pod(*pod).key())
+        .collect();
     assert!(loud.iter().any(|key| key.ends_with("/loud")));
     check(&snapshot, &PackOptions::default(), 0);
 }

@@ -161,9 +161,7 @@ where
 {
     let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
     let patch = Patch::Merge(json!({ "spec": spec }));
-    api.patch(name, &PatchParams::default(), &patch)
-        .await
-        .map(drop)
+    api.patch(name, &PatchParams::default(), &patch).await.map(drop)
 }
 
 /// Waits until every pod of the shop is scheduled and no node is on its way out, or until the scene has lasted too long.

@@ -80,10 +80,16 @@ mod tests {
         let text = "podTopologySpread:\n  defaultConstraints:\n  - {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, nodeTaintsPolicy: Honor}\n";
         let constraints = parse(text).expect("a configuration");
         assert_eq!(constraints.len(), 1);
-        assert_eq!((constraints[0].max_skew, constraints[0].topology_key.as_str()), (2, "zone"));
+        assert_eq!(
+            (constraints[0].max_skew, constraints[0].topology_key.as_str()),
+            (2, "zone")
+        );
         for (text, problem) in [
             ("podTopologySpread: {defaultConstraint: []}", "defaultConstraint"),
-            ("podTopologySpread: {defaultConstraints: [{maxSkew: 1, topologyKey: zone}]}", "whenUnsatisfiable"),
+            (
+                "podTopologySpread: {defaultConstraints: [{maxSkew: 1, topologyKey: zone}]}",
+                "whenUnsatisfiable",
+            ),
             ("kind: KubeSchedulerConfiguration", "kind"),
         ] {
             let error = format!("{:#}", parse(text).expect_err(text));

@@ -482,7 +482,11 @@ impl Settings {
             eviction_rate: (eviction_qps > 0).then_some((eviction_qps, eviction_burst)),
             without_effect: Vec::new(),
             scheduler_config: lookup
-                .text("scheduler-config", args.scheduler_config.as_ref(), "SCHEDULER_CONFIG")
+                .text(
+                    "scheduler-config",
+                    args.scheduler_config.as_ref(),
+                    "SCHEDULER_CONFIG",
+                )
                 .map(PathBuf::from),
             instance_types_file_path: lookup
                 .text(

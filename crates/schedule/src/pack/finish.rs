@@ -178,12 +178,20 @@ impl Engine<'_> {
         let Some((set, types)) = self.pin_reservations(index) else {
             return Price::ZERO;
         };
-        let template = self.claims[index].template;
-        let order = self.price_order(template, set, &types);
+        self.cheapest(self.claims[index].template, set, &types)
+    }
+
+    /// The price of the cheapest of some types under some requirements.
+    pub(super) fn cheapest(&mut self, template: usize, set: SetId, types: &Bits) -> Price {
+        let order = self.price_order(template, set, types);
         // Without overrides a variant is a type; with them the order has no other types than these.
-        let is_kept =
-            |launch: &&Launch| self.templates[template].has_overrides() || types.contains(launch.instance_type);
-        order.iter().find(is_kept).map_or(Price::ZERO, |launch| launch.price)
+        let is_kept = |launch: &&Launch| {
+            self.templates[template].has_overrides() || types.contains(launch.instance_type)
+        };
+        order
+            .iter()
+            .find(is_kept)
+            .map_or(Price::ZERO, |launch| launch.price)
     }
 
     /// A claim that holds reservations is launched from them and nothing else (P §6.12).

@@ -3,10 +3,10 @@
 //! What was learnt about pods, types and labels is shared, each order is taken back before the next, and only the result that counts is worked out
 //! down to launches: O(orders × placing).
 
-use super::{Claim, Engine, Mark, On, PackOptions, PackRequest, Placed};
+use super::{Claim, Engine, Mark, Miss, On, PackOptions, PackRequest, Placed};
 use crate::outcome::{Packing, UnplacedPod};
 use spokeshave_model::Price;
-use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::snapshot::{ClassId, PodId, Snapshot};
 
 /// In which order a pod is offered to the NodeClaims that are planned already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,15 +20,26 @@ pub enum ClaimOrder {
     MostPods,
     /// Most pods first, of these the newest.
     MostPodsNewest,
+    /// Where the pod adds least to the price; to a new one where that is cheaper still. Looks at every claim for every pod.
+    LeastCost,
 }
 
 impl ClaimOrder {
-    /// All orders, upstream's first.
-    pub const ALL: [ClaimOrder; 4] = [
+    /// The orders that look no further than the first claim that takes a pod, upstream's first.
+    pub const FIRST_FIT: [ClaimOrder; 4] = [
         ClaimOrder::FewestPods,
         ClaimOrder::FewestPodsNewest,
         ClaimOrder::MostPods,
         ClaimOrder::MostPodsNewest,
+    ];
+
+    /// All orders, upstream's first.
+    pub const ALL: [ClaimOrder; 5] = [
+        ClaimOrder::FewestPods,
+        ClaimOrder::FewestPodsNewest,
+        ClaimOrder::MostPods,
+        ClaimOrder::MostPodsNewest,
+        ClaimOrder::LeastCost,
     ];
 
     pub(crate) fn is_newest_first(self) -> bool {
@@ -77,6 +88,69 @@ pub fn pack_cheapest(
 }
 
 impl Engine<'_> {
+    /// Puts the pod where it adds least to the price: on a planned claim, or on a new one. O(claims that may take it).
+    pub(super) fn try_least_cost(
+        &mut self,
+        pod: PodId,
+        class: ClassId,
+        step: usize,
+        bound: bool,
+    ) -> Result<(), Miss> {
+        let request = self.snapshot.pod(pod).request;
+        self.refresh(class, step, request.index());
+        let mut best: Option<(Price, usize)> = None;
+        for index in self.closed_claims..self.live {
+            let variant = &self.classes[class.index()].variants[step];
+            let is_out = variant.failed_claims.contains(index)
+                || self.claims_too_full[request.index()].bits.contains(index)
+                || (bound && !self.scratch.claims.contains(index));
+            if is_out {
+                continue;
+            }
+            self.statistics.claims_tried += 1;
+            if let Some(set) = self.accepts(pod, class, step, index) {
+                let before = self.claim_price(index);
+                let types = std::mem::take(&mut self.scratch.types);
+                let after = self.cheapest(self.claims[index].template, set, &types);
+                self.scratch.types = types;
+                let more = after.saturating_sub(before);
+                if best.is_none_or(|(least, _)| more < least) {
+                    best = Some((more, index));
+                }
+            }
+        }
+        let Some((more, index)) = best else {
+            return self.try_new_claim(pod, class, step);
+        };
+        let is_dearer = |price: Price| price < more;
+        if more > Price::ZERO
+            && self.new_claim_price(pod, class, step).is_some_and(is_dearer)
+            && self.try_new_claim(pod, class, step).is_ok()
+        {
+            return Ok(());
+        }
+        match self.accepts(pod, class, step, index) {
+            Some(set) => {
+                self.put_on_claim(pod, class, step, index, set);
+                Ok(())
+            }
+            None => self.try_new_claim(pod, class, step),
+        }
+    }
+
+    /// What the claim that would be opened for the pod costs at its cheapest.
+    fn new_claim_price(&mut self, pod: PodId, class: ClassId, step: usize) -> Option<Price> {
+        for template in 0..self.templates.len() {
+            if let Ok(opening) = self.open_on(pod, class, step, template) {
+                let types = std::mem::take(&mut self.scratch.types);
+                let price = self.cheapest(template, opening.set(), &types);
+                self.scratch.types = types;
+                return Some(price);
+            }
+        }
+        None
+    }
+
     fn rank(&mut self, mark: Mark) -> Rank {
         if self.may_be_truncated(mark) {
             let packing = self.packing(mark);

@@ -12,7 +12,11 @@ const FLEXIBLE: &str = "flexible";
 const NONE: &str = "none";
 
 /// How many of the pods will be in each zone; `flexible` where several are possible, `none` where no zone is. O(classes) once, then O(pods).
-pub fn effective_zones(snapshot: &Snapshot, options: &PackOptions, pods: &[PodId]) -> BTreeMap<String, usize> {
+pub fn effective_zones(
+    snapshot: &Snapshot,
+    options: &PackOptions,
+    pods: &[PodId],
+) -> BTreeMap<String, usize> {
     let mut engine = Engine::new(snapshot, options);
     engine.release(pods);
     let mut known: FxHashMap<ClassId, String> = FxHashMap::with_hasher(FxBuildHasher);
@@ -27,7 +31,9 @@ pub fn effective_zones(snapshot: &Snapshot, options: &PackOptions, pods: &[PodId
 
 /// The zones that requirements name; `None` when they leave the zone open.
 fn zones_of(requirements: &Requirements) -> Option<BTreeSet<String>> {
-    let requirement = requirements.find(labels::ZONE).filter(|zone| !zone.is_complement())?;
+    let requirement = requirements
+        .find(labels::ZONE)
+        .filter(|zone| !zone.is_complement())?;
     Some(requirement.values().iter().cloned().collect())
 }
 

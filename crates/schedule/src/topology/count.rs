@@ -27,7 +27,14 @@ impl Topology<'_> {
         }
     }
 
-    pub(super) fn index_claim(&mut self, key: usize, index: usize, template: usize, set: SetId, algebra: &Algebra<'_>) {
+    pub(super) fn index_claim(
+        &mut self,
+        key: usize,
+        index: usize,
+        template: usize,
+        set: SetId,
+        algebra: &Algebra<'_>,
+    ) {
         let possible = self.possible(key, template, set, algebra);
         let key = &mut self.keys[key];
         for (domain, claims) in key.claims.iter_mut().enumerate() {

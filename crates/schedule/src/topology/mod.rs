@@ -17,11 +17,11 @@ use crate::bits::Bits;
 use crate::template::Template;
 use hosts::Hosts;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use spokeshave_model::Requirements;
 use spokeshave_model::reason::TopologyKind;
 use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{ClassId, NodeId, Snapshot};
 use spokeshave_model::taint::Toleration;
-use spokeshave_model::Requirements;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// No domain, or not worked out yet.

@@ -52,7 +52,12 @@ fn host(name: &str, labels: Labels, taints: Vec<Taint>, allocatable: &Resources)
 fn existing(view: &NodeView) -> Host {
     let mut node_labels = view.labels.clone();
     node_labels.insert(labels::HOSTNAME.to_owned(), view.hostname.clone());
-    host(&view.name, node_labels, view.taints.clone(), &view.allocatable_resources)
+    host(
+        &view.name,
+        node_labels,
+        view.taints.clone(),
+        &view.allocatable_resources,
+    )
 }
 
 /// The node that a planned claim becomes when it is launched at its cheapest.
@@ -75,7 +80,12 @@ fn planned(snapshot: &Snapshot, claim: &PlannedClaim, name: &str) -> Host {
     ] {
         node_labels.extend(value.map(|value| (key.to_owned(), value)));
     }
-    host(name, node_labels, pool.taints.clone(), &instance_type.allocatable())
+    host(
+        name,
+        node_labels,
+        pool.taints.clone(),
+        &instance_type.allocatable(),
+    )
 }
 
 /// Puts a pod on a host, as binding does.
@@ -97,11 +107,20 @@ fn hindrance(
 ) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let nodes: Vec<&Node> = hosts.iter().map(|host| &*host.node).collect();
-    let shy: Vec<Placed> = placed.iter().filter(|(other, _)| is_shy(other)).cloned().collect();
+    let shy: Vec<Placed> = placed
+        .iter()
+        .filter(|(other, _)| is_shy(other))
+        .cloned()
+        .collect();
     let neighbours = Neighbours::new(pod, spec, &nodes, placed, &shy, namespaces);
     let host = &hosts[target];
-    refusal(spec, host, &quantities::pod_requests(spec), &rules::host_ports(spec))
-        .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
+    refusal(
+        spec,
+        host,
+        &quantities::pod_requests(spec),
+        &rules::host_ports(spec),
+    )
+    .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
 }
 
 /// All hosts, and where each planned pod is to go.
@@ -131,7 +150,10 @@ fn every_planned_place_is_accepted() {
             .iter()
             .map(|namespace| {
                 let meta = &namespace.metadata;
-                (meta.name.clone().unwrap_or_default(), meta.labels.clone().unwrap_or_default())
+                (
+                    meta.name.clone().unwrap_or_default(),
+                    meta.labels.clone().unwrap_or_default(),
+                )
             })
             .collect();
         let mut placed: Vec<Placed> = Vec::new();

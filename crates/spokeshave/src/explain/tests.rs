@@ -18,6 +18,7 @@ fn arguments(words: &[&str], output: OutputFormat) -> ExplainArgs {
             kubeconfig: None,
             catalog: None,
             now: Some("2026-03-02T12:00:00Z".parse().unwrap()),
+            scheduler_config: None,
         },
         output,
     }

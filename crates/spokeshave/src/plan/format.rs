@@ -12,8 +12,8 @@ use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
-use spokeshave_plan::{Policy, ProvisionOutcome};
 use spokeshave_plan::report::instance_type_names;
+use spokeshave_plan::{Policy, ProvisionOutcome};
 
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";

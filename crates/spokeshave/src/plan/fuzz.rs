@@ -15,7 +15,22 @@ const NODES_AND_PODS: &str = include_str!("../../../../examples/unschedulable.ya
 
 /// Pieces that mean something to the parsers.
 const PIECES: [&str; 16] = [
-    "\n---\n", "{", "}", "[", "]", ":", "- ", "\"", "'", "&a ", "*a", "!!int ", "\t", "\u{feff}", "items:\n", "kind: List\n",
+    "\n---\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    "- ",
+    "\"",
+    "'",
+    "&a ",
+    "*a",
+    "!!int ",
+    "\t",
+    "\u{feff}",
+    "items:\n",
+    "kind: List\n",
 ];
 
 fn mutated(text: &str, dice: &mut Dice) -> Vec<u8> {
@@ -64,7 +79,11 @@ fn mutated_dumps_are_read_or_refused_by_line() {
     let (mut planned, mut refused) = (0, 0);
     for seed in 0..400 {
         let mut dice = Dice(seed);
-        let text = if seed % 2 == 0 { NODES_AND_PODS } else { json.as_str() };
+        let text = if seed % 2 == 0 {
+            NODES_AND_PODS
+        } else {
+            json.as_str()
+        };
         match read("dump", &mutated(text, &mut dice)) {
             Ok(dump) => {
                 for unreadable in &dump.unreadable {
@@ -84,5 +103,8 @@ fn mutated_dumps_are_read_or_refused_by_line() {
             }
         }
     }
-    assert!(planned > 50 && refused > 50, "{planned} planned, {refused} refused");
+    assert!(
+        planned > 50 && refused > 50,
+        "{planned} planned, {refused} refused"
+    );
 }

@@ -173,9 +173,10 @@ fn nodes_line(reasons: &[&ReasonView]) -> String {
     let mut parts = Vec::new();
     for reason in reasons {
         let number = reason.nodes.unwrap_or_default();
-        let number = match parts.is_empty() {
-            true => count(number, "node"),
-            false => number.to_string(),
+        let number = if parts.is_empty() {
+            count(number, "node")
+        } else {
+            number.to_string()
         };
         parts.push(format!("{number}: {}", reason.message));
     }
