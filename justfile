@@ -21,7 +21,6 @@ clippy:
 # Dependency rules, licences, house rules.
 tidy:
     cargo xtask tidy
-    cargo xtask behaviours
 
 # The README's test command.
 test:

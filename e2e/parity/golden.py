@@ -15,7 +15,9 @@ from disruption import savings, upstream_verdicts
 from provisioning import arguments, upstream
 
 MOST_BYTES = 45_000
-GOLDEN = Path(__file__).resolve().parents[2] / "crates/spokeshave/tests/golden"
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "crates/spokeshave/tests/golden"
+HAND_WRITTEN = ROOT.parent / "shared/peers/upstream/cases"
 
 
 def provisioning(options, path):
@@ -64,6 +66,44 @@ def write(options, kind, make, judge, wanted):
     print(f"{kind}: {kept}")
 
 
+def written_by_hand(options):
+    """The oracle's own cases, where its sources lie beside the checkout."""
+    import yaml
+
+    for folder in sorted(HAND_WRITTEN.glob("*/")):
+        items = [item for item in yaml.load_all((folder / "state.yaml").read_text(), Loader=yaml.BaseLoader) if item]
+        # Quantities stay text; numbers and truths are what JSON knows.
+        items = [retyped(item) for item in items]
+        items = [part for item in items for part in (item["items"] if item["kind"] == "List" else [item])]
+        kind, name = folder.name.split("-", 1)
+        judge = provisioning if kind == "provision" else disruption
+        case = {"now": worlds.NOW, "upstream": judge(options, str(folder / "state.yaml")), "state": {"apiVersion": "v1", "kind": "List", "items": items}}
+        text = json.dumps(case, sort_keys=True, separators=(",", ":"))
+        (GOLDEN / f"{kind}-case-{name}.json").write_text(text + "\n")
+
+
+def retyped(value):
+    if isinstance(value, dict):
+        return {key: retyped(part) if key not in TEXTS else texts(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [retyped(part) for part in value]
+    if value in ("true", "false"):
+        return value == "true"
+    if value in ("null", "~", ""):
+        return None if value != "" else ""
+    return int(value) if value.lstrip("-").isdigit() else value
+
+
+# Below these keys everything is text.
+TEXTS = {"labels", "annotations", "requests", "limits", "capacity", "allocatable", "matchLabels", "nodeSelector", "values", "nodes", "name", "uid", "overhead"}
+
+
+def texts(value):
+    if isinstance(value, dict):
+        return {key: texts(part) for key, part in value.items()}
+    return [texts(part) for part in value] if isinstance(value, list) else value
+
+
 def main():
     options = arguments(__doc__)
     GOLDEN.mkdir(parents=True, exist_ok=True)
@@ -71,6 +111,7 @@ def main():
         old.unlink()
     write(options, "provision", worlds.provisioning_world, provisioning, 40)
     write(options, "disrupt", worlds.disruption_world, disruption, 40)
+    written_by_hand(options)
     size = sum(f.stat().st_size for f in GOLDEN.glob("*"))
     print(f"{size} bytes in {GOLDEN}", file=sys.stderr)
 

@@ -3,7 +3,6 @@
 //! Owns what CI runs beside the compiler and what regenerates committed data. It is never a dependency of the product.
 
 mod behaviours;
-mod ids;
 mod openapi_facts;
 mod protobuf_facts;
 mod tidy;
@@ -14,9 +13,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
 commands:
-  tidy                           check the dependency rules of ARCHITECTURE.md, licences and house rules
-  behaviours                     check that each behaviour of disruption has a test named for it
-  ids                            list the ids of life cycle and termination that have no test named after them
+  tidy                           check the dependency rules of ARCHITECTURE.md, licences, house rules, and that each promised id has a test
   openapi-facts FLAGS            regenerate the API server's table of core kinds from a real server's OpenAPI
   protobuf-facts FILE…           regenerate the API server's table of protobuf fields from Kubernetes' generated.proto files";
 
@@ -24,8 +21,6 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("tidy") => tidy::run(),
-        Some("behaviours") => behaviours::run(),
-        Some("ids") => ids::run(),
         Some("openapi-facts") => openapi_facts::run(&arguments[1..]),
         Some("protobuf-facts") => protobuf_facts::run(&arguments[1..]),
         Some("help" | "--help" | "-h") => {

@@ -11,6 +11,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::behaviours;
+
 /// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("spokeshave-api", &[]),
@@ -108,9 +110,10 @@ pub fn run() -> Result<()> {
     check_licences(&metadata, &mut findings)?;
     check_pure_lints(&root, &mut findings)?;
     let files = check_files(&root, &mut findings)?;
+    let ids = behaviours::check(&root, &mut findings)?;
     if findings.is_empty() {
         println!(
-            "tidy: {} crates, {files} files, nothing to say",
+            "tidy: {} crates, {files} files, tests of {ids} ids, nothing to say",
             ALLOWED.len() + 2
         );
         return Ok(());

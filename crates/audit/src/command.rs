@@ -248,7 +248,7 @@ fn price_of(snapshot: &Snapshot, node: NodeId) -> Price {
 fn worst_price(snapshot: &Snapshot, claim: &PlannedClaim) -> Price {
     let types = &snapshot.pool(claim.pool).instance_types;
     let mut worst = Price::ZERO;
-    for launch in &claim.launches {
+    for launch in claim.launches.iter() {
         let mut by_kind: BTreeMap<CapacityType, Price> = BTreeMap::new();
         for offering in types[launch.instance_type]
             .offerings

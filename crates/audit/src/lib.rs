@@ -252,7 +252,7 @@ fn check_limits(snapshot: &Snapshot, placements: &Placements, violations: &mut V
         let pool = snapshot.pool(claim.pool);
         let total = usage.entry(claim.pool).or_insert_with(|| pool.usage.clone());
         let mut largest = Resources::new();
-        for launch in &claim.launches {
+        for launch in claim.launches.iter() {
             largest.raise_to(&pool.instance_types[launch.instance_type].capacity);
         }
         largest.set(ResourceName::NODES, 1);

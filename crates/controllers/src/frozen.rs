@@ -1,10 +1,11 @@
-//! The last Snapshot and what it was made of: while nothing of that has changed, nothing is lowered again.
+//! The last Snapshot and what it was made of: while nothing of that has changed, nothing is lowered again, and where a few pods have, only those are.
 //!
 //! Owns the comparison only. At 5,000 nodes it saves an idle operator nearly all of its work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::{InstanceType, Nomination};
@@ -12,10 +13,13 @@ use spokeshave_model::{InstanceType, Nomination};
 /// Instance types by NodePool.
 pub(crate) type InstanceTypes = BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>;
 
+/// Position of pods among the versions: the first.
+const PODS: usize = 0;
+
 /// Everything that a Snapshot depends on; objects in stores by the number of their changes.
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    pub(crate) versions: [u64; 12],
+    pub(crate) versions: [u64; 13],
     pub(crate) pending: Vec<Arc<Disruption>>,
     pub(crate) instance_types: InstanceTypes,
     pub(crate) nominations: BTreeMap<String, Nomination>,
@@ -27,6 +31,11 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// Equal for certain; shared values are compared by identity, which is cheap and errs on the side of lowering again.
     fn is_same(&self, other: &Inputs) -> bool {
+        self.versions[PODS] == other.versions[PODS] && self.is_same_but_for_pods(other)
+    }
+
+    /// Equal for certain, except that pods may have changed.
+    fn is_same_but_for_pods(&self, other: &Inputs) -> bool {
         let same_types = || {
             self.instance_types.len() == other.instance_types.len()
                 && self.instance_types.iter().zip(&other.instance_types).all(
@@ -40,7 +49,7 @@ impl Inputs {
                     },
                 )
         };
-        self.versions == other.versions
+        self.versions[PODS + 1..] == other.versions[PODS + 1..]
             && self.pending.is_empty()
             && other.pending.is_empty()
             && self.nominations == other.nominations
@@ -63,6 +72,23 @@ impl Frozen {
         known.is_same(inputs).then(|| Arc::clone(snapshot))
     }
 
+    /// The last Snapshot with the pods as they are now, when nothing else has changed and it takes them in. Copies it only while somebody still
+    /// holds it.
+    pub(crate) fn with_pods(
+        &self,
+        inputs: &Inputs,
+        pods: impl FnOnce() -> Vec<Arc<Pod>>,
+    ) -> Option<Arc<Snapshot>> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, mut snapshot) = last.take()?;
+        if !known.is_same_but_for_pods(inputs) {
+            return None;
+        }
+        Arc::make_mut(&mut snapshot)
+            .replace_pods(&pods())
+            .then_some(snapshot)
+    }
+
     /// Keeps a Snapshot in place of the last.
     pub(crate) fn keep(&self, inputs: Inputs, snapshot: &Arc<Snapshot>) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +101,7 @@ mod tests {
     use super::*;
 
     fn inputs(pods: u64, types: &Arc<[InstanceType]>) -> Inputs {
-        let mut versions = [0; 12];
+        let mut versions = [0; 13];
         versions[0] = pods;
         Inputs {
             versions,
@@ -100,6 +126,17 @@ mod tests {
         assert!(frozen.find(&inputs(2, &types)).is_none(), "a pod has changed");
         let others: Arc<[InstanceType]> = vec![InstanceType::default()].into();
         assert!(frozen.find(&inputs(1, &others)).is_none(), "prices have changed");
+        assert!(
+            frozen.with_pods(&inputs(2, &types), Vec::new).is_some(),
+            "no pod is there, before and now"
+        );
+        frozen.keep(inputs(1, &types), &snapshot);
+        let new = || vec![Arc::new(Pod::default())];
+        assert!(
+            frozen.with_pods(&inputs(2, &types), new).is_none(),
+            "a pod is new"
+        );
+        frozen.keep(inputs(1, &types), &snapshot);
         let mut marked = inputs(1, &types);
         marked.in_command.insert("id".to_owned());
         assert!(frozen.find(&marked).is_none(), "a command has begun");

@@ -29,6 +29,7 @@ mod options;
 mod pod_times;
 mod provisioner;
 mod shared;
+mod spread;
 mod static_pools;
 mod stores;
 mod trim;

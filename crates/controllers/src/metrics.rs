@@ -24,6 +24,7 @@ pub(crate) struct ControllerFamilies {
     pub(crate) scheduling_duration: Histogram,
     pub(crate) ignored_pods: Gauge,
     pub(crate) unschedulable_pods: Gauge,
+    pub(crate) pods_by_effective_zone: Gauge,
     pub(crate) pool_limit: Gauge,
     pub(crate) pool_usage: Gauge,
     pub(crate) allowed_disruptions: Gauge,
@@ -169,6 +170,11 @@ impl ControllerFamilies {
                 "karpenter_scheduler_unschedulable_pods_count",
                 "Pods that could not be placed.",
                 &["controller"],
+            ),
+            pods_by_effective_zone: gauge(
+                "karpenter_scheduler_pending_pods_by_effective_zone_count",
+                "Pending pods by the zone they can be in; flexible where several are possible, none where no zone is.",
+                &["controller", "zone"],
             ),
             pool_limit: gauge(
                 "karpenter_nodepools_limit",

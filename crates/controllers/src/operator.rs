@@ -221,6 +221,7 @@ impl Operator {
         let objects = self.options.object_metrics;
         observability::register(&shared, &self.metrics, &shared.pod_times, objects);
         let parts = Parts::new(&shared, &self.clock, &self.metrics);
+        let spread = !self.options.default_spread.is_empty();
         shared.stores.watch(
             self.options.dynamic_resources,
             &self.client,
@@ -229,6 +230,7 @@ impl Operator {
             &self.metrics,
             &mut tasks,
             shutdown,
+            spread,
         );
         for kind in self.provider.supported_node_classes() {
             let watch = shared.node_classes.clone().watch(
@@ -239,7 +241,7 @@ impl Operator {
             );
             tasks.spawn(format!("watch {}", kind.kind), watch);
         }
-        if shutdown.cut(shared.stores.ready()).await.is_some() {
+        if shutdown.cut(shared.stores.ready(spread)).await.is_some() {
             self.readiness.set("caches", true);
             parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
             shutdown.requested().await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_plan::disrupt::DisruptOptions;
 use spokeshave_plan::{MinValuesPolicy, Policy, PreferencePolicy, nomination_window};
@@ -46,6 +47,8 @@ pub struct Options {
     pub preference_policy: PreferencePolicy,
     /// What happens when minValues cannot be met.
     pub min_values_policy: MinValuesPolicy,
+    /// Topology spread for pods that have none (P-121).
+    pub default_spread: Vec<TopologySpreadConstraint>,
     /// Whether spot nodes may be replaced by cheaper spot nodes (D-153).
     pub spot_to_spot_consolidation: bool,
     /// How many nodes may come in place of a set of under-used nodes (W-03).
@@ -79,6 +82,7 @@ impl Default for Options {
             batch_idle_duration: Duration::from_secs(1),
             preference_policy: PreferencePolicy::default(),
             min_values_policy: MinValuesPolicy::default(),
+            default_spread: Vec::new(),
             spot_to_spot_consolidation: false,
             consolidation_replacements: 1,
             disruption_threads: 1,

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_api::labels;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Price, pod};
+use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{ProvisionOutcome, limit_exceeded, pending_pods, provision, report, to_node_claim};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
@@ -20,6 +22,9 @@ use crate::shared::Shared;
 
 /// Pods that stay pending are planned for again after so long (P-052).
 const RETRIGGER: Duration = Duration::from_secs(10);
+
+/// A pod's preference is warned of again after so long (P-072).
+const WARN_AGAIN: SignedDuration = SignedDuration::from_hours(24);
 
 /// Collects what asks for a pass (P §5.1): an ID that was seen already does not extend the window.
 #[derive(Debug, Default)]
@@ -62,6 +67,8 @@ pub(crate) struct Provisioner {
     pub(crate) batcher: Batcher,
     /// Numbers the scheduling runs.
     runs: AtomicU64,
+    /// When a line was written about a pod's preference, by UID. Lost: it is written once more.
+    warned: Mutex<BTreeMap<(String, Hindrance), Timestamp>>,
 }
 
 impl Provisioner {
@@ -70,6 +77,7 @@ impl Provisioner {
             shared,
             batcher: Batcher::default(),
             runs: AtomicU64::new(1),
+            warned: Mutex::default(),
         });
         let on_pod = this.clone();
         this.shared
@@ -213,6 +221,8 @@ impl Provisioner {
             let uid = snapshot.pod(*pod).uid();
             shared.pod_times.decided(uid, !failed.contains(pod));
         }
+        self.count_zones(&snapshot, &outcome);
+        self.warn_of_preferences(&snapshot, &outcome, now);
         self.report(&snapshot, &outcome);
         for event in outcome.events(&snapshot) {
             shared.execute.tell(&event);
@@ -221,6 +231,31 @@ impl Provisioner {
             shared.nominate(&snapshot.node(node).provider_id);
         }
         self.create(&snapshot, &outcome).await;
+    }
+
+    /// P-123.
+    fn count_zones(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+        let counts = outcome.effective_zones(snapshot, &self.shared.policy);
+        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+        let series = |(zone, count): (String, usize)| (vec!["provisioner".to_owned(), zone], count as f64);
+        let gauge = &self.shared.families.pods_by_effective_zone;
+        gauge.replace_all(counts.into_iter().map(series));
+    }
+
+    /// P-072: a line in the log for pods whose preferences can keep nodes alive, at most once a day for each pod.
+    fn warn_of_preferences(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome, now: Timestamp) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.retain(|_, since| now.duration_since(*since) < WARN_AGAIN);
+        let mut fresh: BTreeMap<Hindrance, Vec<String>> = BTreeMap::new();
+        for (hindrance, pod) in hindrances(snapshot, &self.shared.policy, &outcome.pods) {
+            let view = snapshot.pod(pod);
+            if warned.insert((view.uid().to_owned(), hindrance), now).is_none() {
+                fresh.entry(hindrance).or_default().push(view.key());
+            }
+        }
+        for (hindrance, pods) in fresh {
+            tracing::info!(pods = report::first_few(&pods, 5), "{}", hindrance.text());
+        }
     }
 
     fn report(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {

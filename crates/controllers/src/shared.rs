@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
@@ -98,6 +98,10 @@ pub(crate) struct Shared {
 
 /// How long planning waits for claims of a predecessor, whose pods are not known, to get their instances.
 const PREDECESSOR_GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Debug builds compare Snapshots with changed pods up to this size with ones that are made anew.
+#[cfg(debug_assertions)]
+const PODS_TO_COMPARE: usize = 100;
 
 impl Shared {
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -262,14 +266,36 @@ impl Shared {
         if let Some(known) = self.frozen.find(&inputs) {
             return known;
         }
-        let snapshot = Arc::new(lower(&self.cluster_state(&inputs)));
+        let patched = self
+            .frozen
+            .with_pods(&inputs, || self.planned_pods(&inputs.assigned));
+        let snapshot = match patched {
+            Some(snapshot) => {
+                #[cfg(debug_assertions)]
+                self.compare(&snapshot, &inputs);
+                snapshot
+            }
+            None => Arc::new(lower(&self.cluster_state(&inputs))),
+        };
         self.refresh_prices(&snapshot);
         self.frozen.keep(inputs, &snapshot);
         snapshot
     }
 
-    fn cluster_state(&self, inputs: &Inputs) -> ClusterState {
-        let assigned = &inputs.assigned;
+    /// A Snapshot with changed pods must equal one that is made anew. Where stores have changed meanwhile, nothing can be said.
+    #[cfg(debug_assertions)]
+    fn compare(&self, snapshot: &Snapshot, inputs: &Inputs) {
+        if snapshot.pods.len() <= PODS_TO_COMPARE {
+            let anew = lower(&self.cluster_state(inputs));
+            assert!(
+                *snapshot == anew || self.stores.versions() != inputs.versions,
+                "a Snapshot with changed pods differs from one that is made anew"
+            );
+        }
+    }
+
+    /// The pods as planning sees them, in order: without those that a NodeClaim was made for already.
+    fn planned_pods(&self, assigned: &BTreeSet<String>) -> Vec<Arc<Pod>> {
         let mut pods = self.stores.pods.snapshot();
         if !assigned.is_empty() {
             pods.retain(|pod| {
@@ -281,13 +307,18 @@ impl Shared {
                         .is_some_and(|uid| assigned.contains(uid)))
             });
         }
+        pods
+    }
+
+    fn cluster_state(&self, inputs: &Inputs) -> ClusterState {
         ClusterState {
             nodes: self.stores.nodes.snapshot(),
-            pods,
+            pods: self.planned_pods(&inputs.assigned),
             daemon_sets: self.stores.daemon_sets.snapshot(),
             pod_disruption_budgets: self.stores.pod_disruption_budgets.snapshot(),
             namespaces: self.stores.namespaces.snapshot(),
             volumes: self.volumes(),
+            default_spread: self.stores.spread.default_spread(&self.options.default_spread),
             node_pools: self.stores.node_pools.snapshot(),
             node_claims: self.planned_claims(&inputs.instance_types, &inputs.pending),
             instance_types: inputs.instance_types.clone(),
@@ -369,6 +400,7 @@ impl Shared {
             }),
             storage_classes: named(&self.stores.storage_classes, |class| text(&class.metadata.name)),
             csi_nodes: named(&self.stores.csi_nodes, |node| text(&node.metadata.name)),
+            unsupported: self.provider.unsupported_volumes(),
         }
     }
 

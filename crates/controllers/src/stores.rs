@@ -12,6 +12,8 @@ use spokeshave_runtime::{
     Index, Metrics, Object, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
 };
 
+use crate::spread::SpreadSources;
+
 /// All stores.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "each is named after what it holds")]
@@ -31,6 +33,8 @@ pub struct Stores {
     pub disruptions: Store<Disruption>,
     /// Filled only where Dynamic Resource Allocation is on.
     pub resource_slices: Store<ResourceSlice>,
+    /// What default topology spread looks at; empty unless it is asked for.
+    pub(crate) spread: SpreadSources,
     /// Pods by the name of their node.
     pub pods_by_node: Index<Pod>,
     /// Nodes by provider ID.
@@ -99,10 +103,11 @@ impl Stores {
             persistent_volume_claims: Store::default(),
             storage_classes: Store::default(),
             csi_nodes: Store::default(),
+            spread: SpreadSources::default(),
         }
     }
 
-    /// Starts all watches, that of ResourceSlices only if asked for.
+    /// Starts all watches; those of ResourceSlices, and those that only default topology spread needs (`spread`), where they are asked for.
     pub(crate) fn watch(
         &self,
         dynamic_resources: bool,
@@ -112,6 +117,7 @@ impl Stores {
         metrics: &Metrics,
         tasks: &mut TaskGroup,
         shutdown: &Shutdown,
+        spread: bool,
     ) {
         let entropy = entropy.child("watches");
         let mut starter = Starter {
@@ -138,10 +144,19 @@ impl Stores {
         if dynamic_resources {
             starter.start(&self.resource_slices);
         }
+        if spread {
+            starter.start(&self.spread.services);
+            starter.start(&self.spread.replica_sets);
+            starter.start(&self.spread.stateful_sets);
+            starter.start(&self.spread.replication_controllers);
+        }
     }
 
-    /// Completes when every store has been filled once.
-    pub(crate) async fn ready(&self) {
+    /// Completes when every store that is watched has been filled once.
+    pub(crate) async fn ready(&self, spread: bool) {
+        if spread {
+            self.spread.ready().await;
+        }
         self.node_pools.ready().await;
         self.node_claims.ready().await;
         self.nodes.ready().await;
@@ -158,7 +173,7 @@ impl Stores {
     }
 
     /// How often each store that a Snapshot is made of has changed.
-    pub(crate) fn versions(&self) -> [u64; 12] {
+    pub(crate) fn versions(&self) -> [u64; 13] {
         [
             self.pods.changes(),
             self.nodes.changes(),
@@ -172,6 +187,7 @@ impl Stores {
             self.storage_classes.changes(),
             self.csi_nodes.changes(),
             self.disruptions.changes(),
+            self.spread.changes(),
         ]
     }
 

@@ -3,6 +3,7 @@
 //! This is the lowering of one pod's scheduling fields. It resolves namespace selectors, and keeps of the pod's labels only those
 //! that some selector in the cluster observes, so that pods which no constraint can tell apart become equal.
 
+use crate::default_spread::DefaultSpread;
 use crate::pod;
 use crate::requirement::{Requirement, RequirementError};
 use crate::requirements::Requirements;
@@ -189,6 +190,8 @@ pub enum PodProblem {
     MatchFields,
     /// Its volumes cannot be resolved.
     Volume(String),
+    /// It asks for an amount that is negative or no quantity at all.
+    Requests(String),
 }
 
 impl std::fmt::Display for PodProblem {
@@ -201,7 +204,7 @@ impl std::fmt::Display for PodProblem {
                 "label {key} is restricted; specify a well known label or a custom label that does not use a restricted domain"
             ),
             PodProblem::MatchFields => f.write_str("node selector term with matchFields is not supported"),
-            PodProblem::Volume(text) => f.write_str(text),
+            PodProblem::Volume(text) | PodProblem::Requests(text) => f.write_str(text),
         }
     }
 }
@@ -308,6 +311,13 @@ fn required_term(term: &NodeSelectorTerm) -> Requirements {
             .into_iter()
             .collect()
     })
+}
+
+/// Spread that the pod did not write itself (P-121).
+pub(crate) fn default_spreads(spread: &DefaultSpread, pod: &Pod) -> Vec<Spread> {
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    let found = spread.of(pod);
+    found.iter().map(|spread| lower_spread(spread, &labels)).collect()
 }
 
 fn lower_spread(spread: &TopologySpreadConstraint, labels: &BTreeMap<String, String>) -> Spread {
@@ -430,7 +440,10 @@ pub fn validate(pod: &Pod) -> Result<(), PodProblem> {
     }) {
         return Err(PodProblem::MatchFields);
     }
-    Ok(())
+    match pod::malformed_request(spec) {
+        Some(problem) => Err(PodProblem::Requests(problem)),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

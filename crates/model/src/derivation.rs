@@ -1,9 +1,10 @@
 //! How it comes that a pod has no place: what each NodePool and each kind of existing node says, the smallest set of things in the way, and
 //! what would help. Values first; the text, counts instead of walls, is made here for CLI, events and JSON alike.
 
-use crate::reason::{Obstacle, PoolRefusal, TopologyKind};
+use crate::reason::{Obstacle, PoolRefusal, Reason, TopologyKind};
 use crate::resources::ResourceName;
 use std::fmt;
+use std::sync::Arc;
 
 /// What keeps a pod off some existing nodes: the first failing fact in the order of P §6.4.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,21 @@ pub enum NodeObstacle {
     },
     /// The nodes are going away.
     Leaving,
+}
+
+impl NodeObstacle {
+    /// Its sort, in the words of `Obstacle`'s sorts.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            NodeObstacle::Insufficient { .. } => "NodeResources",
+            NodeObstacle::Taint(_) => "Taint",
+            NodeObstacle::Labels => "Labels",
+            NodeObstacle::Volumes => "Volume",
+            NodeObstacle::HostPort => "HostPort",
+            NodeObstacle::Topology { .. } => "Topology",
+            NodeObstacle::Leaving => "Leaving",
+        }
+    }
 }
 
 impl fmt::Display for NodeObstacle {
@@ -124,20 +140,39 @@ impl fmt::Display for Blocker {
 }
 
 /// Why one pod has no place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derivation {
-    /// What each NodePool that could open a node says, in their order.
-    pub pools: Vec<PoolRefusal>,
+    /// What the pass said: the words of the event are its text (P §6.6).
+    pub reason: Arc<Reason>,
     /// What existing nodes say, with their number, most nodes first.
     pub nodes: Vec<(NodeObstacle, usize)>,
     /// A smallest set of things without which the pod would have a place; empty when nothing of this kind would help.
     pub minimal: Vec<Blocker>,
 }
 
+impl Derivation {
+    /// With what the pass said alone.
+    pub fn of(reason: Arc<Reason>) -> Self {
+        Derivation {
+            reason,
+            nodes: Vec::new(),
+            minimal: Vec::new(),
+        }
+    }
+
+    /// What each NodePool that could open a node says, in their order.
+    pub fn pools(&self) -> &[PoolRefusal] {
+        match &*self.reason {
+            Reason::Pools(refusals) => refusals,
+            _ => &[],
+        }
+    }
+}
+
 impl fmt::Display for Derivation {
     /// A few short lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for refusal in &self.pools {
+        for refusal in self.pools() {
             // The long lists of requirements are for the event.
             match &refusal.obstacle {
                 Obstacle::InstanceTypes { failure, .. } => {

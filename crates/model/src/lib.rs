@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod constraints;
+pub mod default_spread;
 pub mod derivation;
 pub mod example;
 pub mod instance_type;

@@ -7,6 +7,7 @@ mod pods;
 mod update;
 
 use crate::constraints::{self, Constraints, NamespaceLabels};
+use crate::default_spread::DefaultSpread;
 use crate::instance_type::InstanceType;
 use crate::labels;
 use crate::pod::{self, DoNotDisrupt};
@@ -48,6 +49,8 @@ pub struct ClusterState {
     pub namespaces: Vec<Arc<Namespace>>,
     /// PersistentVolumeClaims, PersistentVolumes, StorageClasses and CSINodes.
     pub volumes: VolumeObjects,
+    /// Topology spread for pods that have none (P-121).
+    pub default_spread: DefaultSpread,
     /// NodePools.
     pub node_pools: Vec<Arc<NodePool>>,
     /// NodeClaims of supported NodeClass kinds.
@@ -119,7 +122,7 @@ pub fn lower(state: &ClusterState) -> Snapshot {
     pods.dedup_by(|left, right| meta_key(&left.metadata) == meta_key(&right.metadata));
     let mut pools = lower_pools(state);
     let mut nodes = state_node::join(state, &pools);
-    let lowered = LoweredPods::new(&pods, &namespaces, &state.volumes);
+    let lowered = LoweredPods::new(&pods, &namespaces, &state.volumes, &state.default_spread);
     let daemons = lower_daemons(state, &pods, &lowered, &namespaces);
     let table = resource_table(&pools, &nodes, &lowered, &daemons);
     let budgets = lower_budgets(state);

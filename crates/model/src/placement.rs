@@ -6,7 +6,7 @@ use crate::requirements::Requirements;
 use crate::resources::Resources;
 use crate::snapshot::{NodeId, PodId, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
+use std::ops::Index;
 use std::sync::Arc;
 
 /// The cheapest way to launch one instance type.
@@ -22,40 +22,91 @@ pub struct Launch {
     pub price: Price,
 }
 
-/// The ways to launch a node. NodeClaims of one plan have few different lists, so they share them; changing one copies it first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launches(Arc<Vec<Launch>>);
+/// The ways to launch a node: some of a list in order of price. Plans have thousands of NodeClaims and few such lists, so they share them, and each
+/// keeps positions only.
+#[derive(Clone, Debug, Default)]
+pub struct Launches {
+    order: Arc<Vec<Launch>>,
+    kept: Arc<Vec<u32>>,
+}
 
-impl Deref for Launches {
-    type Target = Vec<Launch>;
-    fn deref(&self) -> &Vec<Launch> {
-        &self.0
+impl Launches {
+    /// Those at some positions of a list, in order.
+    pub fn of(order: Arc<Vec<Launch>>, kept: impl IntoIterator<Item = usize>) -> Self {
+        let kept = kept
+            .into_iter()
+            .filter_map(|position| u32::try_from(position).ok());
+        Launches {
+            kept: Arc::new(kept.collect()),
+            order,
+        }
+    }
+
+    /// In order of price.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Launch> + DoubleEndedIterator + Clone {
+        self.kept.iter().map(|position| &self.order[*position as usize])
+    }
+
+    /// The cheapest.
+    pub fn first(&self) -> Option<&Launch> {
+        self.iter().next()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Drops all but the first so many.
+    pub fn truncate(&mut self, count: usize) {
+        if count < self.kept.len() {
+            Arc::make_mut(&mut self.kept).truncate(count);
+        }
+    }
+
+    /// Drops those that do not pass.
+    pub fn retain(&mut self, mut pass: impl FnMut(&Launch) -> bool) {
+        let order = &self.order;
+        Arc::make_mut(&mut self.kept).retain(|position| pass(&order[*position as usize]));
+    }
+
+    /// How many pass, when those that pass come first.
+    pub fn partition_point(&self, mut pass: impl FnMut(&Launch) -> bool) -> usize {
+        self.kept
+            .partition_point(|position| pass(&self.order[*position as usize]))
     }
 }
 
-impl DerefMut for Launches {
-    fn deref_mut(&mut self) -> &mut Vec<Launch> {
-        Arc::make_mut(&mut self.0)
+impl PartialEq for Launches {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Launches {}
+
+impl Index<usize> for Launches {
+    type Output = Launch;
+    fn index(&self, index: usize) -> &Launch {
+        &self.order[self.kept[index] as usize]
     }
 }
 
 impl From<Vec<Launch>> for Launches {
     fn from(launches: Vec<Launch>) -> Self {
-        Launches(Arc::new(launches))
+        let count = launches.len();
+        Launches::of(Arc::new(launches), 0..count)
     }
 }
 
 impl FromIterator<Launch> for Launches {
     fn from_iter<I: IntoIterator<Item = Launch>>(launches: I) -> Self {
         launches.into_iter().collect::<Vec<Launch>>().into()
-    }
-}
-
-impl<'a> IntoIterator for &'a Launches {
-    type Item = &'a Launch;
-    type IntoIter = std::slice::Iter<'a, Launch>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
     }
 }
 

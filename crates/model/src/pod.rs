@@ -2,6 +2,7 @@
 //!
 //! Functions of one Pod object (and `now` where time matters). They never look at other objects.
 
+use crate::quantity;
 use crate::resources::{ResourceName, Resources};
 use crate::taint;
 use jiff::Timestamp;
@@ -291,6 +292,39 @@ fn container_requests(container: &Container, statuses: &[ContainerStatus]) -> Re
     requests_with_status(container.resources.as_ref(), status)
 }
 
+/// The first request that is no amount: an API server refuses it, a file may hold it. Nothing can be planned for such a pod.
+pub(crate) fn malformed_request(spec: &PodSpec) -> Option<String> {
+    let containers = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten());
+    let of_containers = containers.map(|container| {
+        let place = format!("container {:?}", container.name);
+        (place, container.resources.as_ref())
+    });
+    let of_pod = std::iter::once(("the pod".to_owned(), spec.resources.as_ref()));
+    let requests = of_containers
+        .chain(of_pod)
+        .filter_map(|(place, resources)| Some((place, resources?.requests.as_ref()?)));
+    let overhead = spec
+        .overhead
+        .as_ref()
+        .map(|overhead| ("overhead".to_owned(), overhead));
+    let mut lists = requests.chain(overhead);
+    lists.find_map(|(place, amounts)| {
+        let wrong = amounts.iter().find(|(name, quantity)| {
+            let amount = quantity::parse_scaled(&quantity.0, ResourceName::decimals(name));
+            !amount.is_ok_and(|amount| amount >= 0)
+        });
+        wrong.map(|(name, quantity)| {
+            format!(
+                "{place} requests {name} {:?}; expected a quantity of zero or more, such as 500m or 2Gi",
+                quantity.0
+            )
+        })
+    })
+}
+
 fn requests_with_status(spec: Option<&ResourceRequirements>, status: Option<&ContainerStatus>) -> Resources {
     let mut requests = Resources::from_quantities_lossy(spec.and_then(|spec| spec.requests.as_ref()));
     if let Some(status) = status {
@@ -302,6 +336,11 @@ fn requests_with_status(spec: Option<&ResourceRequirements>, status: Option<&Con
             .as_ref()
             .and_then(|resources| resources.requests.as_ref());
         requests.raise_to(&Resources::from_quantities_lossy(actual));
+    }
+    // Less than nothing would make room on a node that has none.
+    let amounts: Vec<(&str, i64)> = requests.iter().collect();
+    if amounts.iter().any(|(_, amount)| *amount < 0) {
+        return Resources::from_amounts(amounts.into_iter().map(|(name, amount)| (name, amount.max(0))));
     }
     requests
 }

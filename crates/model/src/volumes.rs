@@ -7,7 +7,7 @@ use crate::requirement::Requirement;
 use crate::requirements::Requirements;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The objects that volumes refer to.
@@ -21,6 +21,43 @@ pub struct VolumeObjects {
     pub storage_classes: BTreeMap<String, Arc<StorageClass>>,
     /// By node name.
     pub csi_nodes: BTreeMap<String, Arc<CSINode>>,
+    /// What the provider's nodes cannot use.
+    pub unsupported: Unsupported,
+}
+
+/// Volumes that a provider's nodes cannot use (P-118).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Provisioners of StorageClasses, and CSI drivers of volumes.
+    pub provisioners: BTreeSet<String>,
+    /// Keys of `allowedTopologies`.
+    pub topology_keys: BTreeSet<String>,
+}
+
+impl Unsupported {
+    fn check_driver(&self, driver: &str) -> Result<(), String> {
+        if self.provisioners.contains(driver) {
+            return Err(format!(
+                "provisioner {driver:?} is not supported by the nodes of this provider"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_class(&self, class: &StorageClass) -> Result<(), String> {
+        self.check_driver(&class.provisioner)?;
+        let terms = class.allowed_topologies.iter().flatten();
+        let mut keys = terms
+            .flat_map(|term| term.match_label_expressions.iter().flatten())
+            .map(|expression| expression.key.as_str());
+        match keys.find(|key| self.topology_keys.contains(*key)) {
+            Some(key) => Err(format!(
+                "allowedTopologies of storageclass {:?} use label {key:?}, which nodes of this provider do not have",
+                class.metadata.name.as_deref().unwrap_or_default()
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 /// `namespace/name` of each PersistentVolumeClaim a pod uses: named ones, and ephemeral ones, which are called `<pod>-<volume>`.
@@ -72,7 +109,10 @@ fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
         {
             return Err("binding to its volume is not completed".to_owned());
         }
-        return Ok(());
+        return match driver_of(key, objects) {
+            Some(driver) => objects.unsupported.check_driver(&driver),
+            None => Ok(()),
+        };
     }
     let class = spec
         .and_then(|spec| spec.storage_class_name.as_deref())
@@ -85,7 +125,7 @@ fn validate_claim(key: &str, objects: &VolumeObjects) -> Result<(), String> {
     if class.volume_binding_mode.as_deref().unwrap_or("Immediate") == "Immediate" {
         return Err("pvc with immediate volume binding mode must be bound".to_owned());
     }
-    Ok(())
+    objects.unsupported.check_class(class)
 }
 
 /// P-116: alternatives for the node, one of which must hold; empty when the volumes do not care. Several volumes give the compatible
@@ -234,4 +274,138 @@ pub fn attach_limits(node: &str, objects: &VolumeObjects) -> BTreeMap<String, i6
         ))
     };
     drivers.iter().filter_map(limit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, from_value, json};
+
+    fn object<T: DeserializeOwned>(value: Value) -> Arc<T> {
+        Arc::new(from_value(value).expect("an object written by hand"))
+    }
+
+    fn class(name: &str, mode: Option<&str>) -> (String, Arc<StorageClass>) {
+        let topologies = json!([{"matchLabelExpressions": [{"key": "rack", "values": ["1"]}]}]);
+        let value = json!({"metadata": {"name": name}, "provisioner": format!("{name}.example"),
+            "volumeBindingMode": mode, "allowedTopologies": topologies});
+        (name.to_owned(), object(value))
+    }
+
+    fn volume(name: &str, deleted: Option<&str>) -> (String, Arc<PersistentVolume>) {
+        let spec = json!({"csi": {"driver": "disk.example", "volumeHandle": "h"}});
+        let value = json!({"metadata": {"name": name, "deletionTimestamp": deleted}, "spec": spec});
+        (name.to_owned(), object(value))
+    }
+
+    const GONE: Option<&str> = Some("2026-01-01T00:00:00Z");
+
+    fn objects(claim: Option<Value>) -> VolumeObjects {
+        VolumeObjects {
+            claims: claim
+                .map(|claim| ("shop/data".to_owned(), object(claim)))
+                .into_iter()
+                .collect(),
+            volumes: [volume("v", None), volume("leaving", GONE)].into(),
+            storage_classes: [
+                class("late", Some("WaitForFirstConsumer")),
+                class("now", Some("Immediate")),
+                class("unsaid", None),
+            ]
+            .into(),
+            ..VolumeObjects::default()
+        }
+    }
+
+    fn pod() -> Pod {
+        let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]);
+        let value = json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": {"containers": [], "volumes": volumes}});
+        from_value(value).expect("a pod written by hand")
+    }
+
+    fn problem(objects: &VolumeObjects) -> String {
+        let problem = validate(&pod(), objects).err().unwrap_or_default();
+        let rest = problem.strip_prefix("persistentvolumeclaim \"shop/data\", ");
+        rest.map_or(problem.clone(), ToOwned::to_owned)
+    }
+
+    #[test]
+    fn p_115_what_keeps_a_pod_with_claims_from_being_planned() {
+        let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        let cases = [
+            (None, "not found"),
+            (
+                Some(json!({"metadata": {"deletionTimestamp": GONE}})),
+                "is being deleted",
+            ),
+            (
+                Some(json!({"metadata": {}, "status": {"phase": "Lost"}})),
+                "is lost: its volume does not exist any more",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {"volumeName": "gone"}})),
+                "persistentvolume \"gone\" not found",
+            ),
+            (
+                Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "leaving"}})),
+                "persistentvolume \"leaving\" is being deleted",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {"volumeName": "v"}})),
+                "binding to its volume is not completed",
+            ),
+            (
+                Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}})),
+                "",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {}})),
+                "unbound pvc must define a storage class",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {"storageClassName": ""}})),
+                "unbound pvc must define a storage class",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {"storageClassName": "gone"}})),
+                "storageclass \"gone\" not found",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {"storageClassName": "now"}})),
+                "pvc with immediate volume binding mode must be bound",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {"storageClassName": "unsaid"}})),
+                "pvc with immediate volume binding mode must be bound",
+            ),
+            (
+                Some(json!({"metadata": {}, "spec": {"storageClassName": "late"}})),
+                "",
+            ),
+        ];
+        for (claim, expected) in cases {
+            assert_eq!(problem(&objects(claim.clone())), expected, "{claim:?}");
+        }
+    }
+
+    #[test]
+    fn p_118_a_provider_may_rule_out_provisioners_and_topology_keys() {
+        let late = Some(json!({"metadata": {}, "spec": {"storageClassName": "late"}}));
+        let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        let bound = Some(json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}}));
+        let with = |claim: &Option<Value>, provisioner: &str, key: &str| {
+            let mut objects = objects(claim.clone());
+            objects.unsupported.provisioners.insert(provisioner.to_owned());
+            objects.unsupported.topology_keys.insert(key.to_owned());
+            problem(&objects)
+        };
+        assert_eq!(with(&late, "other.example", "row"), "");
+        assert!(with(&late, "late.example", "row").contains("provisioner \"late.example\" is not supported"));
+        assert!(with(&late, "other.example", "rack").contains("storageclass \"late\" use label \"rack\""));
+        assert!(
+            with(&bound, "disk.example", "row").contains("provisioner \"disk.example\" is not supported")
+        );
+        assert_eq!(with(&bound, "late.example", "rack"), "");
+    }
 }

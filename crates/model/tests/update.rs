@@ -63,3 +63,33 @@ fn one_changed_pod_equals_lowering_anew() {
         "{replaced} replaced, {refused} refused"
     );
 }
+
+#[test]
+fn all_pods_at_once_are_taken_in_or_refused() {
+    for seed in 0..100 {
+        let mut state = random_world(seed);
+        let key = |pod: &Arc<k8s_openapi::api::core::v1::Pod>| {
+            (pod.metadata.namespace.clone(), pod.metadata.name.clone())
+        };
+        state.pods.sort_by_key(key);
+        state.pods.dedup_by_key(|pod| key(pod));
+        let before = lower(&state);
+        let mut unchanged = before.clone();
+        assert!(unchanged.replace_pods(&state.pods), "seed {seed}");
+        assert_same(&state, &unchanged, "nothing changed");
+        let Some(last) = state.pods.pop() else { continue };
+        assert!(!before.clone().replace_pods(&state.pods), "a pod is gone");
+        let mut renamed = (*last).clone();
+        renamed.metadata.name = Some("zz-new".to_owned());
+        state.pods.push(Arc::new(renamed));
+        assert!(!before.clone().replace_pods(&state.pods), "a pod is new");
+        state.pods.pop();
+        let mut ended = (*last).clone();
+        ended.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+        state.pods.push(Arc::new(ended));
+        let mut updated = before.clone();
+        if updated.replace_pods(&state.pods) {
+            assert_same(&state, &updated, &format!("seed {seed}"));
+        }
+    }
+}

@@ -22,6 +22,7 @@ mod node_claim;
 pub mod node_repair;
 pub mod nodepool;
 mod policy;
+pub mod preferences;
 mod provision;
 pub mod registration_health;
 pub mod report;

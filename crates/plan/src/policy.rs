@@ -1,7 +1,6 @@
 //! The settings that decisions depend on: flags of the operator, never read here (P §15.1).
 
 use crate::disrupt::DisruptOptions;
-use spokeshave_model::placement::Launch;
 use spokeshave_schedule::{MinValuesPolicy, PackOptions, PreferencePolicy};
 use std::time::Duration;
 
@@ -50,9 +49,4 @@ impl Policy {
 /// P-071, D-027: twice the longest batch, at least ten seconds.
 pub fn nomination_window(batch_max_duration: Duration) -> Duration {
     batch_max_duration.saturating_mul(2).max(Duration::from_secs(10))
-}
-
-/// The cheapest of some launches; they are in price order.
-pub(crate) fn cheapest(launches: &[Launch]) -> Option<&Launch> {
-    launches.first()
 }

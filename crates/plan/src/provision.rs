@@ -2,17 +2,19 @@
 //!
 //! It creates nothing. `to_node_claim` (module `node_claim`) turns a planned claim into an object, and `execute` creates it.
 
-use crate::policy::{Policy, cheapest};
+use crate::policy::Policy;
 use jiff::Timestamp;
 use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::placement::Placements;
 use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolView, Snapshot};
-use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, ResourceName};
+use spokeshave_model::{Derivation, Event, EventType, ObjectKind, ObjectRef, Price, ResourceName};
 use spokeshave_schedule::{
-    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, pack, pack_in_orders,
+    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, effective_zones,
+    explain_left_over, pack, pack_cheapest,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What a provisioning pass decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,30 +85,30 @@ pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Provis
     }
 }
 
-/// Up to this many pods every order of claims is tried; beyond it one is good enough, because what a node is rounded up to matters less.
-const MOST_PODS_FOR_EVERY_ORDER: usize = 2_000;
+/// Up to this many pods every order of claims is tried, also the one that looks at all claims for each pod.
+const MOST_PODS_FOR_EVERY_ORDER: usize = 400;
+
+/// Up to this many pods several orders are tried; beyond it one is good enough, because what a node is rounded up to matters less.
+const MOST_PODS_FOR_SEVERAL_ORDERS: usize = 2_000;
 
 /// Packs in each order of claims and takes the cheapest result that places the most pods; of equal ones the first, which is upstream's order.
 fn cheapest_packing(snapshot: &Snapshot, request: &PackRequest, options: &PackOptions) -> Packing {
-    if request.pods.len() > MOST_PODS_FOR_EVERY_ORDER {
+    let count = request.pods.len();
+    let orders: &[ClaimOrder] = if count <= MOST_PODS_FOR_EVERY_ORDER {
+        &ClaimOrder::ALL
+    } else if count <= MOST_PODS_FOR_SEVERAL_ORDERS {
+        &ClaimOrder::FIRST_FIT
+    } else {
         return pack(snapshot, request, options);
-    }
-    let packings = pack_in_orders(snapshot, request, options, &ClaimOrder::ALL);
-    let rank = |packing: &Packing| {
-        (
-            packing.unplaced.len(),
-            price(packing),
-            packing.placements.claims.len(),
-        )
     };
-    packings.into_iter().min_by_key(rank).unwrap_or_default()
+    pack_cheapest(snapshot, request, options, orders)
 }
 
 /// What the planned claims cost at their cheapest.
 fn price(packing: &Packing) -> Price {
     let claims = packing.placements.claims.iter();
     claims
-        .filter_map(|claim| cheapest(&claim.launches))
+        .filter_map(|claim| claim.launches.first())
         .map(|launch| launch.price)
         .sum()
 }
@@ -154,6 +156,21 @@ impl ProvisionOutcome {
             .existing
             .iter()
             .map(|(node, pods)| (*node, pods.as_slice()))
+    }
+
+    /// P-123: the pending pods by the zone they will be in, as far as that is certain.
+    pub fn effective_zones(&self, snapshot: &Snapshot, policy: &Policy) -> BTreeMap<String, usize> {
+        effective_zones(snapshot, &policy.pack_options(), &self.pods)
+    }
+
+    /// Why each pod without a place has none: what NodePools and nodes say, the smallest set of things in the way, what would help. The
+    /// texts of the events are those of its reasons. Worked out on demand.
+    pub fn explain(&self, snapshot: &Snapshot, policy: &Policy) -> BTreeMap<PodId, Arc<Derivation>> {
+        let request = PackRequest {
+            pods: self.pods.clone(),
+            ..PackRequest::default()
+        };
+        explain_left_over(snapshot, &request, &policy.pack_options(), &self.unschedulable)
     }
 
     /// The events that follow from the outcome alone: FailedScheduling, Nominated for existing nodes, NoCompatibleInstanceTypes. Those for

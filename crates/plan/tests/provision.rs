@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_model::example::{self, bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
-use spokeshave_plan::{Policy, limit_exceeded, nominated_event, provision, to_node_claim};
+use spokeshave_plan::preferences::{Hindrance, hindrances};
+use spokeshave_plan::{Policy, PreferencePolicy, limit_exceeded, nominated_event, provision, to_node_claim};
 use std::sync::Arc;
 
 const ZONES: [&str; 2] = ["a", "b"];
@@ -316,5 +317,160 @@ fn p_116_a_volume_pins_the_node_to_its_zone() {
     assert_eq!(
         outcome.ignored[0].1.to_string(),
         "persistentvolumeclaim \"default/data\", persistentvolume \"pv\" not found"
+    );
+}
+
+#[test]
+fn p_072_preferences_that_hinder_consolidation_are_named_unless_they_are_ignored() {
+    let term = json!({"topologyKey": labels::HOSTNAME, "labelSelector": {}});
+    let anti = json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}}});
+    let spread = |when: &str| json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": when, "labelSelector": {}}]});
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pods([
+            pending_pod("a", "1", "1Mi", &anti),
+            pending_pod("b", "1", "1Mi", &spread("ScheduleAnyway")),
+            pending_pod("c", "1", "1Mi", &spread("DoNotSchedule")),
+        ]);
+    let snapshot = lower(&state);
+    let pods: Vec<_> = snapshot.pod_ids().collect();
+    let policy = Policy::default();
+    let found = hindrances(&snapshot, &policy, &pods);
+    assert_eq!(
+        found,
+        [
+            (Hindrance::AntiAffinity, pods[0]),
+            (Hindrance::TopologySpread, pods[1])
+        ]
+    );
+    assert!(
+        found[1]
+            .0
+            .text()
+            .contains("TopologySpreadConstraint which can prevent consolidation")
+    );
+    let ignoring = Policy {
+        preferences: PreferencePolicy::Ignore,
+        ..policy
+    };
+    assert!(hindrances(&snapshot, &ignoring, &pods).is_empty());
+}
+
+#[test]
+fn p_123_pending_pods_are_counted_by_the_zone_they_can_be_in() {
+    let zones = |values: &[&str]| {
+        let expression = json!({"key": labels::ZONE, "operator": "In", "values": values});
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
+    };
+    let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": labels::ZONE, "labelSelector": {"matchLabels": {"app": "busy"}}}]}}});
+    let mut state = ClusterState::default().with_pool(node_pool("default"), types());
+    for (name, zone) in [("n1", "a"), ("n2", "b")] {
+        let busy = example::labelled(
+            pending_pod(&format!("busy-{name}"), "1", "1Mi", &json!({})),
+            &[("app", "busy")],
+        );
+        state = state
+            .with_node(node("default", name, &types()[0], zone, "spot"))
+            .with_pod(bound(busy, name));
+    }
+    let in_both = {
+        let mut both = zones(&["a"]);
+        both["affinity"]["podAntiAffinity"] = apart["affinity"]["podAntiAffinity"].clone();
+        both
+    };
+    let state = state.with_pods([
+        pending_pod("anywhere", "1", "1Mi", &json!({})),
+        pending_pod("one", "1", "1Mi", &json!({"nodeSelector": {labels::ZONE: "b"}})),
+        pending_pod("two", "1", "1Mi", &zones(&["a", "b"])),
+        pending_pod("nowhere", "1", "1Mi", &in_both),
+    ]);
+    let snapshot = lower(&state);
+    let policy = Policy::default();
+    let outcome = provision(&snapshot, &policy, epoch());
+    let counts: Vec<(String, usize)> = outcome.effective_zones(&snapshot, &policy).into_iter().collect();
+    let expected = [("b", 1), ("flexible", 2), ("none", 1)];
+    assert_eq!(counts, expected.map(|(zone, count)| (zone.to_owned(), count)));
+}
+
+#[test]
+fn p_121_pods_without_topology_spread_get_the_default_one() {
+    let mut state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pods(
+            (0..6).map(|index| example::labelled(pod(&format!("web-{index}"), "100m"), &[("app", "web")])),
+        );
+    let zones = |state: &ClusterState| {
+        let snapshot = lower(state);
+        let outcome = provision(&snapshot, &Policy::default(), epoch());
+        assert!(outcome.unschedulable.is_empty());
+        outcome.placements.claims.len()
+    };
+    assert_eq!(zones(&state), 1, "together on one node");
+    let constraint =
+        json!({"maxSkew": 1, "topologyKey": labels::HOSTNAME, "whenUnsatisfiable": "DoNotSchedule"});
+    state.default_spread.constraints = vec![serde_json::from_value(constraint).expect("a constraint")];
+    assert_eq!(zones(&state), 1, "nothing tells which pods belong together");
+    let service =
+        json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}});
+    state.default_spread.services = vec![Arc::new(serde_json::from_value(service).expect("a Service"))];
+    assert_eq!(zones(&state), 6, "one on each host");
+}
+
+/// The list of bad input: a pod whose requests are no amounts gets its own reason.
+#[test]
+fn p_057_requests_that_are_negative_or_malformed_are_refused_with_a_reason() {
+    let cases = [
+        (
+            json!({"containers": [{"name": "m", "resources": {"requests": {"cpu": "-1"}}}]}),
+            "container \"m\" requests cpu \"-1\"",
+        ),
+        (
+            json!({"containers": [{"name": "m", "resources": {"requests": {"memory": "lots"}}}]}),
+            "container \"m\" requests memory \"lots\"",
+        ),
+        (
+            json!({"containers": [], "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "-2m"}}}]}),
+            "container \"i\" requests cpu \"-2m\"",
+        ),
+        (
+            json!({"containers": [], "overhead": {"cpu": "-2m"}}),
+            "overhead requests cpu \"-2m\"",
+        ),
+        (
+            json!({"containers": [], "resources": {"requests": {"cpu": ""}}}),
+            "the pod requests cpu \"\"",
+        ),
+    ];
+    for (spec, expected) in cases {
+        let mut bad = pod("bad", "1");
+        let node_name = bad.spec.take().and_then(|spec| spec.node_name);
+        bad.spec = serde_json::from_value(spec).ok();
+        assert_eq!(node_name, None);
+        let state = ClusterState::default()
+            .with_pool(node_pool("default"), types())
+            .with_pods([bad, pod("good", "1")]);
+        let snapshot = lower(&state);
+        let outcome = provision(&snapshot, &Policy::default(), epoch());
+        let problems: Vec<String> = outcome
+            .ignored
+            .iter()
+            .map(|(_, problem)| problem.to_string())
+            .collect();
+        assert_eq!(problems.len(), 1, "{expected}");
+        assert!(problems[0].starts_with(expected), "{problems:?}");
+        assert!(problems[0].contains("expected a quantity of zero or more"));
+        assert_eq!(outcome.placements.claims.len(), 1, "the other pod is planned for");
+    }
+    // Zero is an amount.
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types())
+        .with_pod(pod("zero", "0"));
+    assert_eq!(
+        provision(&lower(&state), &Policy::default(), epoch())
+            .placements
+            .claims
+            .len(),
+        1
     );
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
+use spokeshave_model::volumes::Unsupported;
 
 use crate::interruption::{Interruption, Interruptions};
 
@@ -63,6 +64,11 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
         let _ = message;
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Provisioners and topology keys of volumes that its nodes cannot use (P-118); pods that need them are not planned for.
+    fn unsupported_volumes(&self) -> Unsupported {
+        Unsupported::default()
     }
 }
 

@@ -18,9 +18,12 @@ mod simulation;
 mod template;
 mod topology;
 
-pub use explain::explain_unplaced;
+pub use explain::{explain_left_over, explain_unplaced};
 pub use outcome::{Packing, Statistics, UnplacedPod};
-pub use pack::{ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, pack, pack_in_orders};
+pub use pack::{
+    ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, ReservedPolicy, effective_zones, pack,
+    pack_cheapest,
+};
 pub use relax::PreferencePolicy;
 pub use simulation::{Fork, PlacedSummary, Simulation};
 pub use template::SkippedPool;

@@ -1,5 +1,8 @@
 //! The scheduler: one pass over all waiting pods whenever something changed, with sums per node kept along the pass.
 
+#[cfg(test)]
+mod planned;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

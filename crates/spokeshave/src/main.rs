@@ -10,6 +10,7 @@ mod manifests;
 mod narrator;
 mod operate;
 mod plan;
+mod scheduler_config;
 mod settings;
 mod signals;
 mod text;

@@ -17,7 +17,7 @@ use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind};
 
 use crate::cli::OperatorArgs;
 use crate::settings::{self, Environment, Settings};
-use crate::{logging, signals, up};
+use crate::{logging, scheduler_config, signals, up};
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -79,8 +79,13 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
             ),
         );
     }
+    let default_spread = match &settings.scheduler_config {
+        Some(path) => scheduler_config::read(path)?,
+        None => Vec::new(),
+    };
     let options = Options {
         label_rules: up::label_rules(&provider),
+        default_spread,
         ..controller_options(&settings)
     };
     let operator = Operator::new(

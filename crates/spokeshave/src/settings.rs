@@ -92,6 +92,9 @@ pub(crate) struct SettingsArgs {
     /// Gate=true,Gate=false [env: FEATURE_GATES] [default: NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,NodeOverlay=false,StaticCapacity=false,CapacityBuffer=false]
     #[arg(long, value_name = "GATES")]
     feature_gates: Option<String>,
+    /// Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON [env: SCHEDULER_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    scheduler_config: Option<String>,
     /// Instance types that the kwok provider sells [env: INSTANCE_TYPES_FILE_PATH] [default: its 144 built-in types]
     #[arg(long, value_name = "FILE")]
     instance_types_file_path: Option<String>,
@@ -125,6 +128,7 @@ pub(crate) struct Settings {
     pub(crate) eviction_rate: Option<(u32, u32)>,
     /// Settings that were given and have no effect, with why.
     pub(crate) without_effect: Vec<&'static str>,
+    pub(crate) scheduler_config: Option<PathBuf>,
     pub(crate) instance_types_file_path: Option<PathBuf>,
 }
 
@@ -488,6 +492,13 @@ impl Settings {
                 })?,
             eviction_rate: (eviction_qps > 0).then_some((eviction_qps, eviction_burst)),
             without_effect: Vec::new(),
+            scheduler_config: lookup
+                .text(
+                    "scheduler-config",
+                    args.scheduler_config.as_ref(),
+                    "SCHEDULER_CONFIG",
+                )
+                .map(PathBuf::from),
             instance_types_file_path: lookup
                 .text(
                     "instance-types-file-path",

@@ -2,6 +2,7 @@
 //! recognised by comparing, which is cheaper than reading them again.
 
 use crate::constraints::{self, Constraints, NamespaceLabels, PodProblem};
+use crate::default_spread::DefaultSpread;
 use crate::pod;
 use crate::resources::Resources;
 use crate::volumes::{self, VolumeObjects};
@@ -51,7 +52,12 @@ impl<T: Clone + Eq + std::hash::Hash> Interner<T> {
 }
 
 impl LoweredPods {
-    pub(super) fn new(pods: &[Arc<Pod>], namespaces: &NamespaceLabels, objects: &VolumeObjects) -> Self {
+    pub(super) fn new(
+        pods: &[Arc<Pod>],
+        namespaces: &NamespaceLabels,
+        objects: &VolumeObjects,
+        spread: &DefaultSpread,
+    ) -> Self {
         let mut constraints: Interner<Constraints> = Interner::new();
         let mut requests: Interner<Resources> = Interner::new();
         let mut latest: FxHashMap<&str, usize> = FxHashMap::with_hasher(FxBuildHasher);
@@ -66,6 +72,9 @@ impl LoweredPods {
                 Some(sibling) => (lowered[sibling].constraints, lowered[sibling].requests),
                 None => {
                     let mut lowered = constraints::lower(pod, namespaces);
+                    if !spread.constraints.is_empty() && lowered.spreads.is_empty() {
+                        lowered.spreads = constraints::default_spreads(spread, pod);
+                    }
                     if !pod::is_terminal(pod) {
                         lowered.volume_terms = volumes::terms(pod, objects);
                     }
@@ -105,6 +114,7 @@ pub(super) fn is_replica(left: &Pod, right: &Pod) -> bool {
         return false;
     };
     left.metadata.namespace == right.metadata.namespace
+        && left.metadata.owner_references == right.metadata.owner_references
         && left.metadata.labels == right.metadata.labels
         && has_no_claims(one)
         && has_no_claims(other)

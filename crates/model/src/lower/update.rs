@@ -7,7 +7,22 @@ use crate::vector::ResourceVector;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
+/// Changed pods beyond which making a Snapshot anew is not much dearer.
+const MOST_CHANGED_PODS: usize = 1_000;
+
 impl Snapshot {
+    /// Takes the pods as they are now in, all of them, in order of namespace and name. True when the Snapshot then equals what `lower` would make;
+    /// when false it must be made anew, and this one forgotten. O(pods) comparisons of pointers, and what each changed pod costs.
+    pub fn replace_pods(&mut self, pods: &[Arc<Pod>]) -> bool {
+        if pods.len() != self.pods.len() {
+            return false;
+        }
+        let pairs = self.pods.iter().zip(pods);
+        let changed = pairs.filter(|(view, pod)| !Arc::ptr_eq(&view.object, pod));
+        let changed: Vec<Arc<Pod>> = changed.map(|(_, pod)| Arc::clone(pod)).collect();
+        changed.len() <= MOST_CHANGED_PODS && changed.iter().all(|pod| self.replace_pod(pod))
+    }
+
     /// Takes a new version of a pod in, if that gives the same Snapshot as `lower` would make of all objects: the pod is known, and neither its
     /// constraints and requests nor its volumes have changed. That covers a pod that is bound, starts, ends or is being deleted. False, and
     /// nothing is changed, when the Snapshot must be made anew. O(log pods + pods of its nodes).

@@ -306,7 +306,8 @@ fn pin(snapshot: &Snapshot, claim: &mut PlannedClaim, kind: CapacityType) {
     let requirements = &claim.requirements;
     let mut launches: Vec<Launch> = claim
         .launches
-        .drain(..)
+        .iter()
+        .cloned()
         .filter_map(|launch| {
             let offering = types[launch.instance_type].cheapest_offering(requirements, &snapshot.well_known);
             match offering {

@@ -1,6 +1,6 @@
 //! One attempt to place one pod: existing nodes, then planned NodeClaims, then a new one (P §6.3, §6.4).
 
-use super::{Engine, Miss, setup};
+use super::{ClaimOrder, Engine, Miss, setup};
 use crate::bits::ones_of;
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId};
 
@@ -14,6 +14,9 @@ impl Engine<'_> {
         if let Some(node) = self.find_node(pod, class, step, bound) {
             self.put_on_node(pod, class, step, node);
             return Ok(());
+        }
+        if self.claim_order == ClaimOrder::LeastCost {
+            return self.try_least_cost(pod, class, step, bound);
         }
         if self.try_claims(pod, class, step, bound) {
             return Ok(());

@@ -32,6 +32,12 @@ pub(super) struct Opening {
     relaxed_min_values: BTreeMap<String, u32>,
 }
 
+impl Opening {
+    pub(super) fn set(&self) -> SetId {
+        self.set
+    }
+}
+
 impl Engine<'_> {
     /// Puts the pod on the first claim that takes it, fewest pods first (P-083). O(claims ÷ 64 × occupied pod counts), plus the claims looked at.
     pub(super) fn try_claims(&mut self, pod: PodId, class: ClassId, step: usize, bound: bool) -> bool {
@@ -84,7 +90,7 @@ impl Engine<'_> {
     }
 
     /// Forgets failures that something may have undone since.
-    fn refresh(&mut self, class: ClassId, step: usize, request: usize) {
+    pub(super) fn refresh(&mut self, class: ClassId, step: usize, request: usize) {
         let variant = &mut self.classes[class.index()].variants[step];
         if variant.epoch != self.epoch {
             variant.epoch = self.epoch;
@@ -106,7 +112,7 @@ impl Engine<'_> {
 
     /// Whether a planned claim takes the pod, and its requirements then; its types and reservations are left in the scratch. Remembers
     /// failures that are final.
-    fn accepts(&mut self, pod: PodId, class: ClassId, step: usize, index: usize) -> Option<SetId> {
+    pub(super) fn accepts(&mut self, pod: PodId, class: ClassId, step: usize, index: usize) -> Option<SetId> {
         let request = self.snapshot.pod(pod).request.index();
         let requests = &self.snapshot.requests[request];
         let claim = &self.claims[index];

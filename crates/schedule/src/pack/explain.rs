@@ -3,12 +3,17 @@
 use super::claims::Hurdle;
 use super::{Engine, Miss, Unplaced};
 use crate::algebra::SetId;
-use crate::template::SkippedPool;
+use crate::relax::{PreferencePolicy, without_preferences};
+use crate::template::{SkippedPool, UNLIMITED};
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use spokeshave_model::constraints::Constraints;
+use spokeshave_model::derivation::Blocker;
 use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{ClassId, PodId};
 use spokeshave_model::taint;
 use spokeshave_model::vector::ResourceVector;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Engine<'_> {
@@ -45,6 +50,55 @@ impl Engine<'_> {
     pub(crate) fn reason_of(&mut self, pod: PodId) -> Option<Reason> {
         let left = self.unplaced.iter().find(|left| left.pod == pod).copied()?;
         Some(self.reason(left))
+    }
+
+    /// The pods no longer count where they are bound.
+    pub(crate) fn release(&mut self, pods: &[PodId]) {
+        self.uncount(pods);
+    }
+
+    /// Whether a pod has a place now, with other constraints than its own and some things around it lifted. Leaves nothing behind.
+    pub(crate) fn has_place_with(
+        &mut self,
+        pod: PodId,
+        constraints: Constraints,
+        lifted: &BTreeSet<Blocker>,
+    ) -> bool {
+        let class = self.snapshot.pod(pod).class;
+        let mark = self.fork();
+        let known = std::mem::take(&mut self.classes[class.index()]);
+        let others = lifted.contains(&Blocker::OthersAntiAffinity);
+        let others = others.then(|| self.topology.take_inverse(class));
+        let remaining = self.remaining.clone();
+        if lifted.contains(&Blocker::Limits) {
+            for remaining in &mut self.remaining {
+                remaining.nodes = UNLIMITED;
+                remaining.resources.fill(UNLIMITED);
+            }
+        }
+        let volumes = lifted.contains(&Blocker::Volumes);
+        let volumes = volumes.then(|| self.pod_attachments.remove(&pod)).flatten();
+        let constraints = match self.options.preferences {
+            PreferencePolicy::Respect => constraints,
+            PreferencePolicy::Ignore => without_preferences(&constraints),
+        };
+        let has_ports = !constraints.host_ports.is_empty();
+        let mut variant = self.build_variant(class, Cow::Owned(constraints));
+        if !has_ports {
+            variant.ports.clear();
+        }
+        self.classes[class.index()].variants.push(variant);
+        let found = self.place_one(pod).is_ok();
+        self.revert(mark);
+        self.classes[class.index()] = known;
+        self.remaining = remaining;
+        if let Some(others) = others {
+            self.topology.put_inverse(class, others);
+        }
+        if let Some(volumes) = volumes {
+            self.pod_attachments.insert(pod, volumes);
+        }
+        found
     }
 
     fn reason(&mut self, left: Unplaced) -> Reason {

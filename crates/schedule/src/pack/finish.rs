@@ -4,10 +4,10 @@ use super::{Engine, Mark, MinValuesPolicy, On};
 use crate::algebra::SetId;
 use crate::bits::Bits;
 use crate::outcome::{Packing, UnplacedPod};
-use spokeshave_model::placement::{Launches, Placements, PlannedClaim};
+use spokeshave_model::placement::{Launch, Launches, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
 use spokeshave_model::snapshot::PodId;
-use spokeshave_model::{CapacityType, Requirement, Requirements, labels};
+use spokeshave_model::{CapacityType, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -45,14 +45,19 @@ impl Engine<'_> {
 
     /// What was decided since the mark, and the pods that the last `place` left over.
     pub(crate) fn packing(&mut self, mark: Mark) -> Packing {
+        let reasons = self.reasons().into_iter();
+        let unplaced = reasons.map(|(pod, reason)| UnplacedPod { pod, reason }).collect();
+        self.packing_with(mark, unplaced)
+    }
+
+    /// The same, when the pods left over are known.
+    pub(super) fn packing_with(&mut self, mark: Mark, unplaced: Vec<UnplacedPod>) -> Packing {
         let mut packing = Packing {
             skipped_pools: self.skipped.clone(),
             statistics: self.statistics,
+            unplaced,
             ..Packing::default()
         };
-        for (pod, reason) in self.reasons() {
-            packing.unplaced.push(UnplacedPod { pod, reason });
-        }
         let mut existing: BTreeMap<_, Vec<PodId>> = BTreeMap::new();
         for placed in &self.placed[mark.placed..] {
             if let On::Node(node) = placed.on {
@@ -137,30 +142,56 @@ impl Engine<'_> {
         if let Some(known) = self.shortlists.get(&key) {
             return known.clone();
         }
-        let number = template;
+        let order = self.price_order(template, set, types);
+        let facts = self.templates[template].facts(set, &self.algebra);
         let template = &self.templates[template];
         let requirements = self.algebra.get(set);
-        let order = if template.has_overrides() {
-            // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
-            Arc::new(template.by_price(types, requirements, &self.algebra))
-        } else {
-            let order = self.orders.entry((number, set));
-            Arc::clone(order.or_insert_with(|| {
-                Arc::new(template.by_price(&template.eligible, requirements, &self.algebra))
-            }))
-        };
         let kept = Bits::of(0, template.type_indexes(types));
-        let wanted = order.iter().filter(|launch| kept.contains(launch.instance_type));
+        let wanted = order.iter().enumerate();
+        let wanted = wanted.filter(|(_, launch)| kept.contains(launch.instance_type));
+        let wanted = wanted.map(|(position, _)| position);
+        let wanted = wanted.take(self.options.instance_types_per_claim);
         let shortlist = Shortlist {
-            launches: wanted
-                .take(self.options.instance_types_per_claim)
-                .cloned()
-                .collect(),
-            capacity_types: template.capacity_types(types, requirements, &self.algebra),
+            launches: Launches::of(Arc::clone(&order), wanted),
+            capacity_types: template.capacity_types(types, facts),
             requirements: shown(requirements),
         };
         self.shortlists.insert(key, shortlist.clone());
         shortlist
+    }
+
+    /// The types of a template in order of price under some requirements; at least `types`.
+    fn price_order(&mut self, template: usize, set: SetId, types: &Bits) -> Arc<Vec<Launch>> {
+        let facts = self.templates[template].facts(set, &self.algebra);
+        let view = &self.templates[template];
+        if view.has_overrides() {
+            // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
+            return Arc::new(view.by_price(types, facts));
+        }
+        let order = self.price_orders.entry((template, set));
+        let by_price = || Arc::new(view.by_price(&view.eligible, facts));
+        Arc::clone(order.or_insert_with(by_price))
+    }
+
+    /// What a claim costs at its cheapest. O(types dearer than none of its own).
+    pub(super) fn claim_price(&mut self, index: usize) -> Price {
+        let Some((set, types)) = self.pin_reservations(index) else {
+            return Price::ZERO;
+        };
+        self.cheapest(self.claims[index].template, set, &types)
+    }
+
+    /// The price of the cheapest of some types under some requirements.
+    pub(super) fn cheapest(&mut self, template: usize, set: SetId, types: &Bits) -> Price {
+        let order = self.price_order(template, set, types);
+        // Without overrides a variant is a type; with them the order has no other types than these.
+        let is_kept = |launch: &&Launch| {
+            self.templates[template].has_overrides() || types.contains(launch.instance_type)
+        };
+        order
+            .iter()
+            .find(is_kept)
+            .map_or(Price::ZERO, |launch| launch.price)
     }
 
     /// A claim that holds reservations is launched from them and nothing else (P §6.12).

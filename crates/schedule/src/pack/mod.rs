@@ -10,10 +10,14 @@ mod attempt;
 mod claims;
 mod explain;
 mod finish;
+mod orders;
 mod run;
 mod setup;
+mod zones;
 
 pub(crate) use apply::Mark;
+pub use orders::{ClaimOrder, pack_cheapest};
+pub use zones::effective_zones;
 
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
@@ -52,38 +56,6 @@ pub enum ReservedPolicy {
     Strict,
     /// Launch other capacity: disruption's what-ifs.
     Fallback,
-}
-
-/// In which order a pod is offered to the NodeClaims that are planned already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClaimOrder {
-    /// Fewest pods first, of these the oldest (P-083).
-    #[default]
-    FewestPods,
-    /// Fewest pods first, of these the newest.
-    FewestPodsNewest,
-    /// Most pods first, of these the oldest.
-    MostPods,
-    /// Most pods first, of these the newest.
-    MostPodsNewest,
-}
-
-impl ClaimOrder {
-    /// All orders, upstream's first.
-    pub const ALL: [ClaimOrder; 4] = [
-        ClaimOrder::FewestPods,
-        ClaimOrder::FewestPodsNewest,
-        ClaimOrder::MostPods,
-        ClaimOrder::MostPodsNewest,
-    ];
-
-    pub(crate) fn is_newest_first(self) -> bool {
-        matches!(self, ClaimOrder::FewestPodsNewest | ClaimOrder::MostPodsNewest)
-    }
-
-    pub(crate) fn is_fullest_first(self) -> bool {
-        matches!(self, ClaimOrder::MostPods | ClaimOrder::MostPodsNewest)
-    }
 }
 
 /// Policy of a pass.
@@ -128,28 +100,6 @@ pub fn pack(snapshot: &Snapshot, request: &PackRequest, options: &PackOptions) -
     }
     engine.place(&request.pods);
     engine.packing(Mark::default())
-}
-
-/// Places the same pods once for each order of planned claims; what was learnt about pods, types and labels is shared.
-pub fn pack_in_orders(
-    snapshot: &Snapshot,
-    request: &PackRequest,
-    options: &PackOptions,
-    orders: &[ClaimOrder],
-) -> Vec<Packing> {
-    let mut engine = Engine::new(snapshot, options);
-    for node in &request.without_nodes {
-        engine.remove_node(*node);
-    }
-    let one = |order: &ClaimOrder| {
-        engine.claim_order = *order;
-        let mark = engine.fork();
-        engine.place(&request.pods);
-        let packing = engine.packing(mark);
-        engine.revert(mark);
-        packing
-    };
-    orders.iter().map(one).collect()
 }
 
 /// A class after some steps of relaxation.
@@ -231,7 +181,7 @@ pub(crate) struct Engine<'a> {
     tolerate_prefer_no_schedule: bool,
     kind_nodes: Vec<Bits>,
     accepting: FxHashMap<SetId, Arc<Bits>>,
-    orders: FxHashMap<(usize, SetId), Arc<Vec<Launch>>>,
+    price_orders: FxHashMap<(usize, SetId), Arc<Vec<Launch>>>,
     shortlists: FxHashMap<(usize, SetId, Bits), finish::Shortlist>,
     node_limits: FxHashMap<NodeId, Vec<(u32, i64)>>,
     pod_attachments: FxHashMap<PodId, SmallVec<[u32; 2]>>,
@@ -363,7 +313,7 @@ impl<'a> Engine<'a> {
             node_ports: setup::node_ports(snapshot, &mut numbers),
             kind_nodes,
             accepting: FxHashMap::with_hasher(FxBuildHasher),
-            orders: FxHashMap::with_hasher(FxBuildHasher),
+            price_orders: FxHashMap::with_hasher(FxBuildHasher),
             shortlists: FxHashMap::with_hasher(FxBuildHasher),
             node_limits: attached.limits,
             node_attachments: attached.nodes,

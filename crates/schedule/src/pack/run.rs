@@ -102,7 +102,7 @@ impl Engine<'_> {
     }
 
     /// Tries a pod with all its preferences, then with one fewer at a time.
-    fn place_one(&mut self, pod: PodId) -> Result<(), Miss> {
+    pub(super) fn place_one(&mut self, pod: PodId) -> Result<(), Miss> {
         let class = self.snapshot.pod(pod).class;
         if self.snapshot.classes[class.index()].uses_resource_claims {
             return Err(Miss::Final);

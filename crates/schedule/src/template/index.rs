@@ -7,7 +7,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::vector::{ResourceTable, ResourceVector};
 use spokeshave_model::{CapacityType, InstanceType, Requirement, Requirements, taint};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl<'a> TypeIndex<'a> {
@@ -41,15 +41,24 @@ impl<'a> TypeIndex<'a> {
         let mut usable: Vec<bool> = Vec::new();
         let mut offer_ids: FxHashMap<&'a Requirements, u32> = FxHashMap::with_hasher(FxBuildHasher);
         let mut offer_members: Vec<Vec<usize>> = Vec::new();
+        // The requirements of an offering are mostly those of the type before, at the same place.
+        let mut before: Vec<Option<u32>> = Vec::new();
         for (type_index, instance_type) in types.iter().enumerate() {
+            before.resize(instance_type.offerings.len(), None);
             for group in instance_type.allocatable_groups() {
                 let variant = self.variants.len();
                 let mut offerings = Vec::new();
-                for offering in group
-                    .offerings
-                    .iter()
-                    .map(|index| &instance_type.offerings[*index])
-                {
+                for index in &group.offerings {
+                    let offering = &instance_type.offerings[*index];
+                    let same = before[*index].filter(|id| {
+                        let offer = &self.offers[*id as usize];
+                        offer.reservation.is_none() && *offer.requirements == offering.requirements
+                    });
+                    if let (Some(id), true) = (same, offering.available) {
+                        offer_members[id as usize].push(variant);
+                        offerings.push((id, offering.price));
+                        continue;
+                    }
                     let reserved = offering.capacity_type() == Some(CapacityType::Reserved);
                     let reservation = offering
                         .reservation_id_label
@@ -69,6 +78,7 @@ impl<'a> TypeIndex<'a> {
                         offer_members.push(Vec::new());
                         self.offers.len() as u32 - 1
                     });
+                    before[*index] = Some(id);
                     offer_members[id as usize].push(variant);
                     offerings.push((id, offering.price));
                 }
@@ -110,31 +120,79 @@ impl<'a> TypeIndex<'a> {
 
     fn index_keys(&mut self) {
         let count = self.variants.len();
-        let keys: BTreeSet<&str> = self
-            .types
-            .iter()
-            .flat_map(|instance_type| instance_type.requirements.iter().map(Requirement::key))
-            .collect();
-        for key in keys {
-            let mut index = KeyIndex {
-                undefined: Bits::new(count),
-                distinct: Vec::new(),
-            };
-            let mut positions: FxHashMap<&Requirement, usize> = FxHashMap::with_hasher(FxBuildHasher);
-            for (variant, entry) in self.variants.iter().enumerate() {
-                let Some(requirement) = self.types[entry.instance_type as usize].requirements.find(key)
-                else {
-                    index.undefined.insert(variant);
-                    continue;
-                };
-                let position = *positions.entry(requirement).or_insert_with(|| {
-                    index.distinct.push((requirement.clone(), Bits::new(count)));
-                    index.distinct.len() - 1
-                });
-                index.distinct[position].1.insert(variant);
+        let types = Arc::clone(&self.types);
+        let mut slots: Vec<Slot<'_>> = Vec::new();
+        let mut by_name: FxHashMap<&str, usize> = FxHashMap::with_hasher(FxBuildHasher);
+        // Types have the same keys in the same order, mostly.
+        let mut sequence: Vec<usize> = Vec::new();
+        for (variant, entry) in self.variants.iter().enumerate() {
+            let requirements = types[entry.instance_type as usize].requirements.iter();
+            for (place, requirement) in requirements.enumerate() {
+                let name = requirement.key();
+                let expected = sequence.get(place).copied();
+                let slot = expected
+                    .filter(|slot| slots[*slot].name == name)
+                    .unwrap_or_else(|| {
+                        *by_name.entry(name).or_insert_with(|| {
+                            slots.push(Slot::new(name, count));
+                            slots.len() - 1
+                        })
+                    });
+                match sequence.get_mut(place) {
+                    Some(known) => *known = slot,
+                    None => sequence.push(slot),
+                }
+                slots[slot].add(variant, requirement);
             }
-            self.keys.insert(key.to_owned(), index);
         }
+        for slot in slots {
+            let mut undefined = Bits::full(count);
+            undefined.subtract(&slot.defined);
+            let index = KeyIndex {
+                undefined,
+                distinct: slot.distinct,
+            };
+            self.keys.insert(slot.name.to_owned(), index);
+        }
+    }
+}
+
+/// A key while it is indexed.
+struct Slot<'a> {
+    name: &'a str,
+    defined: Bits,
+    distinct: Vec<(Requirement, Bits)>,
+    positions: FxHashMap<&'a Requirement, usize>,
+    /// Position of what the variant before said.
+    last: usize,
+    count: usize,
+}
+
+impl<'a> Slot<'a> {
+    fn new(name: &'a str, count: usize) -> Self {
+        Slot {
+            name,
+            defined: Bits::new(count),
+            distinct: Vec::new(),
+            positions: FxHashMap::with_hasher(FxBuildHasher),
+            last: 0,
+            count,
+        }
+    }
+
+    fn add(&mut self, variant: usize, requirement: &'a Requirement) {
+        self.defined.insert(variant);
+        let is_last = self
+            .distinct
+            .get(self.last)
+            .is_some_and(|(known, _)| known == requirement);
+        if !is_last {
+            self.last = *self.positions.entry(requirement).or_insert_with(|| {
+                self.distinct.push((requirement.clone(), Bits::new(self.count)));
+                self.distinct.len() - 1
+            });
+        }
+        self.distinct[self.last].1.insert(variant);
     }
 }
 

@@ -77,7 +77,9 @@ pub(crate) struct Facts {
     pub(crate) requirements: Bits,
     pub(crate) offering: Bits,
     pub(crate) both: Bits,
-    /// Compatible offers that draw on a reservation.
+    /// Compatible offers.
+    offers: Vec<usize>,
+    /// Those of them that draw on a reservation.
     reserved: Vec<usize>,
 }
 
@@ -187,10 +189,11 @@ impl<'a> Template<'a> {
         let asked = algebra.get(set);
         let requirements = self.matching_types(asked);
         let mut offering = Bits::new(self.index.variants.len());
-        let mut reserved = Vec::new();
+        let (mut offers, mut reserved) = (Vec::new(), Vec::new());
         for (index, offer) in self.index.offers.iter().enumerate() {
             if asked.compatible(offer.requirements, algebra.well_known()).is_ok() {
                 offering.union(&offer.members);
+                offers.push(index);
                 if offer.reservation.is_some() {
                     reserved.push(index);
                 }
@@ -206,6 +209,7 @@ impl<'a> Template<'a> {
             requirements,
             offering,
             both,
+            offers,
             reserved,
         });
         self.facts.len() - 1
@@ -348,22 +352,11 @@ impl<'a> Template<'a> {
     }
 
     /// Candidates by cheapest available offering compatible with the requirements, cheapest first; ties keep the provider's order.
-    pub(crate) fn by_price(
-        &self,
-        candidates: &Bits,
-        requirements: &Requirements,
-        algebra: &Algebra<'_>,
-    ) -> Vec<Launch> {
-        let compatible: Vec<bool> = self
-            .index
-            .offers
-            .iter()
-            .map(|offer| {
-                requirements
-                    .compatible(offer.requirements, algebra.well_known())
-                    .is_ok()
-            })
-            .collect();
+    pub(crate) fn by_price(&self, candidates: &Bits, facts: usize) -> Vec<Launch> {
+        let mut compatible = vec![false; self.index.offers.len()];
+        for offer in &self.facts[facts].offers {
+            compatible[*offer] = true;
+        }
         let mut launches: Vec<(Price, usize, Option<u32>)> = Vec::new();
         for variant in candidates.ones() {
             let entry = &self.index.variants[variant];
@@ -399,18 +392,11 @@ impl<'a> Template<'a> {
     }
 
     /// Capacity types available among the candidates under the requirements.
-    pub(crate) fn capacity_types(
-        &self,
-        candidates: &Bits,
-        requirements: &Requirements,
-        algebra: &Algebra<'_>,
-    ) -> BTreeSet<String> {
+    pub(crate) fn capacity_types(&self, candidates: &Bits, facts: usize) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        for offer in &self.index.offers {
-            let compatible = requirements
-                .compatible(offer.requirements, algebra.well_known())
-                .is_ok();
-            if compatible && !offer.members.is_disjoint(candidates) {
+        for offer in &self.facts[facts].offers {
+            let offer = &self.index.offers[*offer];
+            if !offer.members.is_disjoint(candidates) {
                 let values = offer.requirements.find(labels::CAPACITY_TYPE).into_iter();
                 found.extend(values.flat_map(|requirement| requirement.values().iter().cloned()));
             }

@@ -6,19 +6,22 @@
 //! recording a placement, or taking it back, is O(groups that select the pod's class).
 
 mod build;
+mod choose;
+mod count;
 mod group;
 mod hosts;
+mod tell;
 
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use crate::template::Template;
 use hosts::Hosts;
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use spokeshave_model::reason::{Obstacle, TopologyKind};
+use spokeshave_model::Requirements;
+use spokeshave_model::reason::TopologyKind;
 use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{ClassId, NodeId, Snapshot};
 use spokeshave_model::taint::Toleration;
-use spokeshave_model::{Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// No domain, or not worked out yet.
@@ -246,6 +249,16 @@ impl<'a> Topology<'a> {
         bindings.groups.is_empty() && self.inverse_selecting[class.index()].is_empty()
     }
 
+    /// Lifts others' anti-affinity from a class, until it is put back.
+    pub(crate) fn take_inverse(&mut self, class: ClassId) -> Vec<GroupId> {
+        std::mem::take(&mut self.inverse_selecting[class.index()])
+    }
+
+    /// Puts back what was taken.
+    pub(crate) fn put_inverse(&mut self, class: ClassId, groups: Vec<GroupId>) {
+        self.inverse_selecting[class.index()] = groups;
+    }
+
     /// Domains that a planned node can be in: allowed by its requirements and offered by its NodePool. A position in the key's `sets`.
     fn possible(&mut self, key: usize, template: usize, set: SetId, algebra: &Algebra<'_>) -> usize {
         if let Some(known) = known(&self.keys[key].possible_of, set) {
@@ -275,373 +288,6 @@ impl<'a> Topology<'a> {
         let allowed = Bits::of(key.values.len(), members);
         key.sets.push(allowed);
         remember(&mut key.allowed_of, set, key.sets.len() - 1)
-    }
-
-    /// Tells where a planned claim can be from now on.
-    pub(crate) fn set_claim(&mut self, index: usize, template: usize, set: SetId, algebra: &Algebra<'_>) {
-        match self.claims.get_mut(index) {
-            Some(known) if *known == (template, set) => return,
-            Some(known) => *known = (template, set),
-            None => self.claims.push((template, set)),
-        }
-        for key in 0..self.keys.len() {
-            self.index_claim(key, index, template, set, algebra);
-        }
-    }
-
-    /// Forgets the youngest claim.
-    pub(crate) fn drop_claim(&mut self) {
-        self.claims.pop();
-        for claims in self.keys.iter_mut().flat_map(|key| &mut key.claims) {
-            claims.remove(self.claims.len());
-        }
-    }
-
-    fn index_claim(&mut self, key: usize, index: usize, template: usize, set: SetId, algebra: &Algebra<'_>) {
-        let possible = self.possible(key, template, set, algebra);
-        let key = &mut self.keys[key];
-        for (domain, claims) in key.claims.iter_mut().enumerate() {
-            if key.sets[possible].contains(domain) {
-                claims.insert(index);
-            } else {
-                claims.remove(index);
-            }
-        }
-    }
-
-    /// Keeps the existing nodes that every group admits, and the planned claims that no group rules out by their domains. Exact for nodes;
-    /// necessary for claims, about which `narrow` decides.
-    pub(crate) fn keep_eligible(
-        &mut self,
-        class: ClassId,
-        bindings: &Bindings,
-        strict: SetId,
-        algebra: &Algebra<'_>,
-        nodes: &mut Bits,
-        claims: &mut Bits,
-    ) {
-        for position in 0..self.binding_count(class, bindings) {
-            let (id, selects) = self.binding(class, bindings, position);
-            self.keep_admitted(id, selects, strict, algebra, nodes, claims);
-        }
-    }
-
-    /// The same for one group.
-    fn keep_admitted(
-        &mut self,
-        id: GroupId,
-        selects: bool,
-        strict: SetId,
-        algebra: &Algebra<'_>,
-        nodes: &mut Bits,
-        claims: &mut Bits,
-    ) {
-        let group = &self.groups[id.0 as usize];
-        let Some(key) = group.key else {
-            group.hosts.keep_admitted(group.kind, selects, false, nodes);
-            group.hosts.keep_admitted(group.kind, selects, true, claims);
-            return;
-        };
-        let allowed = self.allowed(key, strict, algebra);
-        let group = &self.groups[id.0 as usize];
-        let census = &self.censuses[group.census];
-        let key = &self.keys[key];
-        group.valid_domains(census, &key.sets[allowed], selects, &mut self.valid);
-        key.unite_nodes(&self.valid, group.kind.repels(), &mut self.united);
-        nodes.intersect(&self.united);
-        if claims.is_clear() {
-            return;
-        }
-        self.united.reset(0);
-        for domain in self.valid.ones() {
-            self.united.union(&key.claims[domain]);
-        }
-        claims.intersect(&self.united);
-    }
-
-    /// The first rule that keeps a pod off some existing nodes, for explanations.
-    pub(crate) fn first_refusal(
-        &mut self,
-        class: ClassId,
-        bindings: &Bindings,
-        strict: SetId,
-        hosts: &Bits,
-        algebra: &Algebra<'_>,
-    ) -> Option<(TopologyKind, String)> {
-        let (mut nodes, mut claims) = (Bits::default(), Bits::default());
-        for position in 0..self.binding_count(class, bindings) {
-            let (id, selects) = self.binding(class, bindings, position);
-            nodes.copy_from(hosts);
-            self.keep_admitted(id, selects, strict, algebra, &mut nodes, &mut claims);
-            if nodes.is_clear() {
-                let group = &self.groups[id.0 as usize];
-                let key = group
-                    .key
-                    .map_or(labels::HOSTNAME, |key| self.keys[key].name.as_str());
-                return Some((group.kind.rule(), key.to_owned()));
-            }
-        }
-        None
-    }
-
-    fn binding_count(&self, class: ClassId, bindings: &Bindings) -> usize {
-        self.inverse_selecting[class.index()].len() + bindings.groups.len()
-    }
-
-    /// Others' anti-affinity first, then the pod's own groups.
-    fn binding(&self, class: ClassId, bindings: &Bindings, position: usize) -> (GroupId, bool) {
-        let inverse = &self.inverse_selecting[class.index()];
-        match inverse.get(position) {
-            Some(group) => (*group, false),
-            None => bindings.groups[position - inverse.len()],
-        }
-    }
-
-    /// Narrows a planned claim by every group that binds the pod. The answer is its new requirement set.
-    pub(crate) fn narrow(
-        &mut self,
-        class: ClassId,
-        bindings: &Bindings,
-        strict: SetId,
-        (index, template, mut set): (usize, usize, SetId),
-        algebra: &mut Algebra<'_>,
-    ) -> Result<SetId, Refusal> {
-        let mut used = 0;
-        for position in 0..self.binding_count(class, bindings) {
-            let (id, selects) = self.binding(class, bindings, position);
-            let group = &self.groups[id.0 as usize];
-            let Some(key) = group.key else {
-                if !group.hosts.admits(group.kind, selects, true, index) {
-                    // Counts per host only grow while pods are added, so all but affinity is final.
-                    return Err(Refusal {
-                        group: id,
-                        final_: group.kind != Kind::Affinity,
-                    });
-                }
-                continue;
-            };
-            let allowed = self.allowed(key, strict, algebra);
-            let possible = self.possible(key, template, set, algebra);
-            let group = &self.groups[id.0 as usize];
-            let sets = &self.keys[key].sets;
-            let census = &self.censuses[group.census];
-            group.choose(census, &sets[allowed], &sets[possible], selects, &mut self.chosen);
-            let entry = match self.narrowed[..used].iter().position(|(known, _)| *known == key) {
-                Some(entry) => entry,
-                None => {
-                    if self.narrowed.len() == used {
-                        self.narrowed.push((key, Bits::default()));
-                    }
-                    self.narrowed[used].0 = key;
-                    self.narrowed[used].1.copy_from(&sets[possible]);
-                    used += 1;
-                    used - 1
-                }
-            };
-            let domains = &mut self.narrowed[entry].1;
-            domains.intersect(&self.chosen);
-            if domains.is_clear() {
-                return Err(Refusal {
-                    group: id,
-                    final_: group.kind.repels(),
-                });
-            }
-        }
-        for entry in 0..used {
-            let key = self.narrowed[entry].0;
-            let possible = self.possible(key, template, set, algebra);
-            let (key_index, key) = (key as u32, &self.keys[key]);
-            let domains = &self.narrowed[entry].1;
-            if key.sets[possible] != *domains {
-                set = algebra.narrow_to(set, key_index, domains, || {
-                    let values = domains.ones().map(|domain| key.values[domain].as_str());
-                    Requirement::one_of(&key.name, values)
-                });
-            }
-        }
-        Ok(set)
-    }
-
-    /// Records a placement in every group that sees it.
-    pub(crate) fn record(&mut self, class: ClassId, host: Host, algebra: &Algebra<'_>) {
-        self.placed.push((class, host));
-        self.change_all(class, host, true, algebra);
-    }
-
-    /// Takes the youngest placement back.
-    pub(crate) fn unrecord(&mut self, algebra: &Algebra<'_>) {
-        if let Some((class, host)) = self.placed.pop() {
-            self.change_all(class, host, false, algebra);
-        }
-    }
-
-    /// A bound pod no longer counts (`counts` false), or counts again.
-    pub(crate) fn set_counted(&mut self, class: ClassId, node: NodeId, counts: bool, algebra: &Algebra<'_>) {
-        let position = self
-            .counted
-            .binary_search_by(|entry| (entry.0, entry.1).cmp(&(class, node)));
-        if let Ok(position) = position {
-            let number = &mut self.counted[position].2;
-            *number = if counts {
-                *number + 1
-            } else {
-                number.saturating_sub(1)
-            };
-            self.change_all(class, Host::Node(node), counts, algebra);
-        }
-    }
-
-    fn change_all(&mut self, class: ClassId, host: Host, add: bool, algebra: &Algebra<'_>) {
-        for position in 0..self.selecting[class.index()].len() {
-            self.change(self.selecting[class.index()][position], host, 1, add, algebra);
-        }
-        for position in 0..self.inverse_owned[class.index()].len() {
-            self.change(self.inverse_owned[class.index()][position], host, 1, add, algebra);
-        }
-    }
-
-    fn change(&mut self, id: GroupId, host: Host, number: u32, add: bool, algebra: &Algebra<'_>) {
-        let group = &mut self.groups[id.0 as usize];
-        let census = &mut self.censuses[group.census];
-        let apply = |count: &mut u32| {
-            debug_assert!(
-                add || *count >= number,
-                "a count is taken back that was never made"
-            );
-            *count = if add {
-                *count + number
-            } else {
-                count.saturating_sub(number)
-            };
-        };
-        match host {
-            Host::Node(node) => {
-                if !census.kinds.contains(self.snapshot.node(node).kind.index()) {
-                    return;
-                }
-                match group.key {
-                    None => group.hosts.change(false, node.index(), number, add),
-                    Some(key) => {
-                        let domain = self.keys[key].of_node[node.index()];
-                        if domain != NONE {
-                            apply(&mut group.counts[domain as usize]);
-                        }
-                    }
-                }
-            }
-            Host::Planned { index, template, set } => {
-                if !census.admits_planned(template, set, algebra) {
-                    return;
-                }
-                let Some(key) = group.key else {
-                    group.hosts.change(true, index, number, add);
-                    return;
-                };
-                let possible = self.possible(key, template, set, algebra);
-                let group = &mut self.groups[id.0 as usize];
-                let domains = &self.keys[key].sets[possible];
-                if group.kind.repels() || domains.count() == 1 {
-                    domains.ones().for_each(|domain| apply(&mut group.counts[domain]));
-                }
-            }
-        }
-    }
-
-    /// A node goes away, or comes back: where it was the only one of its domain, the domain goes with it.
-    pub(crate) fn set_removed(&mut self, node: NodeId, removed: bool) {
-        let counts = self.is_present(node);
-        if removed {
-            self.removed.insert(node.index());
-        } else {
-            self.removed.remove(node.index());
-        }
-        if counts == self.is_present(node) {
-            return;
-        }
-        let kind = self.snapshot.node(node).kind.index();
-        for census in self
-            .censuses
-            .iter_mut()
-            .filter(|census| census.kinds.contains(kind))
-        {
-            let domain = census
-                .key
-                .map_or(NONE, |key| self.keys[key].of_node[node.index()]);
-            if let Some(present) = census.present.get_mut(domain as usize) {
-                *present = if removed {
-                    present.saturating_sub(1)
-                } else {
-                    *present + 1
-                };
-            }
-        }
-    }
-
-    pub(crate) fn is_removed(&self, node: NodeId) -> bool {
-        self.removed.contains(node.index())
-    }
-
-    /// Whether an existing node makes its domains exist.
-    fn is_present(&self, node: NodeId) -> bool {
-        let view = self.snapshot.node(node);
-        view.registered && !view.marked_for_deletion && !self.removed.contains(node.index())
-    }
-
-    /// The refusal as data for the user.
-    pub(crate) fn explain(
-        &self,
-        refusal: Refusal,
-        strict: SetId,
-        node: &Requirements,
-        algebra: &Algebra<'_>,
-    ) -> Obstacle {
-        let group = &self.groups[refusal.group.0 as usize];
-        let (key, counts) = match group.key {
-            None => (labels::HOSTNAME.to_owned(), Vec::new()),
-            Some(key) => {
-                let key = &self.keys[key];
-                let counts = group
-                    .existing(&self.censuses[group.census])
-                    .take(25)
-                    .map(|domain| (key.values[domain].clone(), group.counts[domain]));
-                (key.name.clone(), counts.collect())
-            }
-        };
-        Obstacle::Topology {
-            kind: group.kind.rule(),
-            counts,
-            pod_domains: algebra.get(strict).get(&key).to_string(),
-            node_domains: node.get(&key).to_string(),
-            key,
-        }
-    }
-
-    /// Everything that changes, to compare what was reverted with what is fresh.
-    #[cfg(debug_assertions)]
-    pub(crate) fn fingerprint(&self) -> String {
-        use std::fmt::Write;
-        let mut text = format!(
-            "{:?} {:?}",
-            self.removed.ones().collect::<Vec<_>>(),
-            self.placed.len()
-        );
-        for group in &self.groups {
-            let _ = write!(text, " {:?} {:?}", group.counts, group.hosts.counts());
-        }
-        for census in &self.censuses {
-            let _ = write!(text, " {:?}", census.present);
-        }
-        for key in &self.keys {
-            let claims: Vec<Vec<usize>> = key.claims.iter().map(|claims| claims.ones().collect()).collect();
-            let _ = write!(text, " {claims:?}");
-        }
-        text
-    }
-
-    /// How many groups and keys there are: both only grow.
-    #[cfg(debug_assertions)]
-    pub(crate) fn sizes(&self) -> (usize, usize) {
-        (self.groups.len(), self.keys.len())
     }
 }
 

@@ -22,6 +22,7 @@ fn on(file: &Path, words: &[&str], output: OutputFormat) -> ExplainArgs {
             kubeconfig: None,
             catalog: None,
             now: Some("2026-03-02T12:00:00Z".parse().unwrap()),
+            scheduler_config: None,
         },
         output,
     }

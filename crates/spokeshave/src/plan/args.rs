@@ -30,6 +30,9 @@ pub(crate) struct SourceArgs {
     /// Instance types and prices, in the format of instance_types.json; by default the kwok provider's 144 types
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) catalog: Option<PathBuf>,
+    /// Topology spread for pods that have none: kube-scheduler's podTopologySpread.defaultConstraints, as YAML or JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) scheduler_config: Option<PathBuf>,
     /// The instant to decide at, such as 2026-01-31T12:00:00Z; by default the present
     #[arg(long, value_name = "RFC3339")]
     pub(crate) now: Option<Timestamp>,

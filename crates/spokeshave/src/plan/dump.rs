@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
@@ -37,6 +37,9 @@ pub(crate) struct Dump {
     pub(crate) persistent_volume_claims: Vec<Arc<PersistentVolumeClaim>>,
     pub(crate) storage_classes: Vec<Arc<StorageClass>>,
     pub(crate) csi_nodes: Vec<Arc<CSINode>>,
+    pub(crate) services: Vec<Arc<Service>>,
+    /// What controllers of pods select, by `controller_key`.
+    pub(crate) controllers: BTreeMap<String, LabelSelector>,
     /// NodeOverlays, which have no effect yet.
     pub(crate) node_overlays: usize,
     /// Kinds and versions that decisions do not read, with their count.
@@ -86,6 +89,8 @@ impl Dump {
             .extend(other.persistent_volume_claims);
         self.storage_classes.extend(other.storage_classes);
         self.csi_nodes.extend(other.csi_nodes);
+        self.services.extend(other.services);
+        self.controllers.extend(other.controllers);
         self.node_overlays += other.node_overlays;
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
@@ -299,6 +304,10 @@ impl<'a> Reader<'a> {
             Found::PersistentVolumeClaim(object) => dump.persistent_volume_claims.push(object),
             Found::StorageClass(object) => dump.storage_classes.push(object),
             Found::CsiNode(object) => dump.csi_nodes.push(object),
+            Found::Service(object) => dump.services.push(object),
+            Found::Controller(key, selector) => {
+                dump.controllers.insert(key, selector);
+            }
             Found::NodeOverlay => dump.node_overlays += 1,
             Found::Owner => {}
             Found::Unknown(kind) => *dump.skipped.entry(kind).or_default() += 1,

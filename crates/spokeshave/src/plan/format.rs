@@ -4,15 +4,16 @@
 //! already compute.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{PodId, Snapshot};
-use spokeshave_model::{Price, ResourceName, Resources};
-use spokeshave_plan::ProvisionOutcome;
+use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
+use spokeshave_plan::{Policy, ProvisionOutcome};
 
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
@@ -83,10 +84,19 @@ pub(crate) struct ExistingNode {
 
 /// A pod without a place.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Unschedulable {
     pub(crate) pod: String,
     pub(crate) message: String,
     pub(crate) reasons: Vec<ReasonView>,
+    pub(crate) in_the_way: Vec<InTheWay>,
+}
+
+/// One of the fewest things without which a pod would have a place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct InTheWay {
+    pub(crate) what: String,
+    pub(crate) hint: &'static str,
 }
 
 /// One thing in the way of a pod.
@@ -96,6 +106,9 @@ pub(crate) struct ReasonView {
     pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node_pool: Option<String>,
+    /// How many existing nodes say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<usize>,
     pub(crate) message: String,
 }
 
@@ -254,20 +267,19 @@ impl NodeClaimPlan {
 }
 
 impl Provisioning {
-    pub(crate) fn of(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, outcome: &ProvisionOutcome, policy: &Policy) -> Self {
         let claims = outcome.placements.claims.iter();
         let node_claims: Vec<NodeClaimPlan> =
             claims.map(|claim| NodeClaimPlan::of(snapshot, claim)).collect();
         let ignored = outcome.ignored.iter().map(|(pod, problem)| {
             let reason = Reason::Problem(problem.clone());
-            (*pod, unschedulable(snapshot, *pod, &reason))
+            let derivation = Derivation::of(Arc::new(reason));
+            (*pod, unschedulable(snapshot, *pod, &derivation))
         });
-        let unplaced = outcome.unschedulable.iter().map(|unplaced| {
-            (
-                unplaced.pod,
-                unschedulable(snapshot, unplaced.pod, &unplaced.reason),
-            )
-        });
+        let derivations = outcome.explain(snapshot, policy);
+        let unplaced = derivations
+            .iter()
+            .map(|(pod, derivation)| (*pod, unschedulable(snapshot, *pod, derivation)));
         let by_pod: BTreeMap<PodId, Unschedulable> = ignored.chain(unplaced).collect();
         Self {
             price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
@@ -293,11 +305,24 @@ impl Provisioning {
     }
 }
 
-fn unschedulable(snapshot: &Snapshot, pod: PodId, reason: &Reason) -> Unschedulable {
+fn unschedulable(snapshot: &Snapshot, pod: PodId, derivation: &Derivation) -> Unschedulable {
+    let nodes = derivation.nodes.iter().map(|(obstacle, count)| ReasonView {
+        kind: obstacle.kind(),
+        node_pool: None,
+        nodes: Some(*count),
+        message: obstacle.to_string(),
+    });
+    let mut reasons = reasons(snapshot, &derivation.reason);
+    reasons.extend(nodes);
+    let minimal = derivation.minimal.iter().map(|blocker| InTheWay {
+        what: blocker.to_string(),
+        hint: blocker.hint(),
+    });
     Unschedulable {
         pod: snapshot.pod(pod).key(),
-        message: reason.to_string(),
-        reasons: reasons(snapshot, reason),
+        message: derivation.reason.to_string(),
+        reasons,
+        in_the_way: minimal.collect(),
     }
 }
 
@@ -307,6 +332,7 @@ fn reasons(snapshot: &Snapshot, reason: &Reason) -> Vec<ReasonView> {
         vec![ReasonView {
             kind,
             node_pool: None,
+            nodes: None,
             message: reason.to_string(),
         }]
     };
@@ -316,12 +342,14 @@ fn reasons(snapshot: &Snapshot, reason: &Reason) -> Vec<ReasonView> {
             .map(|refusal| ReasonView {
                 kind: obstacle_kind(&refusal.obstacle),
                 node_pool: Some(refusal.pool.clone()),
+                nodes: None,
                 message: short(snapshot, refusal),
             })
             .collect(),
         Reason::TruncatedMinValues { pool, .. } => vec![ReasonView {
             kind: "MinValues",
             node_pool: Some(pool.clone()),
+            nodes: None,
             message: reason.to_string(),
         }],
         Reason::Problem(_) => one("Pod"),

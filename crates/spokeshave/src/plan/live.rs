@@ -30,14 +30,23 @@ const LISTS: [(&str, bool); 12] = [
     ("/apis/karpenter.sh/v1alpha1/nodeoverlays", true),
 ];
 
-/// Reads the cluster of a kubeconfig, by default the current one.
+/// What default topology spread reads besides.
+const SPREAD_LISTS: [(&str, bool); 4] = [
+    ("/api/v1/services", false),
+    ("/apis/apps/v1/replicasets", false),
+    ("/apis/apps/v1/statefulsets", false),
+    ("/api/v1/replicationcontrollers", false),
+];
+
+/// Reads the cluster of a kubeconfig, by default the current one; `spread` when pods may get default topology spread.
 ///
 /// # Errors
 /// The cluster does not answer, or refuses a list.
-pub(crate) async fn read(kubeconfig: Option<&Path>) -> Result<Dump> {
+pub(crate) async fn read(kubeconfig: Option<&Path>, spread: bool) -> Result<Dump> {
     let client = client_of(kubeconfig).await?;
     let mut dump = Dump::default();
-    for (path, optional) in LISTS {
+    let spread_lists = SPREAD_LISTS.into_iter().filter(|_| spread);
+    for (path, optional) in LISTS.into_iter().chain(spread_lists) {
         let pages = list(&client, path, optional)
             .await
             .with_context(|| format!("the cluster does not list {path}"))?;

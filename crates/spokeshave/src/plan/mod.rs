@@ -8,6 +8,8 @@ mod disruption;
 mod documents;
 mod dump;
 pub(crate) mod format;
+#[cfg(test)]
+mod fuzz;
 mod live;
 mod object;
 mod table;
@@ -25,6 +27,7 @@ use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 
 use crate::cli::OutputFormat;
+use crate::scheduler_config;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats};
 use world::World;
 
@@ -87,10 +90,14 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     };
     let dump = match &source.filename {
         Some(path) => read_file(path)?,
-        None => live::read(source.kubeconfig.as_deref()).await?,
+        None => live::read(source.kubeconfig.as_deref(), source.scheduler_config.is_some()).await?,
     };
     let objects = dump.objects;
-    let world = World::new(dump, catalog.instance_types(), now);
+    let spread = match &source.scheduler_config {
+        Some(path) => scheduler_config::read(path)?,
+        None => Vec::new(),
+    };
+    let world = World::new(dump, catalog.instance_types(), spread, now);
     for note in &world.notes {
         eprintln!("note: {note}");
     }
@@ -128,7 +135,7 @@ fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stat
         kind: "Plan",
         now,
         cluster: Cluster::of(snapshot),
-        provisioning: Provisioning::of(snapshot, &outcome),
+        provisioning: Provisioning::of(snapshot, &outcome, policy),
         disruption: Disruption::of(snapshot, &disrupted, policy.disrupt.verdicts),
         stats: None,
     }

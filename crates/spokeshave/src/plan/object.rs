@@ -4,13 +4,15 @@
 //! decisions read, and nothing about files.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
@@ -20,6 +22,7 @@ use serde::de::{
 use serde_json::Value;
 use serde_json::value::RawValue;
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::default_spread::controller_key;
 
 /// The outside of a JSON document: whether it is a list, and the text of its items.
 #[derive(Debug, Deserialize)]
@@ -62,6 +65,9 @@ pub(super) enum Found {
     StorageClass(Arc<StorageClass>),
     CsiNode(Arc<CSINode>),
     NodeOverlay,
+    Service(Arc<Service>),
+    /// What a controller of pods selects, by its key.
+    Controller(String, LabelSelector),
     /// A kind that owns pods: known, and read by nobody.
     Owner,
     /// Another kind, with its version.
@@ -74,14 +80,11 @@ pub(super) enum Found {
 }
 
 /// Kinds that own pods or belong to Karpenter, and that no decision reads.
-const SILENT: [(&str, &str); 9] = [
-    ("apps/v1", "ReplicaSet"),
+const SILENT: [(&str, &str); 6] = [
     ("apps/v1", "Deployment"),
-    ("apps/v1", "StatefulSet"),
     ("apps/v1", "ControllerRevision"),
     ("batch/v1", "Job"),
     ("batch/v1", "CronJob"),
-    ("v1", "ReplicationController"),
     ("coordination.k8s.io/v1", "Lease"),
     ("policy/v1", "Eviction"),
 ];
@@ -183,6 +186,20 @@ fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) 
             }
             Found::Node(Arc::new(node))
         }
+        ("v1", "Service") => Found::Service(Arc::new(read(map)?)),
+        ("apps/v1", "ReplicaSet" | "StatefulSet") => {
+            let controller: AnyController<LabelSelector> = read(map)?;
+            Found::Controller(controller.key(kind), controller.spec.selector.unwrap_or_default())
+        }
+        ("v1", "ReplicationController") => {
+            let controller: AnyController<BTreeMap<String, String>> = read(map)?;
+            let key = controller.key(kind);
+            let selector = LabelSelector {
+                match_labels: controller.spec.selector,
+                ..LabelSelector::default()
+            };
+            Found::Controller(key, selector)
+        }
         ("karpenter.sh/v1", "NodePool") => Found::NodePool(Arc::new(read(map)?)),
         ("karpenter.sh/v1", "NodeClaim") => Found::NodeClaim(Arc::new(read(map)?)),
         ("apps/v1", "DaemonSet") => Found::DaemonSet(Arc::new(read(map)?)),
@@ -221,6 +238,40 @@ fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) 
         identity if SILENT.contains(&identity) => drained(map, Found::Owner)?,
         (version, kind) => drained(map, Found::Unknown((kind.to_owned(), version.to_owned())))?,
     })
+}
+
+/// What default topology spread needs of a controller.
+#[derive(Deserialize)]
+struct AnyController<S> {
+    #[serde(default)]
+    metadata: ControllerName,
+    #[serde(default = "ControllerSpec::none")]
+    spec: ControllerSpec<S>,
+}
+
+#[derive(Default, Deserialize)]
+struct ControllerName {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct ControllerSpec<S> {
+    selector: Option<S>,
+}
+
+impl<S> ControllerSpec<S> {
+    fn none() -> Self {
+        Self { selector: None }
+    }
+}
+
+impl<S> AnyController<S> {
+    fn key(&self, kind: &str) -> String {
+        controller_key(kind, &self.metadata.namespace, &self.metadata.name)
+    }
 }
 
 #[derive(Deserialize)]

@@ -10,7 +10,7 @@ use spokeshave_plan::report::first_few;
 
 use crate::text::wrap;
 
-use super::format::{NodeClaimPlan, Plan, ReasonView, Stats, Unschedulable, VerdictView};
+use super::format::{InTheWay, NodeClaimPlan, Plan, ReasonView, Stats, Unschedulable, VerdictView};
 
 /// Rows of one kind before the rest is only counted.
 const MOST_ROWS: usize = 20;
@@ -129,22 +129,32 @@ fn left_over(page: &mut Page, plan: &Plan) {
     let unschedulable = &plan.provisioning.unschedulable;
     if !unschedulable.is_empty() {
         page.title(&format!("CANNOT PLACE {}", count(unschedulable.len(), "pod")));
-        let mut groups: BTreeMap<Vec<&ReasonView>, Vec<&Unschedulable>> = BTreeMap::new();
+        type Why<'a> = (Vec<&'a ReasonView>, &'a [InTheWay]);
+        let mut groups: BTreeMap<Why<'_>, Vec<&Unschedulable>> = BTreeMap::new();
         for pod in unschedulable {
-            groups.entry(pod.reasons.iter().collect()).or_default().push(pod);
+            let why = (pod.reasons.iter().collect(), pod.in_the_way.as_slice());
+            groups.entry(why).or_default().push(pod);
         }
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by(|left, right| left.1[0].pod.cmp(&right.1[0].pod));
-        for (reasons, pods) in groups.iter().take(MOST_ROWS) {
+        for ((reasons, in_the_way), pods) in groups.iter().take(MOST_ROWS) {
             let pods: Vec<&String> = pods.iter().map(|pod| &pod.pod).collect();
             page.wrapped(2, 4, &format!("{}: {}", count(pods.len(), "pod"), names(&pods)));
-            for (message, pools) in by_message(reasons) {
+            let (of_nodes, of_pools): (Vec<&ReasonView>, Vec<&ReasonView>) =
+                reasons.iter().partition(|reason| reason.nodes.is_some());
+            for (message, pools) in by_message(&of_pools) {
                 let pools = match pools.as_slice() {
                     [] => String::new(),
                     [pool] => format!("NodePool {pool}: "),
                     pools => format!("{} NodePools ({}): ", pools.len(), first_few(pools, 3)),
                 };
                 page.wrapped(4, 6, &format!("{pools}{message}"));
+            }
+            if !of_nodes.is_empty() {
+                page.wrapped(4, 6, &nodes_line(&of_nodes));
+            }
+            for one in *in_the_way {
+                page.wrapped(4, 6, &format!("in the way: {} → {}", one.what, one.hint));
             }
         }
         page.rest(groups.len(), "more reasons");
@@ -156,6 +166,21 @@ fn left_over(page: &mut Page, plan: &Plan) {
             &format!("NodePool {} takes no part: {}", pool.node_pool, pool.message),
         );
     }
+}
+
+/// `41 nodes: insufficient cpu (best is 300m short) · 12: taint team=ml:NoSchedule`.
+fn nodes_line(reasons: &[&ReasonView]) -> String {
+    let mut parts = Vec::new();
+    for reason in reasons {
+        let number = reason.nodes.unwrap_or_default();
+        let number = if parts.is_empty() {
+            count(number, "node")
+        } else {
+            number.to_string()
+        };
+        parts.push(format!("{number}: {}", reason.message));
+    }
+    parts.join(" · ")
 }
 
 fn by_message<'a>(reasons: &[&'a ReasonView]) -> Vec<(&'a str, Vec<&'a str>)> {

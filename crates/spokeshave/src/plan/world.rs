@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_api::{NodePool, labels};
+use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType};
@@ -26,7 +28,14 @@ pub(crate) struct World {
 
 impl World {
     /// Makes the state at `now`; every NodePool is offered the catalog, except where the file shows that its NodeClass is missing.
-    pub(crate) fn new(dump: Dump, catalog: &Arc<[InstanceType]>, now: Timestamp) -> Self {
+    ///
+    /// `spread` is what pods without topology spread get.
+    pub(crate) fn new(
+        dump: Dump,
+        catalog: &Arc<[InstanceType]>,
+        spread: Vec<TopologySpreadConstraint>,
+        now: Timestamp,
+    ) -> Self {
         let mut notes = notes(&dump);
         let mut pools = latest(dump.node_pools, |pool| pool.name().to_owned());
         let mut instance_types = BTreeMap::new();
@@ -56,6 +65,12 @@ impl World {
             volumes: latest(dump.persistent_volumes, |object| key(&object.metadata)),
             storage_classes: latest(dump.storage_classes, |object| key(&object.metadata)),
             csi_nodes: latest(dump.csi_nodes, |object| key(&object.metadata)),
+            ..VolumeObjects::default()
+        };
+        let default_spread = DefaultSpread {
+            constraints: spread,
+            services: dump.services,
+            controllers: dump.controllers,
         };
         let values = |map: BTreeMap<String, _>| map.into_values().collect();
         let state = ClusterState {
@@ -73,6 +88,7 @@ impl World {
                 .into_values()
                 .collect(),
             volumes,
+            default_spread,
             node_pools: pools.into_values().collect(),
             node_claims: values(latest(dump.node_claims, |claim| claim.name().to_owned())),
             instance_types,

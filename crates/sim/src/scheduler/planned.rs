@@ -1,0 +1,189 @@
+//! Whatever provisioning plans on random worlds, this scheduler, which shares no code with it, accepts: every planned pod finds its planned node free.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Pod, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use spokeshave_api::labels;
+use spokeshave_model::example::{epoch, random_world};
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
+use spokeshave_model::{Resources, lower};
+use spokeshave_plan::{Policy, ProvisionOutcome, provision, to_node_claim};
+
+use super::{Host, is_shy, refusal};
+use crate::neighbours::{Neighbours, Placed};
+use crate::quantities::{self, Amounts};
+use crate::rules::{self, Labels};
+
+fn host(name: &str, labels: Labels, taints: Vec<Taint>, allocatable: &Resources) -> Host {
+    let quantities = allocatable.to_quantities();
+    let ready = NodeCondition {
+        type_: "Ready".to_owned(),
+        status: "True".to_owned(),
+        ..NodeCondition::default()
+    };
+    let node = Node {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            taints: Some(taints),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            conditions: Some(vec![ready]),
+            allocatable: Some(quantities.clone()),
+            ..NodeStatus::default()
+        }),
+    };
+    Host {
+        node: Arc::new(node),
+        allocatable: quantities::amounts(Some(&quantities)),
+        used: Amounts::new(),
+        ports: Vec::new(),
+    }
+}
+
+/// An existing node, or one that is still coming, as it will be.
+fn existing(view: &NodeView) -> Host {
+    let mut node_labels = view.labels.clone();
+    node_labels.insert(labels::HOSTNAME.to_owned(), view.hostname.clone());
+    host(
+        &view.name,
+        node_labels,
+        view.taints.clone(),
+        &view.allocatable_resources,
+    )
+}
+
+/// The node that a planned claim becomes when it is launched at its cheapest.
+fn planned(snapshot: &Snapshot, claim: &PlannedClaim, name: &str) -> Host {
+    let pool = snapshot.pool(claim.pool);
+    let launch = claim.launches.first().expect("a claim can be launched");
+    let instance_type = &pool.instance_types[launch.instance_type];
+    let mut node_labels = Labels::new();
+    for requirement in instance_type.requirements.iter().chain(claim.requirements.iter()) {
+        if let Some(value) = requirement.single_value() {
+            node_labels.insert(requirement.key().to_owned(), value.to_owned());
+        }
+    }
+    node_labels.extend(to_node_claim(snapshot, claim).metadata.labels.unwrap_or_default());
+    let kind = launch.capacity_type.map(|kind| kind.as_str().to_owned());
+    for (key, value) in [
+        (labels::ZONE, launch.zone.clone()),
+        (labels::CAPACITY_TYPE, kind),
+        (labels::HOSTNAME, Some(name.to_owned())),
+    ] {
+        node_labels.extend(value.map(|value| (key.to_owned(), value)));
+    }
+    host(
+        name,
+        node_labels,
+        pool.taints.clone(),
+        &instance_type.allocatable(),
+    )
+}
+
+/// Puts a pod on a host, as binding does.
+fn bind(pod: &Arc<Pod>, host: &mut Host, placed: &mut Vec<Placed>) {
+    if let Some(spec) = &pod.spec {
+        quantities::add(&mut host.used, &quantities::pod_requests(spec));
+        host.ports.extend(rules::host_ports(spec));
+    }
+    placed.push((Arc::clone(pod), Arc::clone(&host.node)));
+}
+
+/// What keeps a pod from a host now.
+fn hindrance(
+    pod: &Pod,
+    target: usize,
+    hosts: &[Host],
+    placed: &[Placed],
+    namespaces: &BTreeMap<String, Labels>,
+) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let nodes: Vec<&Node> = hosts.iter().map(|host| &*host.node).collect();
+    let shy: Vec<Placed> = placed
+        .iter()
+        .filter(|(other, _)| is_shy(other))
+        .cloned()
+        .collect();
+    let neighbours = Neighbours::new(pod, spec, &nodes, placed, &shy, namespaces);
+    let host = &hosts[target];
+    refusal(
+        spec,
+        host,
+        &quantities::pod_requests(spec),
+        &rules::host_ports(spec),
+    )
+    .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
+}
+
+/// All hosts, and where each planned pod is to go.
+fn plan(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> (Vec<Host>, Vec<(PodId, usize)>) {
+    let mut hosts: Vec<Host> = snapshot.nodes.iter().map(existing).collect();
+    let mut wanted = Vec::new();
+    for (node, pods) in &outcome.placements.existing {
+        wanted.extend(pods.iter().map(|pod| (*pod, node.index())));
+    }
+    for (index, claim) in outcome.placements.claims.iter().enumerate() {
+        hosts.push(planned(snapshot, claim, &format!("planned-{index}")));
+        wanted.extend(claim.pods.iter().map(|pod| (*pod, hosts.len() - 1)));
+    }
+    (hosts, wanted)
+}
+
+#[test]
+fn every_planned_place_is_accepted() {
+    let mut accepted = 0;
+    for seed in 0..300 {
+        let state = random_world(seed);
+        let snapshot = lower(&state);
+        let outcome = provision(&snapshot, &Policy::default(), epoch());
+        let (mut hosts, mut waiting) = plan(&snapshot, &outcome);
+        let namespaces: BTreeMap<String, Labels> = state
+            .namespaces
+            .iter()
+            .map(|namespace| {
+                let meta = &namespace.metadata;
+                (
+                    meta.name.clone().unwrap_or_default(),
+                    meta.labels.clone().unwrap_or_default(),
+                )
+            })
+            .collect();
+        let mut placed: Vec<Placed> = Vec::new();
+        for view in snapshot.pods.iter().filter(|view| view.active) {
+            if let Some(node) = view.node.filter(|node| !snapshot.node(*node).marked_for_deletion) {
+                bind(&view.object, &mut hosts[node.index()], &mut placed);
+            }
+        }
+        // Like the scheduler's queue: what cannot be bound yet is tried again when others are.
+        loop {
+            let before = waiting.len();
+            waiting.retain(|(pod, target)| {
+                let pod = &snapshot.pod(*pod).object;
+                if hindrance(pod, *target, &hosts, &placed, &namespaces).is_some() {
+                    return true;
+                }
+                bind(pod, &mut hosts[*target], &mut placed);
+                accepted += 1;
+                false
+            });
+            if waiting.is_empty() || waiting.len() == before {
+                break;
+            }
+        }
+        for (pod, target) in &waiting {
+            let view = snapshot.pod(*pod);
+            let why = hindrance(&view.object, *target, &hosts, &placed, &namespaces);
+            let name = &hosts[*target].node.metadata.name;
+            panic!("seed {seed}: {} cannot go to {name:?}: {why:?}", view.key());
+        }
+    }
+    assert!(accepted > 600, "only {accepted} pods were planned");
+}

@@ -1,0 +1,99 @@
+//! The file of `--scheduler-config`: topology spread for pods that have none (P §6.15).
+//!
+//! Reads it strictly, so that a misspelt field is an error; the rules are the model's.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use spokeshave_model::default_spread::validate;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct SchedulerConfig {
+    pod_topology_spread: PodTopologySpread,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct PodTopologySpread {
+    default_constraints: Vec<Constraint>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Constraint {
+    #[serde(default)]
+    max_skew: i32,
+    #[serde(default)]
+    topology_key: String,
+    #[serde(default)]
+    when_unsatisfiable: String,
+    min_domains: Option<i32>,
+    node_affinity_policy: Option<String>,
+    node_taints_policy: Option<String>,
+    label_selector: Option<LabelSelector>,
+    match_label_keys: Option<Vec<String>>,
+}
+
+impl From<Constraint> for TopologySpreadConstraint {
+    fn from(constraint: Constraint) -> Self {
+        Self {
+            max_skew: constraint.max_skew,
+            topology_key: constraint.topology_key,
+            when_unsatisfiable: constraint.when_unsatisfiable,
+            min_domains: constraint.min_domains,
+            node_affinity_policy: constraint.node_affinity_policy,
+            node_taints_policy: constraint.node_taints_policy,
+            label_selector: constraint.label_selector,
+            match_label_keys: constraint.match_label_keys,
+        }
+    }
+}
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// The file cannot be read, has a field that does not belong there, or breaks a rule; the message names it.
+pub(crate) fn read(path: &Path) -> Result<Vec<TopologySpreadConstraint>> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    parse(&text).with_context(|| format!("{shown}"))
+}
+
+fn parse(text: &str) -> Result<Vec<TopologySpreadConstraint>> {
+    let config: SchedulerConfig = serde_saphyr::from_str(text).context("is not a scheduler config")?;
+    let constraints = config.pod_topology_spread.default_constraints;
+    let constraints: Vec<TopologySpreadConstraint> = constraints.into_iter().map(Into::into).collect();
+    validate(&constraints).map_err(|problem| anyhow!(problem))?;
+    Ok(constraints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_121_the_file_is_read_strictly() {
+        let text = "podTopologySpread:\n  defaultConstraints:\n  - {maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, nodeTaintsPolicy: Honor}\n";
+        let constraints = parse(text).expect("a configuration");
+        assert_eq!(constraints.len(), 1);
+        assert_eq!(
+            (constraints[0].max_skew, constraints[0].topology_key.as_str()),
+            (2, "zone")
+        );
+        for (text, problem) in [
+            ("podTopologySpread: {defaultConstraint: []}", "defaultConstraint"),
+            (
+                "podTopologySpread: {defaultConstraints: [{maxSkew: 1, topologyKey: zone}]}",
+                "whenUnsatisfiable",
+            ),
+            ("kind: KubeSchedulerConfiguration", "kind"),
+        ] {
+            let error = format!("{:#}", parse(text).expect_err(text));
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
+}
