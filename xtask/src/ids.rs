@@ -111,6 +111,6 @@ mod tests {
     #[test]
     fn ids_are_read_from_the_names_of_tests() {
         assert_eq!(ids("d_271_p_173_below_90_is_told"), [('d', 271), ('p', 173)]);
-        assert_eq!(ids("w_20_nodes_of_d_1_and_p_12"), []);
+        assert!(ids("w_20_nodes_of_d_1_and_p_12").is_empty());
     }
 }

@@ -571,6 +571,7 @@ mod tests {
         let outcome = advance(
             &claim(),
             &[Arc::new(node(false, &[labels::unregistered_taint()]))],
+            None,
             at(1),
         );
         let Action::Patch {
@@ -599,7 +600,7 @@ mod tests {
             ("Unknown".into(), "NodeNotReady".into())
         );
         assert!(outcome.events.is_empty());
-        let untainted = advance(&claim(), &[Arc::new(node(false, &[]))], at(1));
+        let untainted = advance(&claim(), &[Arc::new(node(false, &[]))], None, at(1));
         assert_eq!(untainted.events[0].reason, "UnregisteredTaintMissing");
     }
 
@@ -632,7 +633,7 @@ mod tests {
             (node(true, &[]), "ResourceNotRegistered"),
         ] {
             assert_eq!(
-                status_of(&advance(&claim, &[Arc::new(node)], at(1)), INITIALIZED),
+                status_of(&advance(&claim, &[Arc::new(node)], None, at(1)), INITIALIZED),
                 ("Unknown".into(), reason.into())
             );
         }
