@@ -276,7 +276,7 @@ async fn g_1_22_a_volume_that_stays_is_waited_for_until_the_deadline() {
     cluster.until_running(1).await;
     let node = cluster.node_of("web").await;
     let claim = cluster.claim_of(&node).await.name().to_owned();
-    let attachment = json!({"metadata": {"name": "stuck", "finalizers": ["external-attacher/disk-csi-example-com"]}, "spec": {
+    let attachment = json!({"metadata": {"name": "stuck", "finalizers": ["example.com/held"]}, "spec": {
         "attacher": "manual", "nodeName": node, "source": {"persistentVolumeName": "nobody-detaches-it"},
     }});
     cluster
