@@ -14,7 +14,7 @@ use spokeshave_plan::{Policy, ProvisionOutcome, provision, to_node_claim};
 
 use super::{Host, is_shy, refusal};
 use crate::neighbours::{Neighbours, Placed};
-use crate::quantities::{self, Amounts};
+use crate::quantities;
 use crate::rules::{self, Labels};
 
 fn host(name: &str, labels: Labels, taints: Vec<Taint>, allocatable: &Resources) -> Host {
@@ -40,12 +40,7 @@ fn host(name: &str, labels: Labels, taints: Vec<Taint>, allocatable: &Resources)
             ..NodeStatus::default()
         }),
     };
-    Host {
-        node: Arc::new(node),
-        allocatable: quantities::amounts(Some(&quantities)),
-        used: Amounts::new(),
-        ports: Vec::new(),
-    }
+    Host::empty(Arc::new(node), quantities::amounts(Some(&quantities)))
 }
 
 /// An existing node, or one that is still coming, as it will be.
