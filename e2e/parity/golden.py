@@ -70,10 +70,15 @@ def written_by_hand(options):
     """The oracle's own cases, where its sources lie beside the checkout."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Times stay text."""
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
     for folder in sorted(HAND_WRITTEN.glob("*/")):
-        items = [item for item in yaml.load_all((folder / "state.yaml").read_text(), Loader=yaml.BaseLoader) if item]
-        # Quantities stay text; numbers and truths are what JSON knows.
-        items = [retyped(item) for item in items]
+        items = [quantities(item) for item in yaml.load_all((folder / "state.yaml").read_text(), Loader=Loader) if item]
         items = [part for item in items for part in (item["items"] if item["kind"] == "List" else [item])]
         kind, name = folder.name.split("-", 1)
         judge = provisioning if kind == "provision" else disruption
@@ -82,26 +87,12 @@ def written_by_hand(options):
         (GOLDEN / f"{kind}-case-{name}.json").write_text(text + "\n")
 
 
-def retyped(value):
+def quantities(value):
+    """Amounts are text, also where they were written as numbers."""
     if isinstance(value, dict):
-        return {key: retyped(part) if key not in TEXTS else texts(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [retyped(part) for part in value]
-    if value in ("true", "false"):
-        return value == "true"
-    if value in ("null", "~", ""):
-        return None if value != "" else ""
-    return int(value) if value.lstrip("-").isdigit() else value
-
-
-# Below these keys everything is text.
-TEXTS = {"labels", "annotations", "requests", "limits", "capacity", "allocatable", "matchLabels", "nodeSelector", "values", "nodes", "name", "uid", "overhead"}
-
-
-def texts(value):
-    if isinstance(value, dict):
-        return {key: texts(part) for key, part in value.items()}
-    return [texts(part) for part in value] if isinstance(value, list) else value
+        amounts = ("requests", "limits", "capacity", "allocatable")
+        return {key: {name: str(one) for name, one in part.items()} if key in amounts else quantities(part) for key, part in value.items()}
+    return [quantities(part) for part in value] if isinstance(value, list) else value
 
 
 def main():

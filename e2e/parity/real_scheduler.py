@@ -51,6 +51,14 @@ class Cluster:
         thing = copy.deepcopy(thing)
         for field in ("uid", "creationTimestamp", "resourceVersion"):
             thing["metadata"].pop(field, None)
+        # Admission learns of a new PriorityClass or RuntimeClass a moment after it was created.
+        for _ in range(50):
+            try:
+                return self.call("POST", path, thing)
+            except RuntimeError as error:
+                if "Class" not in str(error) or ": 403 " not in str(error):
+                    raise
+                time.sleep(0.1)
         return self.call("POST", path, thing)
 
     def patch(self, path, change):

@@ -144,17 +144,17 @@ fn check(snapshot: &Snapshot, options: &PackOptions, seed: u64) {
 
 fn options(seed: u64) -> PackOptions {
     PackOptions {
-        preferences: if seed % 2 == 0 {
+        preferences: if seed.is_multiple_of(2) {
             PreferencePolicy::Respect
         } else {
             PreferencePolicy::Ignore
         },
-        min_values: if seed % 3 == 0 {
+        min_values: if seed.is_multiple_of(3) {
             MinValuesPolicy::Strict
         } else {
             MinValuesPolicy::BestEffort
         },
-        reserved: if seed % 5 == 0 {
+        reserved: if seed.is_multiple_of(5) {
             ReservedPolicy::Strict
         } else {
             ReservedPolicy::Fallback

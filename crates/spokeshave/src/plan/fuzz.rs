@@ -77,9 +77,9 @@ fn mutated_dumps_are_read_or_refused_by_line() {
     let now: Timestamp = "2026-01-01T01:00:00Z".parse().expect("a time");
     let json = as_json(NODES_AND_PODS);
     let (mut planned, mut refused) = (0, 0);
-    for seed in 0..400 {
+    for seed in 0..400_u64 {
         let mut dice = Dice(seed);
-        let text = if seed % 2 == 0 {
+        let text = if seed.is_multiple_of(2) {
             NODES_AND_PODS
         } else {
             json.as_str()
