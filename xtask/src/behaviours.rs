@@ -135,10 +135,7 @@ mod tests {
         let text = "#[test]\nfn d_001_d_003_to_d_005_w_07_words() {\n}\nfn d_100_no_test() {}\n#[tokio::test(start_paused = true)]\nasync fn g_1_4_d_162_p_088_more() {";
         let found: BTreeSet<Id> = tests(text).flat_map(ids).collect();
         let expected = [1, 3, 4, 5, 162].map(|number| ('d', number));
-        assert_eq!(
-            found,
-            expected.into_iter().chain([('p', 88), ('w', 7)]).collect()
-        );
+        assert_eq!(found, expected.into_iter().chain([('p', 88), ('w', 7)]).collect());
         assert!(ids("group_1_of_2_of_d_1").is_empty());
         assert_eq!(spelt(('w', 7)), "W-07");
     }

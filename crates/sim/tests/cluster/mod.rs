@@ -194,7 +194,12 @@ impl Cluster {
     /// An operator whose writes are counted, those of events aside. The number goes down.
     pub fn counted_operator(&self) -> (Running, Arc<AtomicU64>) {
         let (clients, writes_left) = self.mortal_clients(u64::MAX, |path| !path.contains("/events"));
-        let running = self.operator_by(self.clock.clone(), clients, KwokOptions::default(), OperatorOptions::default());
+        let running = self.operator_by(
+            self.clock.clone(),
+            clients,
+            KwokOptions::default(),
+            OperatorOptions::default(),
+        );
         (running, writes_left)
     }
 
@@ -215,19 +220,34 @@ impl Cluster {
     }
 
     pub fn operator_with(&self, cloud: KwokOptions) -> Running {
-        self.operator_by(self.clock.clone(), self.clients(), cloud, OperatorOptions::default())
+        self.operator_by(
+            self.clock.clone(),
+            self.clients(),
+            cloud,
+            OperatorOptions::default(),
+        )
     }
 
     /// An operator with settings of its own.
     pub fn operator_set(&self, options: OperatorOptions) -> Running {
-        self.operator_by(self.clock.clone(), self.clients(), KwokOptions::default(), options)
+        self.operator_by(
+            self.clock.clone(),
+            self.clients(),
+            KwokOptions::default(),
+            options,
+        )
     }
 
     /// An operator on a machine whose clock is wrong by so many seconds.
     pub fn operator_off_by(&self, seconds: i64) -> Running {
         let now = self.clock.now() + jiff::SignedDuration::from_secs(seconds);
         let clock = TokioClock::new(now, 1.0).shared();
-        self.operator_by(clock, self.clients(), KwokOptions::default(), OperatorOptions::default())
+        self.operator_by(
+            clock,
+            self.clients(),
+            KwokOptions::default(),
+            OperatorOptions::default(),
+        )
     }
 
     fn operator_by(
