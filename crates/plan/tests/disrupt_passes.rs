@@ -370,7 +370,7 @@ fn d_120_d_121_d_122_d_166_d_171_w_13_w_26_w_27_a_fruitless_pass_is_remembered_b
 }
 
 #[test]
-fn d_123_d_124_the_clock_ends_what_only_the_clock_can_change() {
+fn d_123_d_124_p_148_the_clock_ends_what_only_the_clock_can_change() {
     let at_night = Budget {
         schedule: Some("0 3 * * *".to_owned()),
         duration: "1h".parse().ok(),

@@ -39,7 +39,7 @@ fn names(list: &str) -> impl Iterator<Item = String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p_207_every_metric_has_upstreams_name_and_type() {
+async fn p_149_p_207_every_metric_has_upstreams_name_and_type() {
     let cluster = Cluster::new(50).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let operator = cluster.operator(Setup {
