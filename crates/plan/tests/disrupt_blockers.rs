@@ -52,15 +52,18 @@ fn spot(cheaper: i64, gate: bool) -> World {
 }
 
 fn flexible(types: i32) -> World {
-    pool(move |pool| {
-        let mut requirement = Requirement::new(
-            "node.kubernetes.io/instance-type",
-            Operator::Exists,
-            &[] as &[&str],
-        );
-        requirement.min_values = Some(types);
-        pool.spec.template.spec.requirements.push(requirement);
-    })
+    World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .pod("p", "a", "1")
+        .edit_pool("default", move |pool| {
+            let mut requirement = Requirement::new(
+                "node.kubernetes.io/instance-type",
+                Operator::Exists,
+                &[] as &[&str],
+            );
+            requirement.min_values = Some(types);
+            pool.spec.template.spec.requirements.push(requirement);
+        })
 }
 
 /// A cheap node among thirty dear ones.

@@ -54,7 +54,7 @@ fn seed_000_seed_004_one_method_at_a_time() {
     // (topic 7).
     let all = pair().node("e", "small").drifted("b", 0);
     assert_eq!(acts(&all), ["Emptiness delete [e]"]);
-    let busy = pair().drifted("b", 0);
+    let busy = pair().drifted("a", 0);
     assert_eq!(busy.command().method, Method::Drift);
     // "If there are no disruptable nodes, continue to the next disruption method."
     assert_eq!(pair().command().method, Method::SingleNodeConsolidation);
