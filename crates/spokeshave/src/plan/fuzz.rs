@@ -65,9 +65,14 @@ fn mutated(text: &str, dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
+/// The documents of a YAML file as one JSON list.
 fn as_json(text: &str) -> String {
-    let value: serde_json::Value = serde_saphyr::from_str(text).expect("an example is YAML");
-    serde_json::to_string_pretty(&value).expect("JSON")
+    let documents = text.split("---\n").filter(|document| document.contains("kind:"));
+    let items: Vec<serde_json::Value> = documents
+        .map(|document| serde_saphyr::from_str(document).expect("an example is YAML"))
+        .collect();
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+    serde_json::to_string_pretty(&list).expect("JSON")
 }
 
 #[test]
