@@ -109,7 +109,7 @@ fn mutated_dumps_are_read_or_refused_by_line() {
         }
     }
     assert!(
-        planned > 50 && refused > 50,
+        planned > 15 && refused > 50,
         "{planned} planned, {refused} refused"
     );
 }
