@@ -171,8 +171,9 @@ fn the_server_outlives_clients_that_speak_nonsense() {
         .trim_matches('"');
     for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01", &[0; 300]] {
         let mut stream = std::net::TcpStream::connect(address).expect("a connection");
-        stream.write_all(nonsense).expect("it is sent");
-        stream.shutdown(std::net::Shutdown::Write).expect("it ends");
+        drop(stream.write_all(nonsense));
+        // It may have been cut off already.
+        drop(stream.shutdown(std::net::Shutdown::Write));
         drop(stream.read_to_end(&mut Vec::new()));
     }
     assert!(child.try_wait().expect("a state").is_none(), "it goes on");
