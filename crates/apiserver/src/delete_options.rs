@@ -6,7 +6,6 @@ use crate::error::{ApiError, ApiResult};
 use crate::request::Request;
 use crate::server::Scope;
 use crate::store::Stored;
-use crate::writing::seconds;
 
 /// What becomes of the objects that name the deleted one as their owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

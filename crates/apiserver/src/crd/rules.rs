@@ -10,7 +10,7 @@ use kube_cel::KubeCelExt as _;
 use kube_cel::cel::extractors::Arguments;
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::Parser;
-use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
 
 use super::cause::Cause;
