@@ -310,7 +310,7 @@ fn write_item(resource: &Resource, stored: &Stored, body: &mut Vec<u8>) {
     } else if is_stored_as_shown(resource, &stored.value) {
         body.extend_from_slice(&stored.json());
     } else {
-        write_json(body, &*view(resource, &stored.value));
+        write_json(body, &view(resource, &stored.value));
     }
 }
 

@@ -272,7 +272,7 @@ impl Watch {
             Form::Object if reading::is_stored_as_shown(resource, &stored.value) => {
                 chunk.extend_from_slice(&stored.json())
             }
-            Form::Object => write_json(chunk, &*reading::view(resource, &stored.value)),
+            Form::Object => write_json(chunk, &reading::view(resource, &stored.value)),
             Form::Partial => write_json(chunk, &reading::partial(&stored.value)),
             Form::Table(include) => {
                 let meta = json!({"resourceVersion": stored.value["metadata"]["resourceVersion"]});

@@ -64,7 +64,10 @@ mod tests {
         let nic = |generation| slice("nic.example.com", "nics", generation, 2);
         let missing = |slices: &[Arc<ResourceSlice>]| unpublished_driver(&both, slices).map(str::to_owned);
         assert_eq!(missing(&[]).as_deref(), Some("gpu.example.com"));
-        assert_eq!(missing(&[gpu.clone()]).as_deref(), Some("nic.example.com"));
+        assert_eq!(
+            missing(std::slice::from_ref(&gpu)).as_deref(),
+            Some("nic.example.com")
+        );
         assert_eq!(
             missing(&[gpu.clone(), nic(1)]).as_deref(),
             Some("nic.example.com"),
