@@ -173,7 +173,7 @@ fn every_planned_place_is_accepted() {
                 break;
             }
         }
-        for (pod, target) in &waiting {
+        if let Some((pod, target)) = waiting.first() {
             let view = snapshot.pod(*pod);
             let why = hindrance(&view.object, *target, &hosts, &placed, &namespaces);
             let name = &hosts[*target].node.metadata.name;
