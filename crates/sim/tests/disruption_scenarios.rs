@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use cluster::stories::*;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -144,6 +145,25 @@ async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {
     cluster.until("one small node", on_one_small_node).await;
 }
 
+/// Gives the only pod of a Deployment a readiness probe, on the node where it was.
+async fn with_readiness_probe(cluster: &Cluster, name: &str) {
+    let running = cluster.running().await;
+    cluster.scale(name, 0).await;
+    cluster.until_running(running - 1).await;
+    let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let containers = json!([{"name": "c", "readinessProbe": probe}]);
+    Api::<Deployment>::default_namespaced(cluster.client.clone())
+        .patch(
+            name,
+            &PatchParams::default(),
+            &Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}})),
+        )
+        .await
+        .unwrap();
+    cluster.scale(name, 1).await;
+    cluster.until_running(running).await;
+}
+
 /// Scenario 10: a budget that allows nothing does not hold a pod that is not ready under `AlwaysAllow`.
 #[tokio::test(start_paused = true)]
 async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
@@ -151,6 +171,7 @@ async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
         let cluster = Cluster::new(33, at_once()).await;
         let _operator = cluster.operator();
         one_large_node(&cluster).await;
+        with_readiness_probe(&cluster, "web").await;
         let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
         let budget = json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "unhealthyPodEvictionPolicy": policy,
             "selector": {"matchLabels": {"app": "web"}}}});
@@ -165,14 +186,11 @@ async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
             .into_iter()
             .find(|pod| pod.labels().get("app").is_some_and(|app| app == "web"))
             .unwrap();
-        let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        pods.patch_status(
-            &web.name_any(),
-            &PatchParams::default(),
-            &Patch::Strategic(unready),
-        )
-        .await
-        .unwrap();
+        let unready =
+            json!({"metadata": {"annotations": {"sim.spokeshave.dev/failing-probes": "readiness"}}});
+        pods.patch(&web.name_any(), &PatchParams::default(), &Patch::Merge(unready))
+            .await
+            .unwrap();
         cluster.wait(5).await;
         without_large(&cluster).await;
         if policy == "AlwaysAllow" {

@@ -24,15 +24,14 @@ const GAUGES: &str = "build_info nodes_allocatable nodes_total_pod_requests node
     pods_unbound_time_seconds pods_provisioning_unbound_time_seconds pods_provisioning_unstarted_time_seconds
     pods_provisioning_scheduling_undecided_time_seconds scheduler_queue_depth scheduler_unfinished_work_seconds scheduler_ignored_pods_count
     scheduler_unschedulable_pods_count cluster_state_node_count cluster_state_synced cluster_state_unsynced_time_seconds
-    voluntary_disruption_eligible_nodes";
+    voluntary_disruption_eligible_nodes scheduler_pending_pods_by_effective_zone_count";
 const HISTOGRAMS: &str = "nodeclaims_termination_duration_seconds nodeclaims_instance_termination_duration_seconds
     nodes_lifetime_duration_seconds pods_bound_duration_seconds pods_provisioning_bound_duration_seconds
     pods_provisioning_startup_duration_seconds pods_scheduling_decision_duration_seconds scheduler_scheduling_duration_seconds
     cloudprovider_duration_seconds voluntary_disruption_decision_evaluation_duration_seconds";
 const SUMMARIES: &str = "nodes_termination_duration_seconds pods_startup_duration_seconds";
 /// Known to be missing: see the roadmap.
-const MISSING: &str =
-    "scheduler_pending_pods_by_effective_zone_count consolidation_score consolidation_moves_total";
+const MISSING: &str = "consolidation_score consolidation_moves_total";
 
 fn names(list: &str) -> impl Iterator<Item = String> {
     list.split_whitespace().map(|name| format!("karpenter_{name}"))
