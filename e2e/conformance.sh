@@ -10,33 +10,16 @@ if ! command -v python3 >/dev/null; then
     exit 0
 fi
 ${CARGO:-cargo} build --quiet -p spokeshave-apiserver --example serve
-work=$(mktemp -d)
-children=()
-finish() {
-    for child in "${children[@]}"; do
-        kill "$child" 2>/dev/null || true
-    done
-    wait 2>/dev/null || true
-    rm -rf "$work"
-}
-trap finish EXIT
-
-target=${CARGO_TARGET_DIR:-target}
-"$target/debug/examples/serve" "$work/ours" >"$work/ours.log" 2>&1 &
+start_controlplane
+"${CARGO_TARGET_DIR:-target}/debug/examples/serve" "$work/ours" >"$work/ours.log" 2>&1 &
 children+=($!)
-"$CONTROLPLANE" --dir "$work/real" --kubeconfig "$work/real.kubeconfig" >"$work/real.out" 2>"$work/real.log" &
-children+=($!)
-for _ in $(seq 600); do
-    if [ -s "$work/ours" ] && grep -q ready "$work/real.out"; then
-        break
+for _ in $(seq 100); do
+    [ -s "$work/ours" ] && break
+    if ! kill -0 $! 2>/dev/null; then
+        echo "our server ended before it was ready:" >&2
+        tail -n 20 "$work/ours.log" >&2
+        exit 1
     fi
-    for child in "${children[@]}"; do
-        if ! kill -0 "$child" 2>/dev/null; then
-            echo "a server ended before it was ready:" >&2
-            tail -n 20 "$work/ours.log" "$work/real.log" >&2
-            exit 1
-        fi
-    done
     sleep 0.1
 done
-python3 -B e2e/conformance/run.py "$@" "$work/ours" "$work/real.kubeconfig"
+python3 -B e2e/conformance/run.py "$@" "$work/ours" "$work/kubeconfig"

@@ -1,4 +1,4 @@
-# Finds or builds the genuine control plane; to be sourced. Sets CONTROLPLANE to the program, or says why not and exits with 0.
+# Finds or builds the genuine control plane, and starts it; to be sourced. Says why and exits with 0 where it cannot be built.
 #
 # The sources come from the directory CONTROLPLANE_SOURCE, by default ../shared/controlplane beside this checkout; the program is kept
 # below target/. CONTROLPLANE_BINARY names a program that is built already.
@@ -35,3 +35,31 @@ if [ -z "$CONTROLPLANE" ]; then
         -ldflags "-s -w -X $package.gitVersion=v$version -X $package.gitMajor=1 -X $package.gitMinor=$minor" .) || exit 1
     CONTROLPLANE=$build_directory/controlplane
 fi
+
+work=$(mktemp -d)
+children=()
+end_children() {
+    for child in ${children[@]+"${children[@]}"}; do
+        kill "$child" 2>/dev/null || true
+    done
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+trap end_children EXIT
+
+# start_controlplane FLAG...: an API server below $work, with $work/kubeconfig; --scheduler and --controller-manager for the rest. Ends with the
+# script, as every process in the list `children`.
+start_controlplane() {
+    "$CONTROLPLANE" --dir "$work/cluster" --kubeconfig "$work/kubeconfig" "$@" >"$work/out" 2>"$work/log" &
+    children+=($!)
+    for _ in $(seq 1200); do
+        if grep -q ready "$work/out"; then
+            return
+        fi
+        kill -0 $! 2>/dev/null || break
+        sleep 0.1
+    done
+    echo "the control plane ended, or was not ready within two minutes:" >&2
+    tail -n 20 "$work/log" >&2
+    exit 1
+}

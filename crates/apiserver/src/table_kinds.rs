@@ -312,6 +312,25 @@ pub(crate) const DEPLOYMENT: &[Column] = &[
     WORKLOAD_WIDE[2],
 ];
 
+/// A row of a kind that makes pods: its name, these cells, its age, and what `-o wide` adds.
+fn workload<const N: usize>(object: &Value, now: Timestamp, cells: [Value; N]) -> Vec<Value> {
+    let name = object["metadata"]["name"].clone();
+    let mut row = Vec::from([name]);
+    row.extend(cells);
+    row.push(created(object, now));
+    row.extend(wide(object));
+    row
+}
+
+/// `ready/wanted`.
+fn ready(object: &Value) -> Value {
+    let ready = object["status"]["readyReplicas"].as_i64().unwrap_or(0);
+    json!(format!(
+        "{ready}/{}",
+        object["spec"]["replicas"].as_i64().unwrap_or(0)
+    ))
+}
+
 fn wide(object: &Value) -> [Value; 3] {
     let template = &object["spec"]["template"];
     [
@@ -323,19 +342,12 @@ fn wide(object: &Value) -> [Value; 3] {
 
 pub(crate) fn deployment(object: &Value, now: Timestamp) -> Vec<Value> {
     let status = &object["status"];
-    let mut cells = vec![
-        object["metadata"]["name"].clone(),
-        json!(format!(
-            "{}/{}",
-            status["readyReplicas"].as_i64().unwrap_or(0),
-            object["spec"]["replicas"].as_i64().unwrap_or(0)
-        )),
+    let cells = [
+        ready(object),
         number(&status["updatedReplicas"]),
         number(&status["availableReplicas"]),
-        created(object, now),
     ];
-    cells.extend(wide(object));
-    cells
+    workload(object, now, cells)
 }
 
 pub(crate) const REPLICA_SET: &[Column] = &[
@@ -351,15 +363,12 @@ pub(crate) const REPLICA_SET: &[Column] = &[
 
 pub(crate) fn replica_set(object: &Value, now: Timestamp) -> Vec<Value> {
     let status = &object["status"];
-    let mut cells = vec![
-        object["metadata"]["name"].clone(),
+    let cells = [
         number(&object["spec"]["replicas"]),
         number(&status["replicas"]),
         number(&status["readyReplicas"]),
-        created(object, now),
     ];
-    cells.extend(wide(object));
-    cells
+    workload(object, now, cells)
 }
 
 pub(crate) const STATEFUL_SET: &[Column] = &[
@@ -374,11 +383,7 @@ pub(crate) fn stateful_set(object: &Value, now: Timestamp) -> Vec<Value> {
     let [containers, images, _] = wide(object);
     vec![
         object["metadata"]["name"].clone(),
-        json!(format!(
-            "{}/{}",
-            object["status"]["readyReplicas"].as_i64().unwrap_or(0),
-            object["spec"]["replicas"].as_i64().unwrap_or(0)
-        )),
+        ready(object),
         created(object, now),
         containers,
         images,
@@ -407,18 +412,15 @@ pub(crate) fn daemon_set(object: &Value, now: Timestamp) -> Vec<Value> {
         .flatten()
         .map(|(key, value)| format!("{key}={}", plain(value)))
         .collect();
-    let mut cells = vec![
-        object["metadata"]["name"].clone(),
+    let cells = [
         number(&status["desiredNumberScheduled"]),
         number(&status["currentNumberScheduled"]),
         number(&status["numberReady"]),
         number(&status["updatedNumberScheduled"]),
         number(&status["numberAvailable"]),
         or_none(&labels.join(",")),
-        created(object, now),
     ];
-    cells.extend(wide(object));
-    cells
+    workload(object, now, cells)
 }
 
 pub(crate) const JOB: &[Column] = &[
@@ -461,18 +463,15 @@ pub(crate) fn job(object: &Value, now: Timestamp) -> Vec<Value> {
         .and_then(|text| text.parse::<Timestamp>().ok())
         .unwrap_or(now);
     let duration = start.map_or_else(String::new, |start| human(end.as_second() - start.as_second()));
-    let mut cells = vec![
-        object["metadata"]["name"].clone(),
+    let cells = [
         json!(shown),
         json!(format!(
             "{}/{completions}",
             status["succeeded"].as_i64().unwrap_or(0)
         )),
         json!(duration),
-        created(object, now),
     ];
-    cells.extend(wide(object));
-    cells
+    workload(object, now, cells)
 }
 
 pub(crate) const BUDGET: &[Column] = &[

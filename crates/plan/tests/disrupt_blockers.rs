@@ -9,13 +9,9 @@ use spokeshave_model::example::instance_type;
 use spokeshave_model::{Nomination, Resources};
 use spokeshave_plan::disrupt::{BlockerKind, Verdict, judge};
 use std::time::Duration;
-use support::{World, free_pool, on_demand_pool, zero_budget};
+use support::{World, free_pool, on_demand_pool, pinned, zero_budget};
 
 const PROTECTED: &str = "karpenter.sh/do-not-disrupt";
-
-fn pinned(node: &str) -> serde_json::Value {
-    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
-}
 
 /// Node `a` would be replaced.
 fn free() -> World {

@@ -7,11 +7,7 @@ use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
 use spokeshave_model::InstanceType;
 use spokeshave_model::example::{instance_type, node_pool};
 use spokeshave_plan::disrupt::{Decision, Destination, Frontier, Method, Rejection, disrupt, validate};
-use support::{World, dollars, free_pool, on_demand_pool, text, three_types, zero_budget};
-
-fn pinned(node: &str) -> serde_json::Value {
-    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
-}
+use support::{World, dollars, free_pool, on_demand_pool, pinned, text, three_types, zero_budget};
 
 #[test]
 fn d_144_two_nodes_become_one_cheaper_node() {

@@ -4,11 +4,7 @@ mod support;
 
 use serde_json::json;
 use spokeshave_plan::disrupt::{Frontier, Method, disrupt, validate};
-use support::{World, dollars, on_demand_pool, only, text, zero_budget};
-
-fn pinned(node: &str) -> serde_json::Value {
-    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
-}
+use support::{World, dollars, on_demand_pool, only, pinned, text, zero_budget};
 
 #[test]
 fn d_132_d_135_drift_replaces_at_any_price_and_whatever_the_policy() {

@@ -7,15 +7,9 @@ use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
 use spokeshave_model::example::instance_type;
 use spokeshave_model::{CapacityType, InstanceType, Price};
 use spokeshave_plan::disrupt::{Decision, Frontier, Method, Outcome, Rejection, disrupt, validate};
-use support::{World, dollars, free_pool, on_demand_pool, only, text, three_types, zero_budget};
-
-fn pinned(node: &str) -> serde_json::Value {
-    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
-}
-
-fn acts(world: &World) -> Vec<String> {
-    world.pass().commands.iter().map(text).collect()
-}
+use support::{
+    World, acts, dollars, free_pool, on_demand_pool, only, pinned, text, three_types, zero_budget,
+};
 
 fn balanced(pool: &mut spokeshave_api::NodePool) {
     pool.spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;

@@ -10,26 +10,9 @@ use spokeshave_model::example::instance_type;
 use spokeshave_plan::disrupt::{
     Destination, DisruptionClass, Frontier, Method, Outcome, candidate, disrupt, validate,
 };
-use support::{World, dollars, later, on_demand_pool, text, three_types, zero_budget};
-
-fn pinned(node: &str) -> serde_json::Value {
-    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
-}
-
-/// The pod of `a` finds room on `b`.
-fn pair() -> World {
-    World::new(on_demand_pool("default"))
-        .node("a", "small")
-        .node("b", "small")
-        .pod("p", "a", "1")
-        .pod_with("r", "b", "100m", &pinned("b"))
-}
-
-fn acts(world: &World) -> Vec<String> {
-    world.pass().commands.iter().map(text).collect()
-}
-
-const DELETE_A: &str = "SingleNodeConsolidation delete [a]";
+use support::{
+    DELETE_A, World, acts, dollars, later, on_demand_pool, pair, pinned, text, three_types, zero_budget,
+};
 
 /// Names of the pods of node `a` for which a place is looked for.
 fn moving(world: &World, class: DisruptionClass) -> Vec<String> {

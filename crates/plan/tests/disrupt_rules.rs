@@ -2,31 +2,17 @@
 
 mod support;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, DisruptionReason};
 use spokeshave_model::example::{instance_type, node, offering};
 use spokeshave_model::pod::{EVICTION_COST_UNIT, eviction_cost};
 use spokeshave_model::{Requirement, labels};
 use spokeshave_plan::disrupt::{BudgetMapping, Decision, Frontier, Method, disrupt};
 use std::sync::Arc;
-use support::{World, dollars, free_pool, later, on_demand_pool, only, text, three_types, zero_budget};
-
-fn pinned(node: &str) -> Value {
-    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
-}
-
-/// `a` can go because its pod fits on `b`, which has to stay.
-fn pair() -> World {
-    World::new(on_demand_pool("default"))
-        .node("a", "small")
-        .node("b", "small")
-        .pod("p", "a", "1")
-        .pod_with("r", "b", "100m", &pinned("b"))
-}
-
-fn acts(world: &World) -> Vec<String> {
-    world.pass().commands.iter().map(text).collect()
-}
+use support::{
+    DELETE_A, World, acts, dollars, free_pool, later, on_demand_pool, only, pair, pinned, three_types,
+    zero_budget,
+};
 
 fn owned(world: World, pod: &str, api_version: &str, kind: &str) -> World {
     world.edit_pod(pod, |pod| {
@@ -36,8 +22,6 @@ fn owned(world: World, pod: &str, api_version: &str, kind: &str) -> World {
         .ok();
     })
 }
-
-const DELETE_A: &str = "SingleNodeConsolidation delete [a]";
 
 #[test]
 fn d_001_d_002_d_003_only_reschedulable_pods_make_a_node_non_empty() {

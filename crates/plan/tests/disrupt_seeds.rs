@@ -8,24 +8,7 @@ use serde_json::json;
 use spokeshave_api::{Budget, ConsolidationPolicy, DisruptionReason, NodePool, hash};
 use spokeshave_model::example::instance_type;
 use spokeshave_plan::disrupt::{BudgetMapping, Decision, Method};
-use support::{World, free_pool, later, on_demand_pool, text, zero_budget};
-
-fn pinned(node: &str) -> serde_json::Value {
-    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
-}
-
-/// The pod of `a` finds room on `b`.
-fn pair() -> World {
-    World::new(on_demand_pool("default"))
-        .node("a", "small")
-        .node("b", "small")
-        .pod("p", "a", "1")
-        .pod_with("r", "b", "100m", &pinned("b"))
-}
-
-fn acts(world: &World) -> Vec<String> {
-    world.pass().commands.iter().map(text).collect()
-}
+use support::{World, acts, free_pool, later, on_demand_pool, pair, pinned, zero_budget};
 
 /// So many empty nodes under these budgets: how many may go for a reason.
 fn allowed(budgets: &[Budget], nodes: usize, reason: &DisruptionReason) -> i64 {

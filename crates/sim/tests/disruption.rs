@@ -88,11 +88,7 @@ async fn g_1_2_d_094_a_pod_that_comes_back_keeps_the_node() {
     cluster.scale("web", 1).await;
     cluster.until_running(1).await;
     cluster.wait(60).await;
-    assert!(
-        cluster.ledger().await.is_empty(),
-        "{:?}",
-        cluster.ledger_text().await
-    );
+    cluster.assert_no_commands().await;
     assert_eq!(cluster.list::<Node>().await.len(), 1);
     let text = operator.metrics.render();
     assert!(
@@ -194,11 +190,7 @@ async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not(
     ]}}}});
     cluster.patch::<NodePool>("default", looser).await;
     cluster.wait(120).await;
-    assert!(
-        cluster.ledger().await.is_empty(),
-        "D-228: {:?}",
-        cluster.ledger_text().await
-    );
+    cluster.assert_no_commands().await;
     new_team(&cluster).await;
     cluster
         .until("the first node is in a command", async |cluster| {
@@ -244,11 +236,7 @@ async fn g_1_17_d_224_another_hash_version_drifts_nothing() {
     new_team(&cluster).await;
     let _again = cluster.operator();
     cluster.wait(600).await;
-    assert!(
-        cluster.ledger().await.is_empty(),
-        "{:?}",
-        cluster.ledger_text().await
-    );
+    cluster.assert_no_commands().await;
     for claim in cluster.list::<NodeClaim>().await {
         assert_eq!(
             claim.annotation("karpenter.sh/nodepool-hash-version"),
@@ -323,11 +311,7 @@ async fn g_1_6_a_duration_protects_for_that_long() {
     annotate_pods(&cluster, json!("10m")).await;
     without_large(&cluster).await;
     cluster.wait(9 * 60).await;
-    assert!(
-        cluster.ledger().await.is_empty(),
-        "{:?}",
-        cluster.ledger_text().await
-    );
+    cluster.assert_no_commands().await;
     assert!(
         cluster
             .events("DisruptionBlocked")
@@ -359,11 +343,7 @@ async fn g_1_7_g_1_8_drift_with_a_grace_period() {
         new_team(&cluster).await;
         if protect_node {
             cluster.wait(600).await;
-            assert!(
-                cluster.ledger().await.is_empty(),
-                "D-009: {:?}",
-                cluster.ledger_text().await
-            );
+            cluster.assert_no_commands().await;
         } else {
             cluster
                 .until("the node is replaced", async |cluster| {
@@ -390,11 +370,7 @@ async fn a_pod_protected_between_decision_and_taint_keeps_its_node() {
     cluster.wait(12).await;
     annotate_pods(&cluster, json!("true")).await;
     cluster.wait(120).await;
-    assert!(
-        cluster.ledger().await.is_empty(),
-        "{:?}",
-        cluster.ledger_text().await
-    );
+    cluster.assert_no_commands().await;
     cluster.assert_tidy().await;
     annotate_pods(&cluster, Value::Null).await;
     cluster.until("one small node", on_one_small_node).await;
@@ -634,7 +610,7 @@ async fn the_ledger_forgets_after_a_day() {
     cluster.wait(23 * 3600).await;
     assert_eq!(cluster.ledger().await.len(), 1);
     cluster.wait(3700).await;
-    assert!(cluster.ledger().await.is_empty());
+    cluster.assert_no_commands().await;
     assert!(
         cluster
             .list::<Node>()

@@ -66,14 +66,8 @@ async fn g_1_5_spot_to_spot_needs_fifteen_cheaper_types() {
             assert_eq!(types["values"].as_array().unwrap().len(), 15, "D-157");
         } else {
             cluster.wait(300).await;
-            assert!(
-                cluster.ledger().await.is_empty(),
-                "{:?}",
-                cluster.ledger_text().await
-            );
-            let said = cluster.events("Unconsolidatable").await;
-            let text = "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 14";
-            assert!(said.contains(&text.to_owned()), "{said:?}");
+            cluster.assert_no_commands().await;
+            cluster.assert_said("Unconsolidatable", "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 14").await;
         }
     }
 }
@@ -133,14 +127,13 @@ async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {
     cluster.wait(5).await;
     without_large(&cluster).await;
     cluster.wait(300).await;
-    assert!(
-        cluster.ledger().await.is_empty(),
-        "{:?}",
-        cluster.ledger_text().await
-    );
-    let said = cluster.events("DisruptionBlocked").await;
-    let text = "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/one default/two])";
-    assert!(said.contains(&text.to_owned()), "{said:?}");
+    cluster.assert_no_commands().await;
+    cluster
+        .assert_said(
+            "DisruptionBlocked",
+            "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/one default/two])",
+        )
+        .await;
     budgets.delete("two", &Default::default()).await.unwrap();
     cluster.until("one small node", on_one_small_node).await;
 }
@@ -197,14 +190,13 @@ async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
             cluster.until("one small node", on_one_small_node).await;
         } else {
             cluster.wait(200).await;
-            assert!(
-                cluster.ledger().await.is_empty(),
-                "{:?}",
-                cluster.ledger_text().await
-            );
-            let said = cluster.events("DisruptionBlocked").await;
-            let text = "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])";
-            assert!(said.contains(&text.to_owned()), "{said:?}");
+            cluster.assert_no_commands().await;
+            cluster
+                .assert_said(
+                    "DisruptionBlocked",
+                    "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])",
+                )
+                .await;
         }
     }
 }
@@ -233,11 +225,7 @@ async fn g_1_28_d_173_a_small_saving_is_not_worth_all_pods() {
                 .await;
         } else {
             cluster.wait(300).await;
-            assert!(
-                cluster.ledger().await.is_empty(),
-                "{:?}",
-                cluster.ledger_text().await
-            );
+            cluster.assert_no_commands().await;
             let claim = cluster.list::<NodeClaim>().await.remove(0);
             let conditions = claim.status.unwrap_or_default().conditions;
             let verdict = conditions
@@ -295,11 +283,7 @@ async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
             .unwrap();
         cluster.wait(4 * 60).await;
     }
-    assert!(
-        cluster.ledger().await.is_empty(),
-        "{:?}",
-        cluster.ledger_text().await
-    );
+    cluster.assert_no_commands().await;
     let claims = cluster.list::<NodeClaim>().await;
     let verdicts: Vec<String> = claims
         .iter()
@@ -392,7 +376,7 @@ async fn d_043_d_064_changes_of_the_nodepool_are_seen_at_once_and_acted_on_withi
     cluster.wait(2).await;
     assert!(consolidatable().await);
     cluster.wait(60).await;
-    assert!(cluster.ledger().await.is_empty());
+    cluster.assert_no_commands().await;
     let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
     let start = cluster.clock.now();
     cluster.patch::<NodePool>("default", open).await;
@@ -423,7 +407,7 @@ async fn d_086_d_096_w_11_a_command_that_waits_ends_with_its_operator() {
     cluster.wait(10).await;
     operator.kill().await;
     cluster.wait(60).await;
-    assert!(cluster.ledger().await.is_empty());
+    cluster.assert_no_commands().await;
     cluster.assert_tidy().await;
     assert_eq!(cluster.list::<Node>().await.len(), 1);
     let _again = cluster.operator();

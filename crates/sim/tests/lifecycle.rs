@@ -23,16 +23,7 @@ use spokeshave_runtime::client::RequestLog;
 #[tokio::test(start_paused = true)]
 async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
     let cluster = Cluster::new(1).await;
-    for team in ["a", "b"] {
-        let spec = json!({"spec": {"template": {"metadata": {"labels": {"team": team}}}}});
-        cluster.create::<NodePool>(pool(team, spec)).await;
-    }
-    cluster
-        .faults
-        .hanging_pools
-        .lock()
-        .unwrap()
-        .insert("a".to_owned());
+    cluster.teams_a_and_b_where_launches_of_a_hang().await;
     let _operator = cluster.operator(Setup::default());
     let of = |team: &str| json!({"spec": {"nodeSelector": {"team": team}}});
     cluster.deploy("stuck", 1, "1", of("a")).await;

@@ -92,16 +92,7 @@ async fn p_162_a_launch_that_is_not_written_down_is_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn p_147_d_048_a_nodeclaim_that_vanished_before_its_launch_holds_nothing_up() {
     let cluster = Cluster::new(42).await;
-    for team in ["a", "b"] {
-        let spec = json!({"spec": {"template": {"metadata": {"labels": {"team": team}}}}});
-        cluster.create::<NodePool>(pool(team, spec)).await;
-    }
-    cluster
-        .faults
-        .hanging_pools
-        .lock()
-        .unwrap()
-        .insert("a".to_owned());
+    cluster.teams_a_and_b_where_launches_of_a_hang().await;
     let operator = cluster.operator(Setup::default());
     let of = |team: &str| json!({"spec": {"nodeSelector": {"team": team}}});
     cluster.deploy("stuck", 1, "1", of("a")).await;

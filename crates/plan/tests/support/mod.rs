@@ -23,6 +23,28 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
 }
 
+/// The only command of a pass that deletes node `a`, as [`acts`] says it.
+pub(crate) const DELETE_A: &str = "SingleNodeConsolidation delete [a]";
+
+/// What a pod needs to stay on this node.
+pub(crate) fn pinned(node: &str) -> Value {
+    json!({"nodeSelector": {"kubernetes.io/hostname": node}})
+}
+
+/// `a` can go because its pod fits on `b`, which has to stay.
+pub(crate) fn pair() -> World {
+    World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .node("b", "small")
+        .pod("p", "a", "1")
+        .pod_with("r", "b", "100m", &pinned("b"))
+}
+
+/// The commands of one pass, each as a text.
+pub(crate) fn acts(world: &World) -> Vec<String> {
+    world.pass().commands.iter().map(text).collect()
+}
+
 /// small 2/4 at $0.08, medium 4/8 at $0.16, large 16/32 at $0.64; spot costs 70 % of that.
 pub(crate) fn three_types() -> Vec<InstanceType> {
     vec![

@@ -435,6 +435,17 @@ impl Cluster {
         self.invariants.assert_kept();
     }
 
+    /// Nothing was ever decided.
+    pub async fn assert_no_commands(&self) {
+        assert!(self.ledger().await.is_empty(), "{:?}", self.ledger_text().await);
+    }
+
+    /// There is an event of this reason with exactly this message.
+    pub async fn assert_said(&self, reason: &str, message: &str) {
+        let said = self.events(reason).await;
+        assert!(said.iter().any(|one| one == message), "{said:?}");
+    }
+
     /// Messages of events with a reason.
     pub async fn events(&self, reason: &str) -> Vec<String> {
         let events = self.list::<k8s_openapi::api::core::v1::Event>().await;

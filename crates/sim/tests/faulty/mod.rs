@@ -381,6 +381,16 @@ impl Cluster {
         Running { metrics, stop, task }
     }
 
+    /// NodePools `a` and `b`, each with the label `team` of its name; launches for `a` never answer.
+    pub async fn teams_a_and_b_where_launches_of_a_hang(&self) {
+        for team in ["a", "b"] {
+            let spec = json!({"spec": {"template": {"metadata": {"labels": {"team": team}}}}});
+            self.create::<NodePool>(pool(team, spec)).await;
+        }
+        let mut hanging = self.faults.hanging_pools.lock().unwrap();
+        hanging.insert("a".to_owned());
+    }
+
     pub async fn create<K>(&self, value: Value) -> K
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
