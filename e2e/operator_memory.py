@@ -44,16 +44,17 @@ class Connections:
             self.local.connection = connection
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Content-Type": kind, "User-Agent": "load/1", "Authorization": f"Bearer {self.server.token}"}
-        connection.request(method, path, body=json.dumps(body), headers=headers)
+        connection.request(method, path, body=body and json.dumps(body), headers=headers)
         response = connection.getresponse()
         answer = response.read()
-        if response.status not in (200, 201, 409):
+        if response.status not in (200, 201):
             sys.exit(f"{method} {path}: {response.status} {answer[:400]!r}")
+        return json.loads(answer)
 
 
 def claim(index):
     name = f"node-{index:04}"
-    labels = dict(node(index)["metadata"]["labels"])
+    labels = {key: value for key, value in managed(index)["metadata"]["labels"].items() if not key.endswith("ed")}
     spec = {"nodeClassRef": POOL["spec"]["template"]["spec"]["nodeClassRef"], "requirements": [], "expireAfter": "Never"}
     return {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
@@ -65,6 +66,17 @@ def claim_status(index):
     status = node(index)["status"]
     return {"status": {"providerID": f"kwok://node-{index:04}", "nodeName": f"node-{index:04}", "conditions": conditions,
                        "capacity": status["capacity"], "allocatable": status["allocatable"]}}
+
+
+def instance(index, uid):
+    status = node(index)["status"]
+    labels = managed(index)["metadata"]["labels"]
+    name = f"node-{index:04}"
+    spec = {"nodeName": name, "nodeClaimName": name, "nodeClaimUID": uid, "nodePool": "default", "labels": labels,
+            "instanceType": labels["node.kubernetes.io/instance-type"], "zone": labels["topology.kubernetes.io/zone"],
+            "capacityType": labels["karpenter.sh/capacity-type"], "price": "0.1", "capacity": status["capacity"],
+            "allocatable": status["allocatable"], "registrationDelay": "0s"}
+    return {"apiVersion": "kwok.spokeshave.dev/v1alpha1", "kind": "KWOKInstance", "metadata": {"name": name}, "spec": spec}
 
 
 def managed(index):
@@ -96,7 +108,7 @@ def main():
         with open(catalogue_file, "w", encoding="utf-8") as file:
             json.dump(catalogue(path, types), file)
         log = open(os.path.join(folder, "up.log"), "w", encoding="utf-8")
-        server = subprocess.Popen([binary, "up", "--bare", "--kubeconfig", kubeconfig, "--catalog", catalogue_file], stdout=log, stderr=log)
+        server = subprocess.Popen([binary, "up", "--bare", "--no-operator", "--kubeconfig", kubeconfig, "--catalog", catalogue_file], stdout=log, stderr=log)
         try:
             while not os.path.exists(kubeconfig):
                 time.sleep(0.2)
@@ -110,12 +122,17 @@ def measure(binary, kubeconfig, catalogue_file, nodes, pods, types):
     to = Connections(Server(kubeconfig, "load/1"))
     to.send("POST", "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses", CLASS)
     to.send("POST", "/apis/karpenter.sh/v1/nodepools", POOL)
-    claims = "/apis/karpenter.sh/v1/nodeclaims"
+    claims, instances = "/apis/karpenter.sh/v1/nodeclaims", "/apis/kwok.spokeshave.dev/v1alpha1/kwokinstances"
+
+    def launched(index):
+        uid = to.send("POST", claims, claim(index))["metadata"]["uid"]
+        to.send("PATCH", f"{claims}/node-{index:04}/status", claim_status(index))
+        to.send("POST", instances, instance(index, uid))
+
     with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
         for what, count, make in (
             ("nodes", nodes, lambda index: to.send("POST", "/api/v1/nodes", managed(index))),
-            ("nodeclaims", nodes, lambda index: to.send("POST", claims, claim(index))),
-            ("statuses", nodes, lambda index: to.send("PATCH", f"{claims}/node-{index:04}/status", claim_status(index))),
+            ("nodeclaims", nodes, launched),
             ("pods", pods, lambda index: to.send("POST", "/api/v1/namespaces/default/pods", pod(index, nodes))),
         ):
             started = time.monotonic()
@@ -134,6 +151,9 @@ def measure(binary, kubeconfig, catalogue_file, nodes, pods, types):
             most = max(most, resident_mib(operator.pid))
             if second % 30 == 29:
                 print(f"after {second + 1} s: {resident_mib(operator.pid):.0f} MiB, at most {most:.0f} MiB", flush=True)
+        for path in ("/api/v1/nodes", claims, "/api/v1/pods"):
+            left = to.send("GET", f"{path}?limit=1", None)["metadata"]
+            print(f"{left.get('remainingItemCount', 0) + 1} left of {path}")
         print(f"{nodes} nodes, {pods} pods, {types} types: at most {most:.0f} MiB")
     finally:
         operator.terminate()

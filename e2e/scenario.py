@@ -196,20 +196,22 @@ def install(cluster, program):
     return names
 
 
+def requirements(*sizes):
+    """Of the NodePool: on-demand Linux machines with so many cores."""
+    one = lambda key, *values: {"key": key, "operator": "In", "values": list(values)}
+    return [one("kubernetes.io/os", "linux"), one("karpenter.sh/capacity-type", "on-demand"), one("karpenter.kwok.sh/instance-cpu", *sizes)]
+
+
 def prepare(cluster):
     cluster.apply(CLASSES, "e2e", {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "e2e"},
                                    "spec": {"nodeRegistrationDelay": "2s"}})
-    requirement = lambda key, *values: {"key": key, "operator": "In", "values": list(values)}
     cluster.apply(POOLS, POOL, {
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL},
         "spec": {
             "template": {"spec": {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "e2e"},
-                "requirements": [
-                    requirement("kubernetes.io/os", "linux"),
-                    requirement("karpenter.sh/capacity-type", "on-demand"),
-                    {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
-                ]}},
+                "requirements": requirements("4", "8"),
+            }},
             "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
         }})
     cluster.apply(DEPLOYMENTS, "web", {
@@ -296,7 +298,9 @@ def consolidate(cluster, story, operator, killer):
     """Scales down and lets under-used nodes go; kills the operator in mid-command."""
     before, cost = len(cluster.nodes()), price(cluster)
     earlier = {disruption["metadata"]["name"] for disruption in cluster.items(DISRUPTIONS)}
-    cluster.call("PATCH", f"{POOLS}/{POOL}", {"spec": {"disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"}}}, "application/merge-patch+json")
+    # From now on smaller machines may be bought: wherever the few pods stay, half of a node is more than they need.
+    spec = {"disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"}, "template": {"spec": {"requirements": requirements("2", "4", "8")}}}
+    cluster.call("PATCH", f"{POOLS}/{POOL}", {"spec": spec}, "application/merge-patch+json")
     cluster.scale(FEW)
     fresh = lambda: [disruption for disruption in cluster.items(DISRUPTIONS) if disruption["metadata"]["name"] not in earlier]
 
