@@ -71,6 +71,9 @@ def normalise(value, key=None, generated=()):
         result = {name: normalise(item, name, generated) for name, item in value.items()}
         if isinstance(result.get("managedFields"), list):
             result["managedFields"].sort(key=lambda entry: json.dumps(entry, sort_keys=True))
+        # The genuine server collects conflicts from a map of managers, in no order.
+        if isinstance(result.get("causes"), list) and all(cause.get("reason") == "FieldManagerConflict" for cause in result["causes"]):
+            result["causes"].sort(key=lambda cause: (cause["field"], cause["message"]))
         return result
     if isinstance(value, list):
         return [normalise(item, None, generated) for item in value]
