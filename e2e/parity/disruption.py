@@ -2,10 +2,12 @@
 """Compares the verdict on every node, and each method's commands, with upstream Karpenter's on the same states.
 
 A verdict agrees when both keep the node, or both delete or replace it at the same savings; ours may save more. The
-methods agree when ours saves at least as much. Differences are printed, and the world is kept in --keep DIR.
+methods agree when ours saves at least as much. Upstream looks at NodePools in no order, so that its commands vary from run to run:
+where ours save less, upstream runs eight times more and the median counts. Differences are printed, and the world is kept in --keep DIR.
 """
 
 import os
+import statistics
 import sys
 import tempfile
 from collections import Counter
@@ -72,6 +74,12 @@ def compare_verdicts(theirs, mine):
     return agreeing, better, problems
 
 
+def usual_savings(options, path, name, first):
+    """What the commands of a method save in the middle one of nine runs of upstream."""
+    runs = [upstream(options, path, "disrupt", "--method", name)["methods"][0]["commands"] for _ in range(8)]
+    return statistics.median([first] + [sum(savings(command) for command in commands) for commands in runs])
+
+
 def compare_methods(options, path, theirs):
     """Per method, whether our commands save at least as much."""
     results = {}
@@ -84,10 +92,9 @@ def compare_methods(options, path, theirs):
         nodes_mine = sorted(n for command in mine for n in command["nodes"])
         if nodes_theirs == nodes_mine and abs(want - have) < EPSILON:
             results[name] = ("equal", "")
-        elif name == "drift":
-            same = len(nodes_theirs) == len(nodes_mine) and abs(want - have) < EPSILON
-            results[name] = ("equal" if same else "differs", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f}")
-        elif have >= want - EPSILON:
+        elif name == "drift" and len(nodes_theirs) != len(nodes_mine):
+            results[name] = ("differs", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f}")
+        elif have >= want - EPSILON or have >= usual_savings(options, path, name, want) - EPSILON:
             results[name] = ("better", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f}")
         else:
             results[name] = ("worse", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f} {method.get('log')}")
