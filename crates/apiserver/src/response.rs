@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
+use jiff::fmt::rfc2822::DateTimePrinter;
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -21,6 +22,8 @@ use crate::watching::WatchRequest;
 
 /// Most that is read of a body that is refused for its size.
 const MAX_DRAINED_BYTES: usize = 64 * 1024 * 1024;
+
+static DATES: DateTimePrinter = DateTimePrinter::new();
 
 /// Body of an answer.
 pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -86,11 +89,23 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move { Ok(service.answer(request).await) })
+        Box::pin(async move {
+            let mut response = service.answer(request).await;
+            if let Some(date) = service.date() {
+                response.headers_mut().insert(http::header::DATE, date);
+            }
+            Ok(response)
+        })
     }
 }
 
 impl Service {
+    /// The `Date` of an answer (RFC 9110 section 6.6.1) by the cluster's clock, from which clients learn its time.
+    fn date(&self) -> Option<http::HeaderValue> {
+        let text = DATES.timestamp_to_rfc9110_string(&self.server.now()).ok()?;
+        http::HeaderValue::try_from(text).ok()
+    }
+
     async fn answer<B>(&self, request: http::Request<B>) -> http::Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,

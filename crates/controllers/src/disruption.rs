@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::ConsolidationPolicy;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_audit::{CommandCheck, check_command};
 use spokeshave_model::snapshot::Snapshot;
@@ -15,7 +16,7 @@ use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_plan::disrupt::record::{command_of, record};
 use spokeshave_plan::disrupt::steps::cleanup_actions;
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Command, Destination, Frontier, Method, Outcome, disrupt, validate,
+    BudgetMapping, Command, Destination, Frontier, Method, Outcome, PoolScore, disrupt, validate,
 };
 use spokeshave_plan::{limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
@@ -248,6 +249,9 @@ impl DisruptionLoop {
             families
                 .evaluation_duration
                 .observe(&[&reason, report.method.consolidation_type()], took);
+            for score in &report.scores {
+                self.observe_score(score);
+            }
         }
         for budgets in &outcome.budgets {
             let reason = budgets.reason.to_string();
@@ -266,6 +270,25 @@ impl DisruptionLoop {
         }
         for event in &outcome.events {
             self.shared.execute.tell(event);
+        }
+    }
+
+    /// D-179, D-180, D-181.
+    fn observe_score(&self, score: &PoolScore) {
+        let families = &self.shared.families;
+        let decision = if score.approved { "approved" } else { "rejected" };
+        let labels = [decision, &score.pool, &score.policy];
+        families.consolidation_moves.inc(&labels);
+        if score.policy == ConsolidationPolicy::Balanced.as_str() {
+            families.consolidation_score.observe(&labels, score.score());
+            tracing::debug!(
+                NodePool = score.pool,
+                decision,
+                savings = %score.savings,
+                total_cost = %score.total_cost,
+                "{}",
+                score.text()
+            );
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct ControllerFamilies {
     pub(crate) eligible_nodes: Gauge,
     pub(crate) decisions: Counter,
     pub(crate) decisions_by_pool: Counter,
+    pub(crate) consolidation_moves: Counter,
+    pub(crate) consolidation_score: Histogram,
     pub(crate) failed_validations: Counter,
     pub(crate) queue_failures: Counter,
     pub(crate) evaluation_duration: Histogram,
@@ -54,6 +56,9 @@ const DISRUPTED: [&str; 5] = [
     "consolidation_policy",
     "termination_mode",
 ];
+
+/// D-180.
+const SCORE_BUCKETS: [f64; 8] = [0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 impl ControllerFamilies {
     pub(crate) fn new(metrics: &Metrics) -> Self {
@@ -210,6 +215,17 @@ impl ControllerFamilies {
                 "karpenter_voluntary_disruption_decisions_by_nodepool_total",
                 "Number of disruption decisions by nodepool.",
                 &["nodepool", "decision", "reason", "consolidation_type"],
+            ),
+            consolidation_moves: counter(
+                "karpenter_consolidation_moves_total",
+                "Number of consolidations that were scored: approved, or not worth the disruption.",
+                &["decision", "nodepool", "policy"],
+            ),
+            consolidation_score: metrics.histogram(
+                "karpenter_consolidation_score",
+                "Scores of consolidations of nodepools with policy Balanced; 0.5 is enough.",
+                &["decision", "nodepool", "policy"],
+                &SCORE_BUCKETS,
             ),
             failed_validations: counter(
                 "karpenter_voluntary_disruption_failed_validations_total",

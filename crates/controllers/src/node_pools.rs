@@ -71,6 +71,8 @@ impl NodePools {
             ] {
                 gauge.remove_where("nodepool", &name);
             }
+            families.consolidation_moves.remove_where("nodepool", &name);
+            families.consolidation_score.remove_where("nodepool", &name);
             self.forget_vanished();
             return Ok(Requeue::Done);
         };

@@ -311,6 +311,23 @@ fn d_178_d_179_d_180_d_181_w_40_approval_is_told_after_validation_and_every_scor
         ("default", "Balanced")
     );
     assert!(score.approved && (score.score() - 0.75).abs() < 1e-9);
+    // What is not worth it is reported as well: a tenth of the price for all pods.
+    let types = vec![
+        instance_type("large", 16, 32, &["a"]),
+        instance_type("lean", 16, 24, &["a"]),
+    ];
+    let poor = World::with_types(on_demand_pool("default"), types)
+        .edit_pool("default", balanced)
+        .node("a", "large")
+        .pod("p", "a", "15");
+    let outcome = poor.pass();
+    assert!(outcome.commands.is_empty());
+    let scores = &outcome.reports.last().expect("single").scores;
+    assert_eq!(scores.len(), 1);
+    assert!(
+        !scores[0].approved && (scores[0].score() - 0.09375).abs() < 1e-9,
+        "{scores:?}"
+    );
     // Pools without policy Balanced are reported as approved, and tell nothing.
     let plain = replaceable();
     let outcome = plain.pass();

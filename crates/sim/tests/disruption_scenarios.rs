@@ -203,7 +203,7 @@ async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
 
 /// Scenario 28: what little it saves is not worth moving every pod of the pool under `Balanced`; under the policy that takes any advantage it is.
 #[tokio::test(start_paused = true)]
-async fn g_1_28_d_173_a_small_saving_is_not_worth_all_pods() {
+async fn g_1_28_d_173_d_179_d_180_a_small_saving_is_not_worth_all_pods() {
     for (policy, goes) in [("Balanced", false), ("WhenEmptyOrUnderutilized", true)] {
         let disruption =
             json!({"consolidateAfter": "0s", "consolidationPolicy": policy, "budgets": [{"nodes": "100%"}]});
@@ -212,7 +212,7 @@ async fn g_1_28_d_173_a_small_saving_is_not_worth_all_pods() {
         cluster
             .sells_only(&[machine("m", 8, "amd64")], &["on-demand"])
             .await;
-        let _operator = cluster.operator();
+        let operator = cluster.operator();
         cluster.deploy("web", 1, "6").await;
         cluster.until_running(1).await;
         let both = [machine("m", 8, "amd64"), machine("s", 8, "amd64")];
@@ -234,6 +234,19 @@ async fn g_1_28_d_173_a_small_saving_is_not_worth_all_pods() {
                 .unwrap();
             assert!(verdict.message.starts_with("score 0."), "{}", verdict.message);
         }
+        let decision = if goes { "approved" } else { "rejected" };
+        let labels = format!("{{decision=\"{decision}\",nodepool=\"default\",policy=\"{policy}\"}}");
+        let metrics = operator.metrics.render();
+        assert!(
+            metrics.contains(&format!("karpenter_consolidation_moves_total{labels} ")),
+            "{labels}"
+        );
+        let scored = metrics.contains(&format!("karpenter_consolidation_score_count{labels} "));
+        assert_eq!(
+            scored,
+            policy == "Balanced",
+            "D-180: only where the policy asks for a score"
+        );
     }
 }
 

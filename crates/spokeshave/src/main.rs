@@ -2,6 +2,7 @@
 
 mod budgets;
 mod cli;
+mod cluster;
 mod demo;
 mod explain;
 mod kubeconfig_file;

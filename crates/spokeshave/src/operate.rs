@@ -130,7 +130,7 @@ async fn listen(port: u16, purpose: &str) -> Result<tokio::net::TcpListener> {
     Ok(bind(address, purpose).await?)
 }
 
-fn connect(
+pub(crate) fn connect(
     config: &kube::Config,
     rate: Option<(f64, u32)>,
     clock: &SharedClock,
@@ -144,22 +144,8 @@ fn connect(
     from_config(config.clone(), &options, clock.clone()).context("cannot make a client of the cluster")
 }
 
-/// A client for the commands that only look at a cluster.
-///
-/// # Errors
-/// No kubeconfig can be found or used, or the cluster does not answer.
-pub(crate) async fn client_of(kubeconfig: Option<&Path>) -> Result<Client> {
-    let config = configuration(kubeconfig).await?;
-    let server = config.cluster_url.clone();
-    let client = connect(&config, None, &TokioClock::wall(1.0).shared(), None)?;
-    client
-        .apiserver_version()
-        .await
-        .with_context(|| format!("the cluster at {server} does not answer"))?;
-    Ok(client)
-}
-
-async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
+/// What a kubeconfig, or else the environment, says about a cluster.
+pub(crate) async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
     let Some(path) = path else {
         return kube::Config::infer()
             .await

@@ -40,6 +40,25 @@ async fn only_who_has_the_token_is_answered() {
     listener.stop().await;
 }
 
+// RFC 9110 section 6.6.1: by this, clients see a clock that runs faster than theirs.
+#[tokio::test]
+async fn answers_are_dated_by_the_cluster_s_clock() {
+    let client = Client::with(|config| config.token = Some("secret".to_owned()));
+    let listener = Listener::start(&client.server, ANY_PORT)
+        .await
+        .expect("a free port");
+    let request = http::Request::get(MAPS)
+        .body(kube::client::Body::empty())
+        .expect("a request");
+    let answer = connect(&listener, "secret")
+        .await
+        .send(request)
+        .await
+        .expect("an answer");
+    assert_eq!(answer.headers()["date"], "Fri, 15 Jan 2027 08:00:00 GMT");
+    listener.stop().await;
+}
+
 #[tokio::test]
 async fn a_body_that_is_too_large_is_answered_on_the_wire() {
     let client = Client::with(|config| config.token = Some("secret".to_owned()));

@@ -1,5 +1,6 @@
 //! Consolidation of single nodes: every candidate is looked at in every pass, and the first that may go, goes (D §4.9).
 
+use super::balanced;
 use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method, Replacement};
@@ -7,6 +8,7 @@ use super::cost;
 use super::evaluate::{self, Plan, qualifies};
 use super::ground::Ground;
 use super::hurdle::{Hurdle, Lifted, Stop};
+use super::outcome::PoolScore;
 use super::simulate::WhatIf;
 use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
@@ -60,6 +62,18 @@ pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> (Vec<&'g Candidate>, Vec
         cost::compare_savings_ratio(right, left).then_with(|| name(left).cmp(name(right)))
     });
     (passed, refused)
+}
+
+/// Scores of those that are not worth it alone, the hopeless ones left out (D-177, D-179).
+pub(super) fn rejected<'c>(
+    ground: &Ground<'_>,
+    known: impl Iterator<Item = (&'c &'c Candidate, &'c Alone)>,
+) -> Vec<PoolScore> {
+    let scored = known.filter_map(|(candidate, alone)| Some((candidate, alone.answer.as_ref().err()?)));
+    scored
+        .filter(|(candidate, stop)| !stop.scores.is_empty() && balanced::best_case_passes(ground, candidate))
+        .flat_map(|(_, stop)| stop.scores.iter().cloned())
+        .collect()
 }
 
 /// Looks at one candidate alone.

@@ -163,7 +163,12 @@ fn evaluate(
     if let Some(low) = plan.scores.iter().find(|score| !score.approved)
         && !lifted.contains(&Hurdle::Score)
     {
-        return Err(Stop::new(Hurdle::Score, low.text()));
+        let text = low.text();
+        let scores = std::mem::take(&mut plan.scores);
+        return Err(Stop {
+            scores,
+            ..Stop::new(Hurdle::Score, text)
+        });
     }
     Ok(plan)
 }

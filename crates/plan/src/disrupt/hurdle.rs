@@ -2,6 +2,7 @@
 //!
 //! Every check of every method names its hurdle and passes when that is lifted; this is what makes blockers minimal and counterfactuals cheap.
 
+use super::outcome::PoolScore;
 use spokeshave_model::snapshot::{BudgetId, PodId};
 use std::collections::BTreeSet;
 
@@ -71,14 +72,13 @@ impl Hurdle {
 pub(super) struct Stop {
     pub(super) hurdle: Hurdle,
     pub(super) text: String,
+    /// What was scored, where a score was too low (D-179).
+    pub(super) scores: Vec<PoolScore>,
 }
 
 impl From<Hurdle> for Stop {
     fn from(hurdle: Hurdle) -> Self {
-        Stop {
-            hurdle,
-            text: String::new(),
-        }
+        Stop::new(hurdle, String::new())
     }
 }
 
@@ -87,6 +87,7 @@ impl Stop {
         Stop {
             hurdle,
             text: text.into(),
+            scores: Vec::new(),
         }
     }
 }

@@ -372,11 +372,14 @@ impl<'g, 'a> Pass<'g, 'a> {
         };
         let search = Search::new(ground, &candidates, &answers, frontier);
         let rounds = search.rounds();
-        if let Some(found) = search.run(&mut what_if) {
-            let events = events::candidates(ground.snapshot, &found.command);
-            self.outcome.events.extend(events);
-            said.scores = found.plan.scores;
-            said.commands.push(found.command);
+        match search.run(&mut what_if) {
+            Ok(found) => {
+                let events = events::candidates(ground.snapshot, &found.command);
+                self.outcome.events.extend(events);
+                said.scores = found.plan.scores;
+                said.commands.push(found.command);
+            }
+            Err(scores) => said.scores = scores,
         }
         self.rounds = rounds;
         self.settled = Some(what_if);
@@ -396,6 +399,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             eligible: known.candidates.len(),
             evaluated: known.candidates.len(),
             constrained,
+            scores: consolidate::rejected(ground, known.candidates.iter().zip(&known.answers)),
             ..Said::default()
         };
         for candidate in able {
@@ -408,7 +412,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             }
             let events = events::candidates(ground.snapshot, &command);
             self.outcome.events.extend(events);
-            said.scores = plan.scores;
+            said.scores.extend(plan.scores);
             said.commands.push(command);
             break;
         }

@@ -13,7 +13,7 @@ use super::consolidate::{Alone, pods_of, written};
 use super::evaluate::{self, Plan, most_replacements};
 use super::ground::Ground;
 use super::hurdle::Lifted;
-use super::outcome::Frontier;
+use super::outcome::{Frontier, PoolScore};
 use super::simulate::WhatIf;
 use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
@@ -42,6 +42,8 @@ pub(super) struct Search<'s, 'a> {
     seed: u64,
     cautious: bool,
     best: Option<Found>,
+    /// Scores of the last set that was not worth it.
+    rejected: Vec<PoolScore>,
 }
 
 impl<'s, 'a> Search<'s, 'a> {
@@ -59,6 +61,7 @@ impl<'s, 'a> Search<'s, 'a> {
             seed: frontier.seed,
             cautious: frontier.is_cautious(),
             best: None,
+            rejected: Vec::new(),
         }
     }
 
@@ -70,11 +73,15 @@ impl<'s, 'a> Search<'s, 'a> {
             .min(ROUNDS)
     }
 
-    /// The best set found.
-    pub(super) fn run(mut self, what_if: &mut WhatIf<'a>) -> Option<Found> {
-        if self.candidates.len() < 2 {
-            return None;
+    /// The best set found; where there is none, the scores of the last set that was not worth it.
+    pub(super) fn run(mut self, what_if: &mut WhatIf<'a>) -> Result<Found, Vec<PoolScore>> {
+        if self.candidates.len() >= 2 {
+            self.search(what_if);
         }
+        self.best.ok_or(self.rejected)
+    }
+
+    fn search(&mut self, what_if: &mut WhatIf<'a>) {
         self.prefixes(what_if);
         // What a node's pods need alone, they need no less of when other nodes go too.
         let most = most_replacements(self.ground, self.candidates.len());
@@ -105,7 +112,6 @@ impl<'s, 'a> Search<'s, 'a> {
             .as_ref()
             .is_some_and(|best| !best.plan.replacements.is_empty());
         self.exchange(what_if, if replaces { &movable } else { &deletable });
-        self.best
     }
 
     /// Candidates whose pods need one new NodeClaim: where a sweep with a replacement may start. A few, others in each pass.
@@ -170,7 +176,12 @@ impl<'s, 'a> Search<'s, 'a> {
                 })
             },
         );
-        let found = found.ok().flatten();
+        let found = found.unwrap_or_else(|stop| {
+            if !stop.scores.is_empty() {
+                self.rejected = stop.scores;
+            }
+            None
+        });
         let fits = found.is_some();
         self.offer(found);
         fits

@@ -31,11 +31,11 @@ pub(crate) struct Answer {
 /// # Errors
 /// A file that cannot be read, a cluster that does not answer, a NodePool that does not exist.
 pub(crate) async fn run(args: BudgetsArgs) -> Result<Answer> {
-    let now = args.now.unwrap_or_else(Timestamp::now);
-    let found = if args.filenames.is_empty() {
-        source::from_cluster(args.kubeconfig.as_deref(), now).await?
+    let (found, now) = if args.filenames.is_empty() {
+        source::from_cluster(args.kubeconfig.as_deref(), args.now).await?
     } else {
-        source::from_files(&args.filenames, now)?
+        let now = args.now.unwrap_or_else(Timestamp::now);
+        (source::from_files(&args.filenames, now)?, now)
     };
     let pools = select(found, &args.node_pools)?;
     let range = Window {

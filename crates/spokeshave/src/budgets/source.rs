@@ -16,7 +16,8 @@ use spokeshave_plan::budget_lint::NodeCounts;
 use spokeshave_plan::disrupt::BudgetMapping;
 
 use super::lines::Lines;
-use crate::{manifests, operate};
+use crate::cluster::Cluster;
+use crate::manifests;
 
 /// One NodePool as written.
 pub(crate) struct Pool {
@@ -82,12 +83,16 @@ pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Vec<Pool>>
     Ok(pools)
 }
 
-/// Lists NodePools, Nodes and NodeClaims.
+/// Lists NodePools, Nodes and NodeClaims; with the instant that counts, by default the cluster's.
 ///
 /// # Errors
 /// The cluster cannot be reached, or it refuses.
-pub(crate) async fn from_cluster(kubeconfig: Option<&Path>, now: Timestamp) -> Result<Vec<Pool>> {
-    let client = operate::client_of(kubeconfig).await?;
+pub(crate) async fn from_cluster(
+    kubeconfig: Option<&Path>,
+    now: Option<Timestamp>,
+) -> Result<(Vec<Pool>, Timestamp)> {
+    let cluster = Cluster::reach(kubeconfig).await?;
+    let (client, now) = (cluster.client, now.unwrap_or(cluster.now));
     let kind = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk(NodePool::GROUP, NodePool::VERSION, NodePool::KIND),
         NodePool::PLURAL,
@@ -111,7 +116,7 @@ pub(crate) async fn from_cluster(kubeconfig: Option<&Path>, now: Timestamp) -> R
     let claims: Vec<Arc<NodeClaim>> = all(&client, "NodeClaims").await?;
     count(&mut pools, nodes, claims, now);
     pools.sort_by(|left, right| left.name.cmp(&right.name));
-    Ok(pools)
+    Ok((pools, now))
 }
 
 async fn all<K>(client: &Client, kind: &str) -> Result<Vec<Arc<K>>>

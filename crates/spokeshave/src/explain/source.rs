@@ -12,8 +12,9 @@ use serde_json::Value;
 use spokeshave_model::ClusterState;
 use spokeshave_plan::explain::CommandFact;
 
+use crate::cluster::Cluster;
 use crate::plan::SourceArgs;
-use crate::{manifests, operate, plan};
+use crate::{manifests, plan};
 
 /// Everything that was read.
 pub(crate) struct Source {
@@ -93,7 +94,7 @@ fn beside_in_file(path: &Path) -> Result<Vec<Value>> {
 }
 
 async fn beside_in_cluster(kubeconfig: Option<&Path>) -> Result<Vec<Value>> {
-    let client = operate::client_of(kubeconfig).await?;
+    let Cluster { client, .. } = Cluster::reach(kubeconfig).await?;
     let mut found = list(
         &client,
         "storage.k8s.io",

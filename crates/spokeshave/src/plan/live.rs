@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
 use http::{Request, StatusCode};
+use jiff::Timestamp;
 use kube::Client;
 
 use super::dump::{self, Dump};
-use crate::operate::client_of;
+use crate::cluster::Cluster;
 
 /// Objects in one page of a list.
 const PAGE: usize = 5000;
@@ -38,12 +39,12 @@ const SPREAD_LISTS: [(&str, bool); 4] = [
     ("/api/v1/replicationcontrollers", false),
 ];
 
-/// Reads the cluster of a kubeconfig, by default the current one; `spread` when pods may get default topology spread.
+/// Reads the cluster of a kubeconfig, by default the current one, and the time there; `spread` when pods may get default topology spread.
 ///
 /// # Errors
 /// The cluster does not answer, or refuses a list.
-pub(crate) async fn read(kubeconfig: Option<&Path>, spread: bool) -> Result<Dump> {
-    let client = client_of(kubeconfig).await?;
+pub(crate) async fn read(kubeconfig: Option<&Path>, spread: bool) -> Result<(Dump, Timestamp)> {
+    let Cluster { client, now } = Cluster::reach(kubeconfig).await?;
     let mut dump = Dump::default();
     let spread_lists = SPREAD_LISTS.into_iter().filter(|_| spread);
     for (path, optional) in LISTS.into_iter().chain(spread_lists) {
@@ -54,7 +55,7 @@ pub(crate) async fn read(kubeconfig: Option<&Path>, spread: bool) -> Result<Dump
             dump.append(dump::read(path, page.as_bytes())?);
         }
     }
-    Ok(dump)
+    Ok((dump, now))
 }
 
 /// The pages of one list.

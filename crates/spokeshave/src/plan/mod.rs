@@ -83,15 +83,15 @@ pub(crate) struct Loaded {
 /// # Errors
 /// The dump or the catalog cannot be read, or the cluster does not answer.
 pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
-    let now = source.now.unwrap_or_else(Timestamp::now);
     let catalog = match &source.catalog {
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
     };
-    let dump = match &source.filename {
-        Some(path) => read_file(path)?,
+    let (dump, now) = match &source.filename {
+        Some(path) => (read_file(path)?, Timestamp::now()),
         None => live::read(source.kubeconfig.as_deref(), source.scheduler_config.is_some()).await?,
     };
+    let now = source.now.unwrap_or(now);
     let objects = dump.objects;
     let spread = match &source.scheduler_config {
         Some(path) => scheduler_config::read(path)?,

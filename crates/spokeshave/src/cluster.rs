@@ -1,0 +1,66 @@
+//! The cluster that a command asks: a client that has got an answer, and the time there. Never writes.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use http::Request;
+use http::header::DATE;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use kube::Client;
+use kube::client::Body;
+use spokeshave_ports::TokioClock;
+
+use crate::operate::{configuration, connect};
+
+/// A cluster that has answered.
+pub(crate) struct Cluster {
+    /// For reading it.
+    pub(crate) client: Client,
+    /// The instant there, in whole seconds: the `Date` of its answer (RFC 9110 section 6.6.1). The clock of `spokeshave up --speed` runs ahead of this
+    /// machine's, and this machine's may be wrong; ages and windows are the cluster's. This machine's where the answer has no date.
+    pub(crate) now: Timestamp,
+}
+
+impl Cluster {
+    /// Asks the cluster of a kubeconfig, by default the current one.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be used, or the cluster does not answer.
+    pub(crate) async fn reach(kubeconfig: Option<&Path>) -> Result<Self> {
+        let config = configuration(kubeconfig).await?;
+        let server = config.cluster_url.clone();
+        let client = connect(&config, None, &TokioClock::wall(1.0).shared(), None)?;
+        let request = Request::get("/version").body(Body::empty())?;
+        let answer = client
+            .send(request)
+            .await
+            .with_context(|| format!("the cluster at {server} does not answer"))?;
+        anyhow::ensure!(
+            answer.status().is_success(),
+            "the cluster at {server} answers {} to /version",
+            answer.status()
+        );
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        let now = date.and_then(timestamp).unwrap_or_else(Timestamp::now);
+        Ok(Cluster { client, now })
+    }
+}
+
+/// The instant of a `Date` header.
+fn timestamp(date: &str) -> Option<Timestamp> {
+    let zoned = rfc2822::parse(date).ok()?;
+    Some(zoned.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_of_an_answer_is_an_instant() {
+        let instant = timestamp("Sun, 06 Nov 1994 08:49:37 GMT").expect("a date");
+        assert_eq!(instant.to_string(), "1994-11-06T08:49:37Z");
+        assert_eq!(timestamp("yesterday"), None);
+    }
+}
