@@ -14,6 +14,7 @@ use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Price, pod};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{ProvisionOutcome, limit_exceeded, pending_pods, provision, report, to_node_claim};
+use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
@@ -57,6 +58,21 @@ impl Batcher {
 
     fn clear(&self) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Completes when the window closes that the first trigger has opened (App. E.1): after `idle` without a new ID, after `longest` in any
+    /// case, or at once when something is urgent.
+    async fn close(&self, clock: &SharedClock, idle: Duration, longest: Duration) {
+        let mut end = clock.sleep(longest);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.urgent.notified() => return,
+                () = self.fresh.notified() => {}
+                () = &mut end => return,
+                () = clock.sleep(idle) => return,
+            }
+        }
     }
 }
 
@@ -152,7 +168,7 @@ impl Provisioner {
         }
     }
 
-    /// Completes when the window after the first trigger closes (App. E.1).
+    /// Completes when the window after the first trigger closes.
     async fn wait(&self) {
         let clock = &self.shared.clock;
         while self.batcher.is_empty() {
@@ -162,16 +178,10 @@ impl Provisioner {
                 () = clock.sleep(RETRIGGER) => self.retrigger(),
             }
         }
-        let mut end = clock.sleep(self.shared.options.batch_max_duration);
-        loop {
-            tokio::select! {
-                biased;
-                () = self.batcher.urgent.notified() => return,
-                () = self.batcher.fresh.notified() => {}
-                () = &mut end => return,
-                () = clock.sleep(self.shared.options.batch_idle_duration) => return,
-            }
-        }
+        let options = &self.shared.options;
+        self.batcher
+            .close(clock, options.batch_idle_duration, options.batch_max_duration)
+            .await;
     }
 
     async fn pass(&self) {
@@ -359,6 +369,7 @@ impl Provisioner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spokeshave_ports::TokioClock;
 
     #[test]
     fn p_050_a_repeated_id_does_not_trigger_again() {
@@ -368,5 +379,35 @@ mod tests {
         assert_eq!(batcher.seen.lock().unwrap().len(), 1);
         batcher.clear();
         assert!(batcher.is_empty());
+    }
+
+    /// When the window closes, in milliseconds, if these IDs come at these.
+    async fn closes_at(triggers: Vec<(u64, String)>) -> u128 {
+        let clock = TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared();
+        let batcher = Arc::new(Batcher::default());
+        let (from, feeding) = (tokio::time::Instant::now(), Arc::clone(&batcher));
+        tokio::spawn(async move {
+            for (at, id) in triggers {
+                tokio::time::sleep_until(from + Duration::from_millis(at)).await;
+                feeding.trigger(&id);
+            }
+        });
+        batcher.fresh.notified().await;
+        let (idle, longest) = (Duration::from_secs(1), Duration::from_secs(10));
+        batcher.close(&clock, idle, longest).await;
+        from.elapsed().as_millis()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn p_050_example_1_batching() {
+        let ids = |list: &[(u64, &str)]| list.iter().map(|(at, id)| (*at, (*id).to_owned())).collect();
+        assert_eq!(closes_at(ids(&[(0, "a"), (800, "b"), (1600, "c")])).await, 2600);
+        assert_eq!(
+            closes_at(ids(&[(0, "a"), (800, "a")])).await,
+            1000,
+            "the same pod again"
+        );
+        let steady = (0..40).map(|nth| (nth * 500, format!("pod-{nth}"))).collect();
+        assert_eq!(closes_at(steady).await, 10_000);
     }
 }

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn p_104_match_label_keys_join_the_selector_and_absent_keys_are_ignored() {
+    fn p_104_b_42_match_label_keys_join_the_selector_once_and_absent_keys_are_ignored() {
         let spec = json!({"containers": [], "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["rev", "missing"]}]});
         let constraints = lower(&pod(spec), &NamespaceLabels::new());
@@ -526,6 +526,10 @@ mod tests {
         };
         assert!(constraints.spreads[0].selector.matches(&labels("7")));
         assert!(!constraints.spreads[0].selector.matches(&labels("8")));
+        let Selector::All(conditions) = &constraints.spreads[0].selector else {
+            panic!("a selector")
+        };
+        assert_eq!(conditions.len(), 2, "the pod's own selector is left as it is");
     }
 
     #[test]

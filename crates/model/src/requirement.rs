@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn any_never_draws_an_excluded_value_nor_panics_on_empty_ranges() {
+    fn b_47_any_never_draws_an_excluded_value_nor_panics_on_empty_ranges() {
         assert_eq!(
             requirement(Operator::NotIn, &["0", "1"]).any().as_deref(),
             Some("2")

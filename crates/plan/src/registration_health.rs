@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn p_182_two_failures_of_four_are_unhealthy() {
+    fn p_182_example_21_two_failures_of_four_are_unhealthy() {
         let (mut ring, mut pool) = (Ring::default(), pool());
         ring.apply(&mut pool, Some(1), now());
         assert_eq!(health(&pool), ("Unknown", "AwaitingReconciliation"));

@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn d_347_nodes_of_a_registered_claim_go_first() {
+    fn d_347_example_25_nodes_of_a_registered_claim_go_first_and_others_stay() {
         let mut claim = claim();
         let node = Arc::new(tainted_node());
         assert_eq!(

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use spokeshave_model::example::{self, bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
-use spokeshave_plan::{Policy, PreferencePolicy, limit_exceeded, nominated_event, provision, to_node_claim};
+use spokeshave_plan::{
+    MinValuesPolicy, Policy, PreferencePolicy, limit_exceeded, nominated_event, provision, to_node_claim,
+};
 use std::sync::Arc;
 
 const ZONES: [&str; 2] = ["a", "b"];
@@ -260,7 +262,7 @@ fn p_071_nominated_events_name_what_is_known() {
 }
 
 #[test]
-fn p_061_pools_without_types_are_skipped_and_reported() {
+fn p_061_b_50_pools_without_types_are_skipped_and_only_impossible_ones_get_an_event() {
     let mut impossible = node_pool("impossible");
     impossible.spec.template.spec.requirements = vec![spokeshave_api::Requirement::new(
         labels::ARCH,
@@ -285,7 +287,7 @@ fn p_061_pools_without_types_are_skipped_and_reported() {
 }
 
 #[test]
-fn p_116_a_volume_pins_the_node_to_its_zone() {
+fn p_116_b_45_a_volume_pins_the_node_to_its_zone_and_without_it_the_pod_goes_nowhere() {
     let spec = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
     let mut state = ClusterState::default()
         .with_pool(node_pool("default"), types())
@@ -317,6 +319,39 @@ fn p_116_a_volume_pins_the_node_to_its_zone() {
     assert_eq!(
         outcome.ignored[0].1.to_string(),
         "persistentvolumeclaim \"default/data\", persistentvolume \"pv\" not found"
+    );
+    assert_eq!((outcome.pods.len(), outcome.placements.claims.len()), (0, 0));
+}
+
+#[test]
+fn b_46_each_node_claim_says_itself_whether_its_min_values_were_relaxed() {
+    let mut pool = node_pool("default");
+    let mut wanted =
+        spokeshave_api::Requirement::new(labels::INSTANCE_TYPE, spokeshave_api::Operator::Exists, &[]);
+    wanted.min_values = Some(2);
+    pool.spec.template.spec.requirements = vec![wanted];
+    let state = ClusterState::default()
+        .with_pool(pool, types())
+        .with_pods([pod("big", "15"), pod("little", "1500m")]);
+    let snapshot = lower(&state);
+    let policy = Policy {
+        min_values: MinValuesPolicy::BestEffort,
+        ..Policy::default()
+    };
+    let outcome = provision(&snapshot, &policy, epoch());
+    let claims = outcome.placements.claims.iter().map(|planned| {
+        let claim = to_node_claim(&snapshot, planned);
+        let relaxed = claim.metadata.annotations.unwrap_or_default();
+        let relaxed = relaxed.get(spokeshave_api::labels::MIN_VALUES_RELAXED).cloned();
+        (snapshot.pod(planned.pods[0]).key(), relaxed.unwrap_or_default())
+    });
+    let said: std::collections::BTreeMap<String, String> = claims.collect();
+    let expected = [("default/big", "true"), ("default/little", "false")];
+    assert_eq!(
+        said,
+        expected
+            .map(|(pod, relaxed)| (pod.to_owned(), relaxed.to_owned()))
+            .into()
     );
 }
 

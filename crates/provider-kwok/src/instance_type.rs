@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn e_24_labels_of_kwok_types() {
+    fn example_24_labels_of_kwok_types() {
         for (name, size, family) in [
             ("c-4x-amd64-linux", "4", "c"),
             ("m5.large", "large", "m5"),

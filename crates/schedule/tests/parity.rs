@@ -82,6 +82,42 @@ fn p_086_topology_comes_last_and_fixes_one_domain() {
     );
 }
 
+/// Which capacity type a planned node gets is decided when it is launched. Until then its pods count for none, as in Karpenter.
+#[test]
+fn p_101_p_108_pods_of_a_planned_node_count_once_its_domain_is_certain() {
+    let capacity_type_of_db = |web_spec: &Value, rule: &Value| {
+        let db = labelled(pending_pod("db", "100m", "1Mi", rule), &[("app", "db")]);
+        let state = ClusterState::default()
+            .with_pool(node_pool("default"), types(&ZONES))
+            .with_pods(web(5, "1800m", web_spec))
+            .with_pod(db);
+        let (snapshot, packing) = run(&state);
+        let is_db = |pod: &PodId| snapshot.pod(*pod).key() == "default/db";
+        let mut claims = packing.placements.claims.iter();
+        let claim = claims.find(|claim| claim.pods.iter().any(is_db))?;
+        let requirement = claim.requirements.get(labels::CAPACITY_TYPE);
+        Some(requirement.single_value().unwrap_or("open").to_owned())
+    };
+    let anywhere = json!({});
+    let on_demand = json!({"nodeSelector": {labels::CAPACITY_TYPE: "on-demand"}});
+    let apart = spread(labels::CAPACITY_TYPE, &json!({}));
+    let term =
+        json!({"topologyKey": labels::CAPACITY_TYPE, "labelSelector": {"matchLabels": {"app": "web"}}});
+    let together =
+        json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+    assert_eq!(capacity_type_of_db(&on_demand, &apart).as_deref(), Some("spot"));
+    assert_eq!(
+        capacity_type_of_db(&on_demand, &together).as_deref(),
+        Some("on-demand")
+    );
+    // Both capacity types look empty: the first will do, and there is nobody to be with.
+    assert_eq!(
+        capacity_type_of_db(&anywhere, &apart).as_deref(),
+        Some("on-demand")
+    );
+    assert_eq!(capacity_type_of_db(&anywhere, &together), None);
+}
+
 #[test]
 fn p_102_example_6_min_domains_counts_missing_domains_as_empty() {
     let spec = spread(labels::ZONE, &json!({"minDomains": 3}));
@@ -171,28 +207,6 @@ fn p_113_any_label_can_name_domains() {
         1,
         "a key without domains takes no pod"
     );
-}
-
-#[test]
-fn b_40_pods_that_differ_in_selector_values_share_no_group() {
-    let pinned = |zone: &str| {
-        let mut spec = spread(labels::ZONE, &json!({}));
-        spec["nodeSelector"] = json!({labels::ZONE: zone});
-        spec
-    };
-    let mut pods = Vec::new();
-    for zone in ["a", "b"] {
-        for index in 0..3 {
-            pods.push(labelled(
-                pending_pod(&format!("{zone}-{index}"), "1", "1Mi", &pinned(zone)),
-                &[("app", "web")],
-            ));
-        }
-    }
-    let state = ClusterState::default()
-        .with_pool(node_pool("default"), types(&ZONES))
-        .with_pods(pods);
-    assert_eq!(run(&state).1.unplaced, []);
 }
 
 /// P-088, and the example of counts instead of walls.

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{Cluster, LIMIT};
@@ -13,6 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_sim::lab::LabOptions;
 
 #[tokio::test(start_paused = true)]
 async fn pods_get_nodes_and_empty_nodes_go() {
@@ -58,6 +60,24 @@ async fn pods_get_nodes_and_empty_nodes_go() {
             .contains_key("karpenter.sh/nodepool-hash"),
         "D-223"
     );
+}
+
+/// What `spokeshave operator --scheduler-config FILE` hands to the controllers, through the whole stack: pods of a Deployment say nothing about
+/// zones, and get nodes in all of them.
+#[tokio::test(start_paused = true)]
+async fn p_121_default_constraints_spread_pods_that_say_nothing_themselves() {
+    let spread = json!({"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"});
+    for (constraints, expected) in [(Vec::new(), 1), (vec![spread], 4)] {
+        let mut options = LabOptions::new(121);
+        options.operator.default_spread = serde_json::from_value(json!(constraints)).unwrap();
+        let mut cluster = Cluster::new(options, json!({})).await;
+        cluster.lab.start("a");
+        cluster.deploy("web", 4, "100m").await;
+        cluster.until_running(4).await;
+        let zone = |node: &Node| node.labels().get("topology.kubernetes.io/zone").cloned();
+        let zones: BTreeSet<_> = cluster.list::<Node>().await.iter().map(zone).collect();
+        assert_eq!(zones.len(), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]

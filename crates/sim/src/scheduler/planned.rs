@@ -1,4 +1,6 @@
 //! Whatever provisioning plans on random worlds, this scheduler, which shares no code with it, accepts: every planned pod finds its planned node free.
+//!
+//! Two kinds of place are planned though the scheduler may refuse them, because Karpenter plans them; the worlds that have one are known by number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use spokeshave_plan::{Policy, ProvisionOutcome, provision, to_node_claim};
 
 use super::{Host, is_shy, refusal};
 use crate::neighbours::{Neighbours, Placed};
+use crate::objects::selects;
 use crate::quantities;
 use crate::rules::{self, Labels};
 
@@ -53,6 +56,10 @@ fn existing(view: &NodeView) -> Host {
         view.taints.clone(),
         &view.allocatable_resources,
     )
+}
+
+fn planned_name(index: usize) -> String {
+    format!("planned-{index}")
 }
 
 /// The node that a planned claim becomes when it is launched at its cheapest.
@@ -118,6 +125,52 @@ fn hindrance(
     .or_else(|| neighbours.refusal(&host.node).map(str::to_owned))
 }
 
+/// Why a place was planned that the scheduler refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excuse {
+    /// A rule counts a pod on a planned node whose domain the launch decides: until then it counts nowhere (P §6.8, recording a placement).
+    OpenDomain,
+    /// Pods like it run only where it may not, so that it begins anew (P §6.8, App. E 11). The scheduler lets only the very first begin.
+    SecondBootstrap,
+}
+
+fn excuse(
+    pod: &Pod,
+    placed: &[Placed],
+    claims: &BTreeMap<String, &PlannedClaim>,
+    namespaces: &BTreeMap<String, Labels>,
+) -> Option<Excuse> {
+    let spec = pod.spec.as_ref()?;
+    let is_open = |node: &Node, key: &str| {
+        let claim = node.metadata.name.as_ref().and_then(|name| claims.get(name));
+        let pinned = |claim: &&PlannedClaim| claim.requirements.get(key).single_value().is_some();
+        key != labels::HOSTNAME && claim.is_some_and(|claim| !pinned(claim))
+    };
+    for rule in spec.topology_spread_constraints.iter().flatten() {
+        let keys = rule.match_label_keys.as_deref();
+        let selector = rules::with_keys(rule.label_selector.as_ref(), keys, pod);
+        let counts = |other: &Pod| {
+            other.metadata.namespace == pod.metadata.namespace
+                && selects(selector.as_ref(), other.metadata.labels.as_ref())
+        };
+        let mut counted = placed.iter().filter(|(other, _)| counts(other));
+        if counted.any(|(_, node)| is_open(node, &rule.topology_key)) {
+            return Some(Excuse::OpenDomain);
+        }
+    }
+    for term in rules::required_affinity(spec) {
+        let mut like = placed
+            .iter()
+            .filter(|(other, _)| rules::term_selects(term, pod, other, namespaces));
+        if rules::term_selects(term, pod, pod, namespaces)
+            && like.all(|(_, node)| !rules::accepts_node(spec, node))
+        {
+            return Some(Excuse::SecondBootstrap);
+        }
+    }
+    None
+}
+
 /// All hosts, and where each planned pod is to go.
 fn plan(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> (Vec<Host>, Vec<(PodId, usize)>) {
     let mut hosts: Vec<Host> = snapshot.nodes.iter().map(existing).collect();
@@ -126,59 +179,80 @@ fn plan(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> (Vec<Host>, Vec<(Pod
         wanted.extend(pods.iter().map(|pod| (*pod, node.index())));
     }
     for (index, claim) in outcome.placements.claims.iter().enumerate() {
-        hosts.push(planned(snapshot, claim, &format!("planned-{index}")));
+        hosts.push(planned(snapshot, claim, &planned_name(index)));
         wanted.extend(claim.pods.iter().map(|pod| (*pod, hosts.len() - 1)));
     }
     (hosts, wanted)
 }
 
+/// Binds what the plan places, again and again like the scheduler's queue, until nothing more can be bound. Returns how many were, and why the
+/// first of the others was planned for all the same.
+fn bind_all(seed: u64) -> (usize, Option<Excuse>) {
+    let state = random_world(seed);
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), epoch());
+    let (mut hosts, mut waiting) = plan(&snapshot, &outcome);
+    let labels_of = |meta: &ObjectMeta| {
+        (
+            meta.name.clone().unwrap_or_default(),
+            meta.labels.clone().unwrap_or_default(),
+        )
+    };
+    let namespaces = state.namespaces.iter();
+    let namespaces: BTreeMap<String, Labels> = namespaces.map(|one| labels_of(&one.metadata)).collect();
+    let mut placed: Vec<Placed> = Vec::new();
+    for view in snapshot.pods.iter().filter(|view| view.active) {
+        if let Some(node) = view.node.filter(|node| !snapshot.node(*node).marked_for_deletion) {
+            bind(&view.object, &mut hosts[node.index()], &mut placed);
+        }
+    }
+    let mut accepted = 0;
+    loop {
+        let before = waiting.len();
+        waiting.retain(|(pod, target)| {
+            let pod = &snapshot.pod(*pod).object;
+            if hindrance(pod, *target, &hosts, &placed, &namespaces).is_some() {
+                return true;
+            }
+            bind(pod, &mut hosts[*target], &mut placed);
+            accepted += 1;
+            false
+        });
+        if waiting.is_empty() || waiting.len() == before {
+            break;
+        }
+    }
+    let claims = outcome.placements.claims.iter().enumerate();
+    let claims = claims
+        .map(|(index, claim)| (planned_name(index), claim))
+        .collect();
+    let excuses = waiting.iter().map(|(pod, target)| {
+        let pod = snapshot.pod(*pod);
+        let found = excuse(&pod.object, &placed, &claims, &namespaces);
+        found.unwrap_or_else(|| {
+            let why = hindrance(&pod.object, *target, &hosts, &placed, &namespaces);
+            let name = &hosts[*target].node.metadata.name;
+            panic!("seed {seed}: {} cannot go to {name:?}: {why:?}", pod.key())
+        })
+    });
+    (accepted, excuses.collect::<Vec<_>>().first().copied())
+}
+
 #[test]
 fn every_planned_place_is_accepted() {
     let mut accepted = 0;
-    for seed in 0..170 {
-        let state = random_world(seed);
-        let snapshot = lower(&state);
-        let outcome = provision(&snapshot, &Policy::default(), epoch());
-        let (mut hosts, mut waiting) = plan(&snapshot, &outcome);
-        let namespaces: BTreeMap<String, Labels> = state
-            .namespaces
-            .iter()
-            .map(|namespace| {
-                let meta = &namespace.metadata;
-                (
-                    meta.name.clone().unwrap_or_default(),
-                    meta.labels.clone().unwrap_or_default(),
-                )
-            })
-            .collect();
-        let mut placed: Vec<Placed> = Vec::new();
-        for view in snapshot.pods.iter().filter(|view| view.active) {
-            if let Some(node) = view.node.filter(|node| !snapshot.node(*node).marked_for_deletion) {
-                bind(&view.object, &mut hosts[node.index()], &mut placed);
-            }
-        }
-        // Like the scheduler's queue: what cannot be bound yet is tried again when others are.
-        loop {
-            let before = waiting.len();
-            waiting.retain(|(pod, target)| {
-                let pod = &snapshot.pod(*pod).object;
-                if hindrance(pod, *target, &hosts, &placed, &namespaces).is_some() {
-                    return true;
-                }
-                bind(pod, &mut hosts[*target], &mut placed);
-                accepted += 1;
-                false
-            });
-            if waiting.is_empty() || waiting.len() == before {
-                break;
-            }
-        }
-        if let Some((pod, target)) = waiting.first() {
-            let view = snapshot.pod(*pod);
-            let why = hindrance(&view.object, *target, &hosts, &placed, &namespaces);
-            let name = &hosts[*target].node.metadata.name;
-            panic!("seed {seed}: {} cannot go to {name:?}: {why:?}", view.key());
-        }
+    let mut excused = Vec::new();
+    for seed in 0..250 {
+        let (bound, excuse) = bind_all(seed);
+        accepted += bound;
+        excused.extend(excuse.map(|excuse| (seed, excuse)));
     }
-    assert!(accepted > 200, "only {accepted} pods were planned");
+    assert!(accepted > 300, "only {accepted} pods were planned");
+    // What is new here is a plan that the scheduler refuses, or one that it no longer does.
+    let known = [
+        (176, Excuse::OpenDomain),
+        (178, Excuse::SecondBootstrap),
+        (189, Excuse::SecondBootstrap),
+    ];
+    assert_eq!(excused, known);
 }
