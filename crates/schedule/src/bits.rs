@@ -2,6 +2,8 @@
 //!
 //! Sets of different length combine: what a set does not reach is not in it.
 
+use std::ops::Range;
+
 const WORD: usize = 64;
 
 /// A set of small numbers.
@@ -127,6 +129,53 @@ impl Bits {
         }
     }
 
+    /// Some words become those of both sets; the set must be as long.
+    pub(crate) fn copy_common_words(&mut self, left: &Bits, right: &Bits, words: Range<usize>) {
+        let (start, end) = (words.start, words.end.min(self.words.len()));
+        for position in start..end {
+            self.words[position] = left.word(position) & right.word(position);
+        }
+    }
+
+    /// Empties some words.
+    pub(crate) fn clear_words(&mut self, words: Range<usize>) {
+        let end = words.end.min(self.words.len());
+        self.words[words.start.min(end)..end].fill(0);
+    }
+
+    /// `intersect` for some words.
+    pub(crate) fn intersect_words(&mut self, other: &Bits, words: Range<usize>) {
+        self.clear_words(words.start.max(other.words.len())..words.end);
+        for (word, other) in self.pairs(other, words) {
+            *word &= other;
+        }
+    }
+
+    /// `subtract` for some words.
+    pub(crate) fn subtract_words(&mut self, other: &Bits, words: Range<usize>) {
+        for (word, other) in self.pairs(other, words) {
+            *word &= !other;
+        }
+    }
+
+    /// `union` for some words that the set has.
+    pub(crate) fn union_words(&mut self, other: &Bits, words: Range<usize>) {
+        for (word, other) in self.pairs(other, words) {
+            *word |= other;
+        }
+    }
+
+    /// The words at the same positions, where both sets have them.
+    fn pairs<'a>(
+        &'a mut self,
+        other: &'a Bits,
+        words: Range<usize>,
+    ) -> impl Iterator<Item = (&'a mut u64, &'a u64)> {
+        let end = words.end.min(self.words.len()).min(other.words.len());
+        let range = words.start.min(end)..end;
+        self.words[range.clone()].iter_mut().zip(&other.words[range])
+    }
+
     pub(crate) fn is_disjoint(&self, other: &Bits) -> bool {
         self.words
             .iter()
@@ -186,6 +235,32 @@ mod tests {
             rest.subtract(&bits(b));
             assert_eq!(members(&rest), a - b);
             assert_eq!(bits(a).count(), a.len());
+        }
+        for words in [0..1, 1..2, 1..4, 2..9, 3..3] {
+            let within = |member: &usize| words.contains(&(member / WORD));
+            let expected = |inside: BTreeSet<usize>| -> BTreeSet<usize> {
+                let outside = left.iter().copied().filter(|member| !within(member));
+                inside.into_iter().filter(within).chain(outside).collect()
+            };
+            let after = |change: &dyn Fn(&mut Bits, &Bits)| {
+                let mut changed = bits(&left);
+                change(&mut changed, &bits(&right));
+                members(&changed)
+            };
+            let both = &left & &right;
+            let range = || words.clone();
+            assert_eq!(after(&|a, b| a.intersect_words(b, range())), expected(both));
+            assert_eq!(
+                after(&|a, b| a.subtract_words(b, range())),
+                expected(&left - &right)
+            );
+            assert_eq!(after(&|a, b| a.union_words(b, range())), expected(&left | &right));
+            assert_eq!(after(&|a, _| a.clear_words(range())), expected(BTreeSet::new()));
+            let ours = bits(&left);
+            assert_eq!(
+                after(&|a, b| a.copy_common_words(b, &ours, range())),
+                expected(&left & &right)
+            );
         }
         assert_eq!(members(&Bits::full(70)), (0..70).collect());
         let mut one = Bits::full(64);

@@ -71,6 +71,7 @@ impl Engine<'_> {
         if self.forks == 0 {
             self.settle();
             self.log.clear();
+            self.too_small_for_now = 0;
             self.saved_live = 0;
         }
     }
@@ -95,6 +96,7 @@ impl Engine<'_> {
             match self.log.pop() {
                 Some(Undo::TooSmall { request, node }) => {
                     self.nodes_too_small[request as usize].remove(node as usize);
+                    self.too_small_for_now -= 1;
                 }
                 Some(Undo::Node { ports, attachments }) => self.take_off_node(ports, attachments),
                 Some(Undo::Grown { claim }) => self.shrink(claim),
@@ -130,10 +132,7 @@ impl Engine<'_> {
     }
 
     fn count(&mut self, pod: PodId, counts: bool) {
-        let view = self.snapshot.pod(pod);
-        if let Some(node) = view.node {
-            self.topology.set_counted(view.class, node, counts, &self.algebra);
-        }
+        self.topology.set_counted(pod, counts, &self.algebra);
     }
 
     /// Takes a node away. Its pods stay until they are placed elsewhere.
@@ -358,6 +357,7 @@ impl Engine<'_> {
         let claim = &mut self.claims[index];
         claim.requests.add(self.snapshot.requests(pod));
         claim.pods += 1;
+        claim.grown = self.placed.len();
         claim.set = Some(set);
         let variant = &self.classes[class.index()].variants[step];
         claim.ports.extend_from_slice(&variant.ports);

@@ -1,6 +1,6 @@
 //! Planned NodeClaims: whether one takes a further pod, and whether a NodePool can open one (P §6.5, §6.6, §6.12, §6.13).
 
-use super::{Engine, MinValuesPolicy, Miss, ReservedPolicy};
+use super::{ClaimOrder, Engine, MinValuesPolicy, Miss, ReservedPolicy};
 use crate::algebra::SetId;
 use spokeshave_model::snapshot::{ClassId, PodId};
 use std::collections::BTreeMap;
@@ -54,6 +54,12 @@ impl Engine<'_> {
             } else {
                 nth
             };
+            if order == ClaimOrder::FewestPodsGrownLast && bucket > 1 {
+                if self.try_grown_last(pod, class, step, bucket, bound) {
+                    return true;
+                }
+                continue;
+            }
             let first = self.closed_claims / 64;
             let words = self.buckets[bucket].word_count().saturating_sub(first);
             for nth in 0..words {
@@ -87,6 +93,40 @@ impl Engine<'_> {
             }
         }
         false
+    }
+
+    /// The same for the claims with one number of pods, those that got their last pod last first. O(claims with so many pods, sorted).
+    fn try_grown_last(
+        &mut self,
+        pod: PodId,
+        class: ClassId,
+        step: usize,
+        bucket: usize,
+        bound: bool,
+    ) -> bool {
+        let request = self.snapshot.pod(pod).request.index();
+        let variant = &self.classes[class.index()].variants[step];
+        let mut candidates = std::mem::take(&mut self.scratch.candidates);
+        candidates.clear();
+        let is_open = |index: &usize| {
+            *index >= self.closed_claims
+                && !variant.failed_claims.contains(*index)
+                && !self.claims_too_full[request].bits.contains(*index)
+                && (!bound || self.scratch.claims.contains(*index))
+        };
+        let open = self.buckets[bucket].ones().filter(is_open);
+        candidates.extend(open.map(|index| (self.claims[index].grown, index)));
+        candidates.sort_unstable_by(|left, right| right.cmp(left));
+        let taken = candidates.iter().find_map(|(_, index)| {
+            self.statistics.claims_tried += 1;
+            let set = self.accepts(pod, class, step, *index)?;
+            Some((*index, set))
+        });
+        self.scratch.candidates = candidates;
+        if let Some((index, set)) = taken {
+            self.put_on_claim(pod, class, step, index, set);
+        }
+        taken.is_some()
     }
 
     /// Forgets failures that something may have undone since.

@@ -116,8 +116,8 @@ struct Variant<'a> {
     volume_sets: Vec<SetId>,
     /// Host ports, by number.
     ports: SmallVec<[u32; 2]>,
-    /// Existing nodes whose kind accepts it.
-    nodes: Bits,
+    /// Existing nodes whose kind accepts it. Most classes have the same.
+    nodes: Arc<Bits>,
     /// Templates whose taints it tolerates.
     templates: Bits,
     /// Planned claims that can no longer take it, as of `epoch`.
@@ -144,6 +144,8 @@ struct Claim {
     headroom: ResourceVector,
     ports: SmallVec<[u32; 4]>,
     pods: usize,
+    /// Placements made before its last pod.
+    grown: usize,
     /// Reservations held, by number, in order.
     reserved: Reservations,
     /// minValues lowered for these keys.
@@ -180,6 +182,8 @@ pub(crate) struct Engine<'a> {
     classes: Vec<Class<'a>>,
     tolerate_prefer_no_schedule: bool,
     kind_nodes: Vec<Bits>,
+    /// Nodes that are not marked for deletion.
+    usable_at_first: Bits,
     accepting: FxHashMap<SetId, Arc<Bits>>,
     price_orders: FxHashMap<(usize, SetId), Arc<Vec<Launch>>>,
     shortlists: FxHashMap<(usize, SetId, Bits), finish::Shortlist>,
@@ -212,6 +216,10 @@ pub(crate) struct Engine<'a> {
     placed: Vec<Placed>,
     // Memory of failures.
     nodes_too_small: Vec<Bits>,
+    /// Per request: how many words of nodes from the first on are all too small for good.
+    full_words: Vec<u32>,
+    /// Entries of the log about nodes that are too small for now.
+    too_small_for_now: usize,
     claims_too_full: Vec<EpochBits>,
     /// Grows whenever something may have become possible again.
     epoch: u64,
@@ -236,6 +244,8 @@ struct Scratch {
     reserved: Reservations,
     total: ResourceVector,
     ports: SmallVec<[u32; 4]>,
+    /// Claims, each with when it got its last pod.
+    candidates: Vec<(usize, usize)>,
 }
 
 /// A placement.
@@ -286,6 +296,7 @@ impl<'a> Engine<'a> {
         };
         let usable = snapshot.nodes.iter().enumerate();
         let usable = usable.filter(|(_, node)| !node.marked_for_deletion);
+        let usable = Bits::of(snapshot.nodes.len(), usable.map(|(index, _)| index));
         let mut kind_nodes = vec![Bits::new(snapshot.nodes.len()); snapshot.kinds.len()];
         for (index, node) in snapshot.nodes.iter().enumerate() {
             kind_nodes[node.kind.index()].insert(index);
@@ -305,7 +316,8 @@ impl<'a> Engine<'a> {
                 .collect(),
             reservations: setup::reservations(snapshot, &numbers),
             classes: vec![Class::default(); snapshot.classes.len()],
-            usable: Bits::of(snapshot.nodes.len(), usable.map(|(index, _)| index)),
+            usable_at_first: usable.clone(),
+            usable,
             first_template: 0,
             settled_free: free.clone(),
             settled: 0,
@@ -325,6 +337,8 @@ impl<'a> Engine<'a> {
             buckets: Vec::new(),
             placed: Vec::new(),
             nodes_too_small: vec![Bits::default(); snapshot.requests.len()],
+            full_words: vec![0; snapshot.requests.len()],
+            too_small_for_now: 0,
             claims_too_full: vec![EpochBits::default(); snapshot.requests.len()],
             epoch: 0,
             forks: 0,
@@ -377,7 +391,8 @@ impl<'a> Engine<'a> {
             .bind(class, &constraints, &self.templates, &self.algebra);
         let terms = constraints.volume_terms.iter();
         let volume_sets: Vec<SetId> = terms.map(|term| self.algebra.intern(term.clone())).collect();
-        let mut nodes = Bits::clone(&self.accepting(all));
+        let accepted = self.accepting(all);
+        let mut nodes = Bits::clone(&accepted);
         let kinds = self.snapshot.kinds.iter().zip(&self.kind_nodes);
         for (_, members) in kinds.filter(|(kind, _)| {
             !kind.taints.is_empty()
@@ -392,6 +407,11 @@ impl<'a> Engine<'a> {
             }
             nodes.intersect(&reachable);
         }
+        let nodes = if nodes == *accepted {
+            accepted
+        } else {
+            Arc::new(nodes)
+        };
         let tolerated = self.templates.iter().enumerate().filter(|(_, template)| {
             let taints = &self.snapshot.pool(template.pool).taints;
             taint::first_untolerated(taints, &constraints.tolerations).is_none()

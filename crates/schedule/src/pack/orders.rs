@@ -14,6 +14,9 @@ pub enum ClaimOrder {
     /// Fewest pods first, of these the oldest (P-083).
     #[default]
     FewestPods,
+    /// Fewest pods first; of those with one pod the oldest, of others the one that got its last pod last: as an insertion sort of the claims
+    /// after each pod leaves them, which is what upstream's sort does up to twelve claims.
+    FewestPodsGrownLast,
     /// Fewest pods first, of these the newest.
     FewestPodsNewest,
     /// Most pods first, of these the oldest.
@@ -34,8 +37,9 @@ impl ClaimOrder {
     ];
 
     /// All orders, upstream's first.
-    pub const ALL: [ClaimOrder; 5] = [
+    pub const ALL: [ClaimOrder; 6] = [
         ClaimOrder::FewestPods,
+        ClaimOrder::FewestPodsGrownLast,
         ClaimOrder::FewestPodsNewest,
         ClaimOrder::MostPods,
         ClaimOrder::MostPodsNewest,

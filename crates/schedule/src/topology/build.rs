@@ -5,6 +5,7 @@ use crate::algebra::Algebra;
 use crate::bits::Bits;
 use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
 use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{ClassId, NodeId};
@@ -122,24 +123,14 @@ impl Topology<'_> {
         let key = (identity.key != labels::HOSTNAME).then(|| self.key(&identity.key, templates, algebra));
         let census = self.census(key, &identity.filter, tolerations, templates);
         let max_skew = u32::try_from(identity.max_skew).unwrap_or(0);
-        let mut offered = Bits::default();
-        if let Some(key) = key {
-            // Taints of NodePools that the pods do not tolerate hide their domains, if taints are honoured.
-            for (index, reachable) in self.keys[key].reachable.iter().enumerate() {
-                if self.censuses[census].templates.contains(index) {
-                    offered.union(reachable);
-                }
-            }
-        }
         self.groups.push(Group {
             kind: identity.kind,
             key,
             census,
             max_skew,
             min_domains: identity.min_domains.and_then(|count| u32::try_from(count).ok()),
-            counts: vec![0; key.map_or(0, |key| self.keys[key].values.len())],
-            offered,
-            hosts: Hosts::new(max_skew),
+            counts: SmallVec::from_elem(0, key.map_or(0, |key| self.keys[key].values.len())),
+            hosts: key.is_none().then(|| Box::new(Hosts::new(max_skew))),
         });
         let inverse = identity.kind == Kind::Inverse;
         for class in self.selected(&identity) {
@@ -236,9 +227,18 @@ impl Topology<'_> {
                 }
             }
         }
+        let reaching = Bits::of(templates.len(), reaching.map(|(index, _)| index));
+        let mut offered = Bits::default();
+        if let Some(key) = key {
+            // Taints of NodePools that the pods do not tolerate hide their domains, if taints are honoured.
+            for template in reaching.ones() {
+                offered.union(&self.keys[key].reachable[template]);
+            }
+        }
         self.censuses.push(Census {
             key,
-            templates: Bits::of(templates.len(), reaching.map(|(index, _)| index)),
+            templates: reaching,
+            offered,
             kinds,
             alternatives: filter.alternatives.clone(),
             planned: FxHashMap::with_hasher(FxBuildHasher),

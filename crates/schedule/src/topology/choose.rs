@@ -1,62 +1,83 @@
 //! What topology leaves to a pod: eligible nodes and claims, and the domains a planned claim is narrowed to (P §6.8).
 //!
-//! It reads counts and writes none. Complexity: O(groups that bind the pod × domains of their keys), and a word of nodes or claims for each 64 of them.
+//! It reads counts and writes none. Complexity: O(groups that bind the pod × domains of their keys), and for each of these a word for 64 claims and for
+//! 64 of the nodes that are looked at.
 
-use super::{Bindings, GroupId, Kind, Refusal, Topology};
+use super::{Admission, Bindings, GroupId, Kind, Refusal, Topology};
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use spokeshave_model::Requirement;
 use spokeshave_model::snapshot::ClassId;
+use std::ops::Range;
 
 impl Topology<'_> {
-    /// Keeps the existing nodes that every group admits, and the planned claims that no group rules out by their domains. Exact for nodes;
-    /// necessary for claims, about which `narrow` decides.
-    pub(crate) fn keep_eligible(
+    /// Works out what every group that binds the pod admits, for `keep_nodes`; and keeps the planned claims that no group rules out by their
+    /// domains, which is necessary only: `narrow` decides about claims.
+    pub(crate) fn prepare(
         &mut self,
         class: ClassId,
         bindings: &Bindings,
         strict: SetId,
         algebra: &Algebra<'_>,
-        nodes: &mut Bits,
         claims: &mut Bits,
     ) {
+        self.prepared = 0;
         for position in 0..self.binding_count(class, bindings) {
             let (id, selects) = self.binding(class, bindings, position);
-            self.keep_admitted(id, selects, strict, algebra, nodes, claims);
+            self.prepare_group(id, selects, strict, algebra, claims);
         }
     }
 
-    /// The same for one group.
-    pub(super) fn keep_admitted(
+    /// The same for one group more.
+    pub(super) fn prepare_group(
         &mut self,
         id: GroupId,
         selects: bool,
         strict: SetId,
         algebra: &Algebra<'_>,
-        nodes: &mut Bits,
         claims: &mut Bits,
     ) {
+        let key = self.groups[id.0 as usize].key;
+        let allowed = key.map(|key| self.allowed(key, strict, algebra));
+        if self.admissions.len() == self.prepared {
+            self.admissions.push(Admission::default());
+        }
+        let admission = &mut self.admissions[self.prepared];
+        (admission.group, admission.selects) = (id.0, selects);
+        self.prepared += 1;
         let group = &self.groups[id.0 as usize];
-        let Some(key) = group.key else {
-            group.hosts.keep_admitted(group.kind, selects, false, nodes);
-            group.hosts.keep_admitted(group.kind, selects, true, claims);
+        let Some((key, allowed)) = key.zip(allowed) else {
+            if let Some(hosts) = &group.hosts {
+                hosts.keep_admitted(group.kind, selects, true, 0..claims.word_count(), claims);
+            }
             return;
         };
-        let allowed = self.allowed(key, strict, algebra);
-        let group = &self.groups[id.0 as usize];
-        let census = &self.censuses[group.census];
-        let key = &self.keys[key];
-        group.valid_domains(census, &key.sets[allowed], selects, &mut self.valid);
-        key.unite_nodes(&self.valid, group.kind.repels(), &mut self.united);
-        nodes.intersect(&self.united);
+        let (census, key) = (&self.censuses[group.census], &self.keys[key]);
+        group.valid_domains(census, &key.sets[allowed], selects, &mut admission.valid);
         if claims.is_clear() {
             return;
         }
         self.united.reset(0);
-        for domain in self.valid.ones() {
+        for domain in admission.valid.ones() {
             self.united.union(&key.claims[domain]);
         }
         claims.intersect(&self.united);
+    }
+
+    /// Keeps, in some words, the existing nodes that every group admits. Exact.
+    pub(crate) fn keep_nodes(&mut self, words: Range<usize>, nodes: &mut Bits) {
+        for admission in &self.admissions[..self.prepared] {
+            let group = &self.groups[admission.group as usize];
+            if let Some(hosts) = &group.hosts {
+                hosts.keep_admitted(group.kind, admission.selects, false, words.clone(), nodes);
+            }
+            let Some(key) = group.key else {
+                continue;
+            };
+            let united = &mut self.united_nodes;
+            self.keys[key].unite_nodes(&admission.valid, group.kind.repels(), words.clone(), united);
+            nodes.intersect_words(united, words.clone());
+        }
     }
 
     pub(super) fn binding_count(&self, class: ClassId, bindings: &Bindings) -> usize {
@@ -86,7 +107,8 @@ impl Topology<'_> {
             let (id, selects) = self.binding(class, bindings, position);
             let group = &self.groups[id.0 as usize];
             let Some(key) = group.key else {
-                if !group.hosts.admits(group.kind, selects, true, index) {
+                let hosts = group.hosts.as_ref();
+                if hosts.is_some_and(|hosts| !hosts.admits(group.kind, selects, true, index)) {
                     // Counts per host only grow while pods are added, so all but affinity is final.
                     return Err(Refusal {
                         group: id,

@@ -4,7 +4,7 @@
 
 use super::{GroupId, Host, NONE, Topology};
 use crate::algebra::{Algebra, SetId};
-use spokeshave_model::snapshot::{ClassId, NodeId};
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId};
 
 impl Topology<'_> {
     /// Tells where a planned claim can be from now on.
@@ -60,17 +60,15 @@ impl Topology<'_> {
     }
 
     /// A bound pod no longer counts (`counts` false), or counts again.
-    pub(crate) fn set_counted(&mut self, class: ClassId, node: NodeId, counts: bool, algebra: &Algebra<'_>) {
-        let position = self
-            .counted
-            .binary_search_by(|entry| (entry.0, entry.1).cmp(&(class, node)));
-        if let Ok(position) = position {
-            let number = &mut self.counted[position].2;
+    pub(crate) fn set_counted(&mut self, pod: PodId, counts: bool, algebra: &Algebra<'_>) {
+        let at = self.counted_at[pod.index()];
+        if let Some((class, node, number)) = self.counted.get_mut(at as usize) {
             *number = if counts {
                 *number + 1
             } else {
                 number.saturating_sub(1)
             };
+            let (class, node) = (*class, *node);
             self.change_all(class, Host::Node(node), counts, algebra);
         }
     }
@@ -103,13 +101,13 @@ impl Topology<'_> {
                 if !census.kinds.contains(self.snapshot.node(node).kind.index()) {
                     return;
                 }
-                match group.key {
-                    None => group.hosts.change(false, node.index(), number, add),
-                    Some(key) => {
-                        let domain = self.keys[key].of_node[node.index()];
-                        if domain != NONE {
-                            apply(&mut group.counts[domain as usize]);
-                        }
+                if let Some(hosts) = &mut group.hosts {
+                    hosts.change(false, node.index(), number, add);
+                }
+                if let Some(key) = group.key {
+                    let domain = self.keys[key].of_node[node.index()];
+                    if domain != NONE {
+                        apply(&mut group.counts[domain as usize]);
                     }
                 }
             }
@@ -117,8 +115,10 @@ impl Topology<'_> {
                 if !census.admits_planned(template, set, algebra) {
                     return;
                 }
+                if let Some(hosts) = &mut group.hosts {
+                    hosts.change(true, index, number, add);
+                }
                 let Some(key) = group.key else {
-                    group.hosts.change(true, index, number, add);
                     return;
                 };
                 let possible = self.possible(key, template, set, algebra);

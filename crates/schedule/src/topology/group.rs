@@ -6,7 +6,7 @@ use crate::bits::Bits;
 impl Group {
     /// Whether a domain exists for this group.
     fn exists(&self, census: &Census, domain: usize) -> bool {
-        self.offered.contains(domain) || self.counts[domain] > 0 || census.present[domain] > 0
+        census.offered.contains(domain) || self.counts[domain] > 0 || census.present[domain] > 0
     }
 
     /// The domains that exist, in order.

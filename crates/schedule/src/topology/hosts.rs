@@ -4,6 +4,7 @@
 use super::Kind;
 use crate::bits::Bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::ops::Range;
 
 /// Existing nodes or planned claims.
 #[derive(Clone, Debug, Default)]
@@ -12,13 +13,14 @@ pub(super) struct HostSet {
     occupied: Bits,
     /// Hosts above the skew that a spread allows, for pods that do not count themselves.
     over: Bits,
-    /// Hosts at or above it.
+    /// Hosts at or above it. Not kept up where one pod is as much as the skew allows: those are the occupied ones.
     full: Bits,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Hosts {
     max_skew: u32,
+    /// Counts above one. Most hosts that count anything count one pod, and which those are the sets say.
     counts: FxHashMap<(bool, u32), u32>,
     nodes: HostSet,
     claims: HostSet,
@@ -38,25 +40,30 @@ impl Hosts {
 
     /// Changes the count of a host.
     pub(super) fn change(&mut self, planned: bool, host: usize, number: u32, add: bool) {
-        let max_skew = self.max_skew;
-        let entry = self.counts.entry((planned, host as u32)).or_insert(0);
-        if add {
-            *entry += number;
-            self.total += u64::from(number);
-        } else {
-            debug_assert!(*entry >= number, "a count is taken back that was never made");
-            *entry = entry.saturating_sub(number);
-            self.total = self.total.saturating_sub(u64::from(number));
-        }
-        let count = *entry;
-        if count == 0 {
-            self.counts.remove(&(planned, host as u32));
-        }
+        let (max_skew, key) = (self.max_skew, (planned, host as u32));
         let set = if planned {
             &mut self.claims
         } else {
             &mut self.nodes
         };
+        let before = if set.occupied.contains(host) {
+            self.counts.get(&key).copied().unwrap_or(1)
+        } else {
+            0
+        };
+        let count = if add {
+            self.total += u64::from(number);
+            before + number
+        } else {
+            debug_assert!(before >= number, "a count is taken back that was never made");
+            self.total = self.total.saturating_sub(u64::from(number));
+            before.saturating_sub(number)
+        };
+        if count > 1 {
+            self.counts.insert(key, count);
+        } else if before > 1 {
+            self.counts.remove(&key);
+        }
         let put = |bits: &mut Bits, wanted: bool| {
             if wanted {
                 bits.insert(host);
@@ -66,7 +73,17 @@ impl Hosts {
         };
         put(&mut set.occupied, count > 0);
         put(&mut set.over, count > max_skew);
-        put(&mut set.full, count >= max_skew);
+        if max_skew > 1 {
+            put(&mut set.full, count >= max_skew);
+        }
+    }
+
+    fn full<'a>(&self, set: &'a HostSet) -> &'a Bits {
+        if self.max_skew == 1 {
+            &set.occupied
+        } else {
+            &set.full
+        }
     }
 
     /// A pod that counts itself opens a self-affine set where it likes.
@@ -79,29 +96,43 @@ impl Hosts {
         let set = if planned { &self.claims } else { &self.nodes };
         match kind {
             // With a skew of nothing even an empty host is closed to a pod that counts itself.
-            Kind::Spread if selects => self.max_skew > 0 && !set.full.contains(host),
+            Kind::Spread if selects => self.max_skew > 0 && !self.full(set).contains(host),
             Kind::Spread => !set.over.contains(host),
             Kind::Affinity => set.occupied.contains(host) || self.may_bootstrap(selects),
             Kind::AntiAffinity | Kind::Inverse => !set.occupied.contains(host),
         }
     }
 
-    /// Keeps the hosts that the rule admits.
-    pub(super) fn keep_admitted(&self, kind: Kind, selects: bool, planned: bool, hosts: &mut Bits) {
+    /// Keeps, in some words, the hosts that the rule admits.
+    pub(super) fn keep_admitted(
+        &self,
+        kind: Kind,
+        selects: bool,
+        planned: bool,
+        words: Range<usize>,
+        hosts: &mut Bits,
+    ) {
         let set = if planned { &self.claims } else { &self.nodes };
         match kind {
-            Kind::Spread if selects && self.max_skew == 0 => hosts.clear(),
-            Kind::Spread if selects => hosts.subtract(&set.full),
-            Kind::Spread => hosts.subtract(&set.over),
+            Kind::Spread if selects && self.max_skew == 0 => hosts.clear_words(words),
+            Kind::Spread if selects => hosts.subtract_words(self.full(set), words),
+            Kind::Spread => hosts.subtract_words(&set.over, words),
             Kind::Affinity if self.may_bootstrap(selects) => {}
-            Kind::Affinity => hosts.intersect(&set.occupied),
-            Kind::AntiAffinity | Kind::Inverse => hosts.subtract(&set.occupied),
+            Kind::Affinity => hosts.intersect_words(&set.occupied, words),
+            Kind::AntiAffinity | Kind::Inverse => hosts.subtract_words(&set.occupied, words),
         }
     }
 
     /// Every count, to compare.
     #[cfg(debug_assertions)]
     pub(super) fn counts(&self) -> std::collections::BTreeMap<(bool, u32), u32> {
-        self.counts.iter().map(|(host, count)| (*host, *count)).collect()
+        let of = |planned: bool, set: &HostSet| {
+            let hosts = set.occupied.ones().map(|host| (planned, host as u32));
+            let counted = hosts.map(|host| (host, self.counts.get(&host).copied().unwrap_or(1)));
+            counted.collect::<Vec<_>>()
+        };
+        let mut counts = of(false, &self.nodes);
+        counts.extend(of(true, &self.claims));
+        counts.into_iter().collect()
     }
 }

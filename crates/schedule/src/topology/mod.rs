@@ -17,12 +17,14 @@ use crate::bits::Bits;
 use crate::template::Template;
 use hosts::Hosts;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
 use spokeshave_model::Requirements;
 use spokeshave_model::reason::TopologyKind;
 use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{ClassId, NodeId, Snapshot};
 use spokeshave_model::taint::Toleration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// No domain, or not worked out yet.
 const NONE: u32 = u32::MAX;
@@ -77,6 +79,7 @@ impl Kind {
     }
 }
 
+/// There are several for each workload, so that they are small: what groups have in common is in their census.
 #[derive(Clone, Debug)]
 struct Group {
     kind: Kind,
@@ -86,11 +89,9 @@ struct Group {
     max_skew: u32,
     min_domains: Option<u32>,
     /// Pods per domain of the key.
-    counts: Vec<u32>,
-    /// Domains that some NodePool offers to the group.
-    offered: Bits,
+    counts: SmallVec<[u32; 6]>,
     /// Pods per host, when those are the domains.
-    hosts: Hosts,
+    hosts: Option<Box<Hosts>>,
 }
 
 /// Which nodes a filter admits, and in which domains of a key there are such nodes. Shared by groups.
@@ -101,6 +102,8 @@ struct Census {
     templates: Bits,
     alternatives: Vec<Requirements>,
     planned: FxHashMap<SetId, bool>,
+    /// Domains that some NodePool offers.
+    offered: Bits,
     /// Registered nodes per domain.
     present: Vec<u32>,
 }
@@ -175,6 +178,8 @@ pub(crate) struct Topology<'a> {
     inverse_owned: Vec<Vec<GroupId>>,
     /// Bound pods that count: class, node and number, in this order.
     counted: Vec<(ClassId, NodeId, u32)>,
+    /// Per pod: where it is in `counted`.
+    counted_at: Vec<u32>,
     /// Classes by label and value, to find quickly what a selector matches.
     labelled: FxHashMap<(&'a str, &'a str), Vec<ClassId>>,
     /// Placements made so far, for groups that come into being later.
@@ -183,24 +188,28 @@ pub(crate) struct Topology<'a> {
     removed: Bits,
     valid: Bits,
     united: Bits,
+    united_nodes: Bits,
     chosen: Bits,
     narrowed: Vec<(usize, Bits)>,
+    /// What the groups of the pod that is looked at admit: the first `prepared` of them.
+    admissions: Vec<Admission>,
+    prepared: usize,
+}
+
+/// What one group admits at the moment.
+#[derive(Clone, Debug, Default)]
+struct Admission {
+    group: u32,
+    selects: bool,
+    /// Its valid domains, unless those are hosts.
+    valid: Bits,
 }
 
 impl<'a> Topology<'a> {
     /// Counts bound, running pods (P-107), and registers every required anti-affinity there is (P-110), so that which groups exist does not depend
     /// on what is asked later.
     pub(crate) fn new(snapshot: &'a Snapshot, templates: &[Template<'_>], algebra: &Algebra<'_>) -> Self {
-        let mut counted: Vec<(ClassId, NodeId, u32)> = Vec::new();
-        for view in snapshot.pods.iter().filter(|view| view.active) {
-            counted.extend(view.node.map(|node| (view.class, node, 1)));
-        }
-        counted.sort_unstable();
-        counted.dedup_by(|next, kept| {
-            let same = (next.0, next.1) == (kept.0, kept.1);
-            kept.2 += if same { next.2 } else { 0 };
-            same
-        });
+        let (counted, counted_at) = bound_pods(snapshot);
         let mut labelled: FxHashMap<(&str, &str), Vec<ClassId>> = FxHashMap::with_hasher(FxBuildHasher);
         for (index, class) in snapshot.classes.iter().enumerate() {
             for (key, value) in &class.labels {
@@ -224,11 +233,15 @@ impl<'a> Topology<'a> {
             inverse_selecting: vec![Vec::new(); classes],
             inverse_owned: vec![Vec::new(); classes],
             counted,
+            counted_at,
             labelled,
             placed: Vec::new(),
             removed: Bits::default(),
             valid: Bits::default(),
             united: Bits::default(),
+            united_nodes: Bits::new(snapshot.nodes.len()),
+            admissions: Vec::new(),
+            prepared: 0,
             chosen: Bits::default(),
             narrowed: Vec::new(),
         };
@@ -292,20 +305,23 @@ impl<'a> Topology<'a> {
 }
 
 impl Key {
-    /// The existing nodes in some domains; with `or_none` also those in none.
-    fn unite_nodes(&self, domains: &Bits, or_none: bool, nodes: &mut Bits) {
+    /// The existing nodes in some domains; with `or_none` also those in none. Only some words, in a set with room for all nodes.
+    fn unite_nodes(&self, domains: &Bits, or_none: bool, words: Range<usize>, nodes: &mut Bits) {
+        nodes.clear_words(words.clone());
         if or_none {
-            nodes.copy_from(&self.nodes_without);
-        } else {
-            nodes.reset(self.of_node.len());
+            nodes.union_words(&self.nodes_without, words.clone());
         }
         if self.values.len() < MANY_DOMAINS {
-            domains.ones().for_each(|domain| nodes.union(&self.nodes[domain]));
-        } else {
-            for (node, domain) in self.of_node.iter().enumerate() {
-                if *domain != NONE && domains.contains(*domain as usize) {
-                    nodes.insert(node);
-                }
+            for domain in domains.ones() {
+                nodes.union_words(&self.nodes[domain], words.clone());
+            }
+            return;
+        }
+        let first = words.start * 64;
+        let members = self.of_node.iter().enumerate().take(words.end * 64).skip(first);
+        for (node, domain) in members {
+            if *domain != NONE && domains.contains(*domain as usize) {
+                nodes.insert(node);
             }
         }
     }
@@ -327,6 +343,25 @@ impl Census {
             alternatives.iter().any(compatible)
         })
     }
+}
+
+/// The pods that run on nodes, by class and node, and where in that list each is.
+fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
+    let mut bound: Vec<(ClassId, NodeId, usize)> = Vec::new();
+    for (index, view) in snapshot.pods.iter().enumerate().filter(|(_, view)| view.active) {
+        bound.extend(view.node.map(|node| (view.class, node, index)));
+    }
+    bound.sort_unstable();
+    let mut counted: Vec<(ClassId, NodeId, u32)> = Vec::new();
+    let mut counted_at = vec![NONE; snapshot.pods.len()];
+    for (class, node, index) in bound {
+        match counted.last_mut() {
+            Some(last) if (last.0, last.1) == (class, node) => last.2 += 1,
+            _ => counted.push((class, node, 1)),
+        }
+        counted_at[index] = (counted.len() - 1) as u32;
+    }
+    (counted, counted_at)
 }
 
 fn known(positions: &[u32], set: SetId) -> Option<usize> {

@@ -24,7 +24,9 @@ impl Topology<'_> {
         for position in 0..self.binding_count(class, bindings) {
             let (id, selects) = self.binding(class, bindings, position);
             nodes.copy_from(hosts);
-            self.keep_admitted(id, selects, strict, algebra, &mut nodes, &mut claims);
+            self.prepared = 0;
+            self.prepare_group(id, selects, strict, algebra, &mut claims);
+            self.keep_nodes(0..nodes.word_count(), &mut nodes);
             if nodes.is_clear() {
                 let group = &self.groups[id.0 as usize];
                 let key = group
@@ -75,7 +77,12 @@ impl Topology<'_> {
             self.placed.len()
         );
         for group in &self.groups {
-            let _ = write!(text, " {:?} {:?}", group.counts, group.hosts.counts());
+            let _ = write!(
+                text,
+                " {:?} {:?}",
+                group.counts,
+                group.hosts.as_ref().map(|hosts| hosts.counts())
+            );
         }
         for census in &self.censuses {
             let _ = write!(text, " {:?}", census.present);
