@@ -32,7 +32,6 @@ mod shared;
 mod spread;
 mod static_pools;
 mod stores;
-mod trim;
 
 pub use decision::{Decision, DecisionKind, DecisionLog};
 pub use operator::{Operator, OperatorError};

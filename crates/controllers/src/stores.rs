@@ -56,10 +56,10 @@ pub struct Stores {
 impl Stores {
     pub(crate) fn new() -> Self {
         let pods: Store<Pod> = Store::new(StoreOptions {
-            trim: crate::trim::pod,
+            trim: spokeshave_model::trim::pod,
         });
         let nodes: Store<Node> = Store::new(StoreOptions {
-            trim: crate::trim::node,
+            trim: spokeshave_model::trim::node,
         });
         let node_claims: Store<NodeClaim> = Store::default();
         let volume_attachments: Store<VolumeAttachment> = Store::default();

@@ -24,6 +24,7 @@ pub mod selector;
 pub mod snapshot;
 pub mod state_node;
 pub mod taint;
+pub mod trim;
 pub mod vector;
 pub mod volumes;
 

@@ -151,6 +151,65 @@ fn kinds_that_nobody_reads_are_named_and_passed_over() {
     );
 }
 
+/// Six pods that one small node could hold, of a ReplicaSet: kube-scheduler would spread them over zones.
+#[test]
+fn p_121_the_scheduler_config_spreads_pods_that_say_nothing_themselves() {
+    let owner = r#"{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"u","controller":true}"#;
+    let pod = |number: usize| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"web-{number}","namespace":"shop","uid":"{number}","labels":{{"app":"web"}},"ownerReferences":[{owner}]}},
+            "spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"100m","memory":"64Mi"}}}}}}]}},
+            "status":{{"phase":"Pending","conditions":[{{"type":"PodScheduled","status":"False","reason":"Unschedulable"}}]}}}}"#
+        )
+    };
+    let pods: Vec<String> = (0..6).map(pod).collect();
+    let dump = format!(
+        r#"{{"apiVersion":"v1","kind":"List","items":[
+        {{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{{"name":"default"}},"spec":{{"template":{{"spec":{{"requirements":[],
+            "nodeClassRef":{{"group":"karpenter.kwok.sh","kind":"KWOKNodeClass","name":"default"}}}}}}}}}},
+        {{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{{"name":"web","namespace":"shop","uid":"u"}},"spec":{{"selector":{{"matchLabels":{{"app":"web"}}}}}}}},
+        {}]}}"#,
+        pods.join(",")
+    );
+    let config = |when: &str| {
+        let mut file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+        let text = format!(
+            "podTopologySpread:\n  defaultConstraints:\n  - maxSkew: 1\n    topologyKey: topology.kubernetes.io/zone\n    whenUnsatisfiable: {when}\n"
+        );
+        file.write_all(text.as_bytes()).expect("it is written");
+        file
+    };
+    let zones = |more: &[&str]| {
+        let arguments = [&["-f", "-", "-o", "json"], more].concat();
+        let output = plan(&arguments, Some(dump.as_bytes()));
+        let value: Value = serde_json::from_str(&output.stdout).expect("JSON");
+        let claims = value["provisioning"]["nodeClaims"]
+            .as_array()
+            .expect("claims")
+            .iter();
+        let pods = claims
+            .clone()
+            .map(|claim| claim["pods"].as_array().map_or(0, Vec::len));
+        let zones: BTreeSet<String> = claims
+            .map(|claim| claim["cheapest"]["zone"].to_string())
+            .collect();
+        (zones.len(), pods.max().unwrap_or(0), pods_left(&value))
+    };
+    assert_eq!(zones(&[]), (1, 6, 0));
+    for when in ["DoNotSchedule", "ScheduleAnyway"] {
+        let file = config(when);
+        let path = file.path().display().to_string();
+        let (zones, most, left) = zones(&["--scheduler-config", &path]);
+        assert_eq!((zones, most, left), (4, 2, 0), "{when}");
+    }
+}
+
+fn pods_left(plan: &Value) -> usize {
+    plan["provisioning"]["unschedulable"]
+        .as_array()
+        .map_or(0, Vec::len)
+}
+
 #[test]
 fn one_unreadable_object_is_named_and_the_rest_is_planned() {
     for (text, expected) in [

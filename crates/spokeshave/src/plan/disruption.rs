@@ -6,7 +6,8 @@ use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Method, Outcome, Verdict, disrupt};
 
 use super::format::{
-    BlockerView, BudgetView, CommandView, Disruption, Dollars, IfRemoved, NodeClaimPlan, VerdictView,
+    BlockerView, BudgetView, CommandView, Disruption, Dollars, IfRemoved, KnownNames, NodeClaimPlan,
+    VerdictView,
 };
 
 /// Decides what would be disrupted now.
@@ -36,6 +37,7 @@ impl Disruption {
 
 fn command_view(snapshot: &Snapshot, command: &Command) -> CommandView {
     let uids = command.nodes.iter().map(|node| node.node_claim_uid.as_str());
+    let mut known = KnownNames::default();
     CommandView {
         id: id(command.method, uids),
         method: command.method.as_str(),
@@ -45,7 +47,7 @@ fn command_view(snapshot: &Snapshot, command: &Command) -> CommandView {
         replacements: command
             .replacements
             .iter()
-            .map(|replacement| NodeClaimPlan::of(snapshot, &replacement.claim))
+            .map(|replacement| NodeClaimPlan::of(snapshot, &replacement.claim, &mut known))
             .collect(),
         price_before: Dollars(command.price_before),
         price_after: Dollars(command.price_after),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
-use spokeshave_model::snapshot::{PodId, Snapshot};
+use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
 use spokeshave_plan::{Policy, ProvisionOutcome};
@@ -60,9 +60,37 @@ pub(crate) struct Provisioning {
 pub(crate) struct NodeClaimPlan {
     pub(crate) node_pool: String,
     pub(crate) pods: Vec<String>,
-    pub(crate) instance_types: Vec<String>,
+    pub(crate) instance_types: Names,
     pub(crate) cheapest: Option<Cheapest>,
     pub(crate) requests: BTreeMap<String, String>,
+}
+
+/// Names that many NodeClaims have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names(Arc<Vec<String>>);
+
+impl Names {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Serialize for Names {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter())
+    }
+}
+
+/// The names of instance types by the list that they come from: thousands of NodeClaims have few lists.
+#[derive(Debug, Default)]
+pub(crate) struct KnownNames(BTreeMap<(PoolId, (usize, usize)), Names>);
+
+impl KnownNames {
+    fn of(&mut self, snapshot: &Snapshot, claim: &PlannedClaim) -> Names {
+        let names = || Names(Arc::new(instance_type_names(snapshot, claim)));
+        let key = (claim.pool, claim.launches.identity());
+        self.0.entry(key).or_insert_with(names).clone()
+    }
 }
 
 /// The cheapest way to launch a node.
@@ -242,12 +270,12 @@ pub(crate) fn quantities(resources: &Resources) -> BTreeMap<String, String> {
 }
 
 impl NodeClaimPlan {
-    pub(crate) fn of(snapshot: &Snapshot, claim: &PlannedClaim) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, claim: &PlannedClaim, known: &mut KnownNames) -> Self {
         let types = &snapshot.pool(claim.pool).instance_types;
         Self {
             node_pool: snapshot.pool(claim.pool).name.clone(),
             pods: pod_names(snapshot, &claim.pods),
-            instance_types: instance_type_names(snapshot, claim),
+            instance_types: known.of(snapshot, claim),
             cheapest: claim.launches.first().map(|launch| Cheapest {
                 instance_type: types[launch.instance_type].name.clone(),
                 zone: launch.zone.clone(),
@@ -269,8 +297,10 @@ impl NodeClaimPlan {
 impl Provisioning {
     pub(crate) fn of(snapshot: &Snapshot, outcome: &ProvisionOutcome, policy: &Policy) -> Self {
         let claims = outcome.placements.claims.iter();
-        let node_claims: Vec<NodeClaimPlan> =
-            claims.map(|claim| NodeClaimPlan::of(snapshot, claim)).collect();
+        let mut known = KnownNames::default();
+        let node_claims: Vec<NodeClaimPlan> = claims
+            .map(|claim| NodeClaimPlan::of(snapshot, claim, &mut known))
+            .collect();
         let ignored = outcome.ignored.iter().map(|(pod, problem)| {
             let reason = Reason::Problem(problem.clone());
             let derivation = Derivation::of(Arc::new(reason));

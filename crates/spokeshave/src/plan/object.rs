@@ -23,6 +23,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::default_spread::controller_key;
+use spokeshave_model::trim;
 
 /// The outside of a JSON document: whether it is a list, and the text of its items.
 #[derive(Debug, Deserialize)]
@@ -175,15 +176,12 @@ fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) 
     Ok(match (api_version, kind) {
         ("v1", "Pod") => {
             let mut pod: Pod = read(map)?;
-            pod.metadata.managed_fields = None;
+            trim::pod(&mut pod);
             Found::Pod(Arc::new(pod))
         }
         ("v1", "Node") => {
             let mut node: Node = read(map)?;
-            node.metadata.managed_fields = None;
-            if let Some(status) = &mut node.status {
-                status.images = None;
-            }
+            trim::node(&mut node);
             Found::Node(Arc::new(node))
         }
         ("v1", "Service") => Found::Service(Arc::new(read(map)?)),

@@ -1,13 +1,17 @@
-//! What stores leave out of the objects that there are most of, because no decision reads it: the operator's memory is mostly pods.
+//! What can be left out of the objects that there are most of, because no decision reads it: memory is mostly pods.
 //!
 //! Only what is never read and never written back. Writes are patches of what has changed, so that what is left out stays as it is.
+//! Lists are cut to their length: a list that is read from JSON has room for four elements and nearly always holds one, and a container or a
+//! volume takes a kilobyte whether it is there or not.
 
+use crate::snapshot::Snapshot;
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use std::sync::Arc;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Requests, ports, volumes, places and conditions stay.
-pub(crate) fn pod(pod: &mut Pod) {
+pub fn pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     if let Some(annotations) = &mut pod.metadata.annotations {
         annotations.remove(LAST_APPLIED);
@@ -20,6 +24,34 @@ pub(crate) fn pod(pod: &mut Pod) {
     spec.dns_config = None;
     spec.host_aliases = None;
     spec.image_pull_secrets = None;
+    spec.containers.shrink_to_fit();
+    shrink(&mut spec.init_containers);
+    shrink(&mut spec.volumes);
+    shrink(&mut spec.tolerations);
+    shrink(&mut spec.topology_spread_constraints);
+    shrink(&mut pod.metadata.owner_references);
+    if let Some(status) = &mut pod.status {
+        shrink(&mut status.conditions);
+        shrink(&mut status.container_statuses);
+        shrink(&mut status.init_container_statuses);
+    }
+}
+
+/// What nobody reads any more once the pods of a Snapshot were lowered: their containers and volumes, more than half of a pod. For programs that
+/// decide once; who takes changed pods in compares them with these.
+pub fn lowered(snapshot: &mut Snapshot) {
+    let pods = snapshot.pods.iter_mut();
+    for spec in pods.filter_map(|view| Arc::get_mut(&mut view.object)?.spec.as_mut()) {
+        spec.containers = Vec::new();
+        spec.init_containers = None;
+        spec.volumes = None;
+    }
+}
+
+fn shrink<T>(list: &mut Option<Vec<T>>) {
+    if let Some(list) = list {
+        list.shrink_to_fit();
+    }
 }
 
 fn container(container: &mut Container) {
@@ -33,10 +65,11 @@ fn container(container: &mut Container) {
     container.security_context = None;
     container.startup_probe = None;
     container.volume_mounts = None;
+    shrink(&mut container.ports);
 }
 
 /// A kubelet lists every image that it has.
-pub(crate) fn node(node: &mut Node) {
+pub fn node(node: &mut Node) {
     node.metadata.managed_fields = None;
     if let Some(status) = &mut node.status {
         status.images = None;
@@ -46,9 +79,8 @@ pub(crate) fn node(node: &mut Node) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::ResourceExt;
+    use crate::pod::requests;
     use serde_json::json;
-    use spokeshave_model::pod::requests;
 
     #[test]
     fn what_decisions_read_stays() {
@@ -66,9 +98,20 @@ mod tests {
         let whole: Pod = serde_json::from_value(value).unwrap();
         let mut trimmed = whole.clone();
         pod(&mut trimmed);
+        assert_eq!(
+            trimmed.spec.as_ref().map(|spec| spec.containers.capacity()),
+            Some(1)
+        );
         assert_eq!(requests(&trimmed), requests(&whole));
         assert_eq!(trimmed.status, whole.status);
-        assert!(trimmed.metadata.managed_fields.is_none() && trimmed.annotations().len() == 1);
+        assert!(
+            trimmed.metadata.managed_fields.is_none()
+                && trimmed
+                    .metadata
+                    .annotations
+                    .as_ref()
+                    .is_some_and(|all| all.len() == 1)
+        );
         let (left, all) = (trimmed.spec.unwrap(), whole.spec.unwrap());
         assert_eq!(
             (&left.tolerations, &left.volumes, &left.node_selector),
