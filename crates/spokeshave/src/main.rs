@@ -17,7 +17,7 @@ mod signals;
 mod text;
 mod up;
 
-use std::io::Write as _;
+use std::io::{BufWriter, StdoutLock, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -76,7 +76,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
             let environment = std::env::vars().collect();
             runtime()?.block_on(operate::run(args, &environment))
         }
-        Command::Plan(args) => print(&runtime()?.block_on(plan::run(&args))?),
+        Command::Plan(args) => {
+            let planned = runtime()?.block_on(plan::run(&args))?;
+            print_with(|out| planned.write(out))
+        }
         Command::Explain(args) => print(&runtime()?.block_on(explain::run(&args))?),
         Command::Budgets(args) => {
             let answer = runtime()?.block_on(budgets::run(args))?;
@@ -109,10 +112,15 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Data goes to standard output; a reader that stops reading is not an error.
+/// Prints a text.
 fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    print_with(|out| out.write_all(text.as_bytes()))
+}
+
+/// Data goes to standard output; a reader that stops reading is not an error.
+fn print_with(write: impl FnOnce(&mut BufWriter<StdoutLock<'_>>) -> std::io::Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

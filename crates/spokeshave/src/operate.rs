@@ -33,6 +33,10 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
     };
+    let default_spread = match &settings.scheduler_config {
+        Some(path) => scheduler_config::read(path)?,
+        None => Vec::new(),
+    };
     let clock: SharedClock = TokioClock::wall(1.0).shared();
     let entropy = Entropy::new(seed());
     let config = configuration(args.kubeconfig.as_deref()).await?;
@@ -79,10 +83,6 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
             ),
         );
     }
-    let default_spread = match &settings.scheduler_config {
-        Some(path) => scheduler_config::read(path)?,
-        None => Vec::new(),
-    };
     let options = Options {
         label_rules: up::label_rules(&provider),
         default_spread,

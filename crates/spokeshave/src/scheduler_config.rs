@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
@@ -53,6 +53,13 @@ impl From<Constraint> for TopologySpreadConstraint {
     }
 }
 
+/// What tells another program's file from ours.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OtherConfig {
+    kind: String,
+}
+
 /// Reads and checks a file.
 ///
 /// # Errors
@@ -64,7 +71,16 @@ pub(crate) fn read(path: &Path) -> Result<Vec<TopologySpreadConstraint>> {
 }
 
 fn parse(text: &str) -> Result<Vec<TopologySpreadConstraint>> {
-    let config: SchedulerConfig = serde_saphyr::from_str(text).context("is not a scheduler config")?;
+    let other: OtherConfig = serde_saphyr::from_str(text).unwrap_or_default();
+    if other.kind == "KubeSchedulerConfiguration" {
+        bail!(
+            "is a configuration of kube-scheduler, of which only the default constraints are needed here; expected a file with nothing but \
+             podTopologySpread.defaultConstraints, with the values of defaultConstraints of its plugin PodTopologySpread"
+        );
+    }
+    let options = serde_saphyr::options! { with_snippet: false };
+    let config: SchedulerConfig =
+        serde_saphyr::from_str_with_options(text, options).context("is not a scheduler config")?;
     let constraints = config.pod_topology_spread.default_constraints;
     let constraints: Vec<TopologySpreadConstraint> = constraints.into_iter().map(Into::into).collect();
     validate(&constraints).map_err(|problem| anyhow!(problem))?;
@@ -90,7 +106,7 @@ mod tests {
                 "podTopologySpread: {defaultConstraints: [{maxSkew: 1, topologyKey: zone}]}",
                 "whenUnsatisfiable",
             ),
-            ("kind: KubeSchedulerConfiguration", "kind"),
+            ("kind: Something", "kind"),
         ] {
             let error = format!("{:#}", parse(text).expect_err(text));
             assert!(error.contains(problem), "{text}: {error}");

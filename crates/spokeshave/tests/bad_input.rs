@@ -144,6 +144,63 @@ fn p_15_a_malformed_environment_variable_is_named() {
     }
 }
 
+/// What kube-scheduler itself reads.
+const KUBE_SCHEDULER: &str = "apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints:
+      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}
+";
+
+#[test]
+fn p_121_a_scheduler_config_that_cannot_be_used_is_named_before_anything_starts() {
+    let zone = "topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule";
+    let one = |constraint: &str| format!("podTopologySpread: {{defaultConstraints: [{{{constraint}}}]}}\n");
+    let (_other, other) = file(KUBE_SCHEDULER);
+    let (_cut, cut) = file("podTopologySpread:\n  defaultConstraints: [{maxSkew: 1,");
+    let (_misspelt, misspelt) = file("podTopologySpread:\n  defaultConstraint: []\n");
+    let (_skew, skew) = file(&one(&format!("maxSkew: 0, {zone}")));
+    let (_selector, selector) = file(&one(&format!("maxSkew: 1, labelSelector: {{}}, {zone}")));
+    let (_twice, twice) = file(&format!(
+        "podTopologySpread: {{defaultConstraints: [{{maxSkew: 1, {zone}}}, {{maxSkew: 2, {zone}}}]}}"
+    ));
+    let rule = "validating scheduler config, podTopologySpread.defaultConstraints[";
+    for (path, parts) in [
+        ("/nonexistent/spread.yaml", vec!["cannot read"]),
+        (
+            &other,
+            vec!["kube-scheduler", "podTopologySpread.defaultConstraints"],
+        ),
+        (&cut, vec!["is not a scheduler config"]),
+        (&misspelt, vec!["defaultConstraint"]),
+        (&skew, vec![rule, "0].maxSkew"]),
+        (&selector, vec![rule, "0].labelSelector"]),
+        (&twice, vec![rule, "1]"]),
+    ] {
+        let operator: &[&str] = &[
+            "operator",
+            "--cloud-provider",
+            "kwok",
+            "--kubeconfig",
+            "/nonexistent/kubeconfig",
+        ];
+        let (_dump, dump) = file("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": []}");
+        for command in [operator, &["plan", "-f", &dump]] {
+            let refusal = spokeshave(&[command, &["--scheduler-config", path]].concat(), &[]);
+            assert_eq!(refusal.code, Some(1), "{path}: {}", refusal.text);
+            for part in parts.iter().copied().chain([path]) {
+                assert!(refusal.text.contains(part), "{part}: {}", refusal.text);
+            }
+            assert_eq!(refusal.text.lines().count(), 1, "{}", refusal.text);
+        }
+    }
+}
+
 /// A client that speaks no TLS, or leaves in the middle of a handshake, does not disturb the others.
 #[test]
 fn the_server_outlives_clients_that_speak_nonsense() {

@@ -16,13 +16,13 @@ mod table;
 mod what_if;
 pub(crate) mod world;
 
-use std::io::Read as _;
+use std::io::{Read as _, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
-use spokeshave_model::{Snapshot, lower};
+use spokeshave_model::{Snapshot, lower, trim};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 
@@ -33,11 +33,18 @@ use world::World;
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
 
-/// Plans, and returns what is to be printed.
+/// A plan, and how it is to be printed.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    plan: Plan,
+    output: OutputFormat,
+}
+
+/// Plans.
 ///
 /// # Errors
 /// The dump or the catalog cannot be read, or the cluster does not answer.
-pub(crate) async fn run(args: &PlanArgs) -> Result<String> {
+pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     let start = Instant::now();
     let Loaded {
         world,
@@ -52,9 +59,10 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<String> {
         ..Stats::default()
     };
     let start = Instant::now();
-    let snapshot = lower(&world.state);
+    let mut snapshot = lower(&world.state);
     stats.lower_ns = nanoseconds(start);
     drop(world);
+    trim::lowered(&mut snapshot);
     let policy = policy(args);
     let mut plan = decide(&snapshot, &policy, now, &mut stats);
     if args.stats {
@@ -62,7 +70,10 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<String> {
         stats.peak_rss_bytes = peak_rss_bytes();
         plan.stats = Some(stats);
     }
-    render(&plan, args.output)
+    Ok(Planned {
+        plan,
+        output: args.output,
+    })
 }
 
 /// A state to decide about.
@@ -126,6 +137,9 @@ fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stat
     stats.attempts = outcome.report.statistics.attempts;
     stats.nodes_tried = outcome.report.statistics.nodes_tried;
     stats.node_claims_tried = outcome.report.statistics.claims_tried;
+    // The outcome is large, and of no use once it is told.
+    let provisioning = Provisioning::of(snapshot, &outcome, policy);
+    drop(outcome);
     let start = Instant::now();
     let disrupted = disruption::decide(snapshot, policy, now);
     stats.disrupt_ns = nanoseconds(start);
@@ -135,7 +149,7 @@ fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stat
         kind: "Plan",
         now,
         cluster: Cluster::of(snapshot),
-        provisioning: Provisioning::of(snapshot, &outcome, policy),
+        provisioning,
         disruption: Disruption::of(snapshot, &disrupted, policy.disrupt.verdicts),
         stats: None,
     }
@@ -156,17 +170,24 @@ fn read_file(path: &Path) -> Result<dump::Dump> {
     dump::read(&shown, &bytes)
 }
 
-fn render(plan: &Plan, output: OutputFormat) -> Result<String> {
-    Ok(match output {
-        OutputFormat::Table => table::render(plan),
-        OutputFormat::Json => {
-            let mut text =
-                serde_json::to_string_pretty(plan).context("the plan cannot be written as JSON")?;
-            text.push('\n');
-            text
+impl Planned {
+    /// Writes it bit by bit: the JSON of a large plan is larger than the cluster that it is for.
+    ///
+    /// # Errors
+    /// What it is written to takes no more.
+    pub(crate) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        match self.output {
+            OutputFormat::Table => out.write_all(table::render(&self.plan).as_bytes()),
+            OutputFormat::Json => {
+                serde_json::to_writer_pretty(&mut *out, &self.plan)?;
+                out.write_all(b"\n")
+            }
+            OutputFormat::Yaml => {
+                let text = serde_saphyr::to_string(&self.plan).map_err(std::io::Error::other)?;
+                out.write_all(text.as_bytes())
+            }
         }
-        OutputFormat::Yaml => serde_saphyr::to_string(plan).context("the plan cannot be written as YAML")?,
-    })
+    }
 }
 
 fn nanoseconds(start: Instant) -> u64 {
