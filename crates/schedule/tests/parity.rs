@@ -7,7 +7,9 @@ use spokeshave_model::example::{
 };
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
-use spokeshave_schedule::{PackOptions, PackRequest, Packing, explain_unplaced, pack};
+use spokeshave_schedule::{
+    ClaimOrder, PackOptions, PackRequest, Packing, explain_unplaced, pack, pack_cheapest,
+};
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
@@ -80,6 +82,25 @@ fn p_086_topology_comes_last_and_fixes_one_domain() {
         zones,
         ["a", "b", "c"].map(|zone| format!("topology.kubernetes.io/zone In [{zone}]"))
     );
+}
+
+/// Of NodeClaims with equally many pods upstream's insertion sort leaves the one in front that got its last pod last.
+#[test]
+fn p_083_ties_between_node_claims_in_two_orders() {
+    let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": labels::HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
+    let plain = |name: &str, cpu: &str| pending_pod(name, cpu, "1Mi", &json!({}));
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), types(&ZONES))
+        .with_pods(web(2, "3", &apart))
+        .with_pods([plain("m1", "1"), plain("m2", "1"), plain("s", "500m")]);
+    let snapshot = lower(&state);
+    let pods_of = |order: ClaimOrder| {
+        let packing = pack_cheapest(&snapshot, &request(&snapshot), &PackOptions::default(), &[order]);
+        counts(&packing)
+    };
+    assert_eq!(pods_of(ClaimOrder::FewestPods), (vec![3, 2], 0));
+    assert_eq!(pods_of(ClaimOrder::FewestPodsGrownLast), (vec![2, 3], 0));
 }
 
 /// Which capacity type a planned node gets is decided when it is launched. Until then its pods count for none, as in Karpenter.
