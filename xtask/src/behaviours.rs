@@ -41,7 +41,6 @@ const LEFT_OUT: &[(char, u32, u32, &str)] = &[
         "SQS queue and EventBridge messages of the AWS provider",
     ),
     ('d', 284, 284, "keys of the AWS provider's cache"),
-    ('p', 167, 167, "no provider has a registration hook"),
     ('p', 185, 187, "CapacityBuffers and NodeOverlays are not built"),
 ];
 

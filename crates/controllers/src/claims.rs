@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED};
+use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED, REGISTERED};
 use spokeshave_api::constants::CONSISTENCY_PERIOD;
 use spokeshave_api::labels;
 use spokeshave_api::{NodeClaim, NodePool};
@@ -23,6 +23,7 @@ use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
 use crate::cloud::Measured;
 use crate::decision::DecisionKind;
+use crate::registration_hooks::{self, Pending};
 use crate::shared::Shared;
 
 /// First and longest pause between two tries to launch (D-263).
@@ -176,6 +177,15 @@ impl Claims {
         }
     }
 
+    /// After a write. Its result is in the store already, so that the next step can be taken at once; what was refused waits for the news.
+    fn next_step(written: bool) -> Requeue {
+        if written {
+            Requeue::After(Duration::ZERO)
+        } else {
+            Requeue::Stale
+        }
+    }
+
     /// Writes; a conflict or a vanished object means that a fresh look is on its way.
     async fn write(&self, actions: &[Action]) -> Result<bool, ReconcileError> {
         match self.shared.execute.run_all(actions).await {
@@ -191,8 +201,7 @@ impl Claims {
     async fn live(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
         if let Some(action) = lifecycle::prepare_action(claim) {
-            self.write(&[action]).await?;
-            return Ok(Requeue::After(Duration::ZERO));
+            return Ok(Self::next_step(self.write(&[action]).await?));
         }
         let now = shared.now();
         if let Some(left) = lifecycle::until_expiry(claim, now)
@@ -209,27 +218,35 @@ impl Claims {
         if !claim.is_true(LAUNCHED) || claim.provider_id().is_none() {
             return self.launch(claim).await;
         }
-        let nodes = claim
-            .provider_id()
-            .map(|id| shared.stores.nodes_by_provider_id.get(id))
-            .unwrap_or_default();
+        let pending = if claim.is_true(REGISTERED) || self.nodes_of(claim).len() != 1 {
+            Pending::default()
+        } else {
+            registration_hooks::ask(&self.cloud, claim).await
+        };
+        // Hooks take their time: what is written is decided on what is there now.
+        let current = shared.stores.node_claims.get_named(claim.name());
+        let current = current.filter(|current| current.uid() == claim.uid() && !current.is_deleting());
+        let Some(claim) = &current else {
+            return Ok(Requeue::Done);
+        };
+        let now = shared.now();
+        let nodes = self.nodes_of(claim);
         let slices = shared.options.dynamic_resources.then(|| {
             let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
             names
                 .flat_map(|name| shared.stores.slices_by_node.get(name))
                 .collect::<Vec<_>>()
         });
-        let outcome = lifecycle::advance(claim, &nodes, slices.as_deref(), now);
+        let outcome = lifecycle::advance(claim, &nodes, slices.as_deref(), &pending.names, now);
         for event in &outcome.events {
             shared.execute.tell(event);
         }
         if !self.write(&outcome.actions).await? {
-            return Ok(Requeue::After(Duration::from_millis(100)));
+            return Ok(Requeue::Stale);
         }
         self.progressed(claim, &outcome.progress);
         if !outcome.actions.is_empty() {
-            // Our own write comes back as a change, and with it the next look.
-            return Ok(Requeue::After(Duration::ZERO));
+            return Ok(Self::next_step(true));
         }
         let mut wait = match lifecycle::liveness(claim, now) {
             Liveness::TimedOut(reason) => {
@@ -246,9 +263,7 @@ impl Claims {
             .and_then(|name| shared.stores.node_pools.get_named(name));
         let (action, window) = consolidatable(claim, pool.as_deref(), now);
         if let Some(action) = action {
-            self.write(&[action]).await?;
-            // Our own write comes back as a change, and with it the next look.
-            return Ok(Requeue::After(Duration::ZERO));
+            return Ok(Self::next_step(self.write(&[action]).await?));
         }
         let same_id = shared
             .stores
@@ -258,13 +273,25 @@ impl Claims {
             shared.execute.tell(&event);
         }
         let check = self.check_consistency(claim, &nodes, now).await?;
-        for due in [window, check, lifecycle::until_expiry(claim, now)]
-            .into_iter()
-            .flatten()
+        for due in [
+            window,
+            check,
+            pending.ask_again,
+            lifecycle::until_expiry(claim, now),
+        ]
+        .into_iter()
+        .flatten()
         {
             wait = Some(wait.map_or(due, |wait| wait.min(due)));
         }
         Ok(wait.map_or(Requeue::Done, Requeue::After))
+    }
+
+    /// Nodes that say they run on the instance of a claim.
+    fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
+        let id = claim.provider_id();
+        id.map(|id| self.shared.stores.nodes_by_provider_id.get(id))
+            .unwrap_or_default()
     }
 
     /// P-173: every ten minutes. Returns the time to the next check.
@@ -295,7 +322,8 @@ impl Claims {
         if let Some(action) = action
             && !self.write(&[action]).await?
         {
-            return Ok(Some(Duration::from_millis(100)));
+            // The news of the claim brings the next look; this is for news that do not come.
+            return Ok(Some(Duration::from_secs(10)));
         }
         lock(&self.checked).insert(claim.uid().to_owned(), now);
         Ok(Some(CONSISTENCY_PERIOD))
@@ -393,7 +421,6 @@ impl Claims {
         instance: &NodeClaim,
     ) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let again = Ok(Requeue::After(Duration::from_millis(100)));
         let patch = |before: &NodeClaim, part| {
             let after = lifecycle::launched(before, instance, shared.now());
             let lock = part == Subresource::Status;
@@ -401,7 +428,7 @@ impl Claims {
             action.into_iter().collect::<Vec<_>>()
         };
         if !self.write(&patch(claim, Subresource::Main)).await? {
-            return again;
+            return Ok(Requeue::Stale);
         }
         let Some(current) = shared
             .stores
@@ -412,7 +439,7 @@ impl Claims {
             return Ok(Requeue::Done);
         };
         if !self.write(&patch(&current, Subresource::Status)).await? {
-            return again;
+            return Ok(Requeue::Stale);
         }
         lock(&self.launches).remove(claim.uid());
         lock(&self.retries).remove(claim.uid());
@@ -510,7 +537,9 @@ impl Claims {
                 for event in &events {
                     self.shared.execute.tell(event);
                 }
-                self.write(&actions).await?;
+                if !self.write(&actions).await? {
+                    return Ok(Requeue::Stale);
+                }
                 Ok(Requeue::After(Duration::from_millis(100)))
             }
             ClaimStep::WaitForNodes => {
@@ -563,7 +592,7 @@ impl Claims {
         let shared = &self.shared;
         let action = termination::release_claim(claim);
         if !self.write(&action.into_iter().collect::<Vec<_>>()).await? {
-            return Ok(Requeue::After(Duration::from_millis(100)));
+            return Ok(Requeue::Stale);
         }
         shared.forget_blocker(claim);
         let pool = claim.node_pool().unwrap_or_default();

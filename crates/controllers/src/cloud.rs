@@ -9,8 +9,8 @@ use futures::FutureExt as _;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
-    SharedClock,
+    CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
+    RegistrationHook, RepairPolicy, SharedClock,
 };
 
 use crate::metrics::ControllerFamilies;
@@ -48,6 +48,15 @@ impl Measured {
             controller,
             ..self.clone()
         }
+    }
+
+    /// Asks a hook, under the time limit of every call.
+    pub(crate) async fn ask_hook(
+        &self,
+        hook: &dyn RegistrationHook,
+        claim: &NodeClaim,
+    ) -> Result<HookAnswer, CloudError> {
+        self.timed("Registered", hook.registered(claim)).await
     }
 
     async fn timed<T>(&self, method: &str, call: CloudFuture<'_, T>) -> Result<T, CloudError> {
@@ -110,6 +119,10 @@ impl CloudProvider for Measured {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         self.inner.repair_policies()
+    }
+
+    fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
+        self.inner.registration_hooks()
     }
 
     fn interruptions(&self) -> Option<Interruptions<'_>> {

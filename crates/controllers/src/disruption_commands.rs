@@ -17,9 +17,6 @@ use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 use crate::decision::DecisionKind;
 use crate::shared::{Shared, termination_mode};
 
-/// After a conflict the object is read again so soon.
-const CONFLICT_RETRY: Duration = Duration::from_millis(100);
-
 /// The controller of Disruptions.
 #[derive(Debug)]
 pub(crate) struct Commands {
@@ -86,7 +83,7 @@ impl Commands {
                 Err(error) if error.is_not_found() && matches!(action, Action::Delete { .. }) => {}
                 Err(error) if error.is_conflict() || error.is_not_found() => {
                     tracing::debug!(Disruption = name, %error, "will be looked at again");
-                    return Ok(Requeue::After(CONFLICT_RETRY));
+                    return Ok(Requeue::Stale);
                 }
                 Err(error) => return Err(error.into()),
             }

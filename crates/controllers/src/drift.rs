@@ -119,7 +119,7 @@ impl Drift {
                 }
                 Err(error) if error.is_not_found() => return Ok(Requeue::Done),
                 Err(error) if error.is_conflict() => {
-                    return Ok(Requeue::After(std::time::Duration::from_millis(100)));
+                    return Ok(Requeue::Stale);
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -99,8 +99,9 @@ impl Garbage {
     async fn end_leaked(&self, instance: &NodeClaim) -> Result<(), ReconcileError> {
         let shared = &self.shared;
         match self.cloud.delete(instance).await {
+            // It was listed a moment ago: one that is gone now has ended on this word, and its Node is left.
             Ok(()) => {}
-            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) if error.is_not_found() => {}
             Err(error) => return Err(Box::new(error)),
         }
         let id = instance.provider_id().unwrap_or_default();

@@ -28,6 +28,7 @@ mod operator;
 mod options;
 mod pod_times;
 mod provisioner;
+mod registration_hooks;
 mod shared;
 mod spread;
 mod static_pools;

@@ -150,7 +150,7 @@ impl NodeTermination {
         match shared.execute.run_all(&step.actions).await {
             Ok(()) => {}
             Err(error) if error.is_conflict() || error.is_not_found() => {
-                return Ok(Requeue::After(Duration::from_millis(100)));
+                return Ok(Requeue::Stale);
             }
             Err(error) => return Err(error.into()),
         }
@@ -319,7 +319,7 @@ impl NodeTermination {
         match shared.execute.run(&action).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() => return Ok(Requeue::Done),
-            Err(error) if error.is_conflict() => return Ok(Requeue::After(Duration::from_millis(100))),
+            Err(error) if error.is_conflict() => return Ok(Requeue::Stale),
             Err(error) => return Err(error.into()),
         }
         let name = node.metadata.name.as_deref().unwrap_or_default();

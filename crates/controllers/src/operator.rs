@@ -10,6 +10,7 @@ use spokeshave_runtime::{
     LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, ReconcileError, Requeue, Shutdown, TaskGroup,
     WorkQueue, client, run_controller, run_singleton,
 };
+use tokio::task::JoinSet;
 
 use crate::blocked::Told;
 use crate::claims::Claims;
@@ -149,18 +150,20 @@ impl Operator {
         self.readiness.set("caches", true);
         let lease_shutdown = Shutdown::new();
         let (competing, clock) = (lease_shutdown.clone(), self.clock.clone());
-        let competition = tokio::spawn(async move { candidate.run(competing).await });
+        // In sets, so that an operator that is dropped takes its competition along instead of holding the Lease for ever.
+        let (mut competition, mut watchdog) = (JoinSet::new(), JoinSet::new());
+        competition.spawn(async move { candidate.run(competing).await });
         let mut outcome = Ok(());
         if let Some(epoch) = shutdown.cut(leadership.acquired()).await {
             let work = shutdown.child();
             let lost = leadership.clone();
             let watched = work.clone();
-            let watchdog = tokio::spawn(async move {
+            watchdog.spawn(async move {
                 lost.lost(&epoch).await;
                 watched.request();
             });
             self.lead(leadership.clone(), &work).await;
-            watchdog.abort();
+            watchdog.abort_all();
             if !shutdown.is_requested() {
                 outcome = Err(OperatorError::LeadershipLost);
             }
@@ -169,7 +172,7 @@ impl Operator {
         lease_shutdown.request();
         tokio::select! {
             biased;
-            ended = competition => if matches!(ended, Ok(ElectionOutcome::Lost)) { outcome = Err(OperatorError::LeadershipLost) },
+            ended = competition.join_next() => if matches!(ended, Some(Ok(ElectionOutcome::Lost))) { outcome = Err(OperatorError::LeadershipLost) },
             () = clock.sleep(Duration::from_secs(5)) => {}
         }
         outcome

@@ -123,12 +123,13 @@ pub struct Outcome {
 }
 
 /// P §9.3–9.4: registers and initialises a launched claim whose Nodes (by provider ID) are given, and the ResourceSlices of its Node where
-/// Dynamic Resource Allocation is on.
+/// Dynamic Resource Allocation is on. `pending` names the provider's hooks that do not let the Node register yet (P-167).
 #[must_use]
 pub fn advance(
     claim: &NodeClaim,
     nodes: &[Arc<Node>],
     slices: Option<&[Arc<ResourceSlice>]>,
+    pending: &[String],
     now: Timestamp,
 ) -> Outcome {
     let mut outcome = Outcome::default();
@@ -136,7 +137,7 @@ pub fn advance(
     after.initialize_conditions(now);
     let mut node_now = nodes.first().map(|node| (**node).clone());
     if !after.is_true(REGISTERED) {
-        register(&mut after, nodes, &mut node_now, &mut outcome, now);
+        register(&mut after, nodes, &mut node_now, pending, &mut outcome, now);
     }
     if after.is_true(REGISTERED) && !after.is_true(INITIALIZED) {
         initialize(&mut after, nodes, slices, &mut node_now, &mut outcome, now);
@@ -174,6 +175,7 @@ fn register(
     after: &mut NodeClaim,
     nodes: &[Arc<Node>],
     node_now: &mut Option<Node>,
+    pending: &[String],
     outcome: &mut Outcome,
     now: Timestamp,
 ) {
@@ -217,6 +219,17 @@ fn register(
         ));
     }
     sync_node(after, node);
+    if !pending.is_empty() {
+        let names = pending.join(", ");
+        after.set(
+            REGISTERED,
+            Status::Unknown,
+            "RegistrationHookPending",
+            &names,
+            now,
+        );
+        return;
+    }
     if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
         taints.retain(|taint| !same_taint(taint, &unregistered));
     }
@@ -512,7 +525,7 @@ mod tests {
         assert_eq!(prepare_action(&claim), None);
         claim.set_true(REGISTERED, at(0));
         claim.set_true(INITIALIZED, at(0));
-        let outcome = advance(&claim, &[Arc::new(node(true, &[]))], None, at(1));
+        let outcome = advance(&claim, &[Arc::new(node(true, &[]))], None, &[], at(1));
         let Action::Patch { target, patch, .. } = &outcome.actions[0] else {
             panic!("a patch")
         };
@@ -526,7 +539,7 @@ mod tests {
     fn conditions_are_written_under_a_lock_because_a_merge_patch_replaces_the_list() {
         let mut claim = claim();
         claim.metadata.resource_version = Some("3".to_owned());
-        let outcome = advance(&claim, &[], None, at(1));
+        let outcome = advance(&claim, &[], None, &[], at(1));
         let Action::Patch { resource_version, .. } = &outcome.actions[0] else {
             panic!("a patch")
         };
@@ -556,12 +569,12 @@ mod tests {
     #[test]
     fn p_164_no_node_and_many_nodes() {
         assert_eq!(
-            status_of(&advance(&claim(), &[], None, at(1)), REGISTERED),
+            status_of(&advance(&claim(), &[], None, &[], at(1)), REGISTERED),
             ("Unknown".into(), "NodeNotFound".into())
         );
         let two = [Arc::new(node(true, &[])), Arc::new(node(true, &[]))];
         assert_eq!(
-            status_of(&advance(&claim(), &two, None, at(1)), REGISTERED),
+            status_of(&advance(&claim(), &two, None, &[], at(1)), REGISTERED),
             ("False".into(), "MultipleNodesFound".into())
         );
     }
@@ -572,6 +585,7 @@ mod tests {
             &claim(),
             &[Arc::new(node(false, &[labels::unregistered_taint()]))],
             None,
+            &[],
             at(1),
         );
         let Action::Patch {
@@ -600,8 +614,34 @@ mod tests {
             ("Unknown".into(), "NodeNotReady".into())
         );
         assert!(outcome.events.is_empty());
-        let untainted = advance(&claim(), &[Arc::new(node(false, &[]))], None, at(1));
+        let untainted = advance(&claim(), &[Arc::new(node(false, &[]))], None, &[], at(1));
         assert_eq!(untainted.events[0].reason, "UnregisteredTaintMissing");
+    }
+
+    #[test]
+    fn p_167_a_pending_hook_keeps_the_taint_and_is_named_but_the_node_is_synced() {
+        let nodes = [Arc::new(node(true, &[labels::unregistered_taint()]))];
+        let pending = ["disks".to_owned(), "network".to_owned()];
+        let outcome = advance(&claim(), &nodes, None, &pending, at(1));
+        assert_eq!(
+            status_of(&outcome, REGISTERED),
+            ("Unknown".into(), "RegistrationHookPending".into())
+        );
+        let Action::Patch { target, patch, .. } = &outcome.actions[0] else {
+            panic!("the Node first")
+        };
+        assert_eq!(target.kind, ObjectKind::Node);
+        assert_eq!(patch["metadata"]["labels"]["team"], "a");
+        assert_eq!(patch["metadata"]["labels"].get(labels::REGISTERED), None);
+        assert!(
+            patch["spec"].get("taints").is_none(),
+            "the unregistered taint stays"
+        );
+        let text = format!("{:?}", outcome.actions);
+        assert!(text.contains("\"disks, network\""), "{text}");
+        assert!(outcome.progress.is_empty());
+        let done = advance(&claim(), &nodes, None, &[], at(1));
+        assert_eq!(status_of(&done, REGISTERED).0, "True");
     }
 
     #[test]
@@ -633,12 +673,12 @@ mod tests {
             (node(true, &[]), "ResourceNotRegistered"),
         ] {
             assert_eq!(
-                status_of(&advance(&claim, &[Arc::new(node)], None, at(1)), INITIALIZED),
+                status_of(&advance(&claim, &[Arc::new(node)], None, &[], at(1)), INITIALIZED),
                 ("Unknown".into(), reason.into())
             );
         }
         claim.spec.resources.requests.clear();
-        let done = advance(&claim, &[Arc::new(node(true, &[]))], None, at(1));
+        let done = advance(&claim, &[Arc::new(node(true, &[]))], None, &[], at(1));
         assert_eq!(status_of(&done, INITIALIZED).0, "True");
         assert_eq!(done.progress, [Progress::Initialized { node: "n".to_owned() }]);
     }

@@ -66,10 +66,34 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// What must be done before a Node that has joined may register (P §9.3).
+    fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
+        &[]
+    }
+
     /// Provisioners and topology keys of volumes that its nodes cannot use (P-118); pods that need them are not planned for.
     fn unsupported_volumes(&self) -> Unsupported {
         Unsupported::default()
     }
+}
+
+/// Work of a provider between the appearance of a Node and its registration: until every hook is ready the Node keeps its taint
+/// `karpenter.sh/unregistered`, so that no pod lands on it.
+pub trait RegistrationHook: Send + Sync + fmt::Debug {
+    /// Name for the condition of the NodeClaim that waits.
+    fn name(&self) -> &str;
+
+    /// Whether the NodeClaim's Node may register. It is asked again, also after a restart, until it says so; an error counts as "not yet".
+    fn registered<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, HookAnswer>;
+}
+
+/// What a [`RegistrationHook`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookAnswer {
+    /// The Node may register.
+    Ready,
+    /// Not yet: ask again after this time.
+    AskAgain(Duration),
 }
 
 /// A kind of NodeClass that a provider serves.

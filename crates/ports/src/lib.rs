@@ -11,6 +11,8 @@ mod entropy;
 mod interruption;
 
 pub use clock::{Clock, SharedClock, TokioClock};
-pub use cloud::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
+pub use cloud::{
+    CloudError, CloudFuture, CloudProvider, HookAnswer, NodeClassKind, RegistrationHook, RepairPolicy,
+};
 pub use entropy::{Entropy, name_suffix};
 pub use interruption::{Interruption, Interruptions};

@@ -24,12 +24,18 @@ const RECONCILE_BUCKETS: &[f64] = STANDARD_BUCKETS.first_chunk::<40>().unwrap();
 pub enum Requeue {
     /// Nothing, until something adds the key.
     Done,
-    /// Another look after this time.
+    /// Another look after this time. Zero is at once, a few times in a row; a key that never has enough slows down like one that is stale.
     After(Duration),
+    /// What was looked at is out of date (a conflict), and the news of it will add the key. Should they not come (a watch that stands still),
+    /// another look after a pause that doubles each time.
+    Stale,
 }
 
 /// What a reconcile may fail with: anything that can be told to people.
 pub type ReconcileError = Box<dyn std::error::Error + Send + Sync>;
+
+/// So often a key may have another look at once; every step of an object's life is one.
+const LOOKS_IN_A_ROW: u32 = 10;
 
 /// The key of a controller that has only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,10 +212,22 @@ where
             Ok(Ok(requeue)) => {
                 self.queue.forget(&key);
                 let result = match requeue {
-                    Requeue::Done => "success",
+                    Requeue::Done => {
+                        self.queue.settled(&key);
+                        "success"
+                    }
+                    Requeue::After(delay) if delay.is_zero() => {
+                        self.queue.add_again(key.clone(), LOOKS_IN_A_ROW);
+                        "requeue_after"
+                    }
                     Requeue::After(delay) => {
+                        self.queue.settled(&key);
                         self.queue.add_after(key.clone(), delay);
                         "requeue_after"
+                    }
+                    Requeue::Stale => {
+                        self.queue.add_again(key.clone(), 0);
+                        "requeue"
                     }
                 };
                 self.metrics.total.inc(&[controller, result]);
@@ -326,6 +344,47 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    /// How often a key is looked at within a minute when each look ends like this.
+    async fn looks_within_a_minute(requeue: Requeue) -> u32 {
+        let (clock, metrics, queue, shutdown) = fixture();
+        let count: Arc<Mutex<u32>> = Arc::default();
+        let counter = count.clone();
+        let controller = tokio::spawn(run_controller(
+            "test",
+            queue.clone(),
+            1,
+            move |_: String| {
+                *counter.lock().unwrap() += 1;
+                async move { Ok(requeue) }
+            },
+            shutdown.clone(),
+            ControllerMetrics::new(&metrics),
+        ));
+        queue.add("key".to_owned());
+        clock.sleep(Duration::from_secs(60)).await;
+        shutdown.request();
+        controller.await.unwrap();
+        let count = *count.lock().unwrap();
+        assert!(
+            metrics
+                .render()
+                .contains(r#"controller_runtime_reconcile_errors_total{controller="test"} 0"#)
+        );
+        count
+    }
+
+    /// Whatever a reconcile asks for, its key never spins: the clock moves on.
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_always_stale_or_never_has_enough_slows_down() {
+        // The first look, 0.1 + 0.2 + … + 6.4 seconds, then one every ten.
+        assert_eq!(looks_within_a_minute(Requeue::Stale).await, 1 + 7 + 4);
+        assert_eq!(
+            looks_within_a_minute(Requeue::After(Duration::ZERO)).await,
+            1 + LOOKS_IN_A_ROW + 7 + 4
+        );
+        assert_eq!(looks_within_a_minute(Requeue::Done).await, 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,6 +31,13 @@ impl Default for QueueOptions {
     }
 }
 
+/// Pauses of keys that are added again and again.
+const REPEATS: RateLimit = RateLimit {
+    base: Duration::from_millis(100),
+    max: Duration::from_secs(10),
+    bucket: None,
+};
+
 /// A queue of keys, shared by clones.
 pub struct WorkQueue<Key> {
     inner: Arc<Inner<Key>>,
@@ -128,6 +135,28 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
         self.inner.metrics.retries.inc(&self.inner.metrics.labels());
         self.add_after(key, delay);
         delay
+    }
+
+    /// Adds a key whose look was of no avail: at once the first `free` times in a row, then after a delay that doubles up to ten seconds. It is no
+    /// failure: neither is it counted as one, nor does it take from the rate of those. Returns the delay.
+    pub fn add_again(&self, key: Key, free: u32) -> Duration {
+        let repeats = {
+            let mut core = self.lock();
+            let repeats = core.repeats.entry(key.clone()).or_insert(0);
+            *repeats = repeats.saturating_add(1);
+            *repeats
+        };
+        let delay = match repeats.checked_sub(free + 1) {
+            Some(beyond) => REPEATS.delay(beyond),
+            None => Duration::ZERO,
+        };
+        self.add_after(key, delay);
+        delay
+    }
+
+    /// Forgets how often a key was added [again](Self::add_again).
+    pub fn settled(&self, key: &Key) {
+        self.lock().repeats.remove(key);
     }
 
     /// Forgets the failures of a key.
@@ -240,6 +269,8 @@ struct Core<Key> {
     due: BTreeMap<(Timestamp, u64), Key>,
     due_of: BTreeMap<Key, (Timestamp, u64)>,
     failures: BTreeMap<Key, u32>,
+    /// How often keys were added again in a row.
+    repeats: BTreeMap<Key, u32>,
     rate_limit: RateLimit,
     bucket: Option<TokenBucket>,
     sequence: u64,
@@ -254,6 +285,7 @@ impl<Key: Ord + Clone> Core<Key> {
             due: BTreeMap::new(),
             due_of: BTreeMap::new(),
             failures: BTreeMap::new(),
+            repeats: BTreeMap::new(),
             rate_limit,
             bucket: rate_limit
                 .bucket

@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use spokeshave_sim::kills::{Story, compare, stories, tell};
 
+/// Most of a telling is small objects that come and go.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut rest = std::env::args().skip(1);
     let (mut only, mut at) = (None, None);

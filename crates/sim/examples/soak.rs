@@ -8,7 +8,11 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spokeshave_sim::soak::{Outcome, run};
+use spokeshave_sim::soak::{Outcome, RunOptions, run_with};
+
+/// Most of a run is small objects that come and go.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 struct Arguments {
     count: u64,
@@ -64,6 +68,11 @@ fn main() -> ExitCode {
     }
     let next = AtomicU64::new(arguments.first);
     let end = arguments.first + arguments.count;
+    // Logs are large; only a single seed's is asked for.
+    let options = RunOptions {
+        keep_log: arguments.log.is_some() && arguments.count == 1,
+        ..RunOptions::default()
+    };
     let outcomes: Mutex<BTreeMap<u64, Result<Outcome, ()>>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..arguments.jobs {
@@ -73,17 +82,11 @@ fn main() -> ExitCode {
                     if seed >= end {
                         break;
                     }
-                    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed))).map_err(drop);
+                    let outcome = catch_unwind(AssertUnwindSafe(|| run_with(seed, options))).map_err(drop);
                     tell(seed, outcome.as_ref().ok());
                     let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    // Logs are large; only a single seed's is asked for.
-                    let outcome = outcome.map(|mut outcome| {
-                        if arguments.count > 1 {
-                            outcome.log = Vec::new();
-                        }
-                        outcome
-                    });
                     outcomes.insert(seed, outcome);
+                    progress(&outcomes);
                 }
             });
         }
@@ -119,14 +122,25 @@ fn tell(seed: u64, outcome: Option<&Outcome>) {
     println!("  again: just soak 1 --first-seed {seed}");
 }
 
+/// A word now and then to whoever waits.
+fn progress(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) {
+    if outcomes.len() % 20 == 0 {
+        let clean = outcomes
+            .values()
+            .filter(|outcome| matches!(outcome, Ok(outcome) if outcome.is_clean()));
+        eprintln!("soak: {} seeds lived, {} clean", outcomes.len(), clean.count());
+    }
+}
+
 fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) -> ExitCode {
     let done = outcomes.values().filter_map(|outcome| outcome.as_ref().ok());
     let hours: u64 = done.clone().map(|outcome| outcome.lasted.as_secs() / 3600).sum();
     let steps: usize = done.clone().map(|outcome| outcome.steps).sum();
+    let requests: u64 = done.clone().map(|outcome| outcome.requests).sum();
     let clean = done.filter(|outcome| outcome.is_clean()).count();
     let failed = outcomes.len() - clean;
     println!(
-        "soak: {} seeds, {clean} clean, {failed} failed; {hours} hours of cluster life, {steps} troubles",
+        "soak: {} seeds, {clean} clean, {failed} failed; {hours} hours of cluster life, {steps} troubles, {requests} requests",
         outcomes.len()
     );
     let mut broken: BTreeMap<String, Vec<u64>> = BTreeMap::new();

@@ -4,17 +4,20 @@
 mod faulty;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use faulty::{Cluster, Gate, Setup, pool};
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_controllers::{FeatureGates, LeaderElectionOptions, Options as OperatorOptions};
+use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
 use spokeshave_provider_kwok::KwokOptions;
 use spokeshave_runtime::Metrics;
 use spokeshave_runtime::client::RequestLog;
@@ -235,6 +238,54 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
             .any(|(about, text)| about == "NodePool/default" && text.contains(&claim)),
         "{told:?}"
     );
+}
+
+// D-252: an instance that ends at once when it is asked to is told of, and its Node goes with it.
+#[tokio::test(start_paused = true)]
+async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
+    let cluster = Cluster::new(62).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let at_once = || Setup {
+        kwok: KwokOptions::default(),
+        ..Setup::default()
+    };
+    let first = cluster.operator(at_once());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    let node = cluster.list::<Node>().await[0].name_any();
+    first.stop.request();
+    first.task.await.unwrap().unwrap();
+    // Somebody takes the NodeClaim away and leaves its Node, while nobody looks.
+    cluster.excuse(14);
+    cluster.clock.sleep(Duration::from_secs(60)).await;
+    let claims = cluster.all::<NodeClaim>();
+    cluster
+        .patch(claims.clone(), &claim, json!({"metadata": {"finalizers": null}}))
+        .await;
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    claims.delete(&claim, &orphan).await.unwrap();
+    let _second = cluster.operator(at_once());
+    cluster
+        .until("the Node is gone", async |cluster| {
+            !cluster
+                .list::<Node>()
+                .await
+                .iter()
+                .any(|one| one.name_any() == node)
+        })
+        .await;
+    cluster.until_running("web", 1).await;
+    let told = cluster.events("LeakedInstanceTerminated").await;
+    assert!(
+        told.iter()
+            .any(|(about, text)| about == "NodePool/default" && text.contains(&claim)),
+        "{told:?}"
+    );
+    cluster.assert_no_leak().await;
 }
 
 // D-249, D-250: lists that come late or twice end nothing that runs.
@@ -644,6 +695,85 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
             health(cluster).await.0 == "True"
         })
         .await;
+    cluster.assert_no_leak().await;
+}
+
+/// A hook that is ready when somebody says so, and until then fails, hangs or asks for patience.
+#[derive(Debug)]
+struct Hook {
+    name: &'static str,
+    ready: Arc<AtomicBool>,
+    until_then: Mood,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Mood {
+    Patient,
+    Failing,
+    Hanging,
+}
+
+impl RegistrationHook for Hook {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn registered<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, HookAnswer> {
+        let ready = self.ready.load(Ordering::Relaxed);
+        match self.until_then {
+            _ if ready => async { Ok(HookAnswer::Ready) }.boxed(),
+            Mood::Patient => async { Ok(HookAnswer::AskAgain(Duration::from_secs(3))) }.boxed(),
+            Mood::Failing => async { Err(CloudError::Other("not reachable".to_owned())) }.boxed(),
+            Mood::Hanging => std::future::pending().boxed(),
+        }
+    }
+}
+
+// P-167: until every hook is ready the Node keeps its taint, and the NodeClaim names who is waited for; then it registers by itself.
+#[tokio::test(start_paused = true)]
+async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
+    let cluster = Cluster::new(61).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let ready = Arc::new(AtomicBool::new(false));
+    let hook = |name, until_then| -> Arc<dyn RegistrationHook> {
+        let ready = ready.clone();
+        Arc::new(Hook {
+            name,
+            ready,
+            until_then,
+        })
+    };
+    let _operator = cluster.operator(Setup {
+        hooks: vec![
+            hook("disks", Mood::Patient),
+            hook("network", Mood::Failing),
+            hook("audit", Mood::Hanging),
+        ],
+        ..Setup::default()
+    });
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.pass(180).await;
+    let claim = cluster.claims().await.remove(0);
+    let (status, reason, message) = cluster.condition(&claim, "Registered").await.unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str(), message.as_str()),
+        ("Unknown", "RegistrationHookPending", "disks, network, audit")
+    );
+    let node = cluster.list::<Node>().await.remove(0);
+    assert!(
+        node.metadata.finalizers.is_some(),
+        "the Node has what its NodeClaim says"
+    );
+    let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+    assert!(
+        taints
+            .iter()
+            .any(|taint| taint.key == "karpenter.sh/unregistered")
+    );
+    assert_eq!(cluster.running("web").await, 0);
+    ready.store(true, Ordering::Relaxed);
+    cluster.until_running("web", 1).await;
+    assert_eq!(cluster.condition(&claim, "Registered").await.unwrap().0, "True");
     cluster.assert_no_leak().await;
 }
 

@@ -16,6 +16,62 @@ use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_sim::lab::LabOptions;
 
+/// A watch that stands still (invariant 38): a NodeClaim that somebody edits meanwhile cannot be written, and is not tried without end.
+#[tokio::test(start_paused = true)]
+async fn a_nodeclaim_edited_behind_a_watch_that_stands_still_does_not_spin() {
+    let delay = json!({"disruption": {"consolidateAfter": "60s"}});
+    let mut cluster = Cluster::started(38, delay).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let claim = cluster.claim_of(&cluster.node_of("web").await).await;
+    cluster.pass(5).await;
+    cluster.lab.weather("a").hold_watches(Duration::from_secs(180));
+    let note = json!({"metadata": {"annotations": {"example.com/seen": "true"}}});
+    cluster
+        .merge(&cluster.all::<NodeClaim>(), claim.name(), note)
+        .await
+        .unwrap();
+    let before = cluster.traffic.requests();
+    let traffic = cluster.traffic.clone();
+    // Meanwhile `Consolidatable` becomes due; a pause that doubles up to ten seconds makes some thirty tries of two minutes.
+    tokio::select! {
+        biased;
+        () = traffic.exceeds(before + 5_000) => panic!("the operator spins"),
+        () = cluster.pass(175) => {}
+    }
+    let requests = cluster.traffic.requests() - before;
+    assert!(requests < 300, "{requests} requests while the watch stood still");
+    let consolidatable = async |cluster: &Cluster| cluster.condition(claim.name(), "Consolidatable").await;
+    assert_eq!(consolidatable(&cluster).await, None);
+    cluster
+        .until("the condition is written", async |cluster| {
+            consolidatable(cluster)
+                .await
+                .is_some_and(|(status, _)| status == "True")
+        })
+        .await;
+}
+
+/// Invariant 36: whoever is killed in the middle renews its Lease no more, and the standby goes on with its work.
+#[tokio::test(start_paused = true)]
+async fn a_killed_leader_is_followed_by_the_standby() {
+    let options = LabOptions {
+        leader_election: true,
+        ..LabOptions::new(36)
+    };
+    let mut cluster = Cluster::new(options, json!({})).await;
+    cluster.lab.start("a");
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+    cluster.lab.start("b");
+    cluster.pass(10).await;
+    cluster.lab.kill("a").await;
+    cluster.scale("web", 2).await;
+    let took = cluster.until_running(2).await;
+    assert!(took < Duration::from_secs(60), "the standby leads after {took:?}");
+    cluster.assert_tidy().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_get_nodes_and_empty_nodes_go() {
     let cluster = Cluster::started(1, json!({})).await;

@@ -1,6 +1,6 @@
 //! Drawn scenarios: some seeds to the end, and one seed twice.
 
-use spokeshave_sim::soak::run;
+use spokeshave_sim::soak::{RunOptions, run, run_with};
 
 /// Invariants 35 and 37 over a whole scenario: the same seed writes the same log, byte for byte.
 #[test]
@@ -8,6 +8,22 @@ fn one_seed_is_one_run() {
     let first = run(8);
     assert!(first.log.len() > 10_000, "{} bytes", first.log.len());
     assert!(first.log == run(8).log, "two runs of seed 8 differ");
+}
+
+/// A run that spins is given up and says so, instead of hanging for ever.
+#[test]
+fn a_run_that_makes_too_many_requests_is_given_up() {
+    let options = RunOptions {
+        request_limit: 100,
+        ..RunOptions::default()
+    };
+    let outcome = run_with(8, options);
+    assert!(!outcome.is_clean());
+    assert_eq!(
+        outcome.stuck.as_deref(),
+        Some("given up after 100 requests: something spins")
+    );
+    assert_eq!(outcome.requests, 101);
 }
 
 /// A few seeds as a first guard; `just soak` runs more.

@@ -68,6 +68,32 @@ async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
     );
 }
 
+/// A daemon's pod that never found room on its node goes with the node: nobody has bound it, so that nobody else would take it away.
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_waits_for_a_node_goes_with_it() {
+    let cluster = Cluster::started(37, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let object = json!({"metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"app": "d"}}, "template": template("d", "100", json!({})),
+    }});
+    cluster
+        .create(&cluster.here::<DaemonSet>(), object)
+        .await
+        .unwrap();
+    let daemons = async |cluster: &Cluster| of_app(&cluster.list::<Pod>().await, "d").len();
+    cluster
+        .until("the daemon waits", async |cluster| daemons(cluster).await == 1)
+        .await;
+    cluster.scale("web", 0).await;
+    let claim = cluster.claim_of(&cluster.names::<Node>().await[0]).await;
+    cluster.delete_claim(claim.name()).await;
+    cluster
+        .until("the daemon is gone", async |cluster| daemons(cluster).await == 0)
+        .await;
+    cluster.until_empty().await;
+}
+
 /// A Job runs to its completions, also when a pod is lost on the way.
 #[tokio::test(start_paused = true)]
 async fn a_job_completes_although_a_pod_is_lost() {

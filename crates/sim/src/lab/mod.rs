@@ -8,7 +8,7 @@ mod observed;
 mod weather;
 
 pub use mortal::Lifeline;
-pub use observed::{Observed, RunLog};
+pub use observed::{Observed, RunLog, Traffic};
 pub use weather::{Rates, Weather};
 
 use std::collections::BTreeMap;
@@ -54,6 +54,8 @@ pub struct LabOptions {
     pub expectations: Expectations,
     /// First instant.
     pub epoch: &'static str,
+    /// Whether somebody will read the log.
+    pub keep_log: bool,
     /// Whether the cloud lives by itself; otherwise somebody must run a provider.
     pub cloud_lives: bool,
 }
@@ -75,6 +77,7 @@ impl LabOptions {
             history_limit: 5_000,
             expectations,
             epoch: "2026-01-01T00:00:00Z",
+            keep_log: true,
             cloud_lives: true,
         }
     }
@@ -103,6 +106,8 @@ pub struct Lab {
     pub invariants: Invariants,
     /// What happened.
     pub log: RunLog,
+    /// How much was asked of the server.
+    pub traffic: Traffic,
     options: LabOptions,
     replicas: BTreeMap<String, Replica>,
     weather: BTreeMap<String, Weather>,
@@ -129,7 +134,8 @@ impl Lab {
         let clock: SharedClock = TokioClock::new(epoch, 1.0).shared();
         let entropy = Entropy::new(options.seed);
         let invariants = Invariants::new(clock.clone(), options.seed, options.expectations);
-        let log = RunLog::new(clock.clone());
+        let log = RunLog::new(clock.clone(), options.keep_log);
+        let traffic = Traffic::default();
         let (time, observer) = (clock.clone(), invariants.clone());
         let server = ApiServer::new(Config {
             history_limit: options.history_limit,
@@ -145,8 +151,12 @@ impl Lab {
                 invariants_.tick();
             }
         });
-        let client_of =
-            |actor: Actor, logged: bool| plain(observed(&server, &invariants, &log, actor, logged), &clock);
+        let client_of = |actor, logged| {
+            plain(
+                observed(&server, &invariants, &log, &traffic, actor, logged),
+                &clock,
+            )
+        };
         let client = client_of(Actor::User, true);
         let definitions: Api<CustomResourceDefinition> = Api::all(client_of(Actor::User, false));
         for definition in spokeshave_api::crds::crds() {
@@ -181,6 +191,7 @@ impl Lab {
             entropy,
             invariants,
             log,
+            traffic,
             options,
             replicas: BTreeMap::new(),
             weather: BTreeMap::new(),
@@ -193,7 +204,14 @@ impl Lab {
     /// The server as somebody reaches it, for those who put something in between.
     #[must_use]
     pub fn way(&self, actor: Actor) -> Observed {
-        observed(&self.server, &self.invariants, &self.log, actor, true)
+        observed(
+            &self.server,
+            &self.invariants,
+            &self.log,
+            &self.traffic,
+            actor,
+            true,
+        )
     }
 
     /// A client in somebody's name.
@@ -405,6 +423,7 @@ fn observed(
     server: &Arc<ApiServer>,
     invariants: &Invariants,
     log: &RunLog,
+    traffic: &Traffic,
     actor: Actor,
     logged: bool,
 ) -> Observed {
@@ -413,6 +432,7 @@ fn observed(
         actor,
         invariants: invariants.clone(),
         log: log.clone(),
+        traffic: traffic.clone(),
         logged,
     }
 }

@@ -18,15 +18,16 @@ use crate::invariants::{Actor, Invariants, RequestInfo};
 /// What happened in a run, one line each: virtual time, actor, request and answer, faults, and what the scenario did. Clones share it.
 #[derive(Clone, Debug)]
 pub struct RunLog {
-    lines: Arc<Mutex<Vec<u8>>>,
+    lines: Option<Arc<Mutex<Vec<u8>>>>,
     clock: SharedClock,
     start: jiff::Timestamp,
 }
 
 impl RunLog {
-    pub(crate) fn new(clock: SharedClock) -> Self {
+    /// A log that is `kept`, or one that nobody will read.
+    pub(crate) fn new(clock: SharedClock, kept: bool) -> Self {
         Self {
-            lines: Arc::default(),
+            lines: kept.then(Arc::default),
             start: clock.now(),
             clock,
         }
@@ -34,9 +35,10 @@ impl RunLog {
 
     /// Writes a line down.
     pub fn note(&self, line: &str) {
+        let Some(lines) = &self.lines else { return };
         let at = self.clock.since(self.start);
         let line = format!("{:>10.3} {line}\n", at.as_secs_f64());
-        self.lines
+        lines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend_from_slice(line.as_bytes());
@@ -45,7 +47,45 @@ impl RunLog {
     /// The whole log.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let lines = self.lines.as_ref();
+        lines.map_or_else(Vec::new, |lines| {
+            lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        })
+    }
+
+    /// Whether anybody will read it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.lines.is_some()
+    }
+}
+
+/// How many requests the server has got, from everybody. Clones share it.
+///
+/// A run that never ends still asks: its requests are what a run can be measured by, whatever the machine and whatever the virtual time.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    requests: tokio::sync::watch::Sender<u64>,
+}
+
+impl Traffic {
+    fn count(&self) {
+        self.requests.send_modify(|requests| *requests += 1);
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        *self.requests.borrow()
+    }
+
+    /// Returns when more than so many requests have been made.
+    pub async fn exceeds(&self, limit: u64) {
+        // The sender lives in `self`: the wait has no other end.
+        let _ = self
+            .requests
+            .subscribe()
+            .wait_for(|requests| *requests > limit)
+            .await;
     }
 }
 
@@ -56,6 +96,7 @@ pub struct Observed {
     pub(crate) actor: Actor,
     pub(crate) invariants: Invariants,
     pub(crate) log: RunLog,
+    pub(crate) traffic: Traffic,
     /// Whether the actor's writes are worth a line.
     pub(crate) logged: bool,
 }
@@ -77,6 +118,7 @@ impl tower::Service<Request<Body>> for Observed {
 
 impl Observed {
     async fn serve(mut self, request: Request<Body>) -> Response<ResponseBody> {
+        self.traffic.count();
         let (parts, body) = request.into_parts();
         // The body is whole before the server sees the request, so that the server serves it in one go.
         let bytes = match body.collect().await {
@@ -89,7 +131,7 @@ impl Observed {
             method: parts.method.as_str().to_owned(),
             path: parts.uri.path().to_owned(),
         };
-        let text = (self.logged && mutating).then(|| {
+        let text = (self.logged && mutating && self.log.is_kept()).then(|| {
             format!(
                 "{} {} {} {}",
                 info.actor,

@@ -10,7 +10,7 @@ mod workloads;
 use std::time::Duration;
 
 use crate::invariants::Violation;
-use crate::lab::Lab;
+use crate::lab::{Lab, LabOptions};
 
 /// What a run came to.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct Outcome {
     pub lasted: Duration,
     /// Things that the scenario did.
     pub steps: usize,
+    /// Requests that the API server got.
+    pub requests: u64,
 }
 
 impl Outcome {
@@ -39,15 +41,42 @@ impl Outcome {
     }
 }
 
+/// A scenario makes some ten thousand requests; one that has made so many spins, perhaps without the clock moving on, and would never end by itself.
+pub const REQUEST_LIMIT: u64 = 2_000_000;
+
 /// Runs one seed, in a runtime of its own whose time is paused.
 #[must_use]
 pub fn run(seed: u64) -> Outcome {
+    run_with(seed, RunOptions::default())
+}
+
+/// How a seed is lived.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Given up after so many requests.
+    pub request_limit: u64,
+    /// Whether the log is kept, which costs memory and time.
+    pub keep_log: bool,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            request_limit: REQUEST_LIMIT,
+            keep_log: true,
+        }
+    }
+}
+
+/// [`run`], with options. None of them changes what happens.
+#[must_use]
+pub fn run_with(seed: u64, options: RunOptions) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(story(seed)),
+        Ok(runtime) => runtime.block_on(story(seed, options)),
         Err(error) => Outcome {
             seed,
             scenario: String::new(),
@@ -56,18 +85,30 @@ pub fn run(seed: u64) -> Outcome {
             log: Vec::new(),
             lasted: Duration::ZERO,
             steps: 0,
+            requests: 0,
         },
     }
 }
 
-async fn story(seed: u64) -> Outcome {
+async fn story(seed: u64, options: RunOptions) -> Outcome {
     let scenario = scenario::Scenario::draw(seed);
-    let mut lab = Lab::new(scenario.lab_options()).await;
+    let lab_options = LabOptions {
+        keep_log: options.keep_log,
+        ..scenario.lab_options()
+    };
+    let mut lab = Lab::new(lab_options).await;
     let start = lab.clock.now();
     let text = scenario.to_string();
     lab.log.note(&text);
     let mut days = steps::Days::new(scenario, &lab);
-    let stuck = days.live(&mut lab).await.err();
+    let traffic = lab.traffic.clone();
+    let stuck = tokio::select! {
+        biased;
+        () = traffic.exceeds(options.request_limit) => {
+            Some(format!("given up after {} requests: something spins", options.request_limit))
+        }
+        lived = days.live(&mut lab) => lived.err(),
+    };
     let steps = days.steps;
     let outcome = Outcome {
         seed,
@@ -77,6 +118,7 @@ async fn story(seed: u64) -> Outcome {
         log: lab.log.bytes(),
         lasted: lab.clock.since(start),
         steps,
+        requests: traffic.requests(),
     };
     lab.end().await;
     outcome

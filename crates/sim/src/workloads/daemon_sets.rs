@@ -74,6 +74,9 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             }
         }
     }
+    for pod in without_node(&pods, &nodes) {
+        delete_pod(&world, pod).await?;
+    }
     for pod in to_roll(&set, outdated, desired, ready) {
         delete_pod(&world, &pod).await?;
     }
@@ -83,6 +86,14 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     });
     let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
     write_status(&world, &world.daemon_sets, &*set, &before, status).await
+}
+
+/// Pods that were made for a node which went before they were bound: nothing else takes them away.
+fn without_node<'a>(pods: &'a [Arc<Pod>], nodes: &'a [Arc<Node>]) -> impl Iterator<Item = &'a Arc<Pod>> {
+    pods.iter().filter(|pod| {
+        let gone = |target: String| !nodes.iter().any(|node| name(&node.metadata) == target);
+        node_of(pod).is_empty() && !is_deleting(&pod.metadata) && target(pod).is_some_and(gone)
+    })
 }
 
 /// Pods of an older template that may go now: those that are not ready, and of the others as many as may be missing.

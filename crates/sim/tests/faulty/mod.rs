@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{Operator, Options as OperatorOptions};
 use spokeshave_model::InstanceType;
-use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, NodeClassKind, RegistrationHook, RepairPolicy,
+};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
 use spokeshave_runtime::{Metrics, Shutdown};
@@ -53,6 +55,7 @@ pub struct Faults {
 pub struct Faulty {
     pub inner: Arc<KwokProvider>,
     pub faults: Arc<Faults>,
+    pub hooks: Vec<Arc<dyn RegistrationHook>>,
 }
 
 impl CloudProvider for Faulty {
@@ -104,6 +107,10 @@ impl CloudProvider for Faulty {
             Ok(found)
         }
         .boxed()
+    }
+
+    fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
+        &self.hooks
     }
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
@@ -264,6 +271,8 @@ pub struct Setup {
     pub rate: Option<(f64, u32)>,
     pub identity: &'static str,
     pub log: Option<RequestLog>,
+    /// What the cloud wants done before a Node registers.
+    pub hooks: Vec<Arc<dyn RegistrationHook>>,
 }
 
 impl Default for Setup {
@@ -277,6 +286,7 @@ impl Default for Setup {
             rate: None,
             identity: "operator",
             log: None,
+            hooks: Vec::new(),
         }
     }
 }
@@ -364,6 +374,7 @@ impl Cluster {
         let cloud = Arc::new(Faulty {
             inner: provider.clone(),
             faults: self.faults.clone(),
+            hooks: setup.hooks,
         });
         let operator = Operator::new(
             client,
