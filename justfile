@@ -4,7 +4,7 @@ default:
     @just --list --unsorted
 
 # What CI runs, in the same order.
-ci: fmt-check clippy tidy test smoke
+ci: fmt-check clippy tidy test smoke (soak "40")
 
 # Formatting, without changing files.
 fmt-check:

@@ -10,6 +10,7 @@ explain node` said on the way is appended to a file. Needs nothing but Python 3.
 import argparse
 import datetime
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -207,7 +208,7 @@ class Ends:
         self.run("web", 3)
         self.story.say("a VolumeAttachment is waited for and named; the instance ends once it is gone")
 
-    def garbage(self):
+    def garbage(self, operators):
         node, claim = self.place("web")
         instance = next(one["metadata"]["name"] for one in self.cluster.items(INSTANCES) if one["spec"]["nodeClaimName"] == claim)
         self.cluster.call("DELETE", f"{INSTANCES}/{instance}")
@@ -216,12 +217,27 @@ class Ends:
         self.story.say("an instance that vanished: its NodeClaim and Node are collected, its pods run elsewhere")
         node, claim = self.place("web")
         time.sleep(30)  # A younger instance may still be waiting for its NodeClaim (D-252).
-        self.cluster.call("PATCH", f"{CLAIMS}/{claim}", {"metadata": {"finalizers": None}}, MERGE)
-        self.cluster.call("DELETE", f"{CLAIMS}/{claim}", accepted=(200, 202, 404))
+        # While nobody looks, so that the operator cannot put the finalizer back before the NodeClaim is gone; and without its Node, which would
+        # be drained and end its instance: what is left is a machine that nobody asked for.
+        for operator in operators:
+            operator.process.send_signal(signal.SIGSTOP)
+        try:
+            self.cluster.call("PATCH", f"{CLAIMS}/{claim}", {"metadata": {"finalizers": None}}, MERGE)
+            self.cluster.call("DELETE", f"{CLAIMS}/{claim}", {"propagationPolicy": "Orphan"}, accepted=(200, 202, 404))
+            self.story.wait(f"{claim} is gone", 8, lambda: self.find(CLAIMS, claim) and "it is there")
+        finally:
+            for operator in operators:
+                operator.process.send_signal(signal.SIGCONT)
         self.until_gone(node, claim, 240)
-        told = [event for event in self.cluster.items(EVENTS) if event.get("reason") == "LeakedInstanceTerminated" and claim in (event.get("message") or "")]
+        self.story.wait("the leaked instance is told", 10, lambda: not self.leaks(claim) and "no event LeakedInstanceTerminated")
+        told = self.leaks(claim)
         self.run("web", 3)
         self.story.say(f"a NodeClaim whose finalizer was taken away: its instance and Node are collected ({len(told)} event LeakedInstanceTerminated)")
+
+    def leaks(self, claim):
+        """Events about the leaked instance of a NodeClaim."""
+        return [event for event in self.cluster.items(EVENTS)
+                if event.get("reason") == "LeakedInstanceTerminated" and claim in (event.get("message") or "")]
 
     def hand_over(self, operators):
         self.budget("web", {"minAvailable": 3})
@@ -248,7 +264,9 @@ class Ends:
         self.story.say(f"SIGTERM of the leader: the Lease is handed over after {time.monotonic() - start:.1f} s")
 
     def tell(self):
-        operators = [Operator(self.arguments.spokeshave, self.arguments.kubeconfig, os.path.join(self.arguments.logs, f"operator-{name}.log")) for name in "ab"]
+        operators = [Operator(argparse.Namespace(
+            spokeshave=self.arguments.spokeshave, kubeconfig=self.arguments.kubeconfig, kubelets=True, kills=None,
+            log=os.path.join(self.arguments.logs, f"operator-{name}.log"))) for name in "ab"]
         try:
             names = install(self.cluster, self.arguments.spokeshave)
             for operator in operators:
@@ -263,7 +281,7 @@ class Ends:
             self.forced_deadline()
             self.foreign_finalizer()
             self.stuck_volume()
-            self.garbage()
+            self.garbage(operators)
             self.hand_over(operators)
             for name in ("plain", "hurried"):
                 self.cluster.call("DELETE", f"{POOLS}/{name}")
