@@ -124,7 +124,7 @@ fn tell(seed: u64, outcome: Option<&Outcome>) {
 
 /// A word now and then to whoever waits.
 fn progress(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) {
-    if outcomes.len() % 20 == 0 {
+    if outcomes.len().is_multiple_of(20) {
         let clean = outcomes
             .values()
             .filter(|outcome| matches!(outcome, Ok(outcome) if outcome.is_clean()));
