@@ -235,10 +235,13 @@ pub fn requests(pod: &Pod) -> Resources {
         return Resources::from_amounts([(ResourceName::PODS, 1)]);
     };
     let status = pod.status.as_ref();
-    let statuses = |list: Option<&Vec<ContainerStatus>>| list.cloned().unwrap_or_default();
-    let container_statuses = statuses(status.and_then(|status| status.container_statuses.as_ref()));
-    let init_statuses = statuses(status.and_then(|status| status.init_container_statuses.as_ref()));
-    requests_of(spec, &container_statuses, &init_statuses)
+    let statuses = status.and_then(|status| status.container_statuses.as_deref());
+    let init_statuses = status.and_then(|status| status.init_container_statuses.as_deref());
+    requests_of(
+        spec,
+        statuses.unwrap_or_default(),
+        init_statuses.unwrap_or_default(),
+    )
 }
 
 /// The requests of a pod synthesised from a template, where limits stand in for missing requests (P §3).

@@ -5,7 +5,7 @@
 //! volume takes a kilobyte whether it is there or not.
 
 use crate::snapshot::Snapshot;
-use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod};
 use std::sync::Arc;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -32,8 +32,8 @@ pub fn pod(pod: &mut Pod) {
     shrink(&mut pod.metadata.owner_references);
     if let Some(status) = &mut pod.status {
         shrink(&mut status.conditions);
-        shrink(&mut status.container_statuses);
-        shrink(&mut status.init_container_statuses);
+        statuses(&mut status.container_statuses);
+        statuses(&mut status.init_container_statuses);
     }
 }
 
@@ -51,6 +51,23 @@ pub fn lowered(snapshot: &mut Snapshot) {
 fn shrink<T>(list: &mut Option<Vec<T>>) {
     if let Some(list) = list {
         list.shrink_to_fit();
+    }
+}
+
+/// Of containers' statuses only what was allocated, and when they have ended, is read.
+fn statuses(list: &mut Option<Vec<ContainerStatus>>) {
+    let Some(statuses) = list else { return };
+    statuses.retain(|status| {
+        let has_ended = status
+            .state
+            .as_ref()
+            .is_some_and(|state| state.terminated.is_some());
+        has_ended || status.allocated_resources.is_some() || status.resources.is_some()
+    });
+    if statuses.is_empty() {
+        *list = None;
+    } else {
+        statuses.shrink_to_fit();
     }
 }
 
@@ -93,7 +110,10 @@ mod tests {
                     "resources": {"requests": {"cpu": "1"}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                     "readinessProbe": {"httpGet": {"path": "/", "port": 80}}}],
             },
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [
+                {"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "allocatedResources": {"cpu": "2"}},
+                {"name": "d", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}},
+            ]},
         });
         let whole: Pod = serde_json::from_value(value).unwrap();
         let mut trimmed = whole.clone();
@@ -103,7 +123,9 @@ mod tests {
             Some(1)
         );
         assert_eq!(requests(&trimmed), requests(&whole));
-        assert_eq!(trimmed.status, whole.status);
+        let mut expected = whole.status.clone().unwrap();
+        expected.container_statuses.as_mut().unwrap().pop();
+        assert_eq!(trimmed.status, Some(expected), "what was allocated");
         assert!(
             trimmed.metadata.managed_fields.is_none()
                 && trimmed

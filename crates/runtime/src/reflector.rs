@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -164,11 +165,8 @@ impl<K: Object> Reflector<K> {
     fn take(&self, event: Event<Lenient<K>>, pending: &mut PendingList<K>, kind: &str) -> bool {
         match event {
             Event::Init => *pending = PendingList::default(),
-            Event::InitApply(Lenient::Good(mut object)) => {
-                // At once: a whole list with what nobody reads would be the most memory that is ever needed.
-                self.store.trim(&mut object);
-                pending.objects.push(object);
-            }
+            // Trimmed at once: a whole list with what nobody reads would be the most memory that is ever needed.
+            Event::InitApply(Lenient::Good(object)) => pending.objects.push(self.store.trimmed(object)),
             Event::InitApply(Lenient::Bad { metadata, error }) => {
                 let key = key_of(&metadata);
                 tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");
@@ -207,7 +205,7 @@ impl<K: Object> Reflector<K> {
 
 /// A list that is still arriving.
 struct PendingList<K> {
-    objects: Vec<K>,
+    objects: Vec<Arc<K>>,
     rejected: BTreeMap<ObjectKey, String>,
 }
 

@@ -370,7 +370,7 @@ impl<K: Object> Store<K> {
         };
         if !known {
             self.write().unconfirmed.insert(key.clone(), version);
-            self.put(&mut dispatch, key, object);
+            self.put(&mut dispatch, key, self.trimmed(object));
         }
     }
 
@@ -408,7 +408,7 @@ impl<K: Object> Store<K> {
             older || state.is_gone(&key, &object)
         };
         if !stale {
-            self.put(&mut dispatch, key, object);
+            self.put(&mut dispatch, key, self.trimmed(object));
         }
     }
 
@@ -443,13 +443,14 @@ impl<K: Object> Store<K> {
         self.take(&mut dispatch, key);
     }
 
-    /// Replaces everything by a complete list, as one change per object that differs, removals first.
-    pub(crate) fn replace(&self, objects: Vec<K>, rejected: BTreeMap<ObjectKey, String>) {
+    /// Replaces everything by a complete list of trimmed objects, as one change per object that differs, removals first.
+    pub(crate) fn replace(&self, objects: Vec<Arc<K>>, rejected: BTreeMap<ObjectKey, String>) {
         let mut dispatch = self.lock_dispatch();
-        let list_version = objects.iter().filter_map(version_of).max().unwrap_or(0);
-        let listed: BTreeMap<ObjectKey, K> = objects
+        let versions = objects.iter().filter_map(|object| version_of(&**object));
+        let list_version = versions.max().unwrap_or(0);
+        let listed: BTreeMap<ObjectKey, Arc<K>> = objects
             .into_iter()
-            .map(|object| (ObjectKey::of(&object), object))
+            .map(|object| (ObjectKey::of(&*object), object))
             .collect();
         let missing: Vec<ObjectKey> = {
             let mut state = self.write();
@@ -487,7 +488,7 @@ impl<K: Object> Store<K> {
             let stale = {
                 let state = self.read();
                 let known = state.objects.get(&key);
-                known.is_some_and(|known| is_not_newer(version_of(&object), version_of(&**known)))
+                known.is_some_and(|known| is_not_newer(version_of(&*object), version_of(&**known)))
                     || state.is_gone(&key, &object)
             };
             if !stale {
@@ -520,13 +521,12 @@ impl<K: Object> Store<K> {
     }
 
     /// Drops what nobody reads.
-    pub(crate) fn trim(&self, object: &mut K) {
-        (self.inner.trim)(object);
+    pub(crate) fn trimmed(&self, mut object: K) -> Arc<K> {
+        (self.inner.trim)(&mut object);
+        Arc::new(object)
     }
 
-    fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, mut object: K) {
-        (self.inner.trim)(&mut object);
-        let new = Arc::new(object);
+    fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, new: Arc<K>) {
         let old = {
             let mut state = self.write();
             let old = state.objects.insert(key.clone(), new.clone());

@@ -9,6 +9,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn replace(store: &Store<ConfigMap>, objects: Vec<ConfigMap>, rejected: BTreeMap<ObjectKey, String>) {
+    store.replace(
+        objects.into_iter().map(|object| store.trimmed(object)).collect(),
+        rejected,
+    );
+}
+
 fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
@@ -28,7 +35,11 @@ fn key(name: &str) -> ObjectKey {
 
 fn filled() -> Store<ConfigMap> {
     let store = Store::default();
-    store.replace(vec![object("b", "ub", 2), object("a", "ua", 1)], BTreeMap::new());
+    replace(
+        &store,
+        vec![object("b", "ub", 2), object("a", "ua", 1)],
+        BTreeMap::new(),
+    );
     store
 }
 
@@ -42,7 +53,11 @@ async fn ready_after_the_first_complete_list_and_in_order() {
     assert!(!store.is_ready());
     store.apply(object("z", "uz", 1));
     assert!(!store.is_ready());
-    store.replace(vec![object("b", "ub", 2), object("a", "ua", 1)], BTreeMap::new());
+    replace(
+        &store,
+        vec![object("b", "ub", 2), object("a", "ua", 1)],
+        BTreeMap::new(),
+    );
     store.ready().await;
     assert_eq!(store.keys(), [key("a"), key("b")]);
     assert_eq!(store.in_namespace("x").len(), 2);
@@ -71,7 +86,11 @@ fn handlers_and_subscriptions_hear_every_change_once_and_in_order() {
     store.apply(object("b", "ub", 3));
     store.apply(object("b", "ub", 3));
     store.delete(&key("a"), Some("ua"), Some(4));
-    store.replace(vec![object("c", "uc", 5), object("b", "ub", 6)], BTreeMap::new());
+    replace(
+        &store,
+        vec![object("c", "uc", 5), object("b", "ub", 6)],
+        BTreeMap::new(),
+    );
     let expected = ["x/a 0>1", "x/b 0>2", "x/b 2>3", "x/a 1>0", "x/b 3>6", "x/c 0>5"];
     assert_eq!(*heard.lock().unwrap(), expected);
     let subscribed: Vec<String> = std::iter::from_fn(|| subscription.try_next())
@@ -104,13 +123,18 @@ fn own_writes_are_seen_at_once_and_never_undone_by_older_news() {
     assert_eq!(version(&store, "a"), Some(10), "an answer that came late");
     store.note_written(object("new", "un", 11));
     assert_eq!(version(&store, "new"), Some(11));
-    store.replace(vec![object("a", "ua", 10), object("b", "ub", 2)], BTreeMap::new());
+    replace(
+        &store,
+        vec![object("a", "ua", 10), object("b", "ub", 2)],
+        BTreeMap::new(),
+    );
     assert_eq!(
         version(&store, "new"),
         Some(11),
         "the list was made before our write"
     );
-    store.replace(
+    replace(
+        &store,
         vec![object("a", "ua", 10), object("b", "ub", 12)],
         BTreeMap::new(),
     );
@@ -154,7 +178,7 @@ fn unreadable_objects_are_set_aside_until_they_are_mended() {
     assert!(store.rejected().is_empty());
     assert_eq!(store.len(), 2);
     let rejected = BTreeMap::from([(key("b"), "bad".to_owned())]);
-    store.replace(vec![object("a", "ua", 4)], rejected);
+    replace(&store, vec![object("a", "ua", 4)], rejected);
     assert_eq!((store.keys(), store.rejected().len()), (vec![key("a")], 1));
     store.delete(&key("b"), Some("ub"), Some(9));
     assert!(store.rejected().is_empty());
@@ -290,7 +314,7 @@ proptest! {
             }
         });
         let by_uid = store.index(|object: &ConfigMap| object.metadata.uid.iter().cloned().collect());
-        store.replace(Vec::new(), BTreeMap::new());
+        replace(&store, Vec::new(), BTreeMap::new());
         let mut server = Server::default();
         for step in steps {
             match step {
@@ -325,7 +349,7 @@ proptest! {
                 }
                 Step::Relist => {
                     server.news.clear();
-                    store.replace(server.objects.values().cloned().collect(), BTreeMap::new());
+                    replace(&store, server.objects.values().cloned().collect(), BTreeMap::new());
                 }
             }
             let indexed: usize = by_uid.values().iter().map(|uid| by_uid.count(uid)).sum();
@@ -339,7 +363,7 @@ proptest! {
         server.write(9);
         server.tell(&store);
         let expected: Vec<ConfigMap> = server.objects.into_values().collect();
-        store.replace(expected.clone(), BTreeMap::new());
+        replace(&store, expected.clone(), BTreeMap::new());
         let got: Vec<ConfigMap> = store.snapshot().iter().map(|object| (**object).clone()).collect();
         prop_assert_eq!(got, expected);
     }
