@@ -110,6 +110,7 @@ pub(crate) fn read(origin: &str, bytes: &[u8]) -> Result<Dump> {
     let mut reader = Reader {
         text,
         dump: Dump::default(),
+        pods: Vec::with_capacity(PODS_TOGETHER),
     };
     for document in documents(text) {
         let read = match document.style() {
@@ -118,6 +119,7 @@ pub(crate) fn read(origin: &str, bytes: &[u8]) -> Result<Dump> {
         };
         read.with_context(|| origin.to_owned())?;
     }
+    reader.flush();
     if reader.dump.objects + reader.dump.lists == 0 {
         bail!("{origin}: holds no object; expected what `kubectl get … -o yaml` writes");
     }
@@ -136,9 +138,15 @@ fn as_text(bytes: &[u8]) -> Result<&str> {
     })
 }
 
+/// So many pods get their place in memory one after the other: what hangs on them then lies together, and can be given back together once it is
+/// not needed any more.
+const PODS_TOGETHER: usize = 1024;
+
 struct Reader<'a> {
     text: &'a str,
     dump: Dump,
+    /// Pods that are not in the dump yet.
+    pods: Vec<Pod>,
 }
 
 /// What a parser says, without its own idea of where: its lines count from the beginning of a piece.
@@ -288,12 +296,21 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn flush(&mut self) {
+        self.dump.pods.extend(self.pods.drain(..).map(Arc::new));
+    }
+
     fn keep(&mut self, document: &Document<'_>, item: Option<usize>, found: Found) -> Result<()> {
         let dump = &mut self.dump;
         dump.objects += 1;
         match found {
             Found::Node(object) => dump.nodes.push(object),
-            Found::Pod(object) => dump.pods.push(object),
+            Found::Pod(object) => {
+                self.pods.push(object);
+                if self.pods.len() == PODS_TOGETHER {
+                    self.flush();
+                }
+            }
             Found::NodePool(object) => dump.node_pools.push(object),
             Found::NodeClaim(object) => dump.node_claims.push(object),
             Found::NodeClass(object) => dump.node_classes.push(object),

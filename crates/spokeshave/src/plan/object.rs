@@ -51,10 +51,14 @@ pub(crate) struct NodeClass {
 }
 
 /// One object.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and nearly always a pod"
+)]
 #[derive(Debug)]
 pub(super) enum Found {
     Node(Arc<Node>),
-    Pod(Arc<Pod>),
+    Pod(Pod),
     NodePool(Arc<NodePool>),
     NodeClaim(Arc<NodeClaim>),
     NodeClass(NodeClass),
@@ -177,7 +181,7 @@ fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) 
         ("v1", "Pod") => {
             let mut pod: Pod = read(map)?;
             trim::pod(&mut pod);
-            Found::Pod(Arc::new(pod))
+            Found::Pod(pod)
         }
         ("v1", "Node") => {
             let mut node: Node = read(map)?;
