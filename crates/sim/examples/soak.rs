@@ -3,61 +3,44 @@
 //! A failing seed prints what it broke and the command that runs it again; `--log FILE` writes the log of a single seed.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use clap::Parser as _;
 use spokeshave_sim::soak::{Outcome, RunOptions, run_with};
 
 /// Most of a run is small objects that come and go.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Lives seeds of simulated cluster life, with the invariants checked at every step.
+#[derive(clap::Parser)]
+#[command(name = "soak")]
 struct Arguments {
+    /// How many seeds
+    #[arg(default_value_t = 20)]
     count: u64,
+    /// The first of them
+    #[arg(long = "first-seed", value_name = "SEED", default_value_t = 1)]
     first: u64,
-    jobs: usize,
+    /// Seeds at once; by default as many as there are processors
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
+    /// Where the log of a single seed goes
+    #[arg(long, value_name = "FILE")]
     log: Option<String>,
+    /// Say on standard error what the operator says
+    #[arg(long)]
     trace: bool,
 }
 
-fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments {
-        count: 20,
-        first: 1,
-        jobs: std::thread::available_parallelism().map_or(1, usize::from),
-        log: None,
-        trace: false,
-    };
-    let mut rest = std::env::args().skip(1);
-    while let Some(argument) = rest.next() {
-        let mut value = |name: &str| rest.next().ok_or(format!("{name} needs a value"));
-        let number = |text: String| {
-            text.parse::<u64>()
-                .map_err(|_| format!("{text:?} is not a number"))
-        };
-        match argument.as_str() {
-            "--first-seed" => parsed.first = number(value("--first-seed")?)?,
-            "--jobs" => parsed.jobs = usize::try_from(number(value("--jobs")?)?).unwrap_or(1).max(1),
-            "--log" => parsed.log = Some(value("--log")?),
-            "--trace" => parsed.trace = true,
-            count => parsed.count = number(count.to_owned())?,
-        }
-    }
-    Ok(parsed)
-}
-
 fn main() -> ExitCode {
-    let arguments = match arguments() {
-        Ok(arguments) => arguments,
-        Err(problem) => {
-            eprintln!(
-                "soak: {problem}\nusage: soak [COUNT] [--first-seed S] [--jobs N] [--log FILE] [--trace]"
-            );
-            return ExitCode::from(2);
-        }
-    };
+    let arguments = Arguments::parse();
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.map_or_else(processors, usize::from);
     if arguments.trace {
         let filter = tracing_subscriber::EnvFilter::new("debug,kube=warn,tower=warn");
         tracing_subscriber::fmt()
@@ -75,7 +58,7 @@ fn main() -> ExitCode {
     };
     let outcomes: Mutex<BTreeMap<u64, Result<Outcome, ()>>> = Mutex::default();
     std::thread::scope(|scope| {
-        for _ in 0..arguments.jobs {
+        for _ in 0..jobs {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
