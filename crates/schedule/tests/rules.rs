@@ -1,41 +1,13 @@
 //! The rules of placement, one test per behaviour, named by its id in the specification.
 
+mod support;
+
 use serde_json::{Value, json};
 use spokeshave_model::example::{self, fake_instance_types, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::Snapshot;
-use spokeshave_model::{ClusterState, InstanceType, Requirement, Resources, labels, lower};
-use spokeshave_schedule::{MinValuesPolicy, PackOptions, PackRequest, Packing, PreferencePolicy, pack};
-
-const ZONES: [&str; 3] = ["a", "b", "c"];
-
-fn types() -> Vec<InstanceType> {
-    vec![
-        instance_type("small", 2, 4, &ZONES),
-        instance_type("medium", 4, 8, &ZONES),
-        instance_type("large", 16, 32, &ZONES),
-    ]
-}
-
-fn run(state: &ClusterState) -> (Snapshot, Packing) {
-    run_with(state, &PackOptions::default())
-}
-
-fn run_with(state: &ClusterState, options: &PackOptions) -> (Snapshot, Packing) {
-    let snapshot = lower(state);
-    let pods = snapshot
-        .pod_ids()
-        .filter(|pod| snapshot.pod(*pod).provisionable)
-        .collect();
-    let packing = pack(
-        &snapshot,
-        &PackRequest {
-            pods,
-            ..PackRequest::default()
-        },
-        options,
-    );
-    (snapshot, packing)
-}
+use spokeshave_model::{ClusterState, InstanceType, Requirement, Resources, labels};
+use spokeshave_schedule::{MinValuesPolicy, PackOptions, Packing, PreferencePolicy};
+use support::{ZONES, run, run_with, types};
 
 /// One line per planned claim, placement on an existing node, and unplaced pod.
 fn summary((snapshot, packing): &(Snapshot, Packing)) -> Vec<String> {

@@ -1,34 +1,16 @@
 //! Traps of the specification's appendix B.4 that concern packing, decided one by one; docs/compat.md says how.
 
+mod support;
+
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_model::example::{
     bound, daemon_set, epoch, instance_type, labelled, node, node_pool, pending_pod,
 };
 use spokeshave_model::snapshot::Snapshot;
-use spokeshave_model::{ClusterState, InstanceType, labels, lower};
-use spokeshave_schedule::{PackOptions, PackRequest, Packing, pack};
-
-const ZONES: [&str; 3] = ["a", "b", "c"];
-
-fn types() -> Vec<InstanceType> {
-    vec![
-        instance_type("small", 2, 4, &ZONES),
-        instance_type("medium", 4, 8, &ZONES),
-        instance_type("large", 16, 32, &ZONES),
-    ]
-}
-
-fn run(state: &ClusterState) -> (Snapshot, Packing) {
-    let snapshot = lower(state);
-    let pods = snapshot.pod_ids();
-    let request = PackRequest {
-        pods: pods.filter(|pod| snapshot.pod(*pod).provisionable).collect(),
-        ..PackRequest::default()
-    };
-    let packing = pack(&snapshot, &request, &PackOptions::default());
-    (snapshot, packing)
-}
+use spokeshave_model::{ClusterState, labels};
+use spokeshave_schedule::Packing;
+use support::{ZONES, run, types};
 
 /// The cheapest type of each planned node.
 fn launched((snapshot, packing): &(Snapshot, Packing)) -> Vec<String> {

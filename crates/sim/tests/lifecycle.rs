@@ -22,6 +22,16 @@ use spokeshave_provider_kwok::KwokOptions;
 use spokeshave_runtime::Metrics;
 use spokeshave_runtime::client::RequestLog;
 
+/// The NodePool has an event that names the NodeClaim whose instance was left over.
+async fn assert_told_of_leaked(cluster: &Cluster, claim: &str) {
+    let told = cluster.events("LeakedInstanceTerminated").await;
+    assert!(
+        told.iter()
+            .any(|(about, text)| about == "NodePool/default" && text.contains(claim)),
+        "{told:?}"
+    );
+}
+
 // W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
 #[tokio::test(start_paused = true)]
 async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
@@ -232,12 +242,7 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
         })
         .await;
     cluster.until_running("web", 1).await;
-    let told = cluster.events("LeakedInstanceTerminated").await;
-    assert!(
-        told.iter()
-            .any(|(about, text)| about == "NodePool/default" && text.contains(&claim)),
-        "{told:?}"
-    );
+    assert_told_of_leaked(&cluster, &claim).await;
 }
 
 // D-252: an instance that ends at once when it is asked to is told of, and its Node goes with it.
@@ -279,12 +284,7 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
         })
         .await;
     cluster.until_running("web", 1).await;
-    let told = cluster.events("LeakedInstanceTerminated").await;
-    assert!(
-        told.iter()
-            .any(|(about, text)| about == "NodePool/default" && text.contains(&claim)),
-        "{told:?}"
-    );
+    assert_told_of_leaked(&cluster, &claim).await;
     cluster.assert_no_leak().await;
 }
 
