@@ -5,12 +5,15 @@
 //! volume takes a kilobyte whether it is there or not.
 
 use crate::snapshot::Snapshot;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, Volume};
 use std::sync::Arc;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Requests, ports, volumes, places and conditions stay.
+/// Conditions of pods that somebody reads: whether it has a place, and whether it serves.
+const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
+
+/// Requests, ports, volumes that bind to a place, and what is known of its own place and readiness stay.
 pub fn pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     if let Some(annotations) = &mut pod.metadata.annotations {
@@ -26,12 +29,19 @@ pub fn pod(pod: &mut Pod) {
     spec.image_pull_secrets = None;
     spec.containers.shrink_to_fit();
     shrink(&mut spec.init_containers);
-    shrink(&mut spec.volumes);
+    volumes(&mut spec.volumes);
     shrink(&mut spec.tolerations);
     shrink(&mut spec.topology_spread_constraints);
     shrink(&mut pod.metadata.owner_references);
     if let Some(status) = &mut pod.status {
-        shrink(&mut status.conditions);
+        if let Some(conditions) = &mut status.conditions {
+            conditions.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
+            conditions.shrink_to_fit();
+        }
+        status.host_ip = None;
+        status.host_ips = None;
+        status.pod_ip = None;
+        status.pod_ips = None;
         statuses(&mut status.container_statuses);
         statuses(&mut status.init_container_statuses);
     }
@@ -51,6 +61,17 @@ pub fn lowered(snapshot: &mut Snapshot) {
 fn shrink<T>(list: &mut Option<Vec<T>>) {
     if let Some(list) = list {
         list.shrink_to_fit();
+    }
+}
+
+/// Configuration, secrets and tokens, of which every pod has at least one, are there on any node; claims are not.
+fn volumes(list: &mut Option<Vec<Volume>>) {
+    let Some(volumes) = list else { return };
+    volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+    if volumes.is_empty() {
+        *list = None;
+    } else {
+        volumes.shrink_to_fit();
     }
 }
 
@@ -105,12 +126,13 @@ mod tests {
             "metadata": {"name": "p", "annotations": {LAST_APPLIED: "{}", "karpenter.sh/do-not-disrupt": "true"}, "managedFields": [{}]},
             "spec": {
                 "tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"},
-                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+                "volumes": [{"name": "t", "projected": {"sources": []}}, {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "e", "ephemeral": {}}],
                 "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}], "args": ["x"], "ports": [{"containerPort": 1, "hostPort": 2}],
                     "resources": {"requests": {"cpu": "1"}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                     "readinessProbe": {"httpGet": {"path": "/", "port": 80}}}],
             },
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [
+            "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+                "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}], "containerStatuses": [
                 {"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "allocatedResources": {"cpu": "2"}},
                 {"name": "d", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}},
             ]},
@@ -125,6 +147,8 @@ mod tests {
         assert_eq!(requests(&trimmed), requests(&whole));
         let mut expected = whole.status.clone().unwrap();
         expected.container_statuses.as_mut().unwrap().pop();
+        expected.conditions.as_mut().unwrap().remove(0);
+        (expected.pod_ip, expected.pod_ips) = (None, None);
         assert_eq!(trimmed.status, Some(expected), "what was allocated");
         assert!(
             trimmed.metadata.managed_fields.is_none()
@@ -134,7 +158,8 @@ mod tests {
                     .as_ref()
                     .is_some_and(|all| all.len() == 1)
         );
-        let (left, all) = (trimmed.spec.unwrap(), whole.spec.unwrap());
+        let (left, mut all) = (trimmed.spec.unwrap(), whole.spec.unwrap());
+        all.volumes.as_mut().unwrap().remove(0);
         assert_eq!(
             (&left.tolerations, &left.volumes, &left.node_selector),
             (&all.tolerations, &all.volumes, &all.node_selector)

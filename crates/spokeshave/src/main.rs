@@ -16,6 +16,7 @@ mod settings;
 mod signals;
 mod text;
 mod up;
+mod yaml;
 
 use std::io::{BufWriter, StdoutLock, Write as _};
 use std::process::ExitCode;

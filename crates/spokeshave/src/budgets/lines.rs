@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
+
+use crate::yaml::Tree;
 
 /// Field → line, counted from 1; fields as in `spec.disruption.budgets[1].schedule`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -64,92 +65,6 @@ fn find<'a>(tree: &'a Tree, name: &str) -> Option<&'a Tree> {
     match tree.get("items")? {
         Tree::List(items) => items.iter().find_map(|item| find(&item.value, name)),
         _ => None,
-    }
-}
-
-/// A document whose parts know their place.
-enum Tree {
-    Scalar(String),
-    List(Vec<Spanned<Tree>>),
-    Map(Vec<(Spanned<String>, Spanned<Tree>)>),
-}
-
-impl Tree {
-    fn get(&self, name: &str) -> Option<&Tree> {
-        match self {
-            Tree::Map(entries) => entries
-                .iter()
-                .find(|(key, _)| key.value == name)
-                .map(|(_, value)| &value.value),
-            _ => None,
-        }
-    }
-
-    fn text(&self, name: &str) -> Option<&str> {
-        match self.get(name)? {
-            Tree::Scalar(text) => Some(text),
-            _ => None,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TreeVisitor)
-    }
-}
-
-struct TreeVisitor;
-
-impl<'de> Visitor<'de> for TreeVisitor {
-    type Value = Tree;
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("any value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
-        Ok(Tree::Scalar(value.to_string()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
-        Ok(Tree::Scalar(value.to_string()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
-        Ok(Tree::Scalar(value.to_string()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Tree, E> {
-        Ok(Tree::Scalar(value.to_string()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
-        Ok(Tree::Scalar(value.to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Tree, E> {
-        Ok(Tree::Scalar(String::new()))
-    }
-
-    fn visit_none<E>(self) -> Result<Tree, E> {
-        Ok(Tree::Scalar(String::new()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Tree, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = sequence.next_element()? {
-            items.push(item);
-        }
-        Ok(Tree::List(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            entries.push(entry);
-        }
-        Ok(Tree::Map(entries))
     }
 }
 

@@ -12,7 +12,6 @@ use serde_json::Value;
 use spokeshave_model::ClusterState;
 use spokeshave_plan::explain::CommandFact;
 
-use crate::cluster::Cluster;
 use crate::plan::SourceArgs;
 use crate::{manifests, plan};
 
@@ -34,10 +33,11 @@ pub(crate) struct Source {
 /// The file cannot be read, or the cluster does not answer.
 pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
     let loaded = plan::load(args).await?;
-    let beside = match args.filename.as_deref() {
-        Some(path) if path == Path::new("-") => Vec::new(),
-        Some(path) => beside_in_file(path)?,
-        None => beside_in_cluster(args.kubeconfig.as_deref()).await?,
+    let beside = match (args.filename.as_deref(), &loaded.client) {
+        (Some(path), _) if path == Path::new("-") => Vec::new(),
+        (Some(path), _) => beside_in_file(path)?,
+        (None, Some(client)) => beside_in_cluster(client).await,
+        (None, None) => Vec::new(),
     };
     let mut source = Source {
         state: loaded.world.state,
@@ -93,18 +93,17 @@ fn beside_in_file(path: &Path) -> Result<Vec<Value>> {
     Ok(values.collect::<Result<_, _>>()?)
 }
 
-async fn beside_in_cluster(kubeconfig: Option<&Path>) -> Result<Vec<Value>> {
-    let Cluster { client, .. } = Cluster::reach(kubeconfig).await?;
+async fn beside_in_cluster(client: &Client) -> Vec<Value> {
     let mut found = list(
-        &client,
+        client,
         "storage.k8s.io",
         "v1",
         "VolumeAttachment",
         "volumeattachments",
     )
     .await;
-    found.extend(list(&client, "spokeshave.dev", "v1alpha1", "Disruption", "disruptions").await);
-    Ok(found)
+    found.extend(list(client, "spokeshave.dev", "v1alpha1", "Disruption", "disruptions").await);
+    found
 }
 
 /// A kind that the cluster does not know, or does not show, leaves its part of the story out.

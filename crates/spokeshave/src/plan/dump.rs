@@ -14,13 +14,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
-use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use spokeshave_api::{NodeClaim, NodePool};
 
 use super::documents::{Document, Style, documents, line_of, list_parts};
-use super::object::{Envelope, Found, NodeClass, Object};
+use super::object::{self, Envelope, Found, NodeClass};
+use crate::yaml;
 
 /// The objects of a dump, in the order of the file.
 #[derive(Debug, Default)]
@@ -221,8 +221,7 @@ impl<'a> Reader<'a> {
         text: &'a str,
         default: Option<(String, String)>,
     ) -> Result<()> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        match (Object { default }).deserialize(&mut deserializer) {
+        match object::read(text, default.as_ref()) {
             Ok(found) => self.keep(document, item, found),
             Err(error) => {
                 let offset = text.as_ptr() as usize - self.text.as_ptr() as usize;
@@ -237,7 +236,10 @@ impl<'a> Reader<'a> {
         let Some(parts) = list_parts(document.text) else {
             return self.yaml_object(document, None, document.offset, document.text, false, None);
         };
-        let header: Identity = serde_saphyr::from_str(&parts.header).unwrap_or_default();
+        let header: Identity = yaml::to_json(&parts.header)
+            .ok()
+            .and_then(|header| serde_json::from_str(&header).ok())
+            .unwrap_or_default();
         let kind = header.kind.unwrap_or_default();
         if !kind.ends_with("List") {
             let line = line_of(self.text, document.offset + document.text.trim_end().len());
@@ -265,32 +267,32 @@ impl<'a> Reader<'a> {
         in_sequence: bool,
         default: Option<(String, String)>,
     ) -> Result<()> {
-        let object = Object { default };
-        let options = || serde_saphyr::options! { with_snippet: false };
-        let read = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |deserializer| {
-            if in_sequence {
-                object.one_of_sequence(deserializer)
-            } else {
-                object.deserialize(deserializer)
-            }
-        });
-        match read {
+        let wrong = |reader: &Self, error: &serde_saphyr::Error| {
+            let inner = error.location().map_or(1, |location| location.line());
+            let inner = usize::try_from(inner).unwrap_or(1).max(1);
+            let place = reader.at(document, item, line_of(reader.text, offset) + inner - 1);
+            anyhow!(
+                "{place}: is not valid YAML: {}",
+                without_place(&error.to_string())
+            )
+        };
+        let json = if in_sequence {
+            yaml::only_item_to_json(text)
+        } else {
+            yaml::to_json(text)
+        };
+        let json = json.map_err(|error| wrong(self, &error))?;
+        if let Ok(found) = object::read(&json, default.as_ref()) {
+            return self.keep(document, item, found);
+        }
+        // Once more for the line, which a piece of text in a row has lost.
+        let json = yaml::to_json_by_line(text, in_sequence).map_err(|error| wrong(self, &error))?;
+        match object::read(&json, default.as_ref()) {
             Ok(found) => self.keep(document, item, found),
             Err(error) => {
-                let inner = error.location().map_or(1, |location| location.line());
-                let inner = usize::try_from(inner).unwrap_or(1).max(1);
-                let line = line_of(self.text, offset) + inner - 1;
+                let line = line_of(self.text, offset) + error.line().saturating_sub(1);
                 let message = error.to_string();
-                let tree: Result<Value, _> = serde_saphyr::from_str(text);
-                let Ok(tree) = tree else {
-                    let place = self.at(document, item, line);
-                    bail!("{place}: is not valid YAML: {}", without_place(&message));
-                };
-                let tree = if in_sequence {
-                    tree.get(0).cloned()
-                } else {
-                    Some(tree)
-                };
+                let tree = serde_json::from_str(&json).ok();
                 self.refuse(document, item, line, without_place(&message), tree)
             }
         }
@@ -334,12 +336,13 @@ impl<'a> Reader<'a> {
                 let line = line_of(self.text, document.offset);
                 for (index, value) in items.into_iter().enumerate() {
                     let item = Some(index + 1).or(item);
-                    let object = Object {
-                        default: default.clone(),
-                    };
-                    match object.deserialize(&value) {
+                    match object::read(value.get(), default.as_ref()) {
                         Ok(found) => self.keep(document, item, found)?,
-                        Err(error) => self.refuse(document, item, line, &error.to_string(), Some(value))?,
+                        Err(error) => {
+                            let message = error.to_string();
+                            let tree = serde_json::from_str(value.get()).ok();
+                            self.refuse(document, item, line, without_place(&message), tree)?;
+                        }
                     }
                 }
             }

@@ -2,15 +2,11 @@
 //!
 //! It only lists. An object that cannot be read costs nobody else anything, exactly as in a file.
 
-use std::path::Path;
-
 use anyhow::{Context as _, Result, anyhow};
 use http::{Request, StatusCode};
-use jiff::Timestamp;
 use kube::Client;
 
 use super::dump::{self, Dump};
-use crate::cluster::Cluster;
 
 /// Objects in one page of a list.
 const PAGE: usize = 5000;
@@ -39,23 +35,22 @@ const SPREAD_LISTS: [(&str, bool); 4] = [
     ("/api/v1/replicationcontrollers", false),
 ];
 
-/// Reads the cluster of a kubeconfig, by default the current one, and the time there; `spread` when pods may get default topology spread.
+/// Reads a cluster; `spread` when pods may get default topology spread.
 ///
 /// # Errors
-/// The cluster does not answer, or refuses a list.
-pub(crate) async fn read(kubeconfig: Option<&Path>, spread: bool) -> Result<(Dump, Timestamp)> {
-    let Cluster { client, now } = Cluster::reach(kubeconfig).await?;
+/// The cluster refuses a list.
+pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     let mut dump = Dump::default();
     let spread_lists = SPREAD_LISTS.into_iter().filter(|_| spread);
     for (path, optional) in LISTS.into_iter().chain(spread_lists) {
-        let pages = list(&client, path, optional)
+        let pages = list(client, path, optional)
             .await
             .with_context(|| format!("the cluster does not list {path}"))?;
         for page in pages {
             dump.append(dump::read(path, page.as_bytes())?);
         }
     }
-    Ok((dump, now))
+    Ok(dump)
 }
 
 /// The pages of one list.

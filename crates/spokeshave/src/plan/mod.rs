@@ -22,12 +22,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use kube::Client;
 use spokeshave_model::{Snapshot, lower, trim};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 
 use crate::cli::OutputFormat;
-use crate::scheduler_config;
+use crate::{cluster, scheduler_config};
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats};
 use world::World;
 
@@ -51,6 +52,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
         now,
         objects,
         instance_types,
+        ..
     } = load(&args.source).await?;
     let mut stats = Stats {
         objects,
@@ -77,7 +79,6 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
 }
 
 /// A state to decide about.
-#[derive(Debug)]
 pub(crate) struct Loaded {
     /// The state; its notes have been told.
     pub(crate) world: World,
@@ -87,6 +88,8 @@ pub(crate) struct Loaded {
     pub(crate) objects: usize,
     /// Instance types in the catalog.
     pub(crate) instance_types: usize,
+    /// The cluster, if that was read.
+    pub(crate) client: Option<Client>,
 }
 
 /// Reads the dump or, without one, the cluster, and tells on standard error what had to be assumed.
@@ -98,9 +101,13 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
     };
-    let (dump, now) = match &source.filename {
-        Some(path) => (read_file(path)?, Timestamp::now()),
-        None => live::read(source.kubeconfig.as_deref(), source.scheduler_config.is_some()).await?,
+    let (dump, now, client) = match &source.filename {
+        Some(path) => (read_file(path)?, Timestamp::now(), None),
+        None => {
+            let cluster = cluster::Cluster::reach(source.kubeconfig.as_deref()).await?;
+            let dump = live::read(&cluster.client, source.scheduler_config.is_some()).await?;
+            (dump, cluster.now, Some(cluster.client))
+        }
     };
     let now = source.now.unwrap_or(now);
     let objects = dump.objects;
@@ -117,6 +124,7 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         now,
         objects,
         instance_types: catalog.instance_types().len(),
+        client,
     })
 }
 

@@ -1,7 +1,8 @@
-//! From one piece of text to one typed object, in a single pass, whatever the order of its fields.
+//! From the text of one object, as JSON, to one typed object.
 //!
-//! The kind decides the type, and stands in front nearly always; what stands before it is held back as a tree and replayed. It knows which kinds
-//! decisions read, and nothing about files.
+//! The kind decides the type, and stands in front nearly always: reading stops there, and begins again with the right type. It knows which kinds
+//! decisions read, and nothing about files. Every type is read from one kind of source, text, because each further one is another
+//! copy of the decoders of all Kubernetes types in the program.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,12 +15,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer as _,
-    MapAccess, SeqAccess, Visitor,
-};
-use serde_json::Value;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::default_spread::controller_key;
@@ -80,7 +76,7 @@ pub(super) enum Found {
     /// A list that could not be taken apart as text.
     List {
         default: Option<(String, String)>,
-        items: Vec<Value>,
+        items: Vec<Box<RawValue>>,
     },
 }
 
@@ -95,72 +91,60 @@ const SILENT: [(&str, &str); 6] = [
 ];
 
 /// Reads one object; items of a typed list take version and kind from it.
-pub(super) struct Object {
-    pub(super) default: Option<(String, String)>,
-}
-
-impl Object {
-    /// Reads the object that is the only element of a sequence.
-    pub(super) fn one_of_sequence<'de, D: Deserializer<'de>>(
-        self,
-        deserializer: D,
-    ) -> Result<Found, D::Error> {
-        struct One(Object);
-        impl<'de> Visitor<'de> for One {
-            type Value = Found;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an item of a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Found, A::Error> {
-                let found = items.next_element_seed(self.0)?;
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                found.ok_or_else(|| A::Error::custom("expected an item"))
-            }
+///
+/// # Errors
+/// It is not JSON, no Kubernetes object, or a field has another type than its kind says; the line counts from the beginning of the text.
+pub(super) fn read(text: &str, default: Option<&(String, String)>) -> Result<Found, serde_json::Error> {
+    if let Some((api_version, kind)) = default {
+        return typed(api_version, kind, text);
+    }
+    let mut head = Head::default();
+    let whole = serde_json::Deserializer::from_str(text).deserialize_map(&mut head);
+    match (head.api_version, head.kind) {
+        (Some(api_version), Some(kind)) => typed(&api_version, &kind, text),
+        (_, kind) => {
+            whole?;
+            Err(serde_json::Error::custom(foreign(&head.others, kind.as_deref())))
         }
-        deserializer.deserialize_seq(One(self))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Object {
-    type Value = Found;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
-        deserializer.deserialize_map(self)
-    }
+/// What is read of an object until its version and kind are known.
+#[derive(Default)]
+struct Head {
+    api_version: Option<String>,
+    kind: Option<String>,
+    /// Names of other fields on the way.
+    others: Vec<String>,
 }
 
-impl<'de> Visitor<'de> for Object {
-    type Value = Found;
+impl<'de> Visitor<'de> for &mut Head {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object with apiVersion and kind")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
-        if let Some((api_version, kind)) = &self.default {
-            return typed(api_version, kind, Replay::new(Vec::new(), map));
-        }
-        let (mut api_version, mut kind) = (None, None);
-        let mut held: Vec<(String, Value)> = Vec::new();
-        while api_version.is_none() || kind.is_none() {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while self.api_version.is_none() || self.kind.is_none() {
             let Some(key) = map.next_key::<String>()? else {
-                return Err(A::Error::custom(foreign(&held, kind.as_deref())));
+                break;
             };
             match key.as_str() {
-                "apiVersion" => api_version = Some(map.next_value::<String>()?),
-                "kind" => kind = Some(map.next_value::<String>()?),
-                _ => held.push((key, map.next_value()?)),
+                "apiVersion" => self.api_version = Some(map.next_value::<String>()?),
+                "kind" => self.kind = Some(map.next_value::<String>()?),
+                _ => {
+                    self.others.push(key);
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
         }
-        let (api_version, kind) = (api_version.unwrap_or_default(), kind.unwrap_or_default());
-        typed(&api_version, &kind, Replay::new(held, map))
+        Ok(())
     }
 }
 
-fn foreign(held: &[(String, Value)], kind: Option<&str>) -> String {
-    let keys: Vec<&str> = held.iter().take(4).map(|(key, _)| key.as_str()).collect();
+fn foreign(others: &[String], kind: Option<&str>) -> String {
+    let keys: Vec<&str> = others.iter().take(4).map(String::as_str).collect();
     let missing = if kind.is_some() {
         "apiVersion"
     } else {
@@ -176,25 +160,25 @@ fn foreign(held: &[(String, Value)], kind: Option<&str>) -> String {
     )
 }
 
-fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) -> Result<Found, A::Error> {
+fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json::Error> {
     Ok(match (api_version, kind) {
         ("v1", "Pod") => {
-            let mut pod: Pod = read(map)?;
+            let mut pod: Pod = serde_json::from_str(text)?;
             trim::pod(&mut pod);
             Found::Pod(pod)
         }
         ("v1", "Node") => {
-            let mut node: Node = read(map)?;
+            let mut node: Node = serde_json::from_str(text)?;
             trim::node(&mut node);
             Found::Node(Arc::new(node))
         }
-        ("v1", "Service") => Found::Service(Arc::new(read(map)?)),
+        ("v1", "Service") => Found::Service(Arc::new(serde_json::from_str(text)?)),
         ("apps/v1", "ReplicaSet" | "StatefulSet") => {
-            let controller: AnyController<LabelSelector> = read(map)?;
+            let controller: AnyController<LabelSelector> = serde_json::from_str(text)?;
             Found::Controller(controller.key(kind), controller.spec.selector.unwrap_or_default())
         }
         ("v1", "ReplicationController") => {
-            let controller: AnyController<BTreeMap<String, String>> = read(map)?;
+            let controller: AnyController<BTreeMap<String, String>> = serde_json::from_str(text)?;
             let key = controller.key(kind);
             let selector = LabelSelector {
                 match_labels: controller.spec.selector,
@@ -202,18 +186,22 @@ fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) 
             };
             Found::Controller(key, selector)
         }
-        ("karpenter.sh/v1", "NodePool") => Found::NodePool(Arc::new(read(map)?)),
-        ("karpenter.sh/v1", "NodeClaim") => Found::NodeClaim(Arc::new(read(map)?)),
-        ("apps/v1", "DaemonSet") => Found::DaemonSet(Arc::new(read(map)?)),
-        ("policy/v1", "PodDisruptionBudget") => Found::PodDisruptionBudget(Arc::new(read(map)?)),
-        ("v1", "Namespace") => Found::Namespace(Arc::new(read(map)?)),
-        ("v1", "PersistentVolume") => Found::PersistentVolume(Arc::new(read(map)?)),
-        ("v1", "PersistentVolumeClaim") => Found::PersistentVolumeClaim(Arc::new(read(map)?)),
-        ("storage.k8s.io/v1", "StorageClass") => Found::StorageClass(Arc::new(read(map)?)),
-        ("storage.k8s.io/v1", "CSINode") => Found::CsiNode(Arc::new(read(map)?)),
-        (version, "NodeOverlay") if version.starts_with("karpenter.sh/") => drained(map, Found::NodeOverlay)?,
+        ("karpenter.sh/v1", "NodePool") => Found::NodePool(Arc::new(serde_json::from_str(text)?)),
+        ("karpenter.sh/v1", "NodeClaim") => Found::NodeClaim(Arc::new(serde_json::from_str(text)?)),
+        ("apps/v1", "DaemonSet") => Found::DaemonSet(Arc::new(serde_json::from_str(text)?)),
+        ("policy/v1", "PodDisruptionBudget") => {
+            Found::PodDisruptionBudget(Arc::new(serde_json::from_str(text)?))
+        }
+        ("v1", "Namespace") => Found::Namespace(Arc::new(serde_json::from_str(text)?)),
+        ("v1", "PersistentVolume") => Found::PersistentVolume(Arc::new(serde_json::from_str(text)?)),
+        ("v1", "PersistentVolumeClaim") => {
+            Found::PersistentVolumeClaim(Arc::new(serde_json::from_str(text)?))
+        }
+        ("storage.k8s.io/v1", "StorageClass") => Found::StorageClass(Arc::new(serde_json::from_str(text)?)),
+        ("storage.k8s.io/v1", "CSINode") => Found::CsiNode(Arc::new(serde_json::from_str(text)?)),
+        (version, "NodeOverlay") if version.starts_with("karpenter.sh/") => Found::NodeOverlay,
         (version, kind) if kind.ends_with("NodeClass") => {
-            let class: AnyNodeClass = read(map)?;
+            let class: AnyNodeClass = serde_json::from_str(text)?;
             Found::NodeClass(NodeClass {
                 group: version.split_once('/').map_or("", |(group, _)| group).to_owned(),
                 kind: kind.to_owned(),
@@ -227,7 +215,7 @@ fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) 
             })
         }
         (version, kind) if kind.ends_with("List") => {
-            let list: AnyList = read(map)?;
+            let list: AnyList = serde_json::from_str(text)?;
             let default = kind
                 .strip_suffix("List")
                 .filter(|kind| !kind.is_empty())
@@ -237,8 +225,8 @@ fn typed<'de, A: MapAccess<'de>>(api_version: &str, kind: &str, map: Replay<A>) 
                 items: list.items,
             }
         }
-        identity if SILENT.contains(&identity) => drained(map, Found::Owner)?,
-        (version, kind) => drained(map, Found::Unknown((kind.to_owned(), version.to_owned())))?,
+        identity if SILENT.contains(&identity) => Found::Owner,
+        (version, kind) => Found::Unknown((kind.to_owned(), version.to_owned())),
     })
 }
 
@@ -304,52 +292,5 @@ struct AnyCondition {
 #[derive(Deserialize)]
 struct AnyList {
     #[serde(default)]
-    items: Vec<Value>,
-}
-
-fn read<'de, A: MapAccess<'de>, T: DeserializeOwned>(map: Replay<A>) -> Result<T, A::Error> {
-    T::deserialize(MapAccessDeserializer::new(map))
-}
-
-fn drained<'de, A: MapAccess<'de>>(mut map: Replay<A>, found: Found) -> Result<Found, A::Error> {
-    while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-    Ok(found)
-}
-
-/// Fields that were held back, then the others.
-struct Replay<A> {
-    held: std::vec::IntoIter<(String, Value)>,
-    value: Option<Value>,
-    rest: A,
-}
-
-impl<A> Replay<A> {
-    fn new(held: Vec<(String, Value)>, rest: A) -> Self {
-        Self {
-            held: held.into_iter(),
-            value: None,
-            rest,
-        }
-    }
-}
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Replay<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
-        match self.held.next() {
-            Some((key, value)) => {
-                self.value = Some(value);
-                seed.deserialize(key.into_deserializer()).map(Some)
-            }
-            None => self.rest.next_key_seed(seed),
-        }
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
-        match self.value.take() {
-            Some(value) => seed.deserialize(value).map_err(A::Error::custom),
-            None => self.rest.next_value_seed(seed),
-        }
-    }
+    items: Vec<Box<RawValue>>,
 }
