@@ -328,8 +328,9 @@ g: 2026-01-01T00:00:00Z
 
     #[test]
     fn yaml_becomes_the_same_json_in_one_line_and_by_line() {
+        // `yes` is what kubectl, which reads YAML 1.1, takes it for.
         let expected = json!({
-            "a": 1, "b": ["yes", true, null, null, 1.5, -3, "1"], "c": {"d": "two\nlines\n", "e\"": {}},
+            "a": 1, "b": [true, true, null, null, 1.5, -3, "1"], "c": {"d": "two\nlines\n", "e\"": {}},
             "f": [], "g": "2026-01-01T00:00:00Z",
         });
         for json in [to_json(TEXT).unwrap(), to_json_by_line(TEXT, false).unwrap()] {
