@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
+use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client};
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
+use spokeshave_runtime::Api;
 use spokeshave_runtime::{EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
 use crate::stores::Stores;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::metrics::{Counter, Gauge, Histogram, Metrics, STANDARD_BUCKETS};
@@ -142,9 +143,16 @@ pub async fn run_controller<Key, Reconcile, Work>(
     let driver = Arc::new(Driver {
         name: name.to_owned(),
         queue,
-        reconcile,
+        reconcile: Box::new(move |key| Box::pin(reconcile(key))),
         metrics,
     });
+    drive(driver, concurrency, shutdown).await;
+}
+
+async fn drive<Key>(driver: Arc<Driver<Key>>, concurrency: usize, shutdown: Shutdown)
+where
+    Key: Ord + Clone + fmt::Display + Send + Sync + 'static,
+{
     let mut workers = JoinSet::new();
     loop {
         // Reap first, so that a free place is seen before the next key is taken.
@@ -182,19 +190,17 @@ pub async fn run_singleton<Reconcile, Work>(
     run_controller(name, queue, 1, move |_| reconcile(), shutdown, metrics).await;
 }
 
-struct Driver<Key, Reconcile> {
+/// Boxed, so that the loop around it exists once a kind of key and not once a controller.
+type Reconciler<Key> = Box<dyn Fn(Key) -> BoxFuture<'static, Result<Requeue, ReconcileError>> + Send + Sync>;
+
+struct Driver<Key> {
     name: String,
     queue: WorkQueue<Key>,
-    reconcile: Reconcile,
+    reconcile: Reconciler<Key>,
     metrics: ControllerMetrics,
 }
 
-impl<Key, Reconcile, Work> Driver<Key, Reconcile>
-where
-    Key: Ord + Clone + fmt::Display,
-    Reconcile: Fn(Key) -> Work,
-    Work: Future<Output = Result<Requeue, ReconcileError>>,
-{
+impl<Key: Ord + Clone + fmt::Display> Driver<Key> {
     async fn work(&self, key: Key) {
         let controller = self.name.as_str();
         let clock = self.queue.clock().clone();

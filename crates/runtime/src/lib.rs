@@ -12,20 +12,22 @@
 //! and chance from `Entropy`; every container is ordered: on one thread and a paused clock, two runs with one seed send the
 //! same requests in the same order, byte for byte.
 
+mod api;
 mod backoff;
 pub mod client;
 mod controller;
 mod events;
 mod lease;
-mod lenient;
 mod metrics;
 mod queue;
+mod raw;
 mod readiness;
 mod reflector;
 mod server;
 mod shutdown;
 mod store;
 
+pub use api::Api;
 pub use backoff::{Backoff, RateLimit, TokenBucket};
 pub use controller::{
     ControllerMetrics, ReconcileError, Requeue, SINGLETON, Singleton, run_controller, run_singleton,

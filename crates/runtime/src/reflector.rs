@@ -1,7 +1,8 @@
 //! The watch task that fills a store.
 //!
 //! Owns the loop around kube's `watcher`: it collects a list before it replaces the store's contents at once, waits longer after
-//! each failure, and skips what does not decode. It never gives up and never ends by itself.
+//! each failure, and skips what does not decode. It never gives up and never ends by itself. The loop handles trees; a kind adds only how
+//! its store takes one in.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::Api;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
+use serde_json::Value;
 use spokeshave_ports::{Entropy, SharedClock};
 
 use crate::backoff::Backoff;
-use crate::lenient::Lenient;
-use crate::store::{Object, ObjectKey, Store, version_of};
+use crate::raw::{self, Raw, RawKind};
+use crate::store::{Object, ObjectKey, Store};
 use crate::{Counter, Metrics, Shutdown};
 
 /// First delay after a failure; client-go's value.
@@ -37,7 +41,8 @@ pub struct WatchOptions {
 /// Fills one store from one API.
 pub struct Reflector<K: Object> {
     store: Store<K>,
-    api: Api<Lenient<K>>,
+    client: kube::Client,
+    namespace: Option<String>,
     config: watcher::Config,
     clock: SharedClock,
     entropy: Entropy,
@@ -63,7 +68,7 @@ impl<K: Object> Reflector<K> {
         entropy: &Entropy,
         metrics: &Metrics,
     ) -> Self {
-        Self::with_api(Api::all(client), store, options, clock, entropy, metrics)
+        Self::of(client, None, store, options, clock, entropy, metrics)
     }
 
     /// The objects of one namespace.
@@ -79,18 +84,13 @@ impl<K: Object> Reflector<K> {
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
-        Self::with_api(
-            Api::namespaced(client, namespace),
-            store,
-            options,
-            clock,
-            entropy,
-            metrics,
-        )
+        let namespace = Some(namespace.to_owned());
+        Self::of(client, namespace, store, options, clock, entropy, metrics)
     }
 
-    fn with_api(
-        api: Api<Lenient<K>>,
+    fn of(
+        client: kube::Client,
+        namespace: Option<String>,
         store: &Store<K>,
         options: &WatchOptions,
         clock: SharedClock,
@@ -107,7 +107,8 @@ impl<K: Object> Reflector<K> {
         }
         Self {
             store: store.clone(),
-            api,
+            client,
+            namespace,
             config,
             clock,
             entropy: entropy.child("reflector"),
@@ -121,38 +122,92 @@ impl<K: Object> Reflector<K> {
 
     /// Watches until `shutdown`.
     pub async fn run(self, shutdown: Shutdown) {
-        let kind = K::kind(&()).into_owned();
-        let mut backoff = Backoff::new(
-            BACKOFF_BASE,
-            BACKOFF_MAX,
-            self.entropy.rng(&K::url_path(&(), None)),
-        );
-        let mut stream = std::pin::pin!(watcher::watcher(self.api.clone(), self.config.clone()));
-        let mut pending = PendingList::default();
+        let kind = RawKind::of::<K>();
+        let namespace = self.namespace.as_deref();
+        let events = if K::metadata_api() {
+            events::<true>(self.client, &kind, namespace, self.config)
+        } else {
+            events::<false>(self.client, &kind, namespace, self.config)
+        };
+        let name = K::kind(&()).into_owned();
+        let watching = Watching {
+            events,
+            sink: Box::new(Filler {
+                store: self.store,
+                pending: PendingList::default(),
+                kind: name.clone(),
+            }),
+            backoff: Backoff::new(
+                BACKOFF_BASE,
+                BACKOFF_MAX,
+                self.entropy.rng(&K::url_path(&(), None)),
+            ),
+            kind: name,
+            clock: self.clock,
+            failures: self.failures,
+        };
+        watching.run(shutdown).await;
+    }
+}
+
+/// What the watch of one kind says, as trees.
+fn events<const METADATA: bool>(
+    client: kube::Client,
+    kind: &RawKind,
+    namespace: Option<&str>,
+    config: watcher::Config,
+) -> BoxStream<'static, watcher::Result<Event<Value>>> {
+    let api: Api<Raw<METADATA>> = match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, kind),
+        None => Api::all_with(client, kind),
+    };
+    let tree = |event| match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(Raw::into_tree(object)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(Raw::into_tree(object)),
+        Event::Delete(object) => Event::Delete(Raw::into_tree(object)),
+    };
+    watcher::watcher(api, config)
+        .map(move |event| event.map(tree))
+        .boxed()
+}
+
+/// Takes in what a watch says of one kind.
+trait Sink: Send {
+    /// Takes one event in; true when it shows that the server answers well.
+    fn take(&mut self, event: Event<Value>) -> bool;
+}
+
+/// The loop, which is the same for every kind.
+struct Watching {
+    kind: String,
+    events: BoxStream<'static, watcher::Result<Event<Value>>>,
+    sink: Box<dyn Sink>,
+    backoff: Backoff,
+    clock: SharedClock,
+    failures: Counter,
+}
+
+impl Watching {
+    /// Boxed here, so that this crate alone holds its code.
+    fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.watch(shutdown))
+    }
+
+    async fn watch(mut self, shutdown: Shutdown) {
         loop {
-            let Some(Some(event)) = shutdown.cut(stream.next()).await else {
+            let Some(Some(event)) = shutdown.cut(self.events.next()).await else {
                 return;
             };
             match event {
                 Ok(event) => {
-                    if self.take(event, &mut pending, &kind) {
-                        backoff.reset();
+                    if self.sink.take(event) {
+                        self.backoff.reset();
                     }
                 }
                 Err(error) => {
-                    self.failures.inc(&[&kind]);
-                    let delay = backoff.next_delay();
-                    // One line per outage is enough; the counter has the rest.
-                    if backoff.failures() == 1 && is_unknown(&error) {
-                        tracing::warn!(
-                            kind,
-                            "the API server does not know this kind: install its CustomResourceDefinition (`spokeshave crds | kubectl apply -f -`); until then nothing is ready"
-                        );
-                    } else if backoff.failures() == 1 {
-                        tracing::warn!(kind, %error, "watch failed, retrying");
-                    } else {
-                        tracing::debug!(kind, %error, failures = backoff.failures(), "watch failed, retrying");
-                    }
+                    let delay = self.failed(&error);
                     if shutdown.cut(self.clock.sleep(delay)).await.is_none() {
                         return;
                     }
@@ -161,41 +216,77 @@ impl<K: Object> Reflector<K> {
         }
     }
 
-    /// Takes one event in; true when it shows that the server answers well.
-    fn take(&self, event: Event<Lenient<K>>, pending: &mut PendingList<K>, kind: &str) -> bool {
+    /// Tells of a failure, and how long to wait after it.
+    fn failed(&mut self, error: &watcher::Error) -> Duration {
+        let kind = &self.kind;
+        self.failures.inc(&[kind]);
+        let delay = self.backoff.next_delay();
+        // One line per outage is enough; the counter has the rest.
+        if self.backoff.failures() == 1 && is_unknown(error) {
+            tracing::warn!(
+                kind,
+                "the API server does not know this kind: install its CustomResourceDefinition (`spokeshave crds | kubectl apply -f -`); until then nothing is ready"
+            );
+        } else if self.backoff.failures() == 1 {
+            tracing::warn!(kind, %error, "watch failed, retrying");
+        } else {
+            tracing::debug!(kind, %error, failures = self.backoff.failures(), "watch failed, retrying");
+        }
+        delay
+    }
+}
+
+/// Fills a store.
+struct Filler<K> {
+    store: Store<K>,
+    pending: PendingList<K>,
+    kind: String,
+}
+
+impl<K: Object> Filler<K> {
+    /// The object, or what it is called and why it cannot be read.
+    fn decoded(&self, tree: Value) -> Result<K, Unreadable> {
+        let (key, version) = (raw::key(&tree), raw::version(&tree));
+        K::deserialize(tree).map_err(|error| {
+            let (kind, error) = (&self.kind, error.to_string());
+            tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");
+            Unreadable { key, version, error }
+        })
+    }
+}
+
+struct Unreadable {
+    key: ObjectKey,
+    version: Option<u64>,
+    error: String,
+}
+
+impl<K: Object> Sink for Filler<K> {
+    fn take(&mut self, event: Event<Value>) -> bool {
         match event {
-            Event::Init => *pending = PendingList::default(),
+            Event::Init => self.pending = PendingList::default(),
             // Trimmed at once: a whole list with what nobody reads would be the most memory that is ever needed.
-            Event::InitApply(Lenient::Good(object)) => pending.objects.push(self.store.trimmed(object)),
-            Event::InitApply(Lenient::Bad { metadata, error }) => {
-                let key = key_of(&metadata);
-                tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");
-                pending.rejected.insert(key, error);
-            }
+            Event::InitApply(tree) => match self.decoded(tree) {
+                Ok(object) => self.pending.objects.push(self.store.trimmed(object)),
+                Err(bad) => {
+                    self.pending.rejected.insert(bad.key, bad.error);
+                }
+            },
             Event::InitDone => {
-                let list = std::mem::take(pending);
+                let list = std::mem::take(&mut self.pending);
                 self.store.replace(list.objects, list.rejected);
                 return true;
             }
-            Event::Apply(Lenient::Good(object)) => {
-                self.store.apply(object);
+            Event::Apply(tree) => {
+                match self.decoded(tree) {
+                    Ok(object) => self.store.apply(object),
+                    Err(bad) => self.store.reject(&bad.key, bad.version, bad.error),
+                }
                 return true;
             }
-            Event::Apply(Lenient::Bad { metadata, error }) => {
-                let key = key_of(&metadata);
-                tracing::warn!(kind, object = %key, error, "skipping an object that cannot be read");
-                let version = metadata
-                    .resource_version
-                    .as_deref()
-                    .and_then(|version| version.parse().ok());
-                self.store.reject(&key, version, error);
-                return true;
-            }
-            Event::Delete(object) => {
-                let version = version_of(&object);
-                let metadata = kube::Resource::meta(&object);
+            Event::Delete(tree) => {
                 self.store
-                    .delete(&key_of(metadata), metadata.uid.as_deref(), version);
+                    .delete(&raw::key(&tree), raw::uid(&tree), raw::version(&tree));
                 return true;
             }
         }
@@ -215,13 +306,6 @@ impl<K> Default for PendingList<K> {
             objects: Vec::new(),
             rejected: BTreeMap::new(),
         }
-    }
-}
-
-fn key_of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> ObjectKey {
-    ObjectKey {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use spokeshave_ports::SharedClock;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -108,6 +109,8 @@ impl TaskGroup {
     pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
         let name = name.into();
         let label = name.clone();
+        // Boxed, because tokio's part of a task is much code, and this is one kind of task instead of a hundred.
+        let task: BoxFuture<'static, ()> = Box::pin(task);
         let guarded = async move {
             if AssertUnwindSafe(task).catch_unwind().await.is_err() {
                 tracing::error!(task = label, "task panicked and has ended");

@@ -10,9 +10,10 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_runtime::Api;
 use spokeshave_sim::lab::{Lab, LabOptions};
 
 /// How pods of a workload stand to each other.

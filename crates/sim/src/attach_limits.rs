@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::CSINode;
-use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use spokeshave_runtime::Api;
 use spokeshave_runtime::{ObjectKey, ReconcileError};
 
 use crate::objects::{name, namespace, uid};

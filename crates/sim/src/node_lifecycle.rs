@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
+use spokeshave_runtime::Api;
 use spokeshave_runtime::{
     ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
 };

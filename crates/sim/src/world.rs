@@ -7,10 +7,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use serde_json::json;
 use spokeshave_ports::{Entropy, SharedClock};
+use spokeshave_runtime::Api;
 use spokeshave_runtime::{
     Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue,
 };

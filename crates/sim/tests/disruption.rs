@@ -292,7 +292,8 @@ async fn g_1_11_never_more_nodes_under_way_than_the_budget_allows() {
 }
 
 async fn annotate_pods(cluster: &Cluster, value: Value) {
-    let pods: kube::Api<Pod> = kube::Api::default_namespaced(cluster.client.clone());
+    let pods: spokeshave_runtime::Api<Pod> =
+        spokeshave_runtime::Api::default_namespaced(cluster.client.clone());
     for pod in cluster.list::<Pod>().await {
         let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
         pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch))
@@ -432,13 +433,13 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
         let parameters = DeleteParams::default();
         match by_hand {
             "delete node" => drop(
-                kube::Api::<Node>::all(cluster.client.clone())
+                spokeshave_runtime::Api::<Node>::all(cluster.client.clone())
                     .delete(&node, &parameters)
                     .await
                     .unwrap(),
             ),
             "delete nodeclaim" => drop(
-                kube::Api::<NodeClaim>::all(cluster.client.clone())
+                spokeshave_runtime::Api::<NodeClaim>::all(cluster.client.clone())
                     .delete(&claim, &parameters)
                     .await
                     .unwrap(),
@@ -446,7 +447,7 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
             "delete disruption" => {
                 let name = cluster.names::<Disruption>().await.remove(0);
                 drop(
-                    kube::Api::<Disruption>::all(cluster.client.clone())
+                    spokeshave_runtime::Api::<Disruption>::all(cluster.client.clone())
                         .delete(&name, &parameters)
                         .await
                         .unwrap(),

@@ -10,13 +10,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::Options;
+use spokeshave_runtime::Api;
 
 fn machine(family: &str, cores: u32, arch: &str) -> String {
     format!("{family}-{cores}x-{arch}-linux")

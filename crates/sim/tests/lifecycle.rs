@@ -12,13 +12,14 @@ use faulty::{Cluster, Gate, Setup, pool};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_controllers::{FeatureGates, LeaderElectionOptions, Options as OperatorOptions};
 use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
 use spokeshave_provider_kwok::KwokOptions;
+use spokeshave_runtime::Api;
 use spokeshave_runtime::Metrics;
 use spokeshave_runtime::client::RequestLog;
 

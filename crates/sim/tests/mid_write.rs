@@ -104,8 +104,9 @@ async fn p_147_d_048_a_nodeclaim_that_vanished_before_its_launch_holds_nothing_u
     let synced = |metrics: &Metrics| metrics.render().contains("\nkarpenter_cluster_state_synced 1\n");
     cluster.pass(2).await;
     assert!(!synced(&operator.metrics), "the launch is under way");
-    let deployments =
-        kube::Api::<k8s_openapi::api::apps::v1::Deployment>::default_namespaced(cluster.client.clone());
+    let deployments = spokeshave_runtime::Api::<k8s_openapi::api::apps::v1::Deployment>::default_namespaced(
+        cluster.client.clone(),
+    );
     deployments
         .delete("stuck", &DeleteParams::default())
         .await

@@ -10,10 +10,11 @@ use common::{Cluster, LIMIT};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_runtime::Api;
 use spokeshave_sim::lab::LabOptions;
 
 /// A watch that stands still (invariant 38): a NodeClaim that somebody edits meanwhile cannot be written, and is not tried without end.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use faulty::{Cluster, Setup, pool};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
+use spokeshave_runtime::Api;
 use spokeshave_runtime::Metrics;
 
 /// The value of the first series of a family whose labels contain a text.

@@ -9,12 +9,13 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::json;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::Price;
 use spokeshave_ports::SharedClock;
+use spokeshave_runtime::Api;
 
 use crate::manifests;
 use crate::narrator::Narrator;

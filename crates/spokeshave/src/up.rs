@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use spokeshave_api::validation::LabelRules;
 use spokeshave_apiserver::{ApiServer, Config, Listener, kubeconfig};
 use spokeshave_controllers::{DecisionLog, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
+use spokeshave_runtime::Api;
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 

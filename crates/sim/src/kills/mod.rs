@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
 use serde_json::json;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_runtime::Api;
 
 use crate::lab::{Lab, LabOptions};
 use crate::objects::is_deleting;

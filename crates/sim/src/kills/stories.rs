@@ -8,10 +8,10 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
+use spokeshave_runtime::Api;
 
 use super::{LIMIT, runs};
 use crate::lab::Lab;

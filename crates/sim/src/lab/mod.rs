@@ -16,14 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
-use kube::{Api, Client};
 use serde_json::Value;
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{LeaderElectionOptions, Operator, Options as OperatorOptions};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
+use spokeshave_runtime::Api;
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 use tokio::task::JoinHandle;
@@ -402,7 +403,7 @@ impl Lab {
         K: kube::Resource<DynamicType = ()>,
     {
         let kind = kube::api::ApiResource::erase::<K>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        let api: kube::Api<DynamicObject> = kube::Api::all_with(self.client.clone(), &kind);
         let list = api.list(&ListParams::default()).await;
         list.map(|list| list.items)
             .unwrap_or_default()

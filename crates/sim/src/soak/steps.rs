@@ -6,14 +6,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, EvictParams};
-use kube::{Api, ResourceExt as _};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_provider_kwok::keys::MESSAGE;
+use spokeshave_runtime::Api;
 
 use super::scenario::{Scenario, budgets, pick};
 use super::workloads::{Kind, Workload};

@@ -3,11 +3,11 @@
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Api;
 use kube::api::{DeleteParams, PropagationPolicy};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
+use spokeshave_runtime::Api;
 
 use super::scenario::{Scenario, pick};
 use crate::invariants::FITS;

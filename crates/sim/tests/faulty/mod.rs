@@ -12,8 +12,8 @@ use http_body_util::BodyExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{Operator, Options as OperatorOptions};
@@ -22,6 +22,7 @@ use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, NodeClassKind, RegistrationHook, RepairPolicy,
 };
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
+use spokeshave_runtime::Api;
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
 use spokeshave_runtime::{Metrics, Shutdown};
 use spokeshave_sim::invariants::Actor;

@@ -123,7 +123,7 @@ async fn all<K>(client: &Client, kind: &str) -> Result<Vec<Arc<K>>>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let api: Api<K> = Api::all(client.clone());
+    let api: spokeshave_runtime::Api<K> = spokeshave_runtime::Api::all(client.clone());
     let list = api
         .list(&ListParams::default())
         .await
