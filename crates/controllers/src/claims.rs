@@ -404,9 +404,12 @@ impl Claims {
     /// Asks the cloud, but not for longer than the claim has left: a call that never answers must not keep it for ever. The instance that such a call
     /// may still make is found by the claim's UID, or as leaked.
     async fn create_instance(&self, claim: &NodeClaim, left: Duration) -> Result<NodeClaim, CloudError> {
+        let pool = claim
+            .node_pool()
+            .and_then(|name| self.shared.stores.node_pools.get_named(name));
         tokio::select! {
             biased;
-            answer = self.cloud.create(claim) => answer,
+            answer = self.cloud.launch(claim, pool.as_deref()) => answer,
             () = self.shared.clock.sleep(left) => Err(CloudError::Timeout(format!(
                 "the launch of NodeClaim {} had no answer before its time was over",
                 claim.name()

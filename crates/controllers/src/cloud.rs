@@ -1,6 +1,7 @@
-//! The cloud as the controllers call it: every call is timed and counted (P §16), and none lasts for ever.
+//! The cloud as the controllers call it: every call is timed and counted (P §16), none lasts for ever, and instance types are as NodeOverlays
+//! correct them.
 //!
-//! Owns the time limit and the metrics of calls. It changes no answer.
+//! Owns the time limit and the metrics of calls, and is the one place where corrected types come from. It changes no other answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,14 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
+use spokeshave_model::volumes::Unsupported;
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
     RegistrationHook, RepairPolicy, SharedClock,
 };
 
 use crate::metrics::ControllerFamilies;
+use crate::overlays::Overlays;
 
 /// A cloud with a watch in hand.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ pub(crate) struct Measured {
     families: ControllerFamilies,
     controller: &'static str,
     limit: Duration,
+    /// `None` when the feature gate NodeOverlay is off.
+    overlays: Option<Overlays>,
 }
 
 impl Measured {
@@ -39,7 +44,46 @@ impl Measured {
             families,
             controller: "operator",
             limit,
+            overlays: None,
         }
+    }
+
+    /// The same cloud under NodeOverlays.
+    pub(crate) fn under(self, overlays: Overlays) -> Self {
+        Self {
+            overlays: Some(overlays),
+            ..self
+        }
+    }
+
+    /// The NodeOverlays, unless they are off.
+    pub(crate) fn overlays(&self) -> Option<&Overlays> {
+        self.overlays.as_ref()
+    }
+
+    /// The instance types as the cloud itself lists them.
+    pub(crate) async fn plain_instance_types(
+        &self,
+        pool: &NodePool,
+    ) -> Result<Arc<[InstanceType]>, CloudError> {
+        self.timed("GetInstanceTypes", self.inner.instance_types(pool))
+            .await
+    }
+
+    /// Launches a NodeClaim of a NodePool; where overlays correct its types, the cheapest goes by their prices.
+    pub(crate) async fn launch(
+        &self,
+        claim: &NodeClaim,
+        pool: Option<&NodePool>,
+    ) -> Result<NodeClaim, CloudError> {
+        let (Some(pool), true) = (pool, self.overlays.is_some()) else {
+            return self.create(claim).await;
+        };
+        let types = self.instance_types(pool).await?;
+        if types.iter().all(|one| one.overlaid.is_none()) {
+            return self.create(claim).await;
+        }
+        self.create_from(claim, &types).await
     }
 
     /// The same cloud, called on behalf of a controller.
@@ -109,8 +153,14 @@ impl CloudProvider for Measured {
     }
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
-        self.timed("GetInstanceTypes", self.inner.instance_types(pool))
-            .boxed()
+        async move {
+            let types = self.plain_instance_types(pool).await?;
+            match &self.overlays {
+                None => Ok(types),
+                Some(overlays) => overlays.correct(pool, types),
+            }
+        }
+        .boxed()
     }
 
     fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
@@ -123,6 +173,18 @@ impl CloudProvider for Measured {
 
     fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
         self.inner.registration_hooks()
+    }
+
+    fn unsupported_volumes(&self) -> Unsupported {
+        self.inner.unsupported_volumes()
+    }
+
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        self.timed("Create", self.inner.create_from(claim, types)).boxed()
     }
 
     fn interruptions(&self) -> Option<Interruptions<'_>> {

@@ -167,14 +167,14 @@ impl DisruptionLoop {
             tracing::debug!("disruption has not been looked at for more than 15 minutes");
         }
         self.learn(thread);
-        let version = self.shared.stores.version();
+        let version = self.shared.version();
         thread.frontier.version = Some(version);
         // A state that was found fruitless is not even looked at, until it or the hour changes it.
         if (thread.unclean || !thread.frontier.is_settled(now)) && self.pass(thread).await {
             return true;
         }
         let writes = thread.verdicts.write(&self.shared).await;
-        if writes > 0 && self.shared.stores.version() == version.wrapping_add(writes) {
+        if writes > 0 && self.shared.version() == version.wrapping_add(writes) {
             thread.frontier.carry_to(version.wrapping_add(writes));
         }
         false

@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_runtime::Api;
 use spokeshave_runtime::{EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
@@ -243,6 +243,8 @@ impl Execute {
             ObjectKind::Disruption => ("spokeshave.dev/v1alpha1", "Disruption"),
             ObjectKind::NodeClaim => ("karpenter.sh/v1", "NodeClaim"),
             ObjectKind::NodePool => ("karpenter.sh/v1", "NodePool"),
+            ObjectKind::NodeOverlay => ("karpenter.sh/v1alpha1", "NodeOverlay"),
+            ObjectKind::CapacityBuffer => ("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer"),
         };
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let object = k8s_openapi::api::core::v1::ObjectReference {
@@ -279,38 +281,26 @@ impl Execute {
             }),
             ..DeleteParams::default()
         };
+        let (client, stores) = (self.client.clone(), &self.stores);
+        let namespace = &target.namespace;
         match target.kind {
-            ObjectKind::Node => {
-                delete_in(
-                    Api::<Node>::all(self.client.clone()),
-                    &self.stores.nodes,
-                    target,
-                    &parameters,
-                )
-                .await
-            }
+            ObjectKind::Node => delete_in(Api::all(client), &stores.nodes, target, &parameters).await,
             ObjectKind::NodeClaim => {
-                delete_in(
-                    Api::<NodeClaim>::all(self.client.clone()),
-                    &self.stores.node_claims,
-                    target,
-                    &parameters,
-                )
-                .await
+                delete_in(Api::all(client), &stores.node_claims, target, &parameters).await
             }
             ObjectKind::NodePool => {
-                delete_in(
-                    Api::<NodePool>::all(self.client.clone()),
-                    &self.stores.node_pools,
-                    target,
-                    &parameters,
-                )
-                .await
+                delete_in(Api::all(client), &stores.node_pools, target, &parameters).await
+            }
+            ObjectKind::NodeOverlay => {
+                delete_in(Api::all(client), &stores.node_overlays, target, &parameters).await
             }
             ObjectKind::Disruption => {
+                delete_in(Api::all(client), &stores.disruptions, target, &parameters).await
+            }
+            ObjectKind::CapacityBuffer => {
                 delete_in(
-                    Api::<Disruption>::all(self.client.clone()),
-                    &self.stores.disruptions,
+                    Api::namespaced(client, namespace),
+                    &stores.capacity_buffers,
                     target,
                     &parameters,
                 )
@@ -318,8 +308,8 @@ impl Execute {
             }
             ObjectKind::Pod => {
                 delete_in(
-                    Api::<Pod>::namespaced(self.client.clone(), &target.namespace),
-                    &self.stores.pods,
+                    Api::namespaced(client, namespace),
+                    &stores.pods,
                     target,
                     &parameters,
                 )
@@ -343,31 +333,20 @@ impl Execute {
         if let Some(version) = resource_version {
             body["metadata"]["resourceVersion"] = Value::from(version);
         }
+        let (client, stores) = (self.client.clone(), &self.stores);
+        let namespace = &target.namespace;
         match target.kind {
-            ObjectKind::Node => {
-                patch_in(
-                    Api::<Node>::all(self.client.clone()),
-                    &self.stores.nodes,
-                    target,
-                    subresource,
-                    &body,
-                )
-                .await
-            }
+            ObjectKind::Node => patch_in(Api::all(client), &stores.nodes, target, subresource, &body).await,
             ObjectKind::NodeClaim => {
-                patch_in(
-                    Api::<NodeClaim>::all(self.client.clone()),
-                    &self.stores.node_claims,
-                    target,
-                    subresource,
-                    &body,
-                )
-                .await
+                patch_in(Api::all(client), &stores.node_claims, target, subresource, &body).await
             }
             ObjectKind::NodePool => {
+                patch_in(Api::all(client), &stores.node_pools, target, subresource, &body).await
+            }
+            ObjectKind::NodeOverlay => {
                 patch_in(
-                    Api::<NodePool>::all(self.client.clone()),
-                    &self.stores.node_pools,
+                    Api::all(client),
+                    &stores.node_overlays,
                     target,
                     subresource,
                     &body,
@@ -375,9 +354,12 @@ impl Execute {
                 .await
             }
             ObjectKind::Disruption => {
+                patch_in(Api::all(client), &stores.disruptions, target, subresource, &body).await
+            }
+            ObjectKind::CapacityBuffer => {
                 patch_in(
-                    Api::<Disruption>::all(self.client.clone()),
-                    &self.stores.disruptions,
+                    Api::namespaced(client, namespace),
+                    &stores.capacity_buffers,
                     target,
                     subresource,
                     &body,
@@ -386,8 +368,8 @@ impl Execute {
             }
             ObjectKind::Pod => {
                 patch_in(
-                    Api::<Pod>::namespaced(self.client.clone(), &target.namespace),
-                    &self.stores.pods,
+                    Api::namespaced(client, namespace),
+                    &stores.pods,
                     target,
                     subresource,
                     &body,

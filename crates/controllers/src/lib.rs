@@ -26,6 +26,7 @@ mod node_termination;
 mod observability;
 mod operator;
 mod options;
+mod overlays;
 mod pod_times;
 mod provisioner;
 mod registration_hooks;

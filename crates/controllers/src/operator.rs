@@ -31,11 +31,12 @@ use crate::node_pools::NodePools;
 use crate::node_repair::NodeRepair;
 use crate::node_termination::NodeTermination;
 use crate::options::Options;
+use crate::overlays::{NodeOverlays, Overlays};
 use crate::pod_times::PodTimes;
 use crate::provisioner::Provisioner;
 use crate::shared::{Memory, Shared};
 use crate::static_pools::{self, StaticPools};
-use crate::stores::Stores;
+use crate::stores::{Stores, Wanted};
 use crate::{conditions, observability};
 
 /// NodeClaims that are worked on at once, at one core and at sixty.
@@ -202,6 +203,11 @@ impl Operator {
             families.clone(),
             self.options.cloud_call_limit,
         );
+        let cloud = if self.options.feature_gates.node_overlay {
+            cloud.under(Overlays::default())
+        } else {
+            cloud
+        };
         let shared = Arc::new(Shared {
             execute: Execute::new(writer.clone(), stores.clone(), recorder),
             stores,
@@ -224,16 +230,15 @@ impl Operator {
         let objects = self.options.object_metrics;
         observability::register(&shared, &self.metrics, &shared.pod_times, objects);
         let parts = Parts::new(&shared, &self.clock, &self.metrics);
-        let spread = !self.options.default_spread.is_empty();
+        let wanted = Wanted::of(&self.options);
         shared.stores.watch(
-            self.options.dynamic_resources,
+            wanted,
             &self.client,
             &self.clock,
             &self.entropy,
             &self.metrics,
             &mut tasks,
             shutdown,
-            spread,
         );
         for kind in self.provider.supported_node_classes() {
             let watch = shared.node_classes.clone().watch(
@@ -244,7 +249,7 @@ impl Operator {
             );
             tasks.spawn(format!("watch {}", kind.kind), watch);
         }
-        if shutdown.cut(shared.stores.ready(spread)).await.is_some() {
+        if shutdown.cut(shared.stores.ready(wanted)).await.is_some() {
             self.readiness.set("caches", true);
             parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
             shutdown.requested().await;
@@ -271,6 +276,7 @@ struct Parts {
     interruptions: Arc<Interruptions>,
     repair: Option<Arc<NodeRepair>>,
     static_pools: Option<Arc<StaticPools>>,
+    overlays: Option<Arc<NodeOverlays>>,
     workers: Workers,
 }
 
@@ -319,6 +325,11 @@ impl Parts {
         );
         let provisioner = Provisioner::new(shared.clone());
         Self {
+            overlays: NodeOverlays::new(
+                shared.clone(),
+                provisioner.clone(),
+                queue_of("nodeoverlay.controller", fast, minute, clock, metrics),
+            ),
             interruptions: Interruptions::new(
                 shared.clone(),
                 provisioner.clone(),
@@ -430,6 +441,15 @@ impl Parts {
             let queue = it.queue.clone();
             starter.start("static.capacity", queue, WORKERS, move |name| {
                 it.clone().reconcile(name)
+            });
+        }
+        if let Some(it) = self.overlays {
+            let (queue, name) = (it.queue.clone(), "nodeoverlay.nodeclasses");
+            starter
+                .tasks
+                .spawn(name, it.clone().follow_node_classes(shutdown.clone()));
+            starter.start("nodeoverlay.controller", queue, 1, move |all| {
+                it.clone().reconcile(all)
             });
         }
         let (garbage, driver) = (self.garbage, starter.driver.clone());

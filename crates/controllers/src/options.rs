@@ -25,6 +25,8 @@ pub struct FeatureGates {
     pub node_repair: bool,
     /// `StaticCapacity`: NodePools with a fixed number of nodes.
     pub static_capacity: bool,
+    /// `NodeOverlay`: NodeOverlays correct prices and capacities of instance types.
+    pub node_overlay: bool,
 }
 
 /// How fast pods are evicted, over all nodes.

@@ -26,6 +26,7 @@ use crate::frozen::{Frozen, Inputs};
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::options::Options;
+use crate::overlays::Overlays;
 use crate::pod_times::PodTimes;
 use crate::stores::Stores;
 
@@ -110,6 +111,12 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// A number that differs when anything that disruption reads has changed.
+    pub(crate) fn version(&self) -> u64 {
+        let evaluations = self.cloud.overlays().map_or(0, Overlays::evaluations);
+        self.stores.version().wrapping_add(evaluations)
     }
 
     /// Notes the scheduling run that is under way, for metrics.

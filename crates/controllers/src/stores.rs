@@ -6,12 +6,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{
     Index, Metrics, Object, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
 };
 
+use crate::options::Options;
 use crate::spread::SpreadSources;
 
 /// All stores.
@@ -31,6 +32,10 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     pub volume_attachments: Store<VolumeAttachment>,
     pub disruptions: Store<Disruption>,
+    /// Filled only where the feature gate is on.
+    pub node_overlays: Store<NodeOverlay>,
+    /// Filled only where the feature gate is on.
+    pub capacity_buffers: Store<CapacityBuffer>,
     /// Filled only where Dynamic Resource Allocation is on.
     pub resource_slices: Store<ResourceSlice>,
     /// What default topology spread looks at; empty unless it is asked for.
@@ -96,6 +101,8 @@ impl Stores {
             volume_attachments,
             disruptions,
             node_pools: Store::default(),
+            node_overlays: Store::default(),
+            capacity_buffers: Store::default(),
             daemon_sets: Store::default(),
             pod_disruption_budgets: Store::default(),
             namespaces: Store::default(),
@@ -107,17 +114,16 @@ impl Stores {
         }
     }
 
-    /// Starts all watches; those of ResourceSlices, and those that only default topology spread needs (`spread`), where they are asked for.
+    /// Starts all watches; those that only some features need where these are asked for.
     pub(crate) fn watch(
         &self,
-        dynamic_resources: bool,
+        wanted: Wanted,
         client: &kube::Client,
         clock: &SharedClock,
         entropy: &Entropy,
         metrics: &Metrics,
         tasks: &mut TaskGroup,
         shutdown: &Shutdown,
-        spread: bool,
     ) {
         let entropy = entropy.child("watches");
         let mut starter = Starter {
@@ -141,10 +147,13 @@ impl Stores {
         starter.start(&self.csi_nodes);
         starter.start(&self.volume_attachments);
         starter.start(&self.disruptions);
-        if dynamic_resources {
+        if wanted.dynamic_resources {
             starter.start(&self.resource_slices);
         }
-        if spread {
+        if wanted.node_overlays {
+            starter.start(&self.node_overlays);
+        }
+        if wanted.spread {
             starter.start(&self.spread.services);
             starter.start(&self.spread.replica_sets);
             starter.start(&self.spread.stateful_sets);
@@ -153,9 +162,12 @@ impl Stores {
     }
 
     /// Completes when every store that is watched has been filled once.
-    pub(crate) async fn ready(&self, spread: bool) {
-        if spread {
+    pub(crate) async fn ready(&self, wanted: Wanted) {
+        if wanted.spread {
             self.spread.ready().await;
+        }
+        if wanted.node_overlays {
+            self.node_overlays.ready().await;
         }
         self.node_pools.ready().await;
         self.node_claims.ready().await;
@@ -204,6 +216,27 @@ impl Stores {
         ]
         .iter()
         .fold(0, |sum: u64, changes| sum.wrapping_add(*changes))
+    }
+}
+
+/// What is watched only where it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// What default topology spread reads.
+    pub(crate) spread: bool,
+    /// ResourceSlices.
+    pub(crate) dynamic_resources: bool,
+    /// NodeOverlays.
+    pub(crate) node_overlays: bool,
+}
+
+impl Wanted {
+    pub(crate) fn of(options: &Options) -> Self {
+        Self {
+            spread: !options.default_spread.is_empty(),
+            dynamic_resources: options.dynamic_resources,
+            node_overlays: options.feature_gates.node_overlay,
+        }
     }
 }
 

@@ -22,6 +22,10 @@ pub enum ObjectKind {
     Pod,
     /// `spokeshave.dev/v1alpha1 Disruption`.
     Disruption,
+    /// `karpenter.sh/v1alpha1 NodeOverlay`.
+    NodeOverlay,
+    /// `autoscaling.x-k8s.io/v1beta1 CapacityBuffer`.
+    CapacityBuffer,
 }
 
 /// An object, by name and identity.

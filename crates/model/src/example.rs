@@ -98,6 +98,7 @@ pub fn instance_type(name: &str, cores: i64, memory_gib: i64, zones: &[&str]) ->
             kube_reserved: Resources::from_amounts([("cpu", 100), ("memory", 10 << 20)]),
             ..Overhead::default()
         },
+        ..InstanceType::default()
     }
 }
 
@@ -137,6 +138,7 @@ pub fn fake_instance_types(count: i64) -> Vec<InstanceType> {
                 kube_reserved: Resources::from_amounts([("cpu", 100), ("memory", 10 << 20)]),
                 ..Overhead::default()
             },
+            ..InstanceType::default()
         }
     };
     (0..count).map(fake).collect()

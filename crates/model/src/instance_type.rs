@@ -125,6 +125,22 @@ impl Offering {
     }
 }
 
+/// What NodeOverlays have changed of an instance type (P §13); NodeClaims that may become it are annotated (P §1.7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overlaid {
+    /// The price of at least one offering.
+    pub price: bool,
+    /// The capacity.
+    pub capacity: bool,
+}
+
+impl Overlaid {
+    /// True when the type is as its provider sells it.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One machine type a provider can launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceType {
@@ -138,6 +154,9 @@ pub struct InstanceType {
     pub capacity: Resources,
     /// What the system keeps for itself.
     pub overhead: Overhead,
+    /// What NodeOverlays have changed.
+    #[serde(default, skip_serializing_if = "Overlaid::is_none")]
+    pub overlaid: Overlaid,
 }
 
 /// The allocatable amounts of a type under some of its offerings.

@@ -30,7 +30,9 @@ pub mod volumes;
 
 pub use action::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 pub use derivation::Derivation;
-pub use instance_type::{AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overrides};
+pub use instance_type::{
+    AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
+};
 pub use lower::{ClusterState, Nomination, lower};
 pub use price::{ParsePriceError, Price};
 pub use quantity::QuantityError;

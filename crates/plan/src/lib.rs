@@ -21,6 +21,7 @@ pub mod lifecycle;
 mod node_claim;
 pub mod node_repair;
 pub mod nodepool;
+pub mod overlays;
 mod policy;
 pub mod preferences;
 mod provision;

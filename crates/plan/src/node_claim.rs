@@ -28,6 +28,27 @@ pub fn to_node_claim(snapshot: &Snapshot, planned: &PlannedClaim) -> NodeClaim {
         spokeshave_api::labels::MIN_VALUES_RELAXED.to_owned(),
         planned.min_values_relaxed.to_string(),
     );
+    // P-187: if any type that the claim may become is corrected.
+    let kept = || {
+        planned
+            .launches
+            .iter()
+            .map(|launch| pool_view.instance_types[launch.instance_type].overlaid)
+    };
+    for (key, applied) in [
+        (
+            spokeshave_api::labels::PRICE_OVERLAY_APPLIED,
+            kept().any(|overlaid| overlaid.price),
+        ),
+        (
+            spokeshave_api::labels::CAPACITY_OVERLAY_APPLIED,
+            kept().any(|overlaid| overlaid.capacity),
+        ),
+    ] {
+        if applied {
+            annotations.insert(key.to_owned(), "true".to_owned());
+        }
+    }
     claim
 }
 

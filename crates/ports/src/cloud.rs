@@ -35,6 +35,17 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     /// of the node to be, the provider ID, the image ID, capacity and allocatable.
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim>;
 
+    /// The same, when NodeOverlays correct instance types of the NodeClaim's NodePool (P §13): what is cheapest goes by these prices, and the node has
+    /// these capacities. A cloud without a choice of its own need not care.
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        let _ = types;
+        self.create(claim)
+    }
+
     /// Begins to terminate the instance of `status.providerID`. `Ok` means begun; `NodeClaimNotFound` means gone.
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()>;
 

@@ -60,6 +60,7 @@ impl Machine<'_> {
                 ]),
                 ..Overhead::default()
             },
+            ..InstanceType::default()
         }
     }
 }

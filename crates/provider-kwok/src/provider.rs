@@ -110,7 +110,12 @@ impl KwokProvider {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn launch(&self, claim: &NodeClaim) -> Result<NodeClaim, CloudError> {
+    /// Makes an instance, or finds it; with `corrected` types, of these.
+    async fn launch(
+        &self,
+        claim: &NodeClaim,
+        corrected: Option<&[InstanceType]>,
+    ) -> Result<NodeClaim, CloudError> {
         let name = claim.name();
         if name.is_empty() || claim.uid().is_empty() {
             return Err(CloudError::Other(
@@ -138,7 +143,10 @@ impl KwokProvider {
         } else {
             None
         };
-        let types = self.sold().await?;
+        let types = match corrected {
+            Some(corrected) => launch::still_sold(corrected, &self.sold().await?),
+            None => self.sold().await?,
+        };
         let tie_break = self.entropy.child("offering");
         let candidates = launch::candidates(claim, &requirements, &types, &self.well_known, &tie_break)?;
         let choice = self.with_capacity(claim, &candidates)?;
@@ -160,6 +168,22 @@ impl KwokProvider {
         }
         self.clock.sleep(self.options.launch_delay).await;
         Ok(answer)
+    }
+
+    async fn launch_once(
+        &self,
+        claim: &NodeClaim,
+        corrected: Option<&[InstanceType]>,
+    ) -> Result<NodeClaim, CloudError> {
+        let outcome = self.launch(claim, corrected).await;
+        // After these the NodeClaim is launched or given up: no further attempt is counted.
+        if matches!(
+            outcome,
+            Ok(_) | Err(CloudError::InsufficientCapacity(_) | CloudError::NodeClassNotReady(_))
+        ) {
+            self.memory().attempts.remove(claim.uid());
+        }
+        outcome
     }
 
     fn count_attempt(&self, claim: &NodeClaim) -> (u64, u64) {
@@ -483,18 +507,15 @@ impl CloudProvider for KwokProvider {
     }
 
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
-        async move {
-            let outcome = self.launch(claim).await;
-            // After these the NodeClaim is launched or given up: no further attempt is counted.
-            if matches!(
-                outcome,
-                Ok(_) | Err(CloudError::InsufficientCapacity(_) | CloudError::NodeClassNotReady(_))
-            ) {
-                self.memory().attempts.remove(claim.uid());
-            }
-            outcome
-        }
-        .boxed()
+        self.launch_once(claim, None).boxed()
+    }
+
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        self.launch_once(claim, Some(types)).boxed()
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {

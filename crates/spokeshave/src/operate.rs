@@ -201,6 +201,7 @@ fn controller_options(settings: &Settings) -> Options {
         feature_gates: FeatureGates {
             node_repair: settings.feature_gates.node_repair,
             static_capacity: settings.feature_gates.static_capacity,
+            node_overlay: settings.feature_gates.node_overlay,
         },
         cpu_requests_milli: settings.cpu_requests_milli,
         dynamic_resources: !settings.ignore_dra_requests,

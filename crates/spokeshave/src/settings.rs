@@ -535,10 +535,6 @@ impl Settings {
                 "LOG_ERROR_OUTPUT_PATHS has no effect: errors go where the log goes; set LOG_OUTPUT_PATHS",
             ),
             (
-                self.feature_gates.node_overlay,
-                "the feature gate NodeOverlay has no effect: NodeOverlays are not evaluated yet",
-            ),
-            (
                 self.feature_gates.capacity_buffer,
                 "the feature gate CapacityBuffer has no effect: CapacityBuffers are not evaluated yet",
             ),
@@ -676,16 +672,14 @@ mod tests {
             ("MEMORY_LIMIT", "1000000"),
             ("ENABLE_PROFILING", "true"),
             ("LOG_ERROR_OUTPUT_PATHS", "/var/log/errors"),
-            ("FEATURE_GATES", "NodeOverlay=true,NodeRepair=true"),
+            (
+                "FEATURE_GATES",
+                "NodeOverlay=true,CapacityBuffer=true,NodeRepair=true",
+            ),
         ];
         let settings = Settings::resolve(&SettingsArgs::default(), &environment(&given)).expect("valid");
         assert_eq!(settings.without_effect.len(), 4, "{:?}", settings.without_effect);
-        for name in [
-            "MEMORY_LIMIT",
-            "ENABLE_PROFILING",
-            "LOG_ERROR_OUTPUT_PATHS",
-            "NodeOverlay",
-        ] {
+        for name in ["MEMORY_LIMIT", "ENABLE_PROFILING", "LOG_ERROR_OUTPUT_PATHS"] {
             assert!(
                 settings
                     .without_effect

@@ -151,6 +151,54 @@ fn kinds_that_nobody_reads_are_named_and_passed_over() {
     );
 }
 
+/// What a dump's NodeOverlays say of prices counts, and each that does not is named with the reason.
+#[test]
+fn p_187_nodeoverlays_of_a_dump_are_applied() {
+    let pending = std::fs::read_to_string(example("pending")).expect("the example");
+    let overlay = |name: &str, spec: &str| {
+        format!(
+            "---\napiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+        )
+    };
+    let on = |instance_type: &str| {
+        format!(
+            "requirements: [{{key: node.kubernetes.io/instance-type, operator: In, values: [{instance_type}]}}]"
+        )
+    };
+    let dear = on("m-16x-amd64-linux");
+    let dump = [
+        pending,
+        overlay("gift", &format!("{{{dear}, price: \"0.00001\"}}")),
+        overlay(
+            "absurd",
+            &format!("{{{dear}, weight: 9, priceAdjustment: -200%}}"),
+        ),
+        overlay("again", &format!("{{{dear}, priceAdjustment: +1%}}")),
+        overlay(
+            "elsewhere",
+            "{requirements: [{key: karpenter.sh/nodepool, operator: In, values: [missing]}], price: \"1\"}",
+        ),
+    ];
+    let output = plan(&["-f", "-", "-o", "json"], Some(dump.concat().as_bytes()));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let value: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let cheapest = &value["provisioning"]["nodeClaims"][0]["cheapest"];
+    assert_eq!(cheapest["instanceType"], "m-16x-amd64-linux", "{cheapest}");
+    let notes: Vec<&str> = output
+        .stderr
+        .lines()
+        .filter(|line| line.contains("NodeOverlay"))
+        .collect();
+    assert_eq!(
+        notes,
+        [
+            "note: NodeOverlay absurd is invalid and has no effect: invalid value: \"-200%\" in priceAdjustment, expected a signed change such as +0.05 or -10%, of which at most -100% can be taken away",
+            "note: NodeOverlay again has no effect: NodeOverlay gift has the same weight and corrects the price of instance type m-16x-amd64-linux in NodePool default too; give one of them another weight",
+            "note: NodeOverlay(s) gift, elsewhere in force, as with the feature gate NodeOverlay on",
+        ]
+    );
+}
+
 /// Six pods that one small node could hold, of a ReplicaSet: kube-scheduler would spread them over zones.
 #[test]
 fn p_121_the_scheduler_config_spreads_pods_that_say_nothing_themselves() {

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{NodeClaim, NodeOverlay, NodePool};
 
 use super::documents::{Document, Style, documents, line_of, list_parts};
 use super::object::{self, Envelope, Found, NodeClass};
@@ -40,8 +40,7 @@ pub(crate) struct Dump {
     pub(crate) services: Vec<Arc<Service>>,
     /// What controllers of pods select, by `controller_key`.
     pub(crate) controllers: BTreeMap<String, LabelSelector>,
-    /// NodeOverlays, which have no effect yet.
-    pub(crate) node_overlays: usize,
+    pub(crate) node_overlays: Vec<Arc<NodeOverlay>>,
     /// Kinds and versions that decisions do not read, with their count.
     pub(crate) skipped: BTreeMap<(String, String), usize>,
     /// Objects that could not be read.
@@ -91,7 +90,7 @@ impl Dump {
         self.csi_nodes.extend(other.csi_nodes);
         self.services.extend(other.services);
         self.controllers.extend(other.controllers);
-        self.node_overlays += other.node_overlays;
+        self.node_overlays.extend(other.node_overlays);
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
         }
@@ -327,7 +326,7 @@ impl<'a> Reader<'a> {
             Found::Controller(key, selector) => {
                 dump.controllers.insert(key, selector);
             }
-            Found::NodeOverlay => dump.node_overlays += 1,
+            Found::NodeOverlay(object) => dump.node_overlays.push(object),
             Found::Owner => {}
             Found::Unknown(kind) => *dump.skipped.entry(kind).or_default() += 1,
             Found::List { default, items } => {

@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{NodeClaim, NodeOverlay, NodePool};
 use spokeshave_model::default_spread::controller_key;
 use spokeshave_model::trim;
 
@@ -65,7 +65,7 @@ pub(super) enum Found {
     PersistentVolumeClaim(Arc<PersistentVolumeClaim>),
     StorageClass(Arc<StorageClass>),
     CsiNode(Arc<CSINode>),
-    NodeOverlay,
+    NodeOverlay(Arc<NodeOverlay>),
     Service(Arc<Service>),
     /// What a controller of pods selects, by its key.
     Controller(String, LabelSelector),
@@ -199,7 +199,9 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
         }
         ("storage.k8s.io/v1", "StorageClass") => Found::StorageClass(Arc::new(serde_json::from_str(text)?)),
         ("storage.k8s.io/v1", "CSINode") => Found::CsiNode(Arc::new(serde_json::from_str(text)?)),
-        (version, "NodeOverlay") if version.starts_with("karpenter.sh/") => Found::NodeOverlay,
+        (version, "NodeOverlay") if version.starts_with("karpenter.sh/") => {
+            Found::NodeOverlay(Arc::new(serde_json::from_str(text)?))
+        }
         (version, kind) if kind.ends_with("NodeClass") => {
             let class: AnyNodeClass = serde_json::from_str(text)?;
             Found::NodeClass(NodeClass {

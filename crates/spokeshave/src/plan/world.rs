@@ -9,11 +9,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::conditions::{Conditioned as _, Status};
-use spokeshave_api::{NodePool, labels};
+use spokeshave_api::validation::LabelRules;
+use spokeshave_api::{NodeOverlay, NodePool, labels};
 use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType};
+use spokeshave_plan::overlays::{PoolTypes, Verdict, evaluate};
 
 use super::dump::{Dump, key};
 
@@ -60,6 +62,8 @@ impl World {
             }
             instance_types.insert(pool.name().to_owned(), offered);
         }
+        let overlays = latest(dump.node_overlays, |overlay| overlay.name().to_owned());
+        notes.extend(overlay(&overlays, &pools, &mut instance_types));
         let volumes = VolumeObjects {
             claims: latest(dump.persistent_volume_claims, |object| key(&object.metadata)),
             volumes: latest(dump.persistent_volumes, |object| key(&object.metadata)),
@@ -96,6 +100,51 @@ impl World {
         };
         Self { state, notes }
     }
+}
+
+/// Corrects the instance types as the operator does with the feature gate NodeOverlay on, and says what became of each overlay.
+fn overlay(
+    overlays: &BTreeMap<String, Arc<NodeOverlay>>,
+    pools: &BTreeMap<String, Arc<NodePool>>,
+    instance_types: &mut BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>,
+) -> Vec<String> {
+    if overlays.is_empty() {
+        return Vec::new();
+    }
+    let offered = pools.values().filter_map(|pool| {
+        let types = instance_types.get(pool.name())?.as_ref().ok()?;
+        Some(PoolTypes {
+            pool: Arc::clone(pool),
+            types: Arc::clone(types),
+        })
+    });
+    let offered: Vec<PoolTypes> = offered.collect();
+    let overlays: Vec<Arc<NodeOverlay>> = overlays.values().cloned().collect();
+    let evaluation = evaluate(&overlays, &offered, &LabelRules::default());
+    for PoolTypes { pool, types } in &offered {
+        let corrected = evaluation.in_force.decorate(pool, types);
+        instance_types.insert(pool.name().to_owned(), Ok(corrected));
+    }
+    let (mut in_force, mut notes) = (Vec::new(), Vec::new());
+    for (overlay, verdict) in &evaluation.verdicts {
+        let name = overlay.name();
+        match verdict {
+            Verdict::InForce => in_force.push(name),
+            Verdict::Invalid(failures) => notes.push(format!(
+                "NodeOverlay {name} is invalid and has no effect: {failures}"
+            )),
+            Verdict::Conflict(conflict) => {
+                notes.push(format!("NodeOverlay {name} has no effect: {conflict}"));
+            }
+        }
+    }
+    if !in_force.is_empty() {
+        notes.push(format!(
+            "NodeOverlay(s) {} in force, as with the feature gate NodeOverlay on",
+            spokeshave_plan::report::first_few(&in_force, 5)
+        ));
+    }
+    notes
 }
 
 /// By name; of two objects with one name the later one counts.
@@ -136,12 +185,6 @@ fn notes(dump: &Dump) -> Vec<String> {
         let objects = if *count == 1 { "object" } else { "objects" };
         notes.push(format!(
             "skipped {count} {objects} of kind {kind} ({version}), which no decision reads"
-        ));
-    }
-    if dump.node_overlays > 0 {
-        notes.push(format!(
-            "{} NodeOverlay(s) have no effect: the feature gate NodeOverlay is not built yet",
-            dump.node_overlays
         ));
     }
     let waiting: Vec<&str> = dump

@@ -1,0 +1,346 @@
+//! NodeOverlays (P §13): judged together whenever one of them, a NodePool or a NodeClass changes, and every six hours.
+//!
+//! Owns which overlays are in force, and swaps them all at once. In memory only: after a restart they are judged before the first plan, and a
+//! NodePool that was not looked at yet offers no instance types until then (P-061).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use spokeshave_api::constants::OVERLAY_PERIOD;
+use spokeshave_api::{NodeOverlay, NodePool};
+use spokeshave_model::InstanceType;
+use spokeshave_plan::overlays::{Evaluation, InForce, PoolTypes, Verdict, evaluate, status_action};
+use spokeshave_ports::CloudError;
+use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
+
+use crate::cloud::Measured;
+use crate::provisioner::Provisioner;
+use crate::shared::Shared;
+
+/// All overlays are judged together: there is one key.
+const ALL: &str = "all";
+
+/// The corrected types of a NodePool, and what they were made of.
+#[derive(Debug)]
+struct Corrected {
+    generation: Option<i64>,
+    plain: Arc<[InstanceType]>,
+    types: Arc<[InstanceType]>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    in_force: InForce,
+    /// NodePools that were looked at.
+    pools: BTreeSet<String>,
+    /// By NodePool.
+    corrected: BTreeMap<String, Corrected>,
+    evaluations: u64,
+}
+
+/// The overlays in force. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overlays(Arc<Mutex<State>>);
+
+impl Overlays {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often all overlays were judged: what depends on prices is worth another look after each time (D-366).
+    pub(crate) fn evaluations(&self) -> u64 {
+        self.state().evaluations
+    }
+
+    /// The instance types of a NodePool as the overlays correct them; the same value again while nothing has changed.
+    ///
+    /// # Errors
+    /// The NodePool was not looked at yet.
+    pub(crate) fn correct(
+        &self,
+        pool: &NodePool,
+        plain: Arc<[InstanceType]>,
+    ) -> Result<Arc<[InstanceType]>, CloudError> {
+        let mut state = self.state();
+        let State {
+            in_force,
+            pools,
+            corrected,
+            ..
+        } = &mut *state;
+        if !pools.contains(pool.name()) {
+            let message = format!("nodepool {:?} is awaiting evaluation", pool.name());
+            return Err(CloudError::UnevaluatedNodePool(message));
+        }
+        let generation = pool.metadata.generation;
+        if let Some(known) = corrected.get(pool.name())
+            && known.generation == generation
+            && Arc::ptr_eq(&known.plain, &plain)
+        {
+            return Ok(Arc::clone(&known.types));
+        }
+        let types = in_force.decorate(pool, &plain);
+        let made = Corrected {
+            generation,
+            plain,
+            types: Arc::clone(&types),
+        };
+        corrected.insert(pool.name().to_owned(), made);
+        Ok(types)
+    }
+
+    /// Puts an evaluation into force, of these NodePools.
+    fn swap(&self, in_force: InForce, pools: BTreeSet<String>) {
+        let mut state = self.state();
+        if state.in_force != in_force {
+            state.corrected.clear();
+        }
+        state.corrected.retain(|pool, _| pools.contains(pool));
+        state.in_force = in_force;
+        state.pools = pools;
+        state.evaluations += 1;
+    }
+}
+
+/// The controller of NodeOverlays.
+#[derive(Debug)]
+pub(crate) struct NodeOverlays {
+    shared: Arc<Shared>,
+    overlays: Overlays,
+    provisioner: Arc<Provisioner>,
+    pub(crate) queue: WorkQueue<String>,
+}
+
+impl NodeOverlays {
+    /// `None` when the feature gate is off.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        provisioner: Arc<Provisioner>,
+        queue: WorkQueue<String>,
+    ) -> Option<Arc<Self>> {
+        let overlays = shared.cloud.overlays()?.clone();
+        queue.add(ALL.to_owned());
+        let later = queue.clone();
+        shared.stores.node_overlays.on_change(move |change| {
+            // Our own status comes back this way too.
+            let generation =
+                |overlay: &NodeOverlay| (overlay.metadata.uid.clone(), overlay.metadata.generation);
+            if change.old.as_deref().map(generation) != change.new.as_deref().map(generation) {
+                later.add(ALL.to_owned());
+            }
+        });
+        let later = queue.clone();
+        shared.stores.node_pools.on_change(move |change| {
+            let generation = |pool: &NodePool| (pool.metadata.uid.clone(), pool.metadata.generation);
+            if change.old.as_deref().map(generation) != change.new.as_deref().map(generation) {
+                later.add(ALL.to_owned());
+            }
+        });
+        Some(Arc::new(Self {
+            shared,
+            overlays,
+            provisioner,
+            queue,
+        }))
+    }
+
+    /// Judges all again when a NodeClass changes.
+    pub(crate) async fn follow_node_classes(self: Arc<Self>, shutdown: Shutdown) {
+        let mut changes = self.shared.node_classes.changes();
+        while let Some(Ok(())) = shutdown.cut(changes.changed()).await {
+            self.queue.add(ALL.to_owned());
+        }
+    }
+
+    /// Judges all overlays, writes what changed in their statuses, and puts them into force. A NodePool whose types cannot be had keeps no other
+    /// from being looked at; it is tried again.
+    pub(crate) async fn reconcile(self: Arc<Self>, _all: String) -> Result<Requeue, ReconcileError> {
+        let shared = &self.shared;
+        let (pools, failed) = gather(&shared.cloud, shared.stores.node_pools.snapshot()).await;
+        let overlays = shared.stores.node_overlays.snapshot();
+        let evaluation = evaluate(&overlays, &pools, &shared.options.label_rules);
+        for (overlay, verdict) in &evaluation.verdicts {
+            let Some(action) = status_action(overlay, verdict, shared.now()) else {
+                continue;
+            };
+            match shared.execute.run(&action).await {
+                Ok(()) => tell(overlay, verdict),
+                // What was judged is not what is there any more: all over again (P §13).
+                Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Requeue::Stale),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.put_into_force(evaluation, &pools);
+        match failed {
+            Some(error) => Err(Box::new(error)),
+            None => Ok(Requeue::After(OVERLAY_PERIOD)),
+        }
+    }
+
+    fn put_into_force(&self, evaluation: Evaluation, pools: &[PoolTypes]) {
+        let names = pools.iter().map(|one| one.pool.name().to_owned());
+        self.overlays.swap(evaluation.in_force, names.collect());
+        // Pods may have waited for a NodePool.
+        self.provisioner.batcher.trigger("nodeoverlays");
+    }
+}
+
+/// The NodePools with their uncorrected types, and the last failure.
+async fn gather(cloud: &Measured, pools: Vec<Arc<NodePool>>) -> (Vec<PoolTypes>, Option<CloudError>) {
+    let (mut found, mut failed) = (Vec::new(), None);
+    for pool in pools {
+        match cloud.plain_instance_types(&pool).await {
+            Ok(types) => found.push(PoolTypes { pool, types }),
+            Err(error) => {
+                let context = format!("listing instance types for nodepool {:?}", pool.name());
+                failed = Some(error.context(&context));
+            }
+        }
+    }
+    (found, failed)
+}
+
+fn tell(overlay: &NodeOverlay, verdict: &Verdict) {
+    let name = overlay.name();
+    match verdict {
+        Verdict::InForce => tracing::info!(NodeOverlay = name, "nodeoverlay is in force"),
+        Verdict::Invalid(failures) => {
+            tracing::error!(
+                NodeOverlay = name,
+                error = failures,
+                "nodeoverlay is invalid and has no effect"
+            );
+        }
+        Verdict::Conflict(conflict) => {
+            tracing::error!(NodeOverlay = name, error = %conflict, "nodeoverlay conflicts with another and has no effect");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+    use spokeshave_api::NodeClaim;
+    use spokeshave_model::example::{instance_type, node_pool};
+    use spokeshave_ports::{CloudFuture, CloudProvider, NodeClassKind, RepairPolicy, TokioClock};
+    use spokeshave_runtime::Metrics;
+
+    /// It knows the types of every NodePool but `broken`, and does nothing.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl CloudProvider for Idle {
+        fn name(&self) -> &str {
+            "idle"
+        }
+        fn supported_node_classes(&self) -> &[NodeClassKind] {
+            &[]
+        }
+        fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+            async { Ok(claim.clone()) }.boxed()
+        }
+        fn delete<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, ()> {
+            async { Ok(()) }.boxed()
+        }
+        fn get<'a>(&'a self, id: &'a str) -> CloudFuture<'a, NodeClaim> {
+            async { Err(CloudError::NodeClaimNotFound(id.to_owned())) }.boxed()
+        }
+        fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+            async { Ok(Vec::new()) }.boxed()
+        }
+        fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+            let found = match pool.name() {
+                "broken" => Err(CloudError::Other("no NodeClass".to_owned())),
+                _ => Ok(vec![instance_type("t", 2, 8, &["a"])].into()),
+            };
+            async { found }.boxed()
+        }
+        fn is_drifted<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+            async { Ok(None) }.boxed()
+        }
+        fn repair_policies(&self) -> &[RepairPolicy] {
+            &[]
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn p_061_a_pool_that_fails_stops_no_other() {
+        let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
+        let families = crate::metrics::ControllerFamilies::new(&Metrics::new(clock.clone()));
+        let limit = std::time::Duration::from_secs(1);
+        let cloud = Measured::new(Arc::new(Idle), clock, families, limit).under(Overlays::default());
+        let pools = ["a", "broken", "c"].map(|name| Arc::new(node_pool(name)));
+        let (found, failed) = gather(&cloud, pools.to_vec()).await;
+        let names: Vec<&str> = found.iter().map(|one| one.pool.name()).collect();
+        assert_eq!(names, ["a", "c"]);
+        assert_eq!(
+            failed.unwrap().to_string(),
+            "listing instance types for nodepool \"broken\": no NodeClass",
+            "it is tried again"
+        );
+        // D-365: until then nobody counts on any type, whoever asks.
+        for pool in &pools {
+            let error = cloud.instance_types(pool).await.unwrap_err();
+            assert!(matches!(error, CloudError::UnevaluatedNodePool(_)) || pool.name() == "broken");
+        }
+        let names = names.into_iter().map(str::to_owned).collect();
+        cloud.overlays().unwrap().swap(InForce::default(), names);
+        assert!(cloud.instance_types(&pools[0]).await.is_ok());
+        assert!(cloud.instance_types(&pools[1]).await.is_err());
+    }
+
+    #[test]
+    fn p_061_a_pool_that_was_not_looked_at_offers_nothing_yet() {
+        let overlays = Overlays::default();
+        let (pool, other) = (node_pool("p"), node_pool("q"));
+        let plain: Arc<[InstanceType]> = vec![instance_type("t", 2, 8, &["a"])].into();
+        let error = overlays.correct(&pool, plain.clone()).unwrap_err();
+        assert_eq!(
+            error,
+            CloudError::UnevaluatedNodePool("nodepool \"p\" is awaiting evaluation".to_owned())
+        );
+        overlays.swap(InForce::default(), BTreeSet::from(["p".to_owned()]));
+        assert!(Arc::ptr_eq(
+            &overlays.correct(&pool, plain.clone()).unwrap(),
+            &plain
+        ));
+        assert!(
+            overlays.correct(&other, plain).is_err(),
+            "one pool that fails stops no other"
+        );
+        assert_eq!(overlays.evaluations(), 1);
+    }
+
+    #[test]
+    fn p_187_the_same_types_are_corrected_once() {
+        let overlays = Overlays::default();
+        let pool = node_pool("p");
+        let plain: Arc<[InstanceType]> = vec![instance_type("t", 2, 8, &["a"])].into();
+        let spec = serde_json::from_value(serde_json::json!({"requirements": [], "price": "1"})).unwrap();
+        let overlay = Arc::new(NodeOverlay::new("o", spec));
+        let pools = [PoolTypes {
+            pool: Arc::new(pool.clone()),
+            types: plain.clone(),
+        }];
+        let judged = || evaluate(std::slice::from_ref(&overlay), &pools, &Default::default()).in_force;
+        let known = || BTreeSet::from(["p".to_owned()]);
+        overlays.swap(judged(), known());
+        let first = overlays.correct(&pool, plain.clone()).unwrap();
+        assert!(first[0].overlaid.price);
+        overlays.swap(judged(), known());
+        let again = overlays.correct(&pool, plain.clone()).unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "a Snapshot is not made anew for it");
+        let mut changed = pool.clone();
+        changed.metadata.generation = Some(2);
+        assert!(!Arc::ptr_eq(
+            &first,
+            &overlays.correct(&changed, plain.clone()).unwrap()
+        ));
+        overlays.swap(InForce::default(), known());
+        assert!(Arc::ptr_eq(
+            &overlays.correct(&pool, plain.clone()).unwrap(),
+            &plain
+        ));
+    }
+}

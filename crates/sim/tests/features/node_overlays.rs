@@ -1,0 +1,214 @@
+//! NodeOverlays (P §13): another price, another choice; other capacities, other nodes; and nothing while the feature gate is off.
+
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use spokeshave_api::conditions::Conditioned as _;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{NodeClaim, NodeOverlay};
+use spokeshave_sim::lab::LabOptions;
+
+use crate::common::{Cluster, template};
+
+const CHEAP: &str = "c-2x-amd64-linux";
+const DEAR: &str = "m-2x-amd64-linux";
+
+/// A cluster that may buy one of two types, with the feature gate as told.
+async fn cluster(seed: u64, gate: bool) -> Cluster {
+    let mut options = LabOptions::new(seed);
+    options.operator.feature_gates.node_overlay = gate;
+    let requirements = json!([
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [CHEAP, DEAR]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]);
+    let change = json!({
+        "template": {"spec": {"requirements": requirements}},
+        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"},
+    });
+    let mut cluster = Cluster::new(options, change).await;
+    cluster.lab.start("a");
+    cluster
+}
+
+fn about(instance_type: &str, change: Value) -> Value {
+    let mut spec = json!({"requirements": [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [instance_type]},
+    ]});
+    json_patch::merge(&mut spec, &change);
+    spec
+}
+
+async fn overlay(cluster: &Cluster, name: &str, spec: Value) {
+    let object = json!({"metadata": {"name": name}, "spec": spec});
+    cluster
+        .lab
+        .create(&cluster.all::<NodeOverlay>(), object)
+        .await
+        .expect("a NodeOverlay");
+}
+
+/// Types of the nodes that there are.
+async fn types(cluster: &Cluster) -> Vec<String> {
+    let claims = cluster.list::<NodeClaim>().await;
+    let of = |claim: &NodeClaim| {
+        claim
+            .label("node.kubernetes.io/instance-type")
+            .unwrap_or_default()
+            .to_owned()
+    };
+    claims.iter().map(of).collect()
+}
+
+async fn verdict(cluster: &Cluster, name: &str) -> Option<(String, String)> {
+    let overlay = cluster.all::<NodeOverlay>().get(name).await.ok()?;
+    let condition = overlay.condition("ValidationSucceeded")?;
+    Some((condition.status.clone(), condition.reason.clone()))
+}
+
+async fn until_judged(cluster: &Cluster, name: &str, expected: (&str, &str)) {
+    cluster
+        .until("the overlay is judged", async |cluster| {
+            let verdict = verdict(cluster, name).await;
+            verdict
+                .as_ref()
+                .map(|(status, reason)| (status.as_str(), reason.as_str()))
+                == Some(expected)
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_364_d_366_p_187_a_price_makes_the_other_type_win_and_consolidation_settles() {
+    let cluster = cluster(187, true).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    assert_eq!(types(&cluster).await, [CHEAP]);
+    let first = cluster.claim_of(&cluster.node_of("web").await).await;
+    assert_eq!(first.annotation("karpenter.sh/price-overlay-applied"), None);
+    overlay(&cluster, "reserved", about(DEAR, json!({"price": "0.0001"}))).await;
+    // D-366: a fruitless look at the cluster is taken again.
+    cluster
+        .until("the other type takes over", async |cluster| {
+            types(cluster).await == [DEAR]
+        })
+        .await;
+    cluster.until_running(1).await;
+    let second = cluster.claim_of(&cluster.node_of("web").await).await;
+    assert_eq!(
+        second.annotation("karpenter.sh/price-overlay-applied"),
+        Some("true")
+    );
+    assert_eq!(second.annotation("karpenter.sh/capacity-overlay-applied"), None);
+    until_judged(&cluster, "reserved", ("True", "ValidationSucceeded")).await;
+    let commands = cluster.list::<Disruption>().await.len();
+    cluster.pass(900).await;
+    assert_eq!(cluster.list::<Disruption>().await.len(), commands, "it settles");
+    assert_eq!(types(&cluster).await, [DEAR], "D-368: not drifted either");
+    let overlays = cluster.all::<NodeOverlay>();
+    overlays
+        .delete("reserved", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    cluster
+        .until("the cheap one is cheap again", async |cluster| {
+            types(cluster).await == [CHEAP]
+        })
+        .await;
+    cluster.until_running(1).await;
+    cluster.assert_tidy().await;
+}
+
+/// Whoever takes over judges the overlays before it plans.
+#[tokio::test(start_paused = true)]
+async fn d_365_p_061_p_187_a_restart_forgets_no_overlay() {
+    let mut cluster = cluster(188, true).await;
+    overlay(&cluster, "reserved", about(DEAR, json!({"price": "0.0001"}))).await;
+    until_judged(&cluster, "reserved", ("True", "ValidationSucceeded")).await;
+    cluster.lab.kill("a").await;
+    cluster.deploy("web", 3, "1500m").await;
+    cluster.pass(5).await;
+    cluster.lab.start("a");
+    cluster.until_running(3).await;
+    assert_eq!(types(&cluster).await, [DEAR, DEAR, DEAR]);
+    assert_eq!(
+        cluster.list::<Disruption>().await.len(),
+        0,
+        "never the wrong one first"
+    );
+    let failed = cluster.events("FailedScheduling").await;
+    let ours = failed
+        .iter()
+        .filter(|message| message.starts_with("Failed to schedule pod"));
+    assert_eq!(ours.count(), 0, "P-061: skipped quietly; {failed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_368_p_187_a_capacity_makes_room_for_an_extended_resource() {
+    let cluster = cluster(189, true).await;
+    let needy = json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {
+        "requests": {"cpu": "1", "example.com/fpga": "2"}, "limits": {"example.com/fpga": "2"}}}]}});
+    cluster
+        .deploy_with("needy", 1, template("needy", "1", needy))
+        .await;
+    cluster.pass(30).await;
+    assert_eq!(types(&cluster).await.len(), 0, "nobody has it");
+    overlay(
+        &cluster,
+        "fpga",
+        about(DEAR, json!({"capacity": {"example.com/fpga": "4"}})),
+    )
+    .await;
+    cluster.until_running(1).await;
+    let claim = cluster.claim_of(&cluster.node_of("needy").await).await;
+    assert_eq!(
+        claim.annotation("karpenter.sh/capacity-overlay-applied"),
+        Some("true")
+    );
+    assert_eq!(claim.annotation("karpenter.sh/price-overlay-applied"), None);
+    assert_eq!(types(&cluster).await, [DEAR]);
+    cluster.pass(300).await;
+    assert_eq!(cluster.list::<Disruption>().await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_367_p_187_conflicts_and_mistakes_are_told_and_undone() {
+    let cluster = cluster(190, true).await;
+    overlay(&cluster, "b", about(DEAR, json!({"price": "0.0001"}))).await;
+    overlay(
+        &cluster,
+        "a",
+        json!({"requirements": [], "priceAdjustment": "+10%"}),
+    )
+    .await;
+    until_judged(&cluster, "b", ("True", "ValidationSucceeded")).await;
+    until_judged(&cluster, "a", ("False", "Conflict")).await;
+    // What the schema lets pass and no node will ever have.
+    let nonsense = json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["cheap"]}]);
+    overlay(&cluster, "c", json!({"requirements": nonsense, "price": "1"})).await;
+    until_judged(&cluster, "c", ("False", "RuntimeValidation")).await;
+    let heavier = json!({"spec": {"weight": 3}});
+    cluster
+        .merge(&cluster.all::<NodeOverlay>(), "a", heavier)
+        .await
+        .expect("patched");
+    until_judged(&cluster, "a", ("True", "ValidationSucceeded")).await;
+    cluster.pass(60).await;
+    let versions = async || {
+        let overlays = cluster.list::<NodeOverlay>().await;
+        let version = |one: NodeOverlay| one.metadata.resource_version;
+        overlays.into_iter().map(version).collect::<Vec<_>>()
+    };
+    let before = versions().await;
+    cluster.pass(7 * 3600).await;
+    assert_eq!(versions().await, before, "judged again, and nothing to write");
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_013_without_the_gate_overlays_have_no_effect() {
+    let cluster = cluster(191, false).await;
+    overlay(&cluster, "reserved", about(DEAR, json!({"price": "0.0001"}))).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    cluster.pass(300).await;
+    assert_eq!(types(&cluster).await, [CHEAP]);
+    assert_eq!(verdict(&cluster, "reserved").await, None, "nobody judges it");
+}
