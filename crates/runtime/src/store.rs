@@ -12,6 +12,8 @@
 //!
 //! Cost: `get`, one event and one index look-up are logarithmic; `snapshot` clones one `Arc` per object.
 
+mod contents;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -19,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
+
+use contents::{Contents, Erased, Held, typed, typed_ref, version_of};
 
 /// What a store can hold: any kind known at compile time, also `PartialObjectMeta<K>` for metadata only.
 pub trait Object:
@@ -138,8 +142,6 @@ impl<K> fmt::Debug for StoreOptions<K> {
 }
 
 type Handler<K> = Box<dyn FnMut(&Change<K>) + Send>;
-type KeyFunction<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
-
 /// The objects of one kind, in order. Clones share one store.
 pub struct Store<K> {
     inner: Arc<Inner<K>>,
@@ -147,7 +149,7 @@ pub struct Store<K> {
 
 struct Inner<K> {
     trim: fn(&mut K),
-    state: RwLock<State<K>>,
+    state: RwLock<Contents>,
     /// Held while a change is applied and told, so that all hear the same order.
     dispatch: Mutex<Dispatch<K>>,
     ready: watch::Sender<bool>,
@@ -156,26 +158,6 @@ struct Inner<K> {
 struct Dispatch<K> {
     handlers: Vec<Handler<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
-}
-
-struct State<K> {
-    objects: BTreeMap<ObjectKey, Arc<K>>,
-    indexes: Vec<IndexState<K>>,
-    /// Objects on the server that do not decode, with the reason.
-    rejected: BTreeMap<ObjectKey, String>,
-    /// UID and version of what a write of ours found gone, until the watch says so too.
-    gone: BTreeMap<ObjectKey, (String, u64)>,
-    /// Versions that we wrote and the watch has not told yet.
-    unconfirmed: BTreeMap<ObjectKey, u64>,
-    /// Highest resourceVersion that the watch has shown. What we wrote with a lower one and do not have was deleted since.
-    seen_version: u64,
-    changes: u64,
-}
-
-struct IndexState<K> {
-    key_function: KeyFunction<K>,
-    /// With the objects themselves, so that a look costs no search for each of them.
-    entries: BTreeMap<String, BTreeMap<ObjectKey, Arc<K>>>,
 }
 
 impl<K> Clone for Store<K> {
@@ -208,15 +190,7 @@ impl<K: Object> Store<K> {
         Self {
             inner: Arc::new(Inner {
                 trim: options.trim,
-                state: RwLock::new(State {
-                    objects: BTreeMap::new(),
-                    indexes: Vec::new(),
-                    rejected: BTreeMap::new(),
-                    gone: BTreeMap::new(),
-                    unconfirmed: BTreeMap::new(),
-                    seen_version: 0,
-                    changes: 0,
-                }),
+                state: RwLock::new(Contents::default()),
                 dispatch: Mutex::new(Dispatch {
                     handlers: Vec::new(),
                     subscribers: Vec::new(),
@@ -229,7 +203,7 @@ impl<K: Object> Store<K> {
     /// One object.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.read().objects.get(key).cloned()
+        self.read().objects.get(key).cloned().map(typed)
     }
 
     /// One cluster-scoped object.
@@ -241,7 +215,7 @@ impl<K: Object> Store<K> {
     /// All objects at one instant, in order.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Arc<K>> {
-        self.read().objects.values().cloned().collect()
+        self.read().objects.values().cloned().map(typed).collect()
     }
 
     /// The objects of one namespace, in order.
@@ -253,7 +227,7 @@ impl<K: Object> Store<K> {
             .objects
             .range(from..)
             .take_while(|(key, _)| key.namespace == namespace);
-        same.map(|(_, object)| object.clone()).collect()
+        same.map(|(_, object)| typed(object.clone())).collect()
     }
 
     /// All keys, in order.
@@ -262,10 +236,10 @@ impl<K: Object> Store<K> {
         self.read().objects.keys().cloned().collect()
     }
 
-    /// Visits all objects in order without cloning. The visitor must not write to this store.
+    /// Visits all objects in order. The visitor must not write to this store.
     pub fn for_each(&self, mut visit: impl FnMut(&ObjectKey, &Arc<K>)) {
         for (key, object) in &self.read().objects {
-            visit(key, object);
+            visit(key, &typed(object.clone()));
         }
     }
 
@@ -338,18 +312,10 @@ impl<K: Object> Store<K> {
 
     /// Adds an index by a function that gives the keys under which an object is found (none, one or several).
     pub fn index(&self, key_function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Index<K> {
-        let mut state = self.write();
-        let mut index = IndexState {
-            key_function: Box::new(key_function),
-            entries: BTreeMap::new(),
-        };
-        for (key, object) in &state.objects {
-            index.add(key, object);
-        }
-        state.indexes.push(index);
+        let key_function = move |object: &dyn Held| key_function(typed_ref(object));
         Index {
             store: self.clone(),
-            position: state.indexes.len() - 1,
+            position: self.write().index(Box::new(key_function)),
         }
     }
 
@@ -357,19 +323,11 @@ impl<K: Object> Store<K> {
     /// server answered, also an answer to a delete that still carries the object with its deletionTimestamp.
     pub fn note_written(&self, object: K) {
         let mut dispatch = self.lock_dispatch();
-        let Some(version) = version_of(&object) else {
+        let Some(version) = version_of(object.meta()) else {
             return;
         };
         let key = ObjectKey::of(&object);
-        let known = {
-            let state = self.read();
-            match state.objects.get(&key) {
-                Some(known) => version_of(&**known).is_none_or(|known| known >= version),
-                None => state.seen_version >= version || state.is_gone(&key, &object),
-            }
-        };
-        if !known {
-            self.write().unconfirmed.insert(key.clone(), version);
+        if self.write().admit_own(&key, object.meta(), version) {
             self.put(&mut dispatch, key, self.trimmed(object));
         }
     }
@@ -378,16 +336,7 @@ impl<K: Object> Store<K> {
     /// successor of the same name.
     pub fn note_gone(&self, key: &ObjectKey, uid: &str) {
         let mut dispatch = self.lock_dispatch();
-        let known = self
-            .get(key)
-            .filter(|object| object.meta().uid.as_deref() == Some(uid));
-        if let Some(known) = known {
-            let mut state = self.write();
-            state
-                .gone
-                .insert(key.clone(), (uid.to_owned(), version_of(&*known).unwrap_or(0)));
-            state.unconfirmed.remove(key);
-            drop(state);
+        if self.write().admit_gone(key, uid) {
             self.take(&mut dispatch, key);
         }
     }
@@ -396,18 +345,8 @@ impl<K: Object> Store<K> {
     pub(crate) fn apply(&self, object: K) {
         let mut dispatch = self.lock_dispatch();
         let key = ObjectKey::of(&object);
-        let version = version_of(&object);
-        self.advance(&mut dispatch, &key, version);
-        let stale = {
-            let mut state = self.write();
-            state.rejected.remove(&key);
-            let older = state
-                .objects
-                .get(&key)
-                .is_some_and(|known| is_not_newer(version, version_of(&**known)));
-            older || state.is_gone(&key, &object)
-        };
-        if !stale {
+        self.advance(&mut dispatch, &key, version_of(object.meta()));
+        if self.write().admit_watched(&key, object.meta()) {
             self.put(&mut dispatch, key, self.trimmed(object));
         }
     }
@@ -416,21 +355,7 @@ impl<K: Object> Store<K> {
     pub(crate) fn delete(&self, key: &ObjectKey, uid: Option<&str>, version: Option<u64>) {
         let mut dispatch = self.lock_dispatch();
         self.advance(&mut dispatch, key, version);
-        let applies = {
-            let mut state = self.write();
-            state.rejected.remove(key);
-            // The end of a predecessor says nothing about the one that we found gone.
-            if let Some((gone, _)) = state.gone.get(key)
-                && Some(gone.as_str()) == uid
-            {
-                state.gone.remove(key);
-            }
-            // A successor that we wrote ourselves may be here already.
-            state.objects.get(key).is_some_and(|known| {
-                known.meta().uid.as_deref() == uid || is_not_newer(version_of(&**known), version)
-            })
-        };
-        if applies {
+        if self.write().admit_removal(key, uid, version) {
             self.take(&mut dispatch, key);
         }
     }
@@ -446,76 +371,25 @@ impl<K: Object> Store<K> {
     /// Replaces everything by a complete list of trimmed objects, as one change per object that differs, removals first.
     pub(crate) fn replace(&self, objects: Vec<Arc<K>>, rejected: BTreeMap<ObjectKey, String>) {
         let mut dispatch = self.lock_dispatch();
-        let versions = objects.iter().filter_map(|object| version_of(&**object));
-        let list_version = versions.max().unwrap_or(0);
-        let listed: BTreeMap<ObjectKey, Arc<K>> = objects
-            .into_iter()
-            .map(|object| (ObjectKey::of(&*object), object))
-            .collect();
-        let missing: Vec<ObjectKey> = {
-            let mut state = self.write();
-            let confirmed = state.seen_version.max(list_version);
-            state.seen_version = confirmed;
-            state.rejected = rejected;
-            let State {
-                gone,
-                rejected,
-                objects,
-                unconfirmed,
-                ..
-            } = &mut *state;
-            unconfirmed.retain(|key, version| !listed.contains_key(key) && *version > confirmed);
-            // Kept while news from before the end may still come: from the list, or as a late answer to a write.
-            gone.retain(|key, (uid, version)| {
-                let listed = listed.get(key);
-                *version > confirmed || listed.is_some_and(|o| o.meta().uid.as_deref() == Some(uid.as_str()))
-            });
-            objects
-                .iter()
-                // What we wrote ourselves after the list was made is not in it, and yet it exists.
-                .filter(|(key, object)| {
-                    !listed.contains_key(*key)
-                        && (rejected.contains_key(*key)
-                            || version_of(&***object).is_none_or(|v| v <= confirmed))
-                })
-                .map(|(key, _)| key.clone())
-                .collect()
-        };
+        let keyed = |object: Arc<K>| (ObjectKey::of(&*object), object as Erased);
+        let listed: BTreeMap<ObjectKey, Erased> = objects.into_iter().map(keyed).collect();
+        let missing = self.write().begin_replace(&listed, rejected);
         for key in &missing {
             self.take(&mut dispatch, key);
         }
         for (key, object) in listed {
-            let stale = {
-                let state = self.read();
-                let known = state.objects.get(&key);
-                known.is_some_and(|known| is_not_newer(version_of(&*object), version_of(&**known)))
-                    || state.is_gone(&key, &object)
-            };
+            let stale = self.read().is_stale(&key, object.metadata());
             if !stale {
-                self.put(&mut dispatch, key, object);
+                self.put(&mut dispatch, key, typed(object));
             }
         }
         drop(dispatch);
         self.inner.ready.send_replace(true);
     }
 
-    /// The watch has come to `version`, with news of `key`. What we wrote before that and it has not told does not exist any
-    /// more: its end fell between a list and the watch after it.
     fn advance(&self, dispatch: &mut Dispatch<K>, key: &ObjectKey, version: Option<u64>) {
-        let Some(version) = version else {
-            return;
-        };
-        let ghosts: Vec<ObjectKey> = {
-            let mut state = self.write();
-            state.seen_version = state.seen_version.max(version);
-            if state.unconfirmed.get(key).is_some_and(|own| *own <= version) {
-                state.unconfirmed.remove(key);
-            }
-            let past = state.unconfirmed.iter().filter(|(_, own)| **own < version);
-            past.map(|(key, _)| key.clone()).collect()
-        };
+        let ghosts = self.write().advance(key, version);
         for ghost in ghosts {
-            self.write().unconfirmed.remove(&ghost);
             self.take(dispatch, &ghost);
         }
     }
@@ -527,18 +401,8 @@ impl<K: Object> Store<K> {
     }
 
     fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, new: Arc<K>) {
-        let old = {
-            let mut state = self.write();
-            let old = state.objects.insert(key.clone(), new.clone());
-            state.changes += 1;
-            for index in &mut state.indexes {
-                if let Some(old) = &old {
-                    index.remove(&key, old);
-                }
-                index.add(&key, &new);
-            }
-            old
-        };
+        let erased: Erased = new.clone();
+        let old = self.write().put(&key, &erased).map(typed);
         dispatch.tell(&Change {
             key,
             old,
@@ -547,29 +411,21 @@ impl<K: Object> Store<K> {
     }
 
     fn take(&self, dispatch: &mut Dispatch<K>, key: &ObjectKey) {
-        let old = {
-            let mut state = self.write();
-            let Some(old) = state.objects.remove(key) else {
-                return;
-            };
-            state.changes += 1;
-            for index in &mut state.indexes {
-                index.remove(key, &old);
-            }
-            old
+        let Some(old) = self.write().take(key) else {
+            return;
         };
         dispatch.tell(&Change {
             key: key.clone(),
-            old: Some(old),
+            old: Some(typed(old)),
             new: None,
         });
     }
 
     fn arrivals(&self) -> Vec<Change<K>> {
-        let arrival = |(key, object): (&ObjectKey, &Arc<K>)| Change {
+        let arrival = |(key, object): (&ObjectKey, &Erased)| Change {
             key: key.clone(),
             old: None,
-            new: Some(object.clone()),
+            new: Some(typed(object.clone())),
         };
         self.read().objects.iter().map(arrival).collect()
     }
@@ -579,11 +435,11 @@ impl<K: Object> Store<K> {
         self.inner.dispatch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State<K>> {
+    fn read(&self) -> RwLockReadGuard<'_, Contents> {
         self.inner.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State<K>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Contents> {
         self.inner.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -595,34 +451,6 @@ impl<K> Dispatch<K> {
         }
         self.subscribers
             .retain(|subscriber| subscriber.send(change.clone()).is_ok());
-    }
-}
-
-impl<K: Resource> State<K> {
-    fn is_gone(&self, key: &ObjectKey, object: &K) -> bool {
-        self.gone.get(key).is_some_and(|(uid, version)| {
-            object.meta().uid.as_deref() == Some(uid) || is_not_newer(version_of(object), Some(*version))
-        })
-    }
-}
-
-impl<K> IndexState<K> {
-    fn add(&mut self, key: &ObjectKey, object: &Arc<K>) {
-        for value in (self.key_function)(object) {
-            let objects = self.entries.entry(value).or_default();
-            objects.insert(key.clone(), object.clone());
-        }
-    }
-
-    fn remove(&mut self, key: &ObjectKey, object: &K) {
-        for value in (self.key_function)(object) {
-            if let Some(objects) = self.entries.get_mut(&value) {
-                objects.remove(key);
-                if objects.is_empty() {
-                    self.entries.remove(&value);
-                }
-            }
-        }
     }
 }
 
@@ -658,7 +486,7 @@ impl<K: Object> Index<K> {
             .indexes
             .get(self.position)
             .and_then(|index| index.entries.get(value));
-        objects.map_or_else(Vec::new, |objects| objects.values().cloned().collect())
+        objects.map_or_else(Vec::new, |objects| objects.values().cloned().map(typed).collect())
     }
 
     /// Number of objects under `value`.
@@ -700,16 +528,6 @@ impl<K> Subscription<K> {
     pub fn try_next(&mut self) -> Option<Change<K>> {
         self.receiver.try_recv().ok()
     }
-}
-
-/// The resourceVersion as a number: since Kubernetes 1.35 versions of one server may be compared so.
-pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
-    object.meta().resource_version.as_deref()?.parse().ok()
-}
-
-/// True when `candidate` is known to be as old as `known`, or older. Versions that cannot be compared are taken as they come.
-fn is_not_newer(candidate: Option<u64>, known: Option<u64>) -> bool {
-    matches!((candidate, known), (Some(candidate), Some(known)) if candidate <= known)
 }
 
 #[cfg(test)]

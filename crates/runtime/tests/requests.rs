@@ -28,10 +28,7 @@ async fn an_object_is_made_read_changed_and_deleted() {
     assert_eq!(value(&patched), Some("2"));
     let mut wanted = api.get("a").await.unwrap();
     wanted.data = Some([("value".to_owned(), "3".to_owned())].into());
-    let replaced = api
-        .replace("a", &PostParams::default(), &wanted)
-        .await
-        .unwrap();
+    let replaced = api.replace("a", &PostParams::default(), &wanted).await.unwrap();
     assert_eq!(value(&replaced), Some("3"));
     let stale = api.replace("a", &PostParams::default(), &wanted).await;
     assert!(matches!(stale, Err(kube::Error::Api(status)) if status.code == 409));

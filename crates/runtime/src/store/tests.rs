@@ -9,6 +9,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn version_of(object: &ConfigMap) -> Option<u64> {
+    super::version_of(&object.metadata)
+}
+
 fn replace(store: &Store<ConfigMap>, objects: Vec<ConfigMap>, rejected: BTreeMap<ObjectKey, String>) {
     store.replace(
         objects.into_iter().map(|object| store.trimmed(object)).collect(),
