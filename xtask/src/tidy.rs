@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["spokeshave-api", "spokeshave-model", "spokeshave-schedule"],
     ),
     ("spokeshave-audit", &["spokeshave-api", "spokeshave-model"]),
+    ("spokeshave-example", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-runtime", &["spokeshave-ports"]),
     (

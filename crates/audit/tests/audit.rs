@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use spokeshave_audit::check_placements;
-use spokeshave_model::example::{instance_type, labelled, node, node_pool, offering, pending_pod};
+use spokeshave_example::{instance_type, labelled, node, node_pool, offering, pending_pod};
 use spokeshave_model::placement::{Launch, Placements, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use futures::FutureExt as _;
     use spokeshave_api::NodeClaim;
-    use spokeshave_model::example::{instance_type, node_pool};
+    use spokeshave_example::{instance_type, node_pool};
     use spokeshave_ports::{CloudFuture, CloudProvider, NodeClassKind, RepairPolicy, TokioClock};
     use spokeshave_runtime::Metrics;
 

@@ -7,7 +7,6 @@ pub mod action;
 pub mod constraints;
 pub mod default_spread;
 pub mod derivation;
-pub mod example;
 pub mod instance_type;
 pub mod interruption;
 pub mod labels;

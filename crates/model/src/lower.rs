@@ -3,6 +3,7 @@
 //! Each object is read by itself (`pod`, `constraints`, `state_node`), then ids are given out in sorted order. The result depends on the objects
 //! only: not on the order in which they arrived, and not on the time. An object that cannot be read loses its own meaning, never others'.
 
+mod building;
 mod pods;
 mod update;
 

@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn p_031_a_value_is_in_the_intersection_exactly_when_it_is_in_both() {
-        use crate::example::Dice;
+        use spokeshave_example::Dice;
         let mut dice = Dice(7);
         let values = ["a", "b", "-3", "0", "1", "5", "9", "007"];
         let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"];

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
-use spokeshave_model::example::{bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::NodeView;
 use spokeshave_model::{ClusterState, InstanceType, ResourceName, labels, lower};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A pod changed in place gives the Snapshot that lowering anew gives.
 
-use spokeshave_model::example::{Dice, bound, random_world};
+use spokeshave_example::{Dice, bound, random_world};
 use spokeshave_model::{ClusterState, lower};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs)]
 
-use spokeshave_model::example::{Shape, cluster, epoch};
+use spokeshave_example::{Shape, cluster, epoch};
 use spokeshave_model::lower;
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::{Frontier, Method, disrupt};

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::{Policy, provision};
     use serde_json::json;
-    use spokeshave_model::example::{epoch, instance_type, node, node_pool, pending_pod};
+    use spokeshave_example::{epoch, instance_type, node, node_pool, pending_pod};
     use spokeshave_model::{ClusterState, lower};
 
     #[test]

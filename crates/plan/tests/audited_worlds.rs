@@ -1,7 +1,7 @@
 //! Whatever placement decides on random worlds, the auditor, who knows the rules of Kubernetes only, finds nothing wrong.
 
 use spokeshave_audit::check_placements;
-use spokeshave_model::example::random_world;
+use spokeshave_example::random_world;
 use spokeshave_model::lower;
 use spokeshave_model::snapshot::PodId;
 use spokeshave_schedule::{PackOptions, PackRequest, pack};

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::{Budget, DisruptionReason, NodePool};
-use spokeshave_model::example::{bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, labels, lower};
 use spokeshave_plan::Policy;

@@ -5,7 +5,7 @@ mod support;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, NodePool, Operator, Requirement};
-use spokeshave_model::example::instance_type;
+use spokeshave_example::instance_type;
 use spokeshave_model::{Nomination, Resources};
 use spokeshave_plan::disrupt::{BlockerKind, Verdict, judge};
 use std::time::Duration;

@@ -5,7 +5,7 @@ mod support;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use spokeshave_api::{Budget, DisruptionReason, NodePool};
-use spokeshave_model::example::Dice;
+use spokeshave_example::Dice;
 use spokeshave_plan::disrupt::BudgetMapping;
 use support::{World, later, on_demand_pool};
 

@@ -4,8 +4,8 @@ mod support;
 
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
+use spokeshave_example::{instance_type, node_pool};
 use spokeshave_model::InstanceType;
-use spokeshave_model::example::{instance_type, node_pool};
 use spokeshave_plan::disrupt::{Decision, Destination, Frontier, Method, Rejection, disrupt, validate};
 use support::{World, dollars, free_pool, on_demand_pool, pinned, text, three_types, zero_budget};
 

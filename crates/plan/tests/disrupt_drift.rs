@@ -40,7 +40,7 @@ fn d_133_more_than_one_replacement_is_allowed_and_none_when_pods_fit() {
     let mut narrow = world.clone();
     narrow.state.instance_types.insert(
         "default".to_owned(),
-        Ok(vec![spokeshave_model::example::instance_type("eight", 9, 16, &["a"])].into()),
+        Ok(vec![spokeshave_example::instance_type("eight", 9, 16, &["a"])].into()),
     );
     assert_eq!(text(&narrow.command()), "Drift replace [a] by eight + eight");
     let roomy = world.node("b", "large");

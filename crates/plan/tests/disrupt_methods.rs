@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
-use spokeshave_model::example::instance_type;
+use spokeshave_example::instance_type;
 use spokeshave_model::{CapacityType, InstanceType, Price};
 use spokeshave_plan::disrupt::{Decision, Frontier, Method, Outcome, Rejection, disrupt, validate};
 use support::{

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::{Budget, ConsolidationPolicy};
-use spokeshave_model::example::instance_type;
+use spokeshave_example::instance_type;
 use spokeshave_plan::disrupt::{
     Destination, DisruptionClass, Frontier, Method, Outcome, candidate, disrupt, validate,
 };

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, DisruptionReason};
-use spokeshave_model::example::{instance_type, node, offering};
+use spokeshave_example::{instance_type, node, offering};
 use spokeshave_model::pod::{EVICTION_COST_UNIT, eviction_cost};
 use spokeshave_model::{Requirement, labels};
 use spokeshave_plan::disrupt::{BudgetMapping, Decision, Frontier, Method, disrupt};

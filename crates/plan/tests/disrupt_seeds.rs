@@ -6,7 +6,7 @@ mod support;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::{Budget, ConsolidationPolicy, DisruptionReason, NodePool, hash};
-use spokeshave_model::example::instance_type;
+use spokeshave_example::instance_type;
 use spokeshave_plan::disrupt::{BudgetMapping, Decision, Method};
 use support::{World, acts, free_pool, later, on_demand_pool, pair, pinned, zero_budget};
 

@@ -6,7 +6,7 @@ mod support;
 use serde_json::{Value, json};
 use spokeshave_api::{Budget, ConsolidationPolicy};
 use spokeshave_audit::{CommandCheck, check_command};
-use spokeshave_model::example::{Dice, bound, instance_type, labelled, node, pending_pod};
+use spokeshave_example::{Dice, bound, instance_type, labelled, node, pending_pod};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{ClusterState, Price, labels, lower};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use spokeshave_model::example::{self, bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{
@@ -101,7 +101,7 @@ fn p_058_pods_of_nodes_that_go_away_are_placed_anew() {
     let mut protected = bound(pod("protected", "1"), "leaving");
     protected.metadata.annotations =
         Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    let guarded = example::labelled(bound(pod("guarded", "1"), "leaving"), &[("app", "db")]);
+    let guarded = spokeshave_example::labelled(bound(pod("guarded", "1"), "leaving"), &[("app", "db")]);
     let mut ending = owned(bound(pod("ending", "1"), "leaving"), "apps/v1", "StatefulSet");
     ending.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(epoch()));
     let budget = json!({"metadata": {"namespace": "default", "name": "db"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "db"}}}});
@@ -153,7 +153,7 @@ fn p_066_to_p_069_the_shape_of_a_node_claim() {
     let spec = json!({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"topology.kubernetes.io/zone": "b"}});
     let state = ClusterState::default()
         .with_pool(pool.clone(), types())
-        .with_daemon_set(example::daemon_set(
+        .with_daemon_set(spokeshave_example::daemon_set(
             "agent",
             "100m",
             "50Mi",
@@ -401,7 +401,7 @@ fn p_123_pending_pods_are_counted_by_the_zone_they_can_be_in() {
         {"topologyKey": labels::ZONE, "labelSelector": {"matchLabels": {"app": "busy"}}}]}}});
     let mut state = ClusterState::default().with_pool(node_pool("default"), types());
     for (name, zone) in [("n1", "a"), ("n2", "b")] {
-        let busy = example::labelled(
+        let busy = spokeshave_example::labelled(
             pending_pod(&format!("busy-{name}"), "1", "1Mi", &json!({})),
             &[("app", "busy")],
         );
@@ -432,9 +432,9 @@ fn p_123_pending_pods_are_counted_by_the_zone_they_can_be_in() {
 fn p_121_pods_without_topology_spread_get_the_default_one() {
     let mut state = ClusterState::default()
         .with_pool(node_pool("default"), types())
-        .with_pods(
-            (0..6).map(|index| example::labelled(pod(&format!("web-{index}"), "100m"), &[("app", "web")])),
-        );
+        .with_pods((0..6).map(|index| {
+            spokeshave_example::labelled(pod(&format!("web-{index}"), "100m"), &[("app", "web")])
+        }));
     let zones = |state: &ClusterState| {
         let snapshot = lower(state);
         let outcome = provision(&snapshot, &Policy::default(), epoch());

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_audit::check_placements;
-use spokeshave_model::example::{
+use spokeshave_example::{
     Dice, bound, daemon_set, epoch, instance_type, labelled, node, node_pool, pending_pod,
 };
 use spokeshave_model::{ClusterState, InstanceType, Resources, lower};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodePool, NodePoolSpec, labels};
-use spokeshave_model::{InstanceType, Price, example};
+use spokeshave_example as example;
+use spokeshave_model::{InstanceType, Price};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Entropy, NodeClassKind, RepairPolicy, SharedClock, TokioClock,

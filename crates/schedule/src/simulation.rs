@@ -50,7 +50,8 @@ impl PlacedSummary {
 ///
 /// ```
 /// use spokeshave_model::snapshot::NodeId;
-/// use spokeshave_model::{ClusterState, example, lower};
+/// use spokeshave_example as example;
+/// use spokeshave_model::{ClusterState, lower};
 /// use spokeshave_schedule::{PackOptions, ReservedPolicy, Simulation};
 ///
 /// let types = vec![example::instance_type("large", 8, 32, &["a"])];

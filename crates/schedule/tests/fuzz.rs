@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use spokeshave_model::example::{Dice, random_world};
+use spokeshave_example::{Dice, random_world};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_schedule::{

@@ -1,10 +1,8 @@
 //! Rules of placement that `rules.rs` has no room for, explanations, and input that makes no sense.
 
 use serde_json::{Value, json};
+use spokeshave_example::{Dice, bound, instance_type, labelled, node, node_pool, pending_pod, random_world};
 use spokeshave_model::derivation::{Blocker, NodeObstacle};
-use spokeshave_model::example::{
-    Dice, bound, instance_type, labelled, node, node_pool, pending_pod, random_world,
-};
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
 use spokeshave_schedule::{

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use spokeshave_model::example::{self, fake_instance_types, instance_type, node, node_pool, pending_pod};
+use spokeshave_example::{fake_instance_types, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, InstanceType, Requirement, Resources, labels};
 use spokeshave_schedule::{MinValuesPolicy, PackOptions, Packing, PreferencePolicy};
@@ -54,7 +54,7 @@ fn pod(name: &str, cpu: &str, spec: Value) -> k8s_openapi::api::core::v1::Pod {
 fn repelling(name: &str, cpu: &str) -> k8s_openapi::api::core::v1::Pod {
     let spec = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
-    example::labelled(pod(name, cpu, spec), &[("app", "web")])
+    spokeshave_example::labelled(pod(name, cpu, spec), &[("app", "web")])
 }
 
 fn limited(name: &str, limits: &[(&str, &str)]) -> spokeshave_api::NodePool {
@@ -391,7 +391,7 @@ fn p_092_preferences_respected_or_ignored() {
 fn p_095_example_18_daemon_overhead_once_per_node() {
     let state = ClusterState::default()
         .with_pool(node_pool("default"), types())
-        .with_daemon_set(example::daemon_set("agent", "2", "100Mi", &json!({})))
+        .with_daemon_set(spokeshave_example::daemon_set("agent", "2", "100Mi", &json!({})))
         .with_pods([pod("p1", "1", json!({})), pod("p2", "900m", json!({}))]);
     let result = run(&state);
     assert_eq!(summary(&result), ["default/medium: p1 p2"]);
@@ -404,7 +404,7 @@ fn p_095_daemon_groups_differ_by_instance_type() {
     let only_large = json!({"nodeSelector": {"node.kubernetes.io/instance-type": "large"}});
     let state = ClusterState::default()
         .with_pool(node_pool("default"), types())
-        .with_daemon_set(example::daemon_set("agent", "2", "100Mi", &only_large))
+        .with_daemon_set(spokeshave_example::daemon_set("agent", "2", "100Mi", &only_large))
         .with_pod(pod("p", "3800m", json!({})));
     let result = run(&state);
     assert_eq!(summary(&result), ["default/medium: p"]);
@@ -419,7 +419,7 @@ fn p_095_daemon_groups_differ_by_instance_type() {
 #[test]
 fn p_096_remaining_daemon_overhead_on_existing_nodes() {
     let types = types();
-    let daemon = example::daemon_set("agent", "1", "100Mi", &json!({}));
+    let daemon = spokeshave_example::daemon_set("agent", "1", "100Mi", &json!({}));
     let state = ClusterState::default()
         .with_pool(node_pool("default"), types.clone())
         .with_daemon_set(daemon)
@@ -427,7 +427,7 @@ fn p_096_remaining_daemon_overhead_on_existing_nodes() {
         .with_pod(pod("p", "1", json!({})));
     // 1900m allocatable, of which the daemon will take 1000m.
     assert_eq!(summary(&run(&state)), ["default/medium: p"]);
-    let mut running = example::bound(pod("agent-x", "1", json!({})), "n");
+    let mut running = spokeshave_example::bound(pod("agent-x", "1", json!({})), "n");
     running.metadata.owner_references = serde_json::from_value(
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "uid-agent"}]),
     )
@@ -556,7 +556,7 @@ fn p_101_example_8_zone_and_hostname_spread() {
     let web = |count: usize, spec: &Value| {
         (0..count)
             .map(|index| {
-                example::labelled(
+                spokeshave_example::labelled(
                     pod(&format!("p{index:02}"), "100m", spec.clone()),
                     &[("app", "web")],
                 )
@@ -608,8 +608,14 @@ fn p_106_a_planned_node_is_spread_over_domains_its_pool_can_reach() {
     let state = ClusterState::default()
         .with_pool(node_pool("default"), types.clone())
         .with_node(node("elsewhere", "far", &types[0], "far-away", "spot"))
-        .with_pod(example::bound(pod("filler", "1900m", json!({})), "far"))
-        .with_pod(example::labelled(pod("p", "1", spec), &[("app", "web")]));
+        .with_pod(spokeshave_example::bound(
+            pod("filler", "1900m", json!({})),
+            "far",
+        ))
+        .with_pod(spokeshave_example::labelled(
+            pod("p", "1", spec),
+            &[("app", "web")],
+        ));
     assert_eq!(summary(&run(&state)), ["default/small: p"]);
 }
 
@@ -669,7 +675,7 @@ fn p_081_p_082_failed_pods_try_again_with_all_their_preferences() {
         .with_pool(node_pool("default"), types())
         .with_pods([
             pod("follower", "3", follow),
-            example::labelled(pod("leader", "1", leader), &[("app", "leader")]),
+            spokeshave_example::labelled(pod("leader", "1", leader), &[("app", "leader")]),
         ]);
     let result = run(&state);
     assert_eq!(
@@ -706,7 +712,7 @@ fn p_062_daemon_overhead_from_the_newest_pod_with_the_templates_affinity() {
     let types = types();
     let pinned = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}});
-    let mut running = example::bound(pod("agent-n", "1", pinned), "n");
+    let mut running = spokeshave_example::bound(pod("agent-n", "1", pinned), "n");
     running.metadata.owner_references = serde_json::from_value(
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "uid-agent"}]),
     )
@@ -714,7 +720,12 @@ fn p_062_daemon_overhead_from_the_newest_pod_with_the_templates_affinity() {
     let state = ClusterState::default()
         .with_pool(node_pool("default"), types.clone())
         .with_node(node("default", "n", &types[0], "a", "spot"))
-        .with_daemon_set(example::daemon_set("agent", "100m", "10Mi", &json!({})))
+        .with_daemon_set(spokeshave_example::daemon_set(
+            "agent",
+            "100m",
+            "10Mi",
+            &json!({}),
+        ))
         .with_pod(running)
         .with_pod(pod("p", "2", json!({})));
     let result = run(&state);
@@ -732,14 +743,17 @@ fn p_105_example_7_spread_counts_only_domains_the_pod_may_use() {
         .with_pool(node_pool("default"), types.clone())
         .with_node(node("default", "n", &types[2], "a", "spot"));
     for index in 0..3 {
-        state = state.with_pod(example::labelled(
-            example::bound(pod(&format!("old{index}"), "100m", json!({})), "n"),
+        state = state.with_pod(spokeshave_example::labelled(
+            spokeshave_example::bound(pod(&format!("old{index}"), "100m", json!({})), "n"),
             &[("app", "web")],
         ));
     }
     let spec = json!({"nodeSelector": {"topology.kubernetes.io/zone": "a"}, "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
         "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]});
-    let state = state.with_pod(example::labelled(pod("p", "100m", spec), &[("app", "web")]));
+    let state = state.with_pod(spokeshave_example::labelled(
+        pod("p", "100m", spec),
+        &[("app", "web")],
+    ));
     assert_eq!(summary(&run(&state)), ["n: p"]);
 }
 
@@ -751,7 +765,7 @@ fn p_108_examples_11_12_pod_affinity() {
         spec.as_object_mut()
             .expect("a map")
             .extend(extra.as_object().cloned().unwrap_or_default());
-        example::labelled(pod(name, "1500m", spec), &[("app", label)])
+        spokeshave_example::labelled(pod(name, "1500m", spec), &[("app", label)])
     };
     let state =
         ClusterState::default().with_pool(node_pool("default"), vec![instance_type("small", 2, 4, &ZONES)]);
@@ -795,7 +809,7 @@ fn p_109_p_110_examples_9_10_anti_affinity_and_its_inverse() {
             {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
         pod(name, "1", spec)
     };
-    let web = |name: &str| example::labelled(pod(name, "500m", json!({})), &[("app", "web")]);
+    let web = |name: &str| spokeshave_example::labelled(pod(name, "500m", json!({})), &[("app", "web")]);
     let types = types();
     let state = ClusterState::default().with_pool(node_pool("default"), types.clone());
     let result = run(&state.clone().with_pods([zonal("shy"), web("web")]));
@@ -809,7 +823,7 @@ fn p_109_p_110_examples_9_10_anti_affinity_and_its_inverse() {
     // A running pod in zone a keeps the others out of zone a only.
     let state = state
         .with_node(node("default", "n", &types[2], "a", "spot"))
-        .with_pod(example::bound(zonal("shy"), "n"))
+        .with_pod(spokeshave_example::bound(zonal("shy"), "n"))
         .with_pod(web("web"));
     let result = run(&state);
     assert_eq!(
@@ -826,7 +840,8 @@ fn p_112_preferred_anti_affinity_is_given_up_when_it_cannot_be() {
     let spec = json!({"nodeSelector": {"topology.kubernetes.io/zone": "a"}, "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"app": "web"}}}}]}}});
     let state = ClusterState::default().with_pool(node_pool("default"), types());
-    let pods = ["p1", "p2"].map(|name| example::labelled(pod(name, "100m", spec.clone()), &[("app", "web")]));
+    let pods = ["p1", "p2"]
+        .map(|name| spokeshave_example::labelled(pod(name, "100m", spec.clone()), &[("app", "web")]));
     assert!(run(&state.with_pods(pods)).1.unplaced.is_empty());
 }
 
@@ -875,7 +890,7 @@ fn p_117_attach_limits_of_existing_nodes() {
             json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}),
         )
     };
-    let state = state.with_pod(example::bound(using("old", "one"), "n"));
+    let state = state.with_pod(spokeshave_example::bound(using("old", "one"), "n"));
     // The claim in use counts once; two fit, the third needs a new node.
     let result = run(&state.with_pods([using("p1", "one"), using("p2", "two"), using("p3", "three")]));
     assert_eq!(summary(&result), ["n: p1 p2", "default/small: p3"]);
@@ -889,7 +904,7 @@ fn p_119_example_19_reserved_capacity() {
         for offering in &mut instance_type.offerings {
             offering.requirements.add(Requirement::does_not_exist(LABEL));
         }
-        let mut reserved = example::offering("a", "reserved", spokeshave_model::Price(1));
+        let mut reserved = spokeshave_example::offering("a", "reserved", spokeshave_model::Price(1));
         reserved.requirements.add(Requirement::is(LABEL, id));
         reserved.reservation_id_label = Some(LABEL.to_owned());
         reserved.reservation_capacity = capacity;
@@ -963,7 +978,7 @@ fn p_122_dynamic_resource_allocation_is_refused_in_the_open() {
 #[test]
 fn p_089_offering_overrides_are_groups_of_their_own() {
     let mut overridden = instance_type("small", 2, 4, &["a"]);
-    let mut big = example::offering("a", "on-demand", spokeshave_model::Price(1));
+    let mut big = spokeshave_example::offering("a", "on-demand", spokeshave_model::Price(1));
     big.overrides = Some(spokeshave_model::Overrides {
         capacity: Resources::from_amounts([("example.com/gpu", 4)]),
         ..Default::default()
@@ -981,8 +996,8 @@ fn p_089_offering_overrides_are_groups_of_their_own() {
 #[test]
 fn the_benchmark_mix_is_placed_whole_and_repeatably() {
     let state = ClusterState::default()
-        .with_pool(example::benchmark_pool(), fake_instance_types(400))
-        .with_pods(example::diverse_pods(500, 42));
+        .with_pool(spokeshave_example::benchmark_pool(), fake_instance_types(400))
+        .with_pods(spokeshave_example::diverse_pods(500, 42));
     let (_, first) = run(&state);
     let mut shuffled = state;
     shuffled.pods.reverse();

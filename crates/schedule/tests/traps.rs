@@ -4,9 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, Status};
-use spokeshave_model::example::{
-    bound, daemon_set, epoch, instance_type, labelled, node, node_pool, pending_pod,
-};
+use spokeshave_example::{bound, daemon_set, epoch, instance_type, labelled, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, labels};
 use spokeshave_schedule::Packing;

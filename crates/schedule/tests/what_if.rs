@@ -1,6 +1,6 @@
 //! A what-if by fork and revert is the same as packing anew, whatever was asked before, on any number of threads.
 
-use spokeshave_model::example::{Dice, Shape, cluster, random_world};
+use spokeshave_example::{Dice, Shape, cluster, random_world};
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_schedule::{

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_api::{Budget, NodeClaim};
-use spokeshave_model::example::{bound, epoch, instance_type, labelled, node_pool, pending_pod};
+use spokeshave_example::{bound, epoch, instance_type, labelled, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, InstanceType, Price, lower};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn world() -> ClusterState {
     let types = types();
     ClusterState::default()
         .with_pool(node_pool("default"), types.clone())
-        .with_node(spokeshave_model::example::node(
+        .with_node(spokeshave_example::node(
             "default",
             "n1",
             &types[1],
@@ -760,7 +760,7 @@ fn pod_story(state: &ClusterState, name: &str) -> Story {
 fn p_056_a_pod_without_a_node_says_why_in_numbers_and_what_would_help() {
     let mut state = world().with_pod(pending_pod("huge", "64", "1Gi", &json!({})));
     let types = types();
-    let mut tainted = spokeshave_model::example::node("default", "n2", &types[1], "a", "on-demand");
+    let mut tainted = spokeshave_example::node("default", "n2", &types[1], "a", "on-demand");
     let taint = json!([{"key": "team", "value": "x", "effect": "NoSchedule"}]);
     tainted.0.spec.as_mut().unwrap().taints = serde_json::from_value(taint).unwrap();
     state = state.with_node(tainted);

@@ -3,7 +3,7 @@
 use super::effect::PriceChange;
 use super::*;
 use serde_json::{Value, json};
-use spokeshave_model::example::{instance_type, node_pool, offering};
+use spokeshave_example::{instance_type, node_pool, offering};
 use spokeshave_model::{Overlaid, Overrides, Price, Resources};
 
 fn overlay(name: &str, spec: Value) -> Arc<NodeOverlay> {

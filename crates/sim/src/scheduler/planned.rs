@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::labels;
-use spokeshave_model::example::{epoch, random_world};
+use spokeshave_example::{epoch, random_world};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
 use spokeshave_model::{Resources, lower};

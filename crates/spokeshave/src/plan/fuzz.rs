@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use spokeshave_model::example::Dice;
+use spokeshave_example::Dice;
 use spokeshave_model::lower;
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;

@@ -1,16 +1,9 @@
-//! Builders of fictional clusters, for tests, benchmarks and generated worlds. Deterministic; nothing here is used by decisions.
+//! Builders of fictional clusters, for tests, benchmarks and generated worlds. Deterministic; no part of the product.
 
 mod worlds;
 
 pub use worlds::{Shape, catalog, cluster, random_world};
 
-use crate::instance_type::{InstanceType, Offering, Overhead};
-use crate::labels;
-use crate::lower::ClusterState;
-use crate::price::Price;
-use crate::requirement::Requirement;
-use crate::requirements::Requirements;
-use crate::resources::{ResourceName, Resources};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
     Node, NodeCondition, NodeSpec, NodeStatus, Pod, PodCondition, PodSpec, PodStatus,
@@ -20,8 +13,9 @@ use serde_json::{Value, json};
 use spokeshave_api::{
     Condition, NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassRef, NodePool, NodePoolSpec,
 };
+use spokeshave_model::instance_type::{InstanceType, Offering, Overhead};
+use spokeshave_model::{Price, Requirement, Requirements, ResourceName, Resources, labels};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// When the examples play: 2026-01-01T00:00:00Z, a Thursday.
 pub fn epoch() -> jiff::Timestamp {
@@ -297,46 +291,6 @@ pub fn daemon_set(name: &str, cpu: &str, memory: &str, spec: &Value) -> DaemonSe
         "spec": {"selector": {}, "template": {"spec": pod.spec}}
     });
     serde_json::from_value(value).unwrap_or_default()
-}
-
-impl ClusterState {
-    /// Adds a NodePool with its instance types.
-    #[must_use]
-    pub fn with_pool(mut self, pool: NodePool, types: Vec<InstanceType>) -> Self {
-        self.instance_types
-            .insert(pool.name().to_owned(), Ok(Arc::from(types)));
-        self.node_pools.push(Arc::new(pool));
-        self
-    }
-
-    /// Adds a pod.
-    #[must_use]
-    pub fn with_pod(mut self, pod: Pod) -> Self {
-        self.pods.push(Arc::new(pod));
-        self
-    }
-
-    /// Adds pods.
-    #[must_use]
-    pub fn with_pods(mut self, pods: impl IntoIterator<Item = Pod>) -> Self {
-        self.pods.extend(pods.into_iter().map(Arc::new));
-        self
-    }
-
-    /// Adds a node and its NodeClaim.
-    #[must_use]
-    pub fn with_node(mut self, node: (Node, NodeClaim)) -> Self {
-        self.nodes.push(Arc::new(node.0));
-        self.node_claims.push(Arc::new(node.1));
-        self
-    }
-
-    /// Adds a DaemonSet.
-    #[must_use]
-    pub fn with_daemon_set(mut self, daemon_set: DaemonSet) -> Self {
-        self.daemon_sets.push(Arc::new(daemon_set));
-        self
-    }
 }
 
 /// The pods of the scheduler benchmark (P App. C.1): five equal shares, the remainder generic.
