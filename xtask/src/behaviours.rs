@@ -41,7 +41,6 @@ const LEFT_OUT: &[(char, u32, u32, &str)] = &[
         "SQS queue and EventBridge messages of the AWS provider",
     ),
     ('d', 284, 284, "keys of the AWS provider's cache"),
-    ('p', 185, 186, "CapacityBuffers are not built"),
 ];
 
 /// Adds a finding for every promised id without a test. Returns how many ids have one.

@@ -33,6 +33,7 @@ pub use kinds::node_pool::{
 };
 pub use kinds::{
     Condition, DisruptionReason, NodeClassRef, Operator, QuantityMap, Requirement, UnknownFields,
+    whole_seconds,
 };
 pub use quantity::{Quantity, QuantityError};
 

@@ -15,7 +15,10 @@ pub(crate) fn has_generation(resource: &Resource) -> bool {
         return true;
     }
     match resource.group.as_str() {
-        "" => matches!(resource.kind.as_str(), "Pod" | "ReplicationController"),
+        "" => matches!(
+            resource.kind.as_str(),
+            "Pod" | "PodTemplate" | "ReplicationController"
+        ),
         "coordination.k8s.io" | "events.k8s.io" | "rbac.authorization.k8s.io" | "storage.k8s.io" => false,
         "node.k8s.io" | "discovery.k8s.io" => resource.kind == "EndpointSlice",
         _ => true,

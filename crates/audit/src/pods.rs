@@ -158,7 +158,8 @@ pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &
         for term in &constraints.anti_affinity {
             let own = domains(&hosts[*number], *number, &term.topology_key);
             for (other_number, other, other_arrives) in &everyone {
-                if pod == other || !(*arrives || *other_arrives) || !selects(snapshot, term, *other) {
+                let apart = pod == other || !snapshot.sees(*pod, *other);
+                if apart || !(*arrives || *other_arrives) || !selects(snapshot, term, *other) {
                     continue;
                 }
                 let theirs = domains(&hosts[*other_number], *other_number, &term.topology_key);
@@ -183,6 +184,7 @@ pub(crate) fn check_pod_terms(snapshot: &Snapshot, hosts: &[Host], violations: &
             // A pod that selects itself may be the first of its kind in a domain.
             let together = everyone.iter().any(|(other_number, other, _)| {
                 (pod != other || selects(snapshot, term, *pod))
+                    && snapshot.sees(*pod, *other)
                     && selects(snapshot, term, *other)
                     && domains(&hosts[*other_number], *other_number, &term.topology_key)
                         .iter()

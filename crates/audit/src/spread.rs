@@ -86,7 +86,9 @@ fn counts(snapshot: &Snapshot, spread: &Spread, owner: PodId, other: PodId) -> b
         &snapshot.pod(owner).object.metadata,
         &snapshot.pod(other).object.metadata,
     );
-    left.namespace == right.namespace && spread.selector.matches(&right.labels.clone().unwrap_or_default())
+    snapshot.sees(owner, other)
+        && left.namespace == right.namespace
+        && spread.selector.matches(&right.labels.clone().unwrap_or_default())
 }
 
 /// Where every counted pod is new and bound by the same constraint and nothing else restricts it, the finished counts must be even.

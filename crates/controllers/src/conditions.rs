@@ -7,8 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::Conditioned;
-use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_api::{CapacityBuffer, NodeClaim, NodePool, labels};
 use spokeshave_model::{Event, EventType, ObjectRef};
+use spokeshave_plan::buffers::buffer_ref;
 use spokeshave_plan::lifecycle::{claim_ref, node_ref};
 use spokeshave_plan::nodepool::pool_ref;
 use spokeshave_runtime::{Change, Counter, Histogram, Metrics, Object, Store, exponential_buckets};
@@ -71,6 +72,28 @@ impl Watched for NodePool {
     }
 }
 
+impl Watched for CapacityBuffer {
+    const KIND: &'static str = "capacitybuffer";
+    fn conditions(&self) -> Vec<Condition> {
+        let status = self.status.as_ref();
+        let one = |condition: &spokeshave_api::Condition| Condition {
+            type_: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            since: Some(condition.last_transition_time),
+        };
+        status
+            .into_iter()
+            .flat_map(|status| &status.conditions)
+            .map(one)
+            .collect()
+    }
+    fn reference(&self) -> ObjectRef {
+        buffer_ref(self)
+    }
+}
+
 impl Watched for Node {
     const KIND: &'static str = "node";
     fn conditions(&self) -> Vec<Condition> {
@@ -128,11 +151,14 @@ impl Families {
     }
 }
 
-/// Listens to the three kinds.
+/// Listens to the three kinds, and to CapacityBuffers where the feature gate is on.
 pub(crate) fn observe(shared: &Arc<Shared>, metrics: &Metrics) {
     listen(shared, &shared.stores.node_claims, metrics);
     listen(shared, &shared.stores.node_pools, metrics);
     listen(shared, &shared.stores.nodes, metrics);
+    if shared.options.feature_gates.capacity_buffer {
+        listen(shared, &shared.stores.buffers.buffers, metrics);
+    }
 }
 
 fn listen<K: Watched>(shared: &Arc<Shared>, store: &Store<K>, metrics: &Metrics) {

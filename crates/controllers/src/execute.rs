@@ -300,7 +300,7 @@ impl Execute {
             ObjectKind::CapacityBuffer => {
                 delete_in(
                     Api::namespaced(client, namespace),
-                    &stores.capacity_buffers,
+                    &stores.buffers.buffers,
                     target,
                     &parameters,
                 )
@@ -359,7 +359,7 @@ impl Execute {
             ObjectKind::CapacityBuffer => {
                 patch_in(
                     Api::namespaced(client, namespace),
-                    &stores.capacity_buffers,
+                    &stores.buffers.buffers,
                     target,
                     subresource,
                     &body,

@@ -13,8 +13,8 @@ use spokeshave_model::{InstanceType, Nomination};
 /// Instance types by NodePool.
 pub(crate) type InstanceTypes = BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>;
 
-/// Position of pods among the versions: the first.
-const PODS: usize = 0;
+/// Position of pods, virtual ones included, among the versions: the first.
+pub(crate) const PODS: usize = 0;
 
 /// Everything that a Snapshot depends on; objects in stores by the number of their changes.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! restart would miss: what is in memory only (nominations, the command in preparation) is rebuilt or not needed.
 
 mod blocked;
+mod capacity_buffers;
 mod claims;
 mod cloud;
 mod conditions;
@@ -34,6 +35,7 @@ mod shared;
 mod spread;
 mod static_pools;
 mod stores;
+mod virtual_pods;
 
 pub use decision::{Decision, DecisionKind, DecisionLog};
 pub use operator::{Operator, OperatorError};

@@ -45,6 +45,9 @@ pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes
     conditions(shared, metrics, |shared| &shared.stores.node_claims);
     conditions(shared, metrics, |shared| &shared.stores.node_pools);
     conditions(shared, metrics, |shared| &shared.stores.nodes);
+    if shared.options.feature_gates.capacity_buffer {
+        conditions(shared, metrics, |shared| &shared.stores.buffers.buffers);
+    }
 }
 
 fn with(shared: &Weak<Shared>, then: impl FnOnce(&Shared)) {

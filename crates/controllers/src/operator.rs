@@ -13,6 +13,7 @@ use spokeshave_runtime::{
 use tokio::task::JoinSet;
 
 use crate::blocked::Told;
+use crate::capacity_buffers::CapacityBuffers;
 use crate::claims::Claims;
 use crate::cloud::Measured;
 use crate::decision::DecisionLog;
@@ -37,6 +38,7 @@ use crate::provisioner::Provisioner;
 use crate::shared::{Memory, Shared};
 use crate::static_pools::{self, StaticPools};
 use crate::stores::{Stores, Wanted};
+use crate::virtual_pods::VirtualPods;
 use crate::{conditions, observability};
 
 /// NodeClaims that are worked on at once, at one core and at sixty.
@@ -47,6 +49,9 @@ const TERMINATION_WORKERS: (usize, usize) = (100, 5000);
 const COMMAND_WORKERS: (usize, usize) = (100, 1000);
 /// Pools and the like that are worked on at once.
 const WORKERS: usize = 100;
+
+/// CapacityBuffers that are worked on at once (P §12).
+const BUFFER_WORKERS: usize = 10;
 
 /// Why the operator has ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -220,6 +225,7 @@ impl Operator {
             node_classes: NodeClasses::new(),
             decisions: self.decisions.clone(),
             memory: Mutex::new(Memory::default()),
+            virtual_pods: VirtualPods::default(),
             told: Told::default(),
             frozen: Frozen::default(),
             pod_times: PodTimes::new(&self.metrics, self.clock.clone()),
@@ -277,6 +283,7 @@ struct Parts {
     repair: Option<Arc<NodeRepair>>,
     static_pools: Option<Arc<StaticPools>>,
     overlays: Option<Arc<NodeOverlays>>,
+    buffers: Option<Arc<CapacityBuffers>>,
     workers: Workers,
 }
 
@@ -325,6 +332,11 @@ impl Parts {
         );
         let provisioner = Provisioner::new(shared.clone());
         Self {
+            buffers: CapacityBuffers::new(
+                shared.clone(),
+                provisioner.clone(),
+                queue_of("capacitybuffer", fast, minute, clock, metrics),
+            ),
             overlays: NodeOverlays::new(
                 shared.clone(),
                 provisioner.clone(),
@@ -450,6 +462,12 @@ impl Parts {
                 .spawn(name, it.clone().follow_node_classes(shutdown.clone()));
             starter.start("nodeoverlay.controller", queue, 1, move |all| {
                 it.clone().reconcile(all)
+            });
+        }
+        if let Some(it) = self.buffers {
+            let queue = it.queue.clone();
+            starter.start("capacitybuffer", queue, BUFFER_WORKERS, move |key| {
+                it.clone().reconcile(key)
             });
         }
         let (garbage, driver) = (self.garbage, starter.driver.clone());

@@ -27,6 +27,8 @@ pub struct FeatureGates {
     pub static_capacity: bool,
     /// `NodeOverlay`: NodeOverlays correct prices and capacities of instance types.
     pub node_overlay: bool,
+    /// `CapacityBuffer`: room is kept for pods to come.
+    pub capacity_buffer: bool,
 }
 
 /// How fast pods are evicted, over all nodes.

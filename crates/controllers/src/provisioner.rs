@@ -12,12 +12,14 @@ use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Price, pod};
+use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{ProvisionOutcome, limit_exceeded, pending_pods, provision, report, to_node_claim};
 use spokeshave_ports::SharedClock;
-use spokeshave_runtime::Shutdown;
+use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
 
+use crate::capacity_buffers::tell_buffers;
 use crate::decision::DecisionKind;
 use crate::shared::Shared;
 
@@ -195,7 +197,7 @@ impl Provisioner {
         shared
             .families
             .queue_depth
-            .set(&labels, pending_pods(&snapshot).0.len() as f64);
+            .set(&labels, waiting(&snapshot) as f64);
         shared.scheduling(Some((&run, started)));
         let outcome = provision(&snapshot, &shared.policy, now);
         shared.scheduling(None);
@@ -206,14 +208,22 @@ impl Provisioner {
             .observe(&["provisioner"], shared.clock.since(started).as_secs_f64());
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         {
-            shared
-                .families
-                .ignored_pods
-                .set(&[], outcome.ignored.len() as f64);
+            let ignored = outcome
+                .ignored
+                .iter()
+                .filter(|(pod, _)| !snapshot.pod(*pod).is_virtual);
+            shared.families.ignored_pods.set(&[], ignored.count() as f64);
+            let failed = outcome
+                .unschedulable
+                .iter()
+                .filter(|one| !snapshot.pod(one.pod).is_virtual);
             shared
                 .families
                 .unschedulable_pods
-                .set(&["provisioner"], outcome.unschedulable.len() as f64);
+                .set(&["provisioner"], failed.count() as f64);
+        }
+        if shared.options.feature_gates.capacity_buffer {
+            tell_buffers(shared, &tally(&snapshot, &outcome)).await;
         }
         if outcome.pods.is_empty() {
             return;
@@ -227,9 +237,9 @@ impl Provisioner {
             return;
         }
         let failed: BTreeSet<_> = outcome.unschedulable.iter().map(|one| one.pod).collect();
-        for pod in &outcome.pods {
-            let uid = snapshot.pod(*pod).uid();
-            shared.pod_times.decided(uid, !failed.contains(pod));
+        for pod in outcome.real_pods(&snapshot) {
+            let uid = snapshot.pod(pod).uid();
+            shared.pod_times.decided(uid, !failed.contains(&pod));
         }
         self.count_zones(&snapshot, &outcome);
         self.warn_of_preferences(&snapshot, &outcome, now);
@@ -237,7 +247,7 @@ impl Provisioner {
         for event in outcome.events(&snapshot) {
             shared.execute.tell(&event);
         }
-        for (node, _) in outcome.nominated_nodes() {
+        for (node, _) in outcome.nominated_nodes(&snapshot) {
             shared.nominate(&snapshot.node(node).provider_id);
         }
         self.create(&snapshot, &outcome).await;
@@ -257,7 +267,8 @@ impl Provisioner {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         warned.retain(|_, since| now.duration_since(*since) < WARN_AGAIN);
         let mut fresh: BTreeMap<Hindrance, Vec<String>> = BTreeMap::new();
-        for (hindrance, pod) in hindrances(snapshot, &self.shared.policy, &outcome.pods) {
+        let pods = outcome.real_pods(snapshot);
+        for (hindrance, pod) in hindrances(snapshot, &self.shared.policy, &pods) {
             let view = snapshot.pod(pod);
             if warned.insert((view.uid().to_owned(), hindrance), now).is_none() {
                 fresh.entry(hindrance).or_default().push(view.key());
@@ -269,7 +280,8 @@ impl Provisioner {
     }
 
     fn report(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
-        let names: Vec<String> = outcome.pods.iter().map(|id| snapshot.pod(*id).key()).collect();
+        let pods = outcome.real_pods(snapshot);
+        let names: Vec<String> = pods.iter().map(|id| snapshot.pod(*id).key()).collect();
         if outcome.report.pending_pods > 0 {
             tracing::info!(pods = report::first_few(&names, 5), "found provisionable pod(s)");
         }
@@ -280,8 +292,10 @@ impl Provisioner {
                 "computed new nodeclaim(s) to fit pod(s)"
             );
         }
+        self.report_room(snapshot, outcome);
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for unplaced in &outcome.unschedulable {
+        let unplaced = outcome.unschedulable.iter();
+        for unplaced in unplaced.filter(|one| !snapshot.pod(one.pod).is_virtual) {
             reasons
                 .entry(unplaced.reason.to_string())
                 .or_default()
@@ -297,6 +311,42 @@ impl Provisioner {
                 reason,
                 None,
             );
+        }
+    }
+
+    /// B-52: virtual pods without a place are told of on their buffer.
+    fn report_room(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+        let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
+        let ignored = outcome
+            .ignored
+            .iter()
+            .map(|(pod, problem)| (*pod, problem.to_string()));
+        let unplaced = outcome
+            .unschedulable
+            .iter()
+            .map(|one| (one.pod, one.reason.to_string()));
+        for (pod, reason) in ignored.chain(unplaced) {
+            if let Some(buffer) = buffer_of(snapshot, pod) {
+                *reasons.entry((buffer, reason)).or_default() += 1;
+            }
+        }
+        for ((buffer, reason), count) in reasons {
+            tracing::debug!(
+                CapacityBuffer = buffer,
+                count,
+                error = reason,
+                "could not place virtual pod(s)"
+            );
+            let key = buffer.split_once('/').unwrap_or(("", &buffer));
+            let known = self
+                .shared
+                .stores
+                .buffers
+                .buffers
+                .get(&ObjectKey::namespaced(key.0, key.1));
+            if let Some(known) = known {
+                self.shared.execute.tell(&failed_event(&known, count, &reason));
+            }
         }
     }
 
@@ -359,11 +409,18 @@ impl Provisioner {
         let line = report::planned_claim_line(snapshot, planned);
         let (what, why) = line.rsplit_once(" for ").unwrap_or((&line, ""));
         shared.note(DecisionKind::Launch, created.name(), what, why, Some(launch));
-        for id in &planned.pods {
+        for id in planned.pods.iter().filter(|id| !snapshot.pod(**id).is_virtual) {
             let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
             shared.execute.tell(&event);
         }
     }
+}
+
+/// Pods that exist and wait for a place.
+fn waiting(snapshot: &Snapshot) -> usize {
+    let (pending, _) = pending_pods(snapshot);
+    let real = pending.iter().filter(|pod| !snapshot.pod(**pod).is_virtual);
+    real.count()
 }
 
 #[cfg(test)]

@@ -22,13 +22,14 @@ use crate::blocked::Told;
 use crate::cloud::Measured;
 use crate::decision::{Decision, DecisionKind, DecisionLog};
 use crate::execute::Execute;
-use crate::frozen::{Frozen, Inputs};
+use crate::frozen::{Frozen, Inputs, PODS};
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::options::Options;
 use crate::overlays::Overlays;
 use crate::pod_times::PodTimes;
 use crate::stores::Stores;
+use crate::virtual_pods::VirtualPods;
 
 /// Facts in memory. A restart loses them, and each says why that is harmless.
 #[derive(Debug, Default)]
@@ -91,6 +92,8 @@ pub(crate) struct Shared {
     pub(crate) pod_times: PodTimes,
     /// The last Snapshot.
     pub(crate) frozen: Frozen,
+    /// What CapacityBuffers stand for.
+    pub(crate) virtual_pods: VirtualPods,
     /// When people were last told what holds up a termination.
     pub(crate) told: Told,
     /// When this term of leadership began.
@@ -116,7 +119,8 @@ impl Shared {
     /// A number that differs when anything that disruption reads has changed.
     pub(crate) fn version(&self) -> u64 {
         let evaluations = self.cloud.overlays().map_or(0, Overlays::evaluations);
-        self.stores.version().wrapping_add(evaluations)
+        let room = self.virtual_pods.changes(&self.stores.buffers);
+        self.stores.version().wrapping_add(evaluations).wrapping_add(room)
     }
 
     /// Notes the scheduling run that is under way, for metrics.
@@ -207,6 +211,13 @@ impl Shared {
             .collect()
     }
 
+    /// How often everything that a Snapshot is made of has changed.
+    fn versions(&self) -> [u64; 13] {
+        let mut versions = self.stores.versions();
+        versions[PODS] += self.virtual_pods.changes(&self.stores.buffers);
+        versions
+    }
+
     /// Freezes what is known into a Snapshot.
     pub(crate) async fn freeze(&self) -> Arc<Snapshot> {
         self.freeze_with(&[]).await
@@ -216,7 +227,7 @@ impl Shared {
     ///
     /// While nothing of it has changed, everybody gets the same Snapshot.
     pub(crate) async fn freeze_with(&self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
-        let versions = self.stores.versions();
+        let versions = self.versions();
         let node_pools = self.stores.node_pools.snapshot();
         let mut instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>> =
             BTreeMap::new();
@@ -295,7 +306,7 @@ impl Shared {
         if snapshot.pods.len() <= PODS_TO_COMPARE {
             let anew = lower(&self.cluster_state(inputs));
             assert!(
-                *snapshot == anew || self.stores.versions() != inputs.versions,
+                *snapshot == anew || self.versions() != inputs.versions,
                 "a Snapshot with changed pods differs from one that is made anew"
             );
         }
@@ -303,7 +314,8 @@ impl Shared {
 
     /// The pods as planning sees them, in order: without those that a NodeClaim was made for already.
     fn planned_pods(&self, assigned: &BTreeSet<String>) -> Vec<Arc<Pod>> {
-        let mut pods = self.stores.pods.snapshot();
+        let pods = self.stores.pods.snapshot();
+        let mut pods = self.virtual_pods.join(pods, &self.stores.buffers);
         if !assigned.is_empty() {
             pods.retain(|pod| {
                 !(spokeshave_model::pod::is_provisionable(pod)

@@ -6,7 +6,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
-use spokeshave_api::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use spokeshave_api::{NodeClaim, NodeOverlay, NodePool};
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{
     Index, Metrics, Object, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
@@ -14,6 +14,7 @@ use spokeshave_runtime::{
 
 use crate::options::Options;
 use crate::spread::SpreadSources;
+use crate::virtual_pods::BufferSources;
 
 /// All stores.
 #[derive(Clone, Debug)]
@@ -34,8 +35,8 @@ pub struct Stores {
     pub disruptions: Store<Disruption>,
     /// Filled only where the feature gate is on.
     pub node_overlays: Store<NodeOverlay>,
-    /// Filled only where the feature gate is on.
-    pub capacity_buffers: Store<CapacityBuffer>,
+    /// CapacityBuffers and what they name; filled only where the feature gate is on.
+    pub(crate) buffers: BufferSources,
     /// Filled only where Dynamic Resource Allocation is on.
     pub resource_slices: Store<ResourceSlice>,
     /// What default topology spread looks at; empty unless it is asked for.
@@ -102,7 +103,7 @@ impl Stores {
             disruptions,
             node_pools: Store::default(),
             node_overlays: Store::default(),
-            capacity_buffers: Store::default(),
+            buffers: BufferSources::new(),
             daemon_sets: Store::default(),
             pod_disruption_budgets: Store::default(),
             namespaces: Store::default(),
@@ -153,6 +154,13 @@ impl Stores {
         if wanted.node_overlays {
             starter.start(&self.node_overlays);
         }
+        if wanted.capacity_buffers {
+            starter.start(&self.buffers.buffers);
+            starter.start(&self.buffers.pod_templates);
+            starter.start(&self.buffers.deployments);
+            starter.start(&self.buffers.stateful_sets);
+            starter.start(&self.buffers.replica_sets);
+        }
         if wanted.spread {
             starter.start(&self.spread.services);
             starter.start(&self.spread.replica_sets);
@@ -168,6 +176,9 @@ impl Stores {
         }
         if wanted.node_overlays {
             self.node_overlays.ready().await;
+        }
+        if wanted.capacity_buffers {
+            self.buffers.ready().await;
         }
         self.node_pools.ready().await;
         self.node_claims.ready().await;
@@ -228,6 +239,8 @@ pub(crate) struct Wanted {
     pub(crate) dynamic_resources: bool,
     /// NodeOverlays.
     pub(crate) node_overlays: bool,
+    /// CapacityBuffers, PodTemplates and the workloads that buffers may name.
+    pub(crate) capacity_buffers: bool,
 }
 
 impl Wanted {
@@ -236,6 +249,7 @@ impl Wanted {
             spread: !options.default_spread.is_empty(),
             dynamic_resources: options.dynamic_resources,
             node_overlays: options.feature_gates.node_overlay,
+            capacity_buffers: options.feature_gates.capacity_buffer,
         }
     }
 }

@@ -102,6 +102,8 @@ pub struct Constraints {
     pub volume_terms: Vec<Requirements>,
     /// Whether it needs Dynamic Resource Allocation.
     pub uses_resource_claims: bool,
+    /// It is a virtual pod of a CapacityBuffer: it heeds pods that exist, and they do not see it.
+    pub is_virtual: bool,
 }
 
 impl Eq for Constraints {}
@@ -221,6 +223,7 @@ pub fn lower(pod: &Pod, namespaces: &NamespaceLabels) -> Constraints {
         return Constraints {
             namespace,
             labels,
+            is_virtual: crate::pod::is_virtual(pod),
             ..Constraints::default()
         };
     };
@@ -234,6 +237,7 @@ pub fn lower(pod: &Pod, namespaces: &NamespaceLabels) -> Constraints {
     let pod_anti_affinity = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     let term = |term: &PodAffinityTerm| lower_term(term, &namespace, &labels, namespaces);
     Constraints {
+        is_virtual: crate::pod::is_virtual(pod),
         node_selector: Requirements::from_labels(spec.node_selector.iter().flatten()),
         required_terms: required
             .map(|required| required.node_selector_terms.iter().map(required_term).collect())

@@ -119,7 +119,11 @@ pub fn lower(state: &ClusterState) -> Snapshot {
         })
         .collect();
     let mut pods: Vec<Arc<Pod>> = state.pods.clone();
-    pods.sort_by(|left, right| meta_key(&left.metadata).cmp(&meta_key(&right.metadata)));
+    pods.sort_by(|left, right| {
+        let names = meta_key(&left.metadata).cmp(&meta_key(&right.metadata));
+        // A pod that exists comes before a virtual one of the same name.
+        names.then_with(|| pod::is_virtual(left).cmp(&pod::is_virtual(right)))
+    });
     pods.dedup_by(|left, right| meta_key(&left.metadata) == meta_key(&right.metadata));
     let mut pools = lower_pools(state);
     let mut nodes = state_node::join(state, &pools);
@@ -491,6 +495,7 @@ fn intern_pods(
 
 /// What of a pod depends on nothing but itself.
 fn pod_view(object: &Arc<Pod>, class: ClassId, request: RequestId, budgets: Vec<BudgetId>) -> PodView {
+    let is_virtual = pod::is_virtual(object);
     PodView {
         class,
         request,
@@ -504,10 +509,12 @@ fn pod_view(object: &Arc<Pod>, class: ClassId, request: RequestId, budgets: Vec<
         tolerates_disrupted_taint: pod::tolerates_disrupted_taint(object),
         do_not_disrupt: DoNotDisrupt::of(object),
         ready_false: pod::is_ready_false(object),
-        eviction_cost: pod::eviction_cost(object),
+        // D-374: room that is kept costs nobody anything to move.
+        eviction_cost: if is_virtual { 0 } else { pod::eviction_cost(object) },
         attachments: Vec::new(),
         problem: None,
-        budgets,
+        budgets: if is_virtual { Vec::new() } else { budgets },
+        is_virtual,
         object: Arc::clone(object),
     }
 }

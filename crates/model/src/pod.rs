@@ -24,6 +24,17 @@ pub fn key(pod: &Pod) -> String {
     format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
 }
 
+/// P-185: a virtual pod of a CapacityBuffer. It exists in memory only: what an API server holds has a resource version, whatever is annotated.
+pub fn is_virtual(pod: &Pod) -> bool {
+    let meta = &pod.metadata;
+    meta.resource_version.is_none()
+        && meta
+            .annotations
+            .as_ref()
+            .and_then(|own| own.get(spokeshave_api::labels::CAPACITY_BUFFER_FAKE_POD))
+            .is_some_and(|value| value == "true")
+}
+
 /// D-001: phase Failed or Succeeded.
 pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")

@@ -105,6 +105,8 @@ pub struct PodView {
     pub problem: Option<PodProblem>,
     /// The PodDisruptionBudgets that select it.
     pub budgets: Vec<BudgetId>,
+    /// P-185: a virtual pod of a CapacityBuffer. Nobody evicts it, counts it or tells of it.
+    pub is_virtual: bool,
 }
 
 impl PodView {
@@ -372,6 +374,11 @@ impl Snapshot {
             .iter()
             .position(|pool| pool.name == name)
             .map(PoolId::from)
+    }
+
+    /// P-186: whether a rule of `owner` counts `other`. Pods that exist do not see virtual ones.
+    pub fn sees(&self, owner: PodId, other: PodId) -> bool {
+        self.pod(owner).is_virtual || !self.pod(other).is_virtual
     }
 
     /// D-008: reschedulable, not protected, and not under a PodDisruptionBudget that never allows anything.

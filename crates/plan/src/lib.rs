@@ -6,6 +6,7 @@
 pub mod blockers;
 pub mod budget_lint;
 mod budget_repair;
+pub mod buffers;
 pub mod calendar;
 pub mod consistency;
 pub mod consolidatable;

@@ -36,6 +36,8 @@ pub struct ProvisionOutcome {
 pub struct ProvisionReport {
     /// Pending pods that were considered.
     pub pending_pods: usize,
+    /// Virtual pods of CapacityBuffers that were considered.
+    pub virtual_pods: usize,
     /// Pods of nodes marked for deletion that were considered (P-058).
     pub displaced_pods: usize,
     /// The price of launching each planned claim at its cheapest.
@@ -50,8 +52,13 @@ pub struct ProvisionReport {
 pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> ProvisionOutcome {
     let (pending, ignored) = pending_pods(snapshot);
     let displaced = displaced_pods(snapshot, now);
+    let virtual_pods = pending
+        .iter()
+        .filter(|pod| snapshot.pod(**pod).is_virtual)
+        .count();
     let mut report = ProvisionReport {
-        pending_pods: pending.len(),
+        pending_pods: pending.len() - virtual_pods,
+        virtual_pods,
         displaced_pods: displaced.len(),
         ..ProvisionReport::default()
     };
@@ -150,17 +157,25 @@ fn pod_ref(snapshot: &Snapshot, pod: PodId) -> ObjectRef {
 }
 
 impl ProvisionOutcome {
-    /// Existing nodes that are to receive pods; each is to be nominated (P-071).
-    pub fn nominated_nodes(&self) -> impl Iterator<Item = (NodeId, &[PodId])> {
-        self.placements
-            .existing
-            .iter()
-            .map(|(node, pods)| (*node, pods.as_slice()))
+    /// Existing nodes that are to receive pods, with these; each is to be nominated (P-071). Virtual pods nominate nothing (P-186).
+    pub fn nominated_nodes(&self, snapshot: &Snapshot) -> Vec<(NodeId, Vec<PodId>)> {
+        let existing = self.placements.existing.iter();
+        let real = existing.map(|(node, pods)| {
+            let real = pods.iter().copied().filter(|pod| !snapshot.pod(*pod).is_virtual);
+            (*node, real.collect::<Vec<_>>())
+        });
+        real.filter(|(_, pods)| !pods.is_empty()).collect()
+    }
+
+    /// The pods of the pass that exist, and so are told of and counted.
+    pub fn real_pods(&self, snapshot: &Snapshot) -> Vec<PodId> {
+        let pods = self.pods.iter().copied();
+        pods.filter(|pod| !snapshot.pod(*pod).is_virtual).collect()
     }
 
     /// P-123: the pending pods by the zone they will be in, as far as that is certain.
     pub fn effective_zones(&self, snapshot: &Snapshot, policy: &Policy) -> BTreeMap<String, usize> {
-        effective_zones(snapshot, &policy.pack_options(), &self.pods)
+        effective_zones(snapshot, &policy.pack_options(), &self.real_pods(snapshot))
     }
 
     /// Why each pod without a place has none: what NodePools and nodes say, the smallest set of things in the way, what would help. The
@@ -181,18 +196,21 @@ impl ProvisionOutcome {
             .iter()
             .map(|(pod, problem)| (*pod, Reason::Problem(problem.clone())));
         let ignored = ignored
-            .filter(|(_, reason)| reason.is_reported())
+            .filter(|(pod, reason)| reason.is_reported() && !snapshot.pod(*pod).is_virtual)
             .map(|(pod, reason)| failed_scheduling_event(snapshot, pod, &reason));
         let failed = self
             .unschedulable
             .iter()
-            .filter(|unplaced| unplaced.reason.is_reported());
+            .filter(|unplaced| unplaced.reason.is_reported() && !snapshot.pod(unplaced.pod).is_virtual);
         let failed = failed.map(|unplaced| failed_scheduling_event(snapshot, unplaced.pod, &unplaced.reason));
-        let nominated = self.nominated_nodes().flat_map(|(node, pods)| {
-            let view = snapshot.node(node);
-            pods.iter()
-                .map(move |pod| nominated_event(snapshot, *pod, view.claim_name(), view.node_name()))
-        });
+        let nominated = self
+            .nominated_nodes(snapshot)
+            .into_iter()
+            .flat_map(|(node, pods)| {
+                let view = snapshot.node(node);
+                pods.into_iter()
+                    .map(move |pod| nominated_event(snapshot, pod, view.claim_name(), view.node_name()))
+            });
         let pools = self
             .report
             .skipped_pools

@@ -61,10 +61,10 @@ pub fn provision_lines(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> Vec<S
         .iter()
         .map(|claim| planned_claim_line(snapshot, claim))
         .collect();
-    for (node, pods) in outcome.nominated_nodes() {
+    for (node, pods) in &outcome.placements.existing {
         lines.push(format!(
             "use node {} for {}",
-            snapshot.node(node).name,
+            snapshot.node(*node).name,
             pods_text(snapshot, pods)
         ));
     }

@@ -9,7 +9,7 @@ use spokeshave_audit::{CommandCheck, check_command};
 use spokeshave_example::{Dice, bound, instance_type, labelled, node, pending_pod};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
-use spokeshave_model::{ClusterState, Price, labels, lower};
+use spokeshave_model::{ClusterState, Nomination, Price, labels, lower};
 use spokeshave_plan::disrupt::{
     Blocker, BlockerKind, Command, Destination, Frontier, Method, Verdict, disrupt, judge, validate,
 };
@@ -186,6 +186,112 @@ fn every_command_passes_the_audit_and_its_own_second_look() {
     ] {
         assert!(counts.get(&method).is_some_and(|count| *count > 10), "{counts:?}");
     }
+}
+
+/// The cluster once a command without replacements is carried out.
+fn carried_out(world: &World, command: &Command) -> ClusterState {
+    let mut state = world.state.clone();
+    let gone = |name: Option<&String>| command.nodes.iter().any(|node| Some(&node.node) == name);
+    let claims: Vec<&str> = command
+        .nodes
+        .iter()
+        .map(|node| node.node_claim.as_str())
+        .collect();
+    state.nodes.retain(|node| !gone(node.metadata.name.as_ref()));
+    state.node_claims.retain(|claim| !claims.contains(&claim.name()));
+    let mut pods = Vec::new();
+    for pod in &state.pods {
+        let mut pod = k8s_openapi::api::core::v1::Pod::clone(pod);
+        let key = spokeshave_model::pod::key(&pod);
+        let spec = pod.spec.as_mut().expect("a spec");
+        if gone(spec.node_name.as_ref()) {
+            let Some(step) = command.moves.iter().find(|step| step.pod == key) else {
+                continue;
+            };
+            let Destination::Node { name, .. } = &step.to else {
+                panic!("there are no replacements")
+            };
+            spec.node_name = Some(name.clone());
+        }
+        pods.push(Arc::new(pod));
+    }
+    state.pods = pods;
+    state
+}
+
+/// For how many virtual pods there is room on nodes that are there.
+fn room(snapshot: &Snapshot, world: &World) -> usize {
+    let outcome = provision(snapshot, &world.policy, world.now);
+    let placed = outcome.placements.existing.values().flatten();
+    placed.filter(|pod| snapshot.pod(**pod).is_virtual).count()
+}
+
+/// Commands pass the audit and their second look also where room is kept, nobody moves virtual pods, and no room is lost.
+#[test]
+fn d_373_no_command_takes_room_away() {
+    let (mut commands, mut held) = (0, 0);
+    for seed in 0..250 {
+        let mut world = world(seed);
+        let mut dice = Dice(seed.wrapping_mul(104_729) + 5);
+        for number in 0..1 + dice.below(4) {
+            let name = format!("capacity-buffer-b-{number}");
+            let mut pod = pending_pod(&name, dice.pick::<&str>(&["500m", "1", "3"]), "1Gi", &json!({}));
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.insert(
+                "karpenter.sh/capacity-buffer-fake-pod".to_owned(),
+                "true".to_owned(),
+            );
+            world.state = world.state.with_pod(pod);
+        }
+        // As the operator does: nodes to which pods that wait will go are kept for them.
+        let snapshot = world.snapshot();
+        for (node, _) in provision(&snapshot, &world.policy, world.now).nominated_nodes(&snapshot) {
+            let id = snapshot.node(node).provider_id.clone();
+            world.state.nominations.insert(
+                id,
+                Nomination {
+                    until: jiff::Timestamp::MAX,
+                },
+            );
+        }
+        let snapshot = world.snapshot();
+        let before = room(&snapshot, &world);
+        for method in Method::ALL {
+            let policy = support::only(method);
+            let outcome = disrupt(&snapshot, &policy, world.now, &Frontier::default());
+            for command in &outcome.commands {
+                commands += 1;
+                audited(&snapshot, command, world.now, seed);
+                assert!(
+                    command
+                        .moves
+                        .iter()
+                        .all(|step| !step.pod.contains("capacity-buffer")),
+                    "seed {seed}"
+                );
+                let again = validate(command, &snapshot, &policy, world.now);
+                assert_eq!(
+                    again.command.as_ref(),
+                    Some(command),
+                    "seed {seed}: {}",
+                    again.message
+                );
+                if command.replacements.is_empty() {
+                    let after = room(&lower(&carried_out(&world, command)), &world);
+                    assert!(
+                        after >= before,
+                        "seed {seed}: {}: {before} -> {after}",
+                        support::text(command)
+                    );
+                    held += usize::from(before > 0);
+                }
+            }
+        }
+    }
+    assert!(
+        commands > 100 && held > 50,
+        "only {commands} commands, {held} of them beside room"
+    );
 }
 
 #[test]

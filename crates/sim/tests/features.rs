@@ -4,3 +4,6 @@ mod common;
 
 #[path = "features/node_overlays.rs"]
 mod node_overlays;
+
+#[path = "features/capacity_buffers.rs"]
+mod capacity_buffers;

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
 
-use crate::settings::SettingsArgs;
+use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
 use crate::{explain, plan};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
@@ -152,6 +152,9 @@ pub(crate) struct UpArgs {
     /// Instance types to sell, in the format of instance_types.json; by default the kwok provider's 144 types
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) catalog: Option<PathBuf>,
+    /// What is off unless asked for, as for the operator: NodeOverlay=true,CapacityBuffer=true
+    #[arg(long, value_name = "GATES", value_parser = parse_feature_gates, conflicts_with = "no_operator")]
+    pub(crate) feature_gates: Option<FeatureGates>,
     /// Stop after this much wall time, such as 90s or 2m
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) exit_after: Option<Duration>,

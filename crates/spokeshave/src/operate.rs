@@ -198,11 +198,7 @@ fn controller_options(settings: &Settings) -> Options {
         consolidation_replacements: usize::try_from(settings.consolidation_replacements).unwrap_or(1),
         disruption_threads: cores(),
         leader_election,
-        feature_gates: FeatureGates {
-            node_repair: settings.feature_gates.node_repair,
-            static_capacity: settings.feature_gates.static_capacity,
-            node_overlay: settings.feature_gates.node_overlay,
-        },
+        feature_gates: gates_of(settings.feature_gates),
         cpu_requests_milli: settings.cpu_requests_milli,
         dynamic_resources: !settings.ignore_dra_requests,
         object_metrics: !settings.disable_cluster_state_observability,
@@ -211,6 +207,16 @@ fn controller_options(settings: &Settings) -> Options {
             burst,
         }),
         ..Options::default()
+    }
+}
+
+/// The gates that the controllers know.
+pub(crate) fn gates_of(gates: settings::FeatureGates) -> FeatureGates {
+    FeatureGates {
+        node_repair: gates.node_repair,
+        static_capacity: gates.static_capacity,
+        node_overlay: gates.node_overlay,
+        capacity_buffer: gates.capacity_buffer,
     }
 }
 

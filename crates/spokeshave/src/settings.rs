@@ -535,10 +535,6 @@ impl Settings {
                 "LOG_ERROR_OUTPUT_PATHS has no effect: errors go where the log goes; set LOG_OUTPUT_PATHS",
             ),
             (
-                self.feature_gates.capacity_buffer,
-                "the feature gate CapacityBuffer has no effect: CapacityBuffers are not evaluated yet",
-            ),
-            (
                 !self.ignore_dra_requests,
                 "IGNORE_DRA_REQUESTS=false only makes initialisation wait for DRA drivers: pods with resource claims are never planned for",
             ),
@@ -568,7 +564,11 @@ impl Settings {
     }
 }
 
-fn parse_feature_gates(text: &str) -> Result<FeatureGates, String> {
+/// Reads `Gate=true,Gate=false`.
+///
+/// # Errors
+/// A part is no assignment, or its value neither true nor false.
+pub(crate) fn parse_feature_gates(text: &str) -> Result<FeatureGates, String> {
     let mut gates = FeatureGates::default();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (name, value) = part
@@ -678,7 +678,7 @@ mod tests {
             ),
         ];
         let settings = Settings::resolve(&SettingsArgs::default(), &environment(&given)).expect("valid");
-        assert_eq!(settings.without_effect.len(), 4, "{:?}", settings.without_effect);
+        assert_eq!(settings.without_effect.len(), 3, "{:?}", settings.without_effect);
         for name in ["MEMORY_LIMIT", "ENABLE_PROFILING", "LOG_ERROR_OUTPUT_PATHS"] {
             assert!(
                 settings

@@ -19,6 +19,7 @@ use spokeshave_runtime::{Shutdown, TaskGroup};
 use crate::cli::{UpArgs, UpLogLevel};
 use crate::kubeconfig_file::KubeconfigFile;
 use crate::narrator::Narrator;
+use crate::settings::FeatureGates;
 use crate::settings::{LogFormat, LogLevel, LogOutput};
 use crate::{demo, logging, manifests, signals};
 
@@ -68,9 +69,8 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         ),
     );
     if !args.no_operator {
-        start_operator(
-            &client, &clock, &entropy, catalog, &narrator, &mut tasks, &shutdown,
-        );
+        let given = (catalog, args.feature_gates.unwrap_or_default());
+        start_operator(&client, &clock, &entropy, given, &narrator, &mut tasks, &shutdown);
     }
 
     let file = KubeconfigFile::write(
@@ -160,7 +160,7 @@ fn start_operator(
     client: &Client,
     clock: &SharedClock,
     entropy: &Entropy,
-    catalog: Catalog,
+    (catalog, gates): (Catalog, FeatureGates),
     narrator: &Narrator,
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
@@ -182,6 +182,8 @@ fn start_operator(
     let options = Options {
         label_rules: rules,
         disruption_threads: crate::operate::cores(),
+        spot_to_spot_consolidation: gates.spot_to_spot_consolidation,
+        feature_gates: crate::operate::gates_of(gates),
         ..Options::default()
     };
     let speaker = narrator.clone();

@@ -320,6 +320,6 @@ impl fmt::Display for Rfc3339 {
 }
 
 /// An instant cut to whole seconds, as Kubernetes stores it.
-pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -114,6 +114,7 @@ pub(super) fn is_replica(left: &Pod, right: &Pod) -> bool {
         return false;
     };
     left.metadata.namespace == right.metadata.namespace
+        && pod::is_virtual(left) == pod::is_virtual(right)
         && left.metadata.owner_references == right.metadata.owner_references
         && left.metadata.labels == right.metadata.labels
         && has_no_claims(one)

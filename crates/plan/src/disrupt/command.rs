@@ -137,7 +137,8 @@ impl CommandNode {
             reschedulable_pods: view
                 .pods
                 .iter()
-                .filter(|pod| snapshot.pod(**pod).reschedulable)
+                .map(|pod| snapshot.pod(*pod))
+                .filter(|pod| pod.reschedulable && !pod.is_virtual)
                 .count(),
         }
     }

@@ -4,6 +4,7 @@ use super::balanced;
 use super::candidates::{Candidate, capitalised};
 use super::cost;
 use super::ground::{Ground, consolidates};
+use super::headroom;
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::outcome::PoolScore;
 use super::simulate::{Moved, WhatIf};
@@ -58,7 +59,8 @@ pub(super) fn qualifies(snapshot: &Snapshot, candidate: &Candidate, lifted: &Lif
         let text = format!("NodePool {:?} has consolidation disabled", pool.name);
         return Err(Stop::new(Hurdle::ConsolidationDisabled, text));
     }
-    if cost::is_empty(candidate) {
+    // W-06: a node that only holds room for pods to come may be replaced by a cheaper one that holds it, too.
+    if cost::is_empty(candidate) && !headroom::holds(snapshot, candidate) {
         return Err(Hurdle::NotApplicable.into());
     }
     if !consolidates(&disruption.consolidation_policy) && stands(Hurdle::Policy) {

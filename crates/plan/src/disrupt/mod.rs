@@ -18,6 +18,7 @@ mod emptiness;
 mod evaluate;
 mod events;
 mod ground;
+mod headroom;
 mod hurdle;
 mod judge;
 mod outcome;

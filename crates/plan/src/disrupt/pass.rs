@@ -11,6 +11,7 @@ use super::emptiness;
 use super::evaluate;
 use super::events;
 use super::ground::{Ground, drifted_since, what_if_options};
+use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::judge::{Judge, Unlimited};
 use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
@@ -37,6 +38,8 @@ pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &
             ..Outcome::default()
         };
     }
+    let settled = headroom::settle(snapshot, policy, now);
+    let snapshot = settled.as_ref().unwrap_or(snapshot);
     let options = what_if_options(policy);
     let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
     let unlimited = Unlimited::new();
@@ -65,6 +68,8 @@ pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &
 
 /// Judges one node: what the first method that would act on it alone would do, and otherwise what is in the way.
 pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, node: NodeId) -> Verdict {
+    let settled = headroom::settle(snapshot, policy, now);
+    let snapshot = settled.as_ref().unwrap_or(snapshot);
     let options = what_if_options(policy);
     let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
     let unlimited = Unlimited::new();
@@ -201,6 +206,14 @@ impl<'g, 'a> Pass<'g, 'a> {
         } else {
             self.empty_with_pods(&with_pods, &mut budgets, &mut taken)
         };
+        for candidate in with_pods {
+            let stays = taken.iter().all(|taken| taken.node != candidate.node);
+            if stays && headroom::holds(snapshot, candidate) {
+                // D-128.
+                let text = format!("Node {:?} has buffer pods", snapshot.node(candidate.node).name);
+                self.tell(events::unconsolidatable(snapshot, candidate.node, &text));
+            }
+        }
         if !taken.is_empty() {
             said.commands.push(empty_command(snapshot, &taken, moves));
         }

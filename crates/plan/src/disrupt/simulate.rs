@@ -206,7 +206,7 @@ impl Moved<'_, '_> {
         format!("not all pods would schedule, {}{others}", parts.join(" "))
     }
 
-    /// Where the pods of the candidates went, in pod order.
+    /// Where the pods of the candidates went, in pod order; nobody moves virtual ones.
     pub(super) fn moves(&mut self, candidates: &[&Candidate]) -> Vec<Move> {
         let packing = self.simulation.packing_since(self.fork);
         let wanted: BTreeMap<PodId, NodeId> = candidates
@@ -238,6 +238,9 @@ impl Moved<'_, '_> {
         let found = places.into_iter().filter_map(|(pod, to)| {
             let from = self.snapshot.node(*wanted.get(&pod)?);
             let view = self.snapshot.pod(pod);
+            if view.is_virtual {
+                return None;
+            }
             Some(Move {
                 pod: view.key(),
                 uid: view.uid().to_owned(),

@@ -10,6 +10,7 @@ use super::emptiness;
 use super::evaluate::{self, Plan, qualifies, worst_of_cheapest};
 use super::events;
 use super::ground::{Ground, what_if_options};
+use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::outcome::PoolScore;
 use super::simulate::{Moved, WhatIf};
@@ -69,6 +70,8 @@ pub fn validate(command: &Command, snapshot: &Snapshot, policy: &Policy, now: Ti
     // What-ifs take nodes of commands for gone; those of this one are still there.
     let released = released(snapshot, &own);
     let snapshot = released.as_ref().unwrap_or(snapshot);
+    let settled = headroom::settle(snapshot, policy, now);
+    let snapshot = settled.as_ref().unwrap_or(snapshot);
     let look = Look {
         ground: Ground::new(snapshot, policy, now, &own),
         ids: ids(snapshot),

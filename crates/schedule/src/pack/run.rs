@@ -25,9 +25,24 @@ pub(super) struct Queue {
 
 impl Engine<'_> {
     /// Places pods on usable nodes and on claims, planned or new ones. O(pods × log pods) to sort; then each pod costs O(nodes ÷ 64) words plus
-    /// its groups, unless it finds a place on the way.
+    /// its groups, unless it finds a place on the way. Virtual pods take what is left: room that is kept for pods to come is never in the way of
+    /// pods that are there (P-186).
     pub(crate) fn place(&mut self, pods: &[PodId]) {
         self.uncount(pods);
+        let is_virtual = |pod: &PodId| self.snapshot.pod(*pod).is_virtual;
+        if !pods.iter().any(is_virtual) {
+            self.place_all(pods);
+            return;
+        }
+        let (headroom, real): (Vec<PodId>, Vec<PodId>) = pods.iter().partition(|pod| is_virtual(pod));
+        self.place_all(&real);
+        let left = std::mem::take(&mut self.unplaced);
+        self.place_all(&headroom);
+        self.unplaced.extend(left);
+        self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
+    }
+
+    fn place_all(&mut self, pods: &[PodId]) {
         let mut queue = std::mem::take(&mut self.queue);
         queue.waiting.clear();
         queue.failed.clear();

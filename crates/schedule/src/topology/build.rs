@@ -31,14 +31,14 @@ impl Topology<'_> {
             .iter()
             .chain(constraints.preferred_affinity.iter().map(|(_, term)| term));
         for term in affinity {
-            groups.push(self.term_group(Kind::Affinity, term, templates, algebra));
+            groups.push(self.term_group(Kind::Affinity, term, constraints, templates, algebra));
         }
         let anti = constraints
             .anti_affinity
             .iter()
             .chain(constraints.preferred_anti_affinity.iter().map(|(_, term)| term));
         for term in anti {
-            groups.push(self.term_group(Kind::AntiAffinity, term, templates, algebra));
+            groups.push(self.term_group(Kind::AntiAffinity, term, constraints, templates, algebra));
         }
         groups.dedup();
         let selecting = &self.selecting[class.index()];
@@ -86,6 +86,7 @@ impl Topology<'_> {
             min_domains: spread.min_domains,
             selector: spread.selector.clone(),
             filter,
+            is_virtual: owner.is_virtual,
         };
         self.group(identity, tolerations, templates, algebra)
     }
@@ -94,6 +95,7 @@ impl Topology<'_> {
         &mut self,
         kind: Kind,
         term: &PodTerm,
+        owner: &Constraints,
         templates: &[Template<'_>],
         algebra: &Algebra<'_>,
     ) -> GroupId {
@@ -105,6 +107,7 @@ impl Topology<'_> {
             min_domains: None,
             selector: term.selector.clone(),
             filter: Filter::default(),
+            is_virtual: owner.is_virtual,
         };
         self.group(identity, None, templates, algebra)
     }
@@ -165,7 +168,13 @@ impl Topology<'_> {
         };
         let matches = |class: &ClassId| {
             let class = &self.snapshot.classes[class.index()];
-            identity.namespaces.contains(&class.namespace) && identity.selector.matches(&class.labels)
+            // P-186: what pods that exist ask for does not see virtual ones, and virtual ones keep nobody away who exists.
+            let sees = if identity.kind == Kind::Inverse {
+                class.is_virtual || !identity.is_virtual
+            } else {
+                identity.is_virtual || !class.is_virtual
+            };
+            sees && identity.namespaces.contains(&class.namespace) && identity.selector.matches(&class.labels)
         };
         let wanted = conditions.iter().find_map(|condition| condition.wanted());
         let Some((key, values)) = wanted else {

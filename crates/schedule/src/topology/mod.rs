@@ -54,6 +54,8 @@ struct Identity {
     min_domains: Option<i32>,
     selector: Selector,
     filter: Filter,
+    /// Whose it is: that of virtual pods sees more.
+    is_virtual: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -247,7 +249,7 @@ impl<'a> Topology<'a> {
         };
         for (index, class) in snapshot.classes.iter().enumerate() {
             for term in &class.anti_affinity {
-                let group = topology.term_group(Kind::Inverse, term, templates, algebra);
+                let group = topology.term_group(Kind::Inverse, term, class, templates, algebra);
                 if !topology.inverse_owned[index].contains(&group) {
                     topology.inverse_owned[index].push(group);
                     topology.count_class(group, ClassId::from(index), algebra);

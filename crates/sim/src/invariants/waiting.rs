@@ -122,7 +122,16 @@ impl Waiting {
         let soon = super::view::duration(pool.disruption["consolidateAfter"].as_str().unwrap_or_default())
             .is_some_and(|after| after <= Duration::from_secs(60));
         let leaving = node.deletion.is_some() || node.disrupted_since.is_some() || claim.deletion.is_some();
-        if busy || protected || guarded || leaving || !soon || !node.is_initialized() || !node.ready {
+        let holds_room = !busy && may_hold_room(view);
+        if busy
+            || protected
+            || guarded
+            || leaving
+            || holds_room
+            || !soon
+            || !node.is_initialized()
+            || !node.ready
+        {
             self.empty.insert(node.name.clone(), view.now);
             return;
         }
@@ -145,6 +154,19 @@ impl Waiting {
             );
         }
     }
+}
+
+/// Whether there are no more nodes without pods than pods for which CapacityBuffers keep room.
+fn may_hold_room(view: &View) -> bool {
+    let room: i64 = view.room.values().sum();
+    if room == 0 {
+        return false;
+    }
+    let bare = view.nodes.values().filter(|node| {
+        let mut pods = view.pods_on(&node.name);
+        node.is_initialized() && !pods.any(|pod| !pod.has_ended() && !pod.is_daemon() && !pod.shape.mirror)
+    });
+    i64::try_from(bare.count()).is_ok_and(|bare| bare <= room)
 }
 
 /// 34: a new node has room for the daemons that were there before it.

@@ -315,9 +315,11 @@ impl Provisioning {
             price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
             node_claims,
             existing_nodes: outcome
-                .nominated_nodes()
+                .placements
+                .existing
+                .iter()
                 .map(|(node, pods)| ExistingNode {
-                    node: snapshot.node(node).name.clone(),
+                    node: snapshot.node(*node).name.clone(),
                     pods: pod_names(snapshot, pods),
                 })
                 .collect(),

@@ -95,6 +95,8 @@ pub(crate) struct View {
     pub(crate) instances: BTreeMap<String, Arc<Instance>>,
     pub(crate) pools: BTreeMap<String, Arc<Pool>>,
     pub(crate) budgets: BTreeMap<Key, Arc<Budget>>,
+    /// Pods for which CapacityBuffers keep room, as their statuses say.
+    pub(crate) room: BTreeMap<Key, i64>,
     pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
     /// PersistentVolumeClaim → volume.
     pub(crate) volumes: BTreeMap<Key, String>,
@@ -134,6 +136,7 @@ impl View {
             instances: BTreeMap::new(),
             pools: BTreeMap::new(),
             budgets: BTreeMap::new(),
+            room: BTreeMap::new(),
             attachments: BTreeMap::new(),
             volumes: BTreeMap::new(),
             leader: None,
@@ -322,6 +325,12 @@ impl View {
                 let before = self.budgets.get(&key).cloned();
                 let after = value.map(|value| Arc::new(Budget::read(value, before.as_deref(), now)));
                 put(&mut self.budgets, key, after);
+            }
+            ("autoscaling.x-k8s.io", "capacitybuffers") => {
+                match value.and_then(|value| value["status"]["replicas"].as_i64()) {
+                    Some(pods) => self.room.insert(key, pods),
+                    None => self.room.remove(&key),
+                };
             }
             ("storage.k8s.io", "volumeattachments") => {
                 let after = value.map(|value| {

@@ -1,0 +1,207 @@
+//! The virtual pods of all CapacityBuffers (P §12), as they follow from the objects that are there.
+//!
+//! Owns the stores that buffers name and the pods made of them. Nothing is remembered that the objects do not say, so that a restart loses no room:
+//! before the first plan and the first disruption the pods are the same as before.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Pod, PodTemplate};
+use spokeshave_api::CapacityBuffer;
+use spokeshave_plan::buffers::{Resolved, Shapes, Workload, WorkloadKind, resolve, virtual_pods};
+use spokeshave_runtime::{Index, ObjectKey, Store, StoreOptions};
+
+/// The stores; filled only where the feature gate is on.
+#[derive(Clone, Debug)]
+pub(crate) struct BufferSources {
+    pub(crate) buffers: Store<CapacityBuffer>,
+    pub(crate) pod_templates: Store<PodTemplate>,
+    pub(crate) deployments: Store<Deployment>,
+    pub(crate) stateful_sets: Store<StatefulSet>,
+    pub(crate) replica_sets: Store<ReplicaSet>,
+    /// Buffers by what they name: `kind/namespace/name`.
+    pub(crate) by_reference: Index<CapacityBuffer>,
+}
+
+/// The key of what a buffer names.
+pub(crate) fn reference_key(kind: &str, namespace: &str, name: &str) -> String {
+    format!("{kind}/{namespace}/{name}")
+}
+
+fn references(buffer: &CapacityBuffer) -> Vec<String> {
+    let namespace = buffer.metadata.namespace.as_deref().unwrap_or_default();
+    let template = buffer.spec.pod_template_ref.as_ref();
+    let template = template.map(|reference| reference_key("PodTemplate", namespace, &reference.name));
+    let workload = buffer.spec.scalable_ref.as_ref();
+    let workload = workload.map(|reference| reference_key(&reference.kind, namespace, &reference.name));
+    template.into_iter().chain(workload).collect()
+}
+
+impl BufferSources {
+    pub(crate) fn new() -> Self {
+        let buffers: Store<CapacityBuffer> = Store::default();
+        Self {
+            by_reference: buffers.index(references),
+            buffers,
+            pod_templates: Store::default(),
+            deployments: Store::new(StoreOptions {
+                trim: |one: &mut Deployment| {
+                    one.metadata.managed_fields = None;
+                    one.metadata.annotations = None;
+                    one.status = None;
+                },
+            }),
+            stateful_sets: Store::new(StoreOptions {
+                trim: |one: &mut StatefulSet| {
+                    one.metadata.managed_fields = None;
+                    one.metadata.annotations = None;
+                    one.status = None;
+                },
+            }),
+            replica_sets: Store::new(StoreOptions {
+                trim: |one: &mut ReplicaSet| {
+                    one.metadata.managed_fields = None;
+                    one.metadata.annotations = None;
+                    one.status = None;
+                },
+            }),
+        }
+    }
+
+    /// Completes when every store has been filled once.
+    pub(crate) async fn ready(&self) {
+        self.buffers.ready().await;
+        self.pod_templates.ready().await;
+        self.deployments.ready().await;
+        self.stateful_sets.ready().await;
+        self.replica_sets.ready().await;
+    }
+
+    fn versions(&self) -> [u64; 5] {
+        [
+            self.buffers.changes(),
+            self.pod_templates.changes(),
+            self.deployments.changes(),
+            self.stateful_sets.changes(),
+            self.replica_sets.changes(),
+        ]
+    }
+}
+
+impl Shapes for BufferSources {
+    fn pod_template(&self, namespace: &str, name: &str) -> Option<Arc<PodTemplate>> {
+        self.pod_templates.get(&ObjectKey::namespaced(namespace, name))
+    }
+
+    fn workload(&self, kind: WorkloadKind, namespace: &str, name: &str) -> Option<Workload> {
+        let key = ObjectKey::namespaced(namespace, name);
+        match kind {
+            WorkloadKind::Deployment => {
+                let found = self.deployments.get(&key)?;
+                Some(Workload {
+                    template: found.spec.template.clone(),
+                    replicas: found.spec.replicas,
+                })
+            }
+            WorkloadKind::StatefulSet => {
+                let found = self.stateful_sets.get(&key)?;
+                Some(Workload {
+                    template: found.spec.template.clone(),
+                    replicas: found.spec.replicas,
+                })
+            }
+            WorkloadKind::ReplicaSet => {
+                let found = self.replica_sets.get(&key)?;
+                Some(Workload {
+                    template: found.spec.template.clone().unwrap_or_default(),
+                    replicas: found.spec.replicas,
+                })
+            }
+        }
+    }
+}
+
+/// The pods of one buffer, and what they were made of.
+#[derive(Debug)]
+struct Made {
+    uid: Option<String>,
+    resolved: Resolved,
+    pods: Vec<Arc<Pod>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    versions: Option<[u64; 5]>,
+    made: BTreeMap<(String, String), Made>,
+    changes: u64,
+}
+
+/// The virtual pods, made anew only for buffers whose pods have changed.
+#[derive(Debug, Default)]
+pub(crate) struct VirtualPods(Mutex<State>);
+
+impl VirtualPods {
+    /// Brings the pods up to date with the stores.
+    fn current(&self, sources: &BufferSources) -> MutexGuard<'_, State> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let versions = sources.versions();
+        if state.versions == Some(versions) {
+            return state;
+        }
+        let mut before = std::mem::take(&mut state.made);
+        let mut changed = false;
+        for buffer in sources.buffers.snapshot() {
+            if buffer.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let Ok(resolved) = resolve(&buffer, sources) else {
+                continue;
+            };
+            let text = |value: &Option<String>| value.clone().unwrap_or_default();
+            let key = (text(&buffer.metadata.namespace), text(&buffer.metadata.name));
+            let uid = buffer.metadata.uid.clone();
+            let same = before.remove(&key);
+            let same = same.filter(|made| made.uid == uid && made.resolved == resolved);
+            let made = same.unwrap_or_else(|| {
+                changed = true;
+                let pods = virtual_pods(&buffer, &resolved).into_iter().map(Arc::new);
+                Made {
+                    pods: pods.collect(),
+                    uid,
+                    resolved,
+                }
+            });
+            state.made.insert(key, made);
+        }
+        state.changes += u64::from(changed || !before.is_empty());
+        state.versions = Some(versions);
+        state
+    }
+
+    /// How often the pods have changed.
+    pub(crate) fn changes(&self, sources: &BufferSources) -> u64 {
+        self.current(sources).changes
+    }
+
+    /// Adds all of them to pods in order of namespace and name, and keeps that order.
+    pub(crate) fn join(&self, mut pods: Vec<Arc<Pod>>, sources: &BufferSources) -> Vec<Arc<Pod>> {
+        let state = self.current(sources);
+        let count = pods.len();
+        pods.extend(state.made.values().flat_map(|made| made.pods.iter().cloned()));
+        if pods.len() > count {
+            // Stable: a pod that exists stays before a virtual one of the same name.
+            let name = |pod: &Pod| (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+            pods.sort_by_cached_key(|pod| name(pod));
+        }
+        pods
+    }
+
+    /// Whether there are any.
+    pub(crate) fn exist(&self, sources: &BufferSources) -> bool {
+        self.current(sources)
+            .made
+            .values()
+            .any(|made| !made.pods.is_empty())
+    }
+}

@@ -1,0 +1,324 @@
+//! CapacityBuffers (P §12): room is held, used at once, made anew, left alone by consolidation, and given up with its buffer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod, PodTemplate};
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{CapacityBuffer, NodeClaim};
+use spokeshave_sim::lab::LabOptions;
+
+use crate::common::{Cluster, template};
+
+/// A cluster of machines that take one pod of 1500m each, with the feature gate as told.
+async fn cluster(seed: u64, gate: bool) -> Cluster {
+    let mut options = LabOptions::new(seed);
+    options.operator.feature_gates.capacity_buffer = gate;
+    let requirements = json!([
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c-2x-amd64-linux"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]);
+    let change = json!({
+        "template": {"spec": {"requirements": requirements}},
+        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"},
+    });
+    let mut cluster = Cluster::new(options, change).await;
+    cluster.lab.start("a");
+    cluster
+}
+
+async fn buffer(cluster: &Cluster, name: &str, spec: Value) {
+    let object = json!({"metadata": {"name": name}, "spec": spec});
+    cluster
+        .lab
+        .create(&cluster.here::<CapacityBuffer>(), object)
+        .await
+        .expect("a CapacityBuffer");
+}
+
+fn of_web(more: Value) -> Value {
+    let mut spec = json!({"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}});
+    json_patch::merge(&mut spec, &more);
+    spec
+}
+
+/// Status and reason of its conditions, by type, and its replicas.
+async fn seen(cluster: &Cluster, name: &str) -> (BTreeMap<String, (String, String)>, Option<i32>) {
+    let buffer = cluster
+        .here::<CapacityBuffer>()
+        .get(name)
+        .await
+        .expect("the buffer");
+    let status = buffer.status.unwrap_or_default();
+    let conditions = status.conditions.into_iter();
+    let conditions = conditions.map(|one| (one.type_, (one.status, one.reason)));
+    (conditions.collect(), status.replicas)
+}
+
+/// Waits until a condition of a buffer has this reason.
+async fn until_said(cluster: &Cluster, name: &str, type_: &str, reason: &str) -> Duration {
+    cluster
+        .until(&format!("{name} is {reason}"), async |cluster| {
+            let (conditions, _) = seen(cluster, name).await;
+            conditions.get(type_).is_some_and(|(_, said)| said == reason)
+        })
+        .await
+}
+
+async fn until_nodes(cluster: &Cluster, count: usize) -> Duration {
+    cluster
+        .until(&format!("{count} nodes"), async |cluster| {
+            let nodes = cluster.list::<Node>().await;
+            let ready = |node: &Node| {
+                node.labels()
+                    .get("karpenter.sh/initialized")
+                    .is_some_and(|value| value == "true")
+            };
+            nodes.len() == count
+                && nodes.iter().all(ready)
+                && cluster.list::<NodeClaim>().await.len() == count
+        })
+        .await
+}
+
+/// Nothing of virtual pods is anywhere but in the operator's memory.
+async fn assert_virtual(cluster: &Cluster) {
+    for pod in cluster.list::<Pod>().await {
+        assert!(!pod.name_any().contains("capacity-buffer"), "{}", pod.name_any());
+    }
+    for event in cluster.list::<Event>().await {
+        let about = event.involved_object.name.unwrap_or_default();
+        assert!(!about.contains("capacity-buffer"), "{about}: {:?}", event.message);
+    }
+    for one in cluster.list::<Disruption>().await {
+        let text = serde_json::to_string(&one.spec).expect("JSON");
+        assert!(!text.contains("capacity-buffer"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_369_d_370_p_185_p_186_room_is_held_used_rebuilt_and_given_up() {
+    let cluster = cluster(185, true).await;
+    cluster.deploy("web", 2, "1500m").await;
+    cluster.until_running(2).await;
+    buffer(&cluster, "b", of_web(json!({"replicas": 2}))).await;
+    until_nodes(&cluster, 4).await;
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+    let (conditions, replicas) = seen(&cluster, "b").await;
+    assert_eq!(replicas, Some(2));
+    assert_eq!(
+        conditions["ReadyForProvisioning"],
+        ("True".to_owned(), "Resolved".to_owned())
+    );
+    // D-371, D-373: consolidation leaves it alone, for long.
+    let before = cluster.names::<Node>().await;
+    cluster.pass(1800).await;
+    assert_eq!(cluster.names::<Node>().await, before);
+    assert_eq!(cluster.list::<Disruption>().await.len(), 0);
+    // A scale-up lands on it without waiting for a machine, and the room is made anew.
+    cluster.scale("web", 4).await;
+    let took = cluster.until_running(4).await;
+    assert!(took < Duration::from_secs(5), "the pods waited {took:?}");
+    let took = until_nodes(&cluster, 6).await;
+    assert!(took < Duration::from_secs(30), "the room came after {took:?}");
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+    cluster.pass(600).await;
+    assert_eq!(cluster.list::<Node>().await.len(), 6);
+    assert_virtual(&cluster).await;
+    // Without the buffer nobody needs it.
+    let buffers = cluster.here::<CapacityBuffer>();
+    buffers
+        .delete("b", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    until_nodes(&cluster, 4).await;
+    cluster.pass(300).await;
+    assert_eq!(cluster.list::<Node>().await.len(), 4);
+    assert_eq!(cluster.running().await.len(), 4);
+    for one in cluster.list::<Disruption>().await {
+        assert!(one.spec.nodes.iter().all(|node| node.pods == 0), "{:?}", one.spec);
+    }
+    assert_virtual(&cluster).await;
+    cluster.assert_tidy().await;
+}
+
+/// Whoever takes over keeps the room from its first look on, and does not buy it twice.
+#[tokio::test(start_paused = true)]
+async fn p_186_a_restart_in_the_middle_loses_no_room() {
+    let mut cluster = cluster(186, true).await;
+    cluster.deploy("web", 1, "1500m").await;
+    cluster.until_running(1).await;
+    buffer(&cluster, "b", of_web(json!({"replicas": 3}))).await;
+    cluster
+        .until("machines are under way", async |cluster| {
+            cluster.list::<NodeClaim>().await.len() == 4
+        })
+        .await;
+    cluster.lab.kill("a").await;
+    cluster.lab.start("a");
+    until_nodes(&cluster, 4).await;
+    until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+    cluster.lab.kill("a").await;
+    cluster.pass(60).await;
+    cluster.lab.start("a");
+    cluster.pass(900).await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 4);
+    assert_eq!(
+        cluster.list::<Disruption>().await.len(),
+        0,
+        "never taken for empty"
+    );
+    cluster.assert_tidy().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_185_b_53_a_buffer_follows_what_it_names() {
+    let cluster = cluster(187, true).await;
+    cluster.deploy("web", 2, "1500m").await;
+    cluster.until_running(2).await;
+    // 50 % of two; and of what is not there yet.
+    buffer(&cluster, "half", of_web(json!({"percentage": 50}))).await;
+    buffer(
+        &cluster,
+        "chunk",
+        json!({"podTemplateRef": {"name": "chunk"}, "limits": {"cpu": "2"}}),
+    )
+    .await;
+    until_said(&cluster, "chunk", "ReadyForProvisioning", "PodTemplateNotFound").await;
+    until_said(&cluster, "chunk", "Provisioning", "NotReadyForProvisioning").await;
+    until_nodes(&cluster, 3).await;
+    cluster.pass(40).await;
+    cluster.scale("web", 4).await;
+    let took = cluster
+        .until("the buffer grows", async |cluster| {
+            seen(cluster, "half").await.1 == Some(2)
+        })
+        .await;
+    assert!(took < Duration::from_secs(2), "B-53: noticed after {took:?}");
+    until_nodes(&cluster, 6).await;
+    let object = json!({"metadata": {"name": "chunk"}, "template": template("chunk", "1500m", json!({}))});
+    let templates = cluster.here::<PodTemplate>();
+    cluster
+        .lab
+        .create(&templates, object)
+        .await
+        .expect("a PodTemplate");
+    let took = until_said(&cluster, "chunk", "ReadyForProvisioning", "Resolved").await;
+    assert!(took < Duration::from_secs(2), "noticed after {took:?}");
+    until_nodes(&cluster, 7).await;
+    let of_chunk = async || {
+        let buffer = cluster
+            .here::<CapacityBuffer>()
+            .get("chunk")
+            .await
+            .expect("the buffer");
+        let status = buffer.status.unwrap_or_default();
+        (
+            status.replicas,
+            status.pod_template_generation,
+            status.pod_template_ref.map(|one| one.name),
+        )
+    };
+    assert_eq!(of_chunk().await, (Some(1), Some(1), Some("chunk".to_owned())));
+    // A smaller chunk fits twice into the limit, and both into one machine.
+    let smaller = json!({"template": template("chunk", "900m", json!({}))});
+    cluster
+        .merge(&templates, "chunk", smaller)
+        .await
+        .expect("patched");
+    cluster
+        .until("the shape is followed", async |_| {
+            of_chunk().await == (Some(2), Some(2), Some("chunk".to_owned()))
+        })
+        .await;
+    cluster.pass(300).await;
+    until_nodes(&cluster, 7).await;
+    until_said(&cluster, "chunk", "Provisioning", "FitsExistingCapacity").await;
+    // The workload goes, and with it the room.
+    let deployments = cluster.here::<k8s_openapi::api::apps::v1::Deployment>();
+    deployments
+        .delete("web", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    until_said(&cluster, "half", "ReadyForProvisioning", "ScalableRefNotFound").await;
+    until_nodes(&cluster, 1).await;
+    assert_virtual(&cluster).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_185_buffers_add_up_and_mistakes_stall_nobody() {
+    let cluster = cluster(188, true).await;
+    cluster.deploy("web", 1, "1500m").await;
+    cluster.until_running(1).await;
+    buffer(&cluster, "one", of_web(json!({"replicas": 1}))).await;
+    buffer(&cluster, "two", of_web(json!({"replicas": 2}))).await;
+    buffer(&cluster, "none", of_web(json!({"replicas": 0}))).await;
+    buffer(&cluster, "nothing", json!({"replicas": 3})).await;
+    buffer(
+        &cluster,
+        "job",
+        json!({"scalableRef": {"kind": "Job", "name": "web"}, "replicas": 3}),
+    )
+    .await;
+    buffer(&cluster, "slip", of_web(json!({"replicas": 2_000_000_000}))).await;
+    let huge = json!({"metadata": {"name": "huge"}, "template": template("huge", "64", json!({}))});
+    cluster
+        .lab
+        .create(&cluster.here::<PodTemplate>(), huge)
+        .await
+        .expect("a PodTemplate");
+    buffer(
+        &cluster,
+        "huge",
+        json!({"podTemplateRef": {"name": "huge"}, "replicas": 1}),
+    )
+    .await;
+    until_nodes(&cluster, 4).await;
+    for name in ["one", "two"] {
+        until_said(&cluster, name, "Provisioning", "FitsExistingCapacity").await;
+    }
+    until_said(&cluster, "none", "Provisioning", "BufferEmpty").await;
+    for name in ["nothing", "job", "slip"] {
+        until_said(&cluster, name, "ReadyForProvisioning", "ResolutionFailed").await;
+        until_said(&cluster, name, "Provisioning", "NotReadyForProvisioning").await;
+    }
+    until_said(&cluster, "huge", "Provisioning", "RequiresNewCapacity").await;
+    cluster.pass(300).await;
+    assert_eq!(
+        cluster.list::<NodeClaim>().await.len(),
+        4,
+        "what fits nowhere buys nothing and stops nobody"
+    );
+    let said = cluster.events("FailedScheduling").await;
+    assert!(
+        said.iter()
+            .any(|message| message.starts_with("Failed to schedule 1 virtual pod(s), ")),
+        "B-52: {said:?}"
+    );
+    assert_virtual(&cluster).await;
+    // At rest no status is written.
+    let versions = async || {
+        let buffers = cluster.list::<CapacityBuffer>().await;
+        buffers
+            .into_iter()
+            .map(|one| one.metadata.resource_version)
+            .collect::<Vec<_>>()
+    };
+    let before = versions().await;
+    cluster.pass(1800).await;
+    assert_eq!(versions().await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_014_without_the_gate_buffers_have_no_effect() {
+    let cluster = cluster(189, false).await;
+    cluster.deploy("web", 1, "1500m").await;
+    cluster.until_running(1).await;
+    buffer(&cluster, "b", of_web(json!({"replicas": 2}))).await;
+    cluster.pass(300).await;
+    assert_eq!(cluster.list::<NodeClaim>().await.len(), 1);
+    assert_eq!(seen(&cluster, "b").await, (BTreeMap::new(), None));
+}
