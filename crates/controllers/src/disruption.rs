@@ -208,10 +208,17 @@ impl DisruptionLoop {
                 tracing::debug!(%error, "cleaning up after a command; the next pass tries again");
             }
         }
-        let outcome = disrupt(&snapshot, &shared.policy, now, &thread.frontier);
+        let judged_again = thread.verdicts.judged_again(now);
+        let mut policy = shared.policy.clone();
+        policy.disrupt.verdicts &= judged_again <= now;
+        let outcome = disrupt(&snapshot, &policy, now, &thread.frontier);
         self.observe(&snapshot, &outcome, now);
-        thread.verdicts.learn(&snapshot, &outcome.verdicts);
         thread.frontier = outcome.frontier;
+        if policy.disrupt.verdicts {
+            thread.verdicts.learn(&snapshot, &outcome.verdicts, now);
+        } else if shared.policy.disrupt.verdicts {
+            thread.frontier.rest_until(judged_again);
+        }
         let mut acted = false;
         for command in outcome.commands {
             let object = Arc::new(record(&snapshot, &command, &outcome.budgets, now));

@@ -1,4 +1,4 @@
-//! Verdicts as conditions of NodeClaims: a few writes at a time, and only where a verdict has changed.
+//! Verdicts as conditions of NodeClaims: now and then, a few writes at a time, and only where a verdict has changed.
 //!
 //! It judges nothing. What it remembers (when it last wrote to whom) only makes it slower to write again.
 
@@ -17,20 +17,32 @@ const WRITES: usize = 50;
 /// A NodeClaim is not written to again within this time: a verdict that goes to and fro is worth one write a minute.
 const PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
+/// Nodes are judged this long after the last time at the earliest: while a cluster changes with every pass, judging all of its nodes in each of
+/// them would cost more than the decisions.
+const JUDGED_EVERY: SignedDuration = SignedDuration::from_secs(30);
+
 /// Conditions that are not written yet.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
+    judged: Option<Timestamp>,
     /// By name of the NodeClaim.
     wanted: BTreeMap<String, VerdictCondition>,
     written: BTreeMap<String, Timestamp>,
 }
 
 impl Verdicts {
+    /// From when nodes are worth to be judged again.
+    pub(crate) fn judged_again(&self, now: Timestamp) -> Timestamp {
+        let again = self.judged.map(|judged| judged.saturating_add(JUDGED_EVERY));
+        again.map_or(now, |again| again.unwrap_or(now))
+    }
+
     /// Takes in what a pass has found.
-    pub(crate) fn learn(&mut self, snapshot: &Snapshot, verdicts: &[Verdict]) {
+    pub(crate) fn learn(&mut self, snapshot: &Snapshot, verdicts: &[Verdict], now: Timestamp) {
         if verdicts.is_empty() {
             return;
         }
+        self.judged = Some(now);
         self.wanted = verdicts
             .iter()
             .filter_map(|verdict| {

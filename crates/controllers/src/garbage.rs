@@ -1,12 +1,15 @@
-//! Garbage collection: NodeClaims whose instance is gone, and instances that no NodeClaim names (D §7.3).
+//! Garbage collection: NodeClaims whose instance is gone, instances that no NodeClaim names (D §7.3), and NodeClaims whose Node was taken away.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::constants::GARBAGE_COLLECTION_PERIOD;
 use spokeshave_model::{Action, Event, EventType};
-use spokeshave_plan::garbage_collection::{claims_without_instance, leaked_instances};
+use spokeshave_plan::garbage_collection::{
+    MissingNodes, claims_without_instance, given_up_event, leaked_instances,
+};
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::nodepool::pool_ref;
 use spokeshave_ports::CloudProvider as _;
@@ -26,6 +29,7 @@ const FIRST_PASSES: u32 = 20;
 pub(crate) struct Garbage {
     shared: Arc<Shared>,
     passes: std::sync::atomic::AtomicU32,
+    missing: Mutex<MissingNodes>,
     cloud: Measured,
 }
 
@@ -36,10 +40,11 @@ impl Garbage {
             shared,
             cloud,
             passes: std::sync::atomic::AtomicU32::new(0),
+            missing: Mutex::default(),
         })
     }
 
-    /// One pass in both directions. What fails does not keep the rest; the pass is tried again for it.
+    /// One pass in all directions. What fails does not keep the rest; the pass is tried again for it.
     pub(crate) async fn collect(self: Arc<Self>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
         // D-250: claims before instances for one direction, instances before claims for the other.
@@ -50,7 +55,16 @@ impl Garbage {
         let mut failure: Option<ReconcileError> = None;
         for claim in claims_without_instance(&claims_before, &instances, &nodes) {
             if shared.is_ours(&claim)
-                && let Err(error) = self.delete_claim(&claim).await
+                && let Err(error) = self.delete_claim(&claim, "its instance no longer exists").await
+            {
+                failure.get_or_insert(error);
+            }
+        }
+        for claim in self.look_for_missing_nodes(&nodes) {
+            shared.execute.tell(&given_up_event(&claim));
+            if let Err(error) = self
+                .delete_claim(&claim, "its Node has been gone for too long")
+                .await
             {
                 failure.get_or_insert(error);
             }
@@ -71,8 +85,27 @@ impl Garbage {
         }))
     }
 
+    /// Tells which NodeClaims have lost their Node; returns those that have been without it for too long. The claims are read after the Nodes: one
+    /// that has registered in between is looked at again in the next pass.
+    fn look_for_missing_nodes(&self, nodes: &[Arc<Node>]) -> Vec<Arc<NodeClaim>> {
+        let shared = &self.shared;
+        let mut claims = shared.stores.node_claims.snapshot();
+        claims.retain(|claim| shared.is_ours(claim));
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (events, overdue) = missing.look(&claims, nodes, shared.now());
+        for event in &events {
+            tracing::warn!(
+                NodeClaim = event.object.name,
+                message = event.message,
+                "node missing"
+            );
+            shared.execute.tell(event);
+        }
+        overdue
+    }
+
     /// D-249.
-    async fn delete_claim(&self, claim: &NodeClaim) -> Result<(), ReconcileError> {
+    async fn delete_claim(&self, claim: &NodeClaim, why: &str) -> Result<(), ReconcileError> {
         let shared = &self.shared;
         match shared.execute.run(&Action::delete(claim_ref(claim))).await {
             Ok(()) => {}
@@ -83,15 +116,10 @@ impl Garbage {
         shared.count_initiated(claim, "garbage_collected");
         tracing::info!(
             NodeClaim = claim.name(),
-            "garbage collecting nodeclaim with no cloudprovider representation"
+            reason = why,
+            "garbage collecting nodeclaim"
         );
-        shared.note(
-            DecisionKind::Trouble,
-            claim.name(),
-            "deleted",
-            "its instance no longer exists",
-            None,
-        );
+        shared.note(DecisionKind::Trouble, claim.name(), "deleted", why, None);
         Ok(())
     }
 

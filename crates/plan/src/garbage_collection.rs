@@ -1,4 +1,4 @@
-//! No instance without NodeClaim, no registered NodeClaim without instance (D-249…D-253).
+//! No instance without NodeClaim, no registered NodeClaim without instance (D-249…D-253), and none without Node for long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,8 +7,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, REGISTERED};
-use spokeshave_api::constants::LEAKED_INSTANCE_AGE;
+use spokeshave_api::constants::{LEAKED_INSTANCE_AGE, REGISTRATION_TIMEOUT};
 use spokeshave_model::state_node::is_node_ready;
+use spokeshave_model::{Event, EventType};
+
+use crate::lifecycle::claim_ref;
 
 /// D-249: registered NodeClaims whose instance is gone, unless their Node is Ready. `claims` were listed before `instances` (D-250).
 #[must_use]
@@ -74,6 +77,94 @@ pub fn leaked_instances(
             && !owners.contains(instance.name())
     };
     instances.iter().filter(leaked).cloned().collect()
+}
+
+/// How long a registered NodeClaim may be without its Node: as long as a new instance has to bring one. A kubelet that starts again registers
+/// its Node again, and one that does not within this time would have been given up as a new instance too.
+pub const NODE_MISSING_LIMIT: std::time::Duration = REGISTRATION_TIMEOUT;
+/// From when a missing Node is told: lists that arrive one after the other may disagree for a moment.
+const NODE_MISSING_TOLD: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Registered NodeClaims whose Node is gone, and since when that is seen. Somebody took the Node away, finalizers and all; its instance runs, costs
+/// and is counted on as if it could take pods. Lost at a restart: the time then begins anew.
+#[derive(Clone, Debug, Default)]
+pub struct MissingNodes {
+    /// By UID of the NodeClaim: since when, and whether it was told.
+    since: BTreeMap<String, (Timestamp, bool)>,
+}
+
+impl MissingNodes {
+    /// A look at all NodeClaims and Nodes: what must be told now, and the NodeClaims whose Node has been missing for [`NODE_MISSING_LIMIT`].
+    pub fn look(
+        &mut self,
+        claims: &[Arc<NodeClaim>],
+        nodes: &[Arc<Node>],
+        now: Timestamp,
+    ) -> (Vec<Event>, Vec<Arc<NodeClaim>>) {
+        // By name too: a Node whose provider ID was edited still runs pods.
+        let ids: BTreeSet<&str> = nodes
+            .iter()
+            .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
+            .collect();
+        let names: BTreeSet<&str> = nodes
+            .iter()
+            .filter_map(|node| node.metadata.name.as_deref())
+            .collect();
+        let (mut events, mut overdue) = (Vec::new(), Vec::new());
+        let mut since = BTreeMap::new();
+        for claim in claims {
+            let Some(id) = claim.provider_id() else { continue };
+            let present = ids.contains(id) || names.contains(node_of(claim));
+            if present || claim.is_deleting() || !claim.is_true(REGISTERED) {
+                continue;
+            }
+            let (first, mut told) = self.since.get(claim.uid()).copied().unwrap_or((now, false));
+            let passed = std::time::Duration::try_from(now.duration_since(first)).unwrap_or_default();
+            if passed >= NODE_MISSING_LIMIT {
+                overdue.push(claim.clone());
+            } else if passed >= NODE_MISSING_TOLD && !told {
+                events.push(missing_event(claim, id));
+                told = true;
+            }
+            since.insert(claim.uid().to_owned(), (first, told));
+        }
+        self.since = since;
+        (events, overdue)
+    }
+}
+
+fn node_of(claim: &NodeClaim) -> &str {
+    let name = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.node_name.as_deref());
+    name.unwrap_or_default()
+}
+
+fn missing_event(claim: &NodeClaim, id: &str) -> Event {
+    let message = format!(
+        "Node {} is gone while instance {id} runs; unless it is back within {} minutes, the NodeClaim is deleted and the instance terminated",
+        node_of(claim),
+        NODE_MISSING_LIMIT.as_secs() / 60
+    );
+    Event::new(claim_ref(claim), EventType::Warning, "NodeMissing", message)
+}
+
+/// Why a NodeClaim of [`MissingNodes::look`] is deleted.
+#[must_use]
+pub fn given_up_event(claim: &NodeClaim) -> Event {
+    let message = format!(
+        "Node {} has been gone for {} minutes: the NodeClaim is deleted and instance {} terminated",
+        node_of(claim),
+        NODE_MISSING_LIMIT.as_secs() / 60,
+        claim.provider_id().unwrap_or_default()
+    );
+    Event::new(
+        claim_ref(claim),
+        EventType::Warning,
+        "NodeMissingTooLong",
+        message,
+    )
 }
 
 #[cfg(test)]
@@ -171,5 +262,85 @@ mod tests {
             found.iter().map(|one| one.provider_id()).collect::<Vec<_>>(),
             [Some("3")]
         );
+    }
+
+    fn node(name: &str, id: &str) -> Arc<Node> {
+        let mut node = Node::default();
+        node.metadata.name = Some(name.to_owned());
+        node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+        Arc::new(node)
+    }
+
+    fn with_node(name: &str, id: &str) -> NodeClaim {
+        let mut claim = claim(name, Some(id));
+        claim.metadata.uid = Some(format!("uid-{name}"));
+        claim.status.get_or_insert_default().node_name = Some(format!("node-{name}"));
+        claim
+    }
+
+    #[test]
+    fn d_253_a_registered_claim_whose_node_is_gone_is_told_after_a_minute_and_given_up_after_fifteen() {
+        let claims = [Arc::new(with_node("a", "1")), Arc::new(with_node("b", "2"))];
+        let nodes = [node("node-b", "2")];
+        let mut missing = MissingNodes::default();
+        let mut seen = Vec::new();
+        for minute in 0..=15 {
+            let (events, overdue) = missing.look(&claims, &nodes, at(minute * 60));
+            seen.extend(events.iter().map(|event| (minute, event.message.clone())));
+            assert_eq!(names(&overdue).is_empty(), minute < 15, "minute {minute}");
+            if minute == 15 {
+                assert_eq!(names(&overdue), ["a"]);
+                assert!(
+                    given_up_event(&overdue[0])
+                        .message
+                        .contains("Node node-a has been gone for 15 minutes")
+                );
+            }
+        }
+        let [(1, message)] = &seen[..] else {
+            panic!("told once, after a minute: {seen:?}")
+        };
+        assert!(
+            message.starts_with("Node node-a is gone while instance 1 runs"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn d_253_a_node_that_comes_back_or_lost_its_provider_id_keeps_its_claim_and_a_restart_counts_anew() {
+        let claims = [Arc::new(with_node("a", "1"))];
+        let mut missing = MissingNodes::default();
+        missing.look(&claims, &[], at(0));
+        missing.look(&claims, &[node("another-name", "1")], at(600));
+        assert!(
+            missing.look(&claims, &[], at(1200)).1.is_empty(),
+            "it was back in between"
+        );
+        assert!(missing.look(&claims, &[], at(1200 + 899)).1.is_empty());
+        assert_eq!(missing.look(&claims, &[], at(1200 + 900)).1.len(), 1);
+        assert!(
+            MissingNodes::default().look(&claims, &[], at(3000)).1.is_empty(),
+            "a restart"
+        );
+        let mut edited = MissingNodes::default();
+        edited.look(&claims, &[node("node-a", "9")], at(0));
+        assert!(
+            edited
+                .look(&claims, &[node("node-a", "9")], at(1000))
+                .1
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn d_251_d_253_only_registered_claims_that_stay_are_missed_a_node() {
+        let mut young = with_node("a", "1");
+        young.clear(REGISTERED);
+        let mut going = with_node("b", "2");
+        going.metadata.deletion_timestamp = Some(Time(at(9)));
+        let claims = [Arc::new(young), Arc::new(going), Arc::new(claim("c", None))];
+        let mut missing = MissingNodes::default();
+        missing.look(&claims, &[], at(0));
+        assert_eq!(missing.look(&claims, &[], at(5000)), (Vec::new(), Vec::new()));
     }
 }

@@ -289,6 +289,53 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     cluster.assert_no_leak().await;
 }
 
+// D-253: a Node that somebody took away, finalizers and all, is missed, told and replaced, though its instance runs on.
+#[tokio::test(start_paused = true)]
+async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_minutes() {
+    let cluster = Cluster::new(63).await;
+    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    let first = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    let node = cluster.list::<Node>().await[0].name_any();
+    first.stop.request();
+    first.task.await.unwrap().unwrap();
+    cluster.excuse(14);
+    cluster
+        .patch(
+            cluster.all::<Node>(),
+            &node,
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+    let nodes = cluster.all::<Node>();
+    nodes.delete(&node, &DeleteParams::default()).await.unwrap();
+    let _second = cluster.operator(Setup::default());
+    cluster.pass(5 * 60).await;
+    let about = format!("NodeClaim/{claim}");
+    let told = cluster.events("NodeMissing").await;
+    assert!(
+        told.iter()
+            .any(|(object, text)| *object == about && text.contains(&node)),
+        "{told:?}"
+    );
+    cluster.pass(9 * 60).await;
+    assert!(
+        cluster.claims().await.contains(&claim),
+        "its Node may still come back"
+    );
+    cluster.pass(4 * 60).await;
+    assert!(
+        !cluster.claims().await.contains(&claim),
+        "{:?}",
+        cluster.claims().await
+    );
+    assert!(!cluster.events("NodeMissingTooLong").await.is_empty());
+    cluster.until_running("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
 // D-249, D-250: lists that come late or twice end nothing that runs.
 #[tokio::test(start_paused = true)]
 async fn d_249_late_and_doubled_lists_end_nothing_that_runs() {

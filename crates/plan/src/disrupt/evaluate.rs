@@ -316,6 +316,10 @@ fn pin(snapshot: &Snapshot, claim: &mut PlannedClaim, kind: CapacityType) {
         .iter()
         .cloned()
         .filter_map(|launch| {
+            // The cheapest of all is the cheapest of its kind.
+            if launch.capacity_type == Some(kind) {
+                return Some(launch);
+            }
             let offering = types[launch.instance_type].cheapest_offering(requirements, &snapshot.well_known);
             match offering {
                 Some(offering) => Some(Launch {

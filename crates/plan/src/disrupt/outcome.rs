@@ -217,6 +217,13 @@ impl Frontier {
         settled.is_some_and(|settled| self.version == Some(settled.version) && now < settled.until)
     }
 
+    /// A rest that a fruitless pass has brought ends then at the latest: the caller left something for later.
+    pub fn rest_until(&mut self, due: Timestamp) {
+        if let Some(settled) = &mut self.settled {
+            settled.until = settled.until.min(due);
+        }
+    }
+
     /// When the clock alone ends the rest that a fruitless pass has brought.
     pub fn settled_until(&self) -> Option<Timestamp> {
         self.settled.as_ref().map(|settled| settled.until)

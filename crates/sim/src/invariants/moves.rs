@@ -109,6 +109,8 @@ impl Moves {
             before.deletion.is_none() && after.as_ref().is_none_or(|after| after.deletion.is_some());
         if deleted
             && before.is("DisruptionReason", "True")
+            // D-209, D-241: what has expired goes for that, and needs no places; that a command chose it before makes no difference.
+            && before.expiry.is_none_or(|expiry| view.now < expiry)
             && let Some(node) = view.node_of_claim(before)
             // Somebody else has begun to delete it: the rest follows, whatever a command had in mind.
             && node.deletion.is_none()

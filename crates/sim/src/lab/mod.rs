@@ -136,7 +136,7 @@ impl Lab {
         let entropy = Entropy::new(options.seed);
         let invariants = Invariants::new(clock.clone(), options.seed, options.expectations);
         let log = RunLog::new(clock.clone(), options.keep_log);
-        let traffic = Traffic::default();
+        let traffic = Traffic::new(options.keep_log);
         let (time, observer) = (clock.clone(), invariants.clone());
         let server = ApiServer::new(Config {
             history_limit: options.history_limit,

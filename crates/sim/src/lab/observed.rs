@@ -1,5 +1,6 @@
 //! The way from a client to the API server: who asks is told to the checkers, and writes go into the run's log.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -65,11 +66,40 @@ impl RunLog {
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     requests: tokio::sync::watch::Sender<u64>,
+    /// By actor, method and what they were for; only kept for somebody who reads it.
+    kinds: Option<Arc<Mutex<BTreeMap<String, u64>>>>,
 }
 
 impl Traffic {
-    fn count(&self) {
+    /// A count, in `detail` if somebody will read it.
+    pub(crate) fn new(detail: bool) -> Self {
+        Self {
+            requests: tokio::sync::watch::Sender::default(),
+            kinds: detail.then(Arc::default),
+        }
+    }
+
+    fn count(&self, actor: &Actor, method: &http::Method, uri: &http::Uri) {
         self.requests.send_modify(|requests| *requests += 1);
+        let Some(kinds) = &self.kinds else { return };
+        let watch = uri.query().is_some_and(|query| query.contains("watch=true"));
+        let verb = if watch { "WATCH" } else { method.as_str() };
+        let kind = format!("{actor} {verb} {}", subject(uri.path()));
+        let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        *kinds.entry(kind).or_default() += 1;
+    }
+
+    /// What was asked for how often, most often first.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<(String, u64)> {
+        let Some(kinds) = &self.kinds else {
+            return Vec::new();
+        };
+        let kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds: Vec<(String, u64)> =
+            kinds.iter().map(|(kind, count)| (kind.clone(), *count)).collect();
+        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        kinds
     }
 
     /// Requests so far.
@@ -86,6 +116,21 @@ impl Traffic {
             .subscribe()
             .wait_for(|requests| *requests > limit)
             .await;
+    }
+}
+
+/// Resource and subresource of a path, without names.
+fn subject(path: &str) -> String {
+    let mut parts = path.split('/').skip(1);
+    let skipped = if parts.next() == Some("api") { 1 } else { 2 };
+    let mut rest: Vec<&str> = parts.skip(skipped).collect();
+    if rest.len() > 2 && rest[0] == "namespaces" {
+        rest.drain(..2);
+    }
+    match rest[..] {
+        [resource, _, subresource] => format!("{resource}/{subresource}"),
+        [resource, ..] => resource.to_owned(),
+        [] => String::new(),
     }
 }
 
@@ -118,7 +163,7 @@ impl tower::Service<Request<Body>> for Observed {
 
 impl Observed {
     async fn serve(mut self, request: Request<Body>) -> Response<ResponseBody> {
-        self.traffic.count();
+        self.traffic.count(&self.actor, request.method(), request.uri());
         let (parts, body) = request.into_parts();
         // The body is whole before the server sees the request, so that the server serves it in one go.
         let bytes = match body.collect().await {

@@ -109,6 +109,9 @@ async fn story(seed: u64, options: RunOptions) -> Outcome {
         }
         lived = days.live(&mut lab) => lived.err(),
     };
+    for (kind, count) in traffic.kinds() {
+        lab.log.note(&format!("{count} requests: {kind}"));
+    }
     let steps = days.steps;
     let outcome = Outcome {
         seed,

@@ -138,6 +138,18 @@ impl Scenario {
         options
     }
 
+    /// For how long nodes may live. Where some take minutes to come, a short life would leave some of them always on their way, and the cluster
+    /// would never be calm.
+    fn lifetimes(&self) -> &'static [&'static str] {
+        let slow = self.cloud_troubles
+            && self
+                .cloud(KwokOptions::default())
+                .slow_register
+                .iter()
+                .any(|slow| slow.delay > Duration::from_secs(60));
+        if slow { &["2h"] } else { &["12m", "30m", "2h"] }
+    }
+
     /// A NodePool. The first has no limits, so that every pod of a scenario fits it.
     pub(crate) fn pool(&self, index: usize, chance: &mut ChaCha8Rng) -> Value {
         let largest = *pick(chance, &["9", "17", "33"]);
@@ -154,7 +166,7 @@ impl Scenario {
             template["terminationGracePeriod"] = json!(*pick(chance, &["0s", "20s", "90s", "10m"]));
         }
         if self.expiry {
-            template["expireAfter"] = json!(*pick(chance, &["12m", "30m", "2h"]));
+            template["expireAfter"] = json!(*pick(chance, self.lifetimes()));
         }
         let mut spec = json!({
             "template": {"spec": template},

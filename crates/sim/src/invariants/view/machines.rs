@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     DEADLINE, DISRUPTED, DO_NOT_DISRUPT, FINALIZER, Labels, POOL, View, amounts, duration, instant, labels,
-    text,
+    later, text,
 };
 use crate::quantities::Amounts;
 
@@ -119,6 +119,8 @@ pub(crate) struct Claim {
     pub(crate) provider_id: String,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) termination_grace: Option<Duration>,
+    /// When its expireAfter has passed.
+    pub(crate) expiry: Option<Timestamp>,
     pub(crate) conditions: BTreeMap<String, Condition>,
     /// Limits of its pool when it was made.
     pub(crate) limits: Amounts,
@@ -151,6 +153,9 @@ impl Claim {
             provider_id: text(value, &["status", "providerID"]).to_owned(),
             deadline: instant(&metadata["annotations"][DEADLINE]),
             termination_grace: duration(text(value, &["spec", "terminationGracePeriod"])),
+            expiry: instant(&metadata["creationTimestamp"])
+                .zip(duration(text(value, &["spec", "expireAfter"])))
+                .map(|(created, lives)| later(created, lives)),
             conditions: conditions.into_iter().flatten().map(condition).collect(),
             limits: before.map_or_else(|| view.widest_limits(&pool), |before| before.limits.clone()),
             pool,
