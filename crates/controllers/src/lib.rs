@@ -31,6 +31,8 @@ mod overlays;
 mod pod_times;
 mod provisioner;
 mod registration_hooks;
+#[cfg(test)]
+mod series;
 mod shared;
 mod spread;
 mod static_pools;

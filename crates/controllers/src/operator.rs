@@ -6,9 +6,9 @@ use std::time::Duration;
 use kube::Client;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{
-    ControllerMetrics, ElectionOutcome, EventRecorder, EventRecorderOptions, LeaderElection, Leadership,
-    LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, ReconcileError, Requeue, Shutdown, TaskGroup,
-    WorkQueue, client, run_controller, run_singleton,
+    ControllerMetrics, ElectionOutcome, EventRecorder, EventRecorderOptions, EventWriter, LeaderElection,
+    Leadership, LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, ReconcileError, Requeue, Shutdown,
+    TaskGroup, WorkQueue, client, run_controller, run_singleton,
 };
 use tokio::task::JoinSet;
 
@@ -190,16 +190,54 @@ impl Operator {
         let limit = self.options.shutdown_limit;
         let clock = self.clock.clone();
         let mut tasks = TaskGroup::new();
-        let (recorder, event_writer) = EventRecorder::new(
+        let (recorder, event_writer) = self.event_recorder(&writer);
+        let until = shutdown.clone();
+        tasks.spawn("events", async move { event_writer.run(until).await });
+        let shared = self.share(&writer, recorder);
+        let parts = self.parts(&shared);
+        let wanted = Wanted::of(&self.options);
+        shared.stores.watch(
+            wanted,
+            &self.client,
+            &self.clock,
+            &self.entropy,
+            &self.metrics,
+            &mut tasks,
+            shutdown,
+        );
+        for kind in self.provider.supported_node_classes() {
+            let watch = shared.node_classes.clone().watch(
+                self.client.clone(),
+                kind.clone(),
+                self.clock.clone(),
+                shutdown.clone(),
+            );
+            tasks.spawn(format!("watch {}", kind.kind), watch);
+        }
+        if shutdown.cut(shared.stores.ready(wanted)).await.is_some() {
+            self.readiness.set("caches", true);
+            parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
+            shutdown.requested().await;
+        }
+        let late = tasks.drain(&clock, limit).await;
+        if !late.is_empty() {
+            tracing::warn!(tasks = late.join(", "), "cut off at shutdown");
+        }
+    }
+
+    pub(crate) fn event_recorder(&self, writer: &Client) -> (EventRecorder, EventWriter) {
+        EventRecorder::new(
             writer.clone(),
             "karpenter",
             self.clock.clone(),
             &self.entropy,
             &self.metrics,
             EventRecorderOptions::default(),
-        );
-        let until = shutdown.clone();
-        tasks.spawn("events", async move { event_writer.run(until).await });
+        )
+    }
+
+    /// What the controllers of one term share; nothing runs yet.
+    pub(crate) fn share(&self, writer: &Client, recorder: EventRecorder) -> Arc<Shared> {
         let stores = Stores::new();
         let families = ControllerFamilies::new(&self.metrics);
         let cloud = Measured::new(
@@ -235,39 +273,17 @@ impl Operator {
         conditions::observe(&shared, &self.metrics);
         let objects = self.options.object_metrics;
         observability::register(&shared, &self.metrics, &shared.pod_times, objects);
-        let parts = Parts::new(&shared, &self.clock, &self.metrics);
-        let wanted = Wanted::of(&self.options);
-        shared.stores.watch(
-            wanted,
-            &self.client,
-            &self.clock,
-            &self.entropy,
-            &self.metrics,
-            &mut tasks,
-            shutdown,
-        );
-        for kind in self.provider.supported_node_classes() {
-            let watch = shared.node_classes.clone().watch(
-                self.client.clone(),
-                kind.clone(),
-                self.clock.clone(),
-                shutdown.clone(),
-            );
-            tasks.spawn(format!("watch {}", kind.kind), watch);
-        }
-        if shutdown.cut(shared.stores.ready(wanted)).await.is_some() {
-            self.readiness.set("caches", true);
-            parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
-            shutdown.requested().await;
-        }
-        let late = tasks.drain(&clock, limit).await;
-        if !late.is_empty() {
-            tracing::warn!(tasks = late.join(", "), "cut off at shutdown");
-        }
+        shared
+    }
+
+    /// The controllers of one term; none runs yet.
+    pub(crate) fn parts(&self, shared: &Arc<Shared>) -> Parts {
+        Parts::new(shared, &self.clock, &self.metrics)
     }
 }
 
-struct Parts {
+/// The controllers.
+pub(crate) struct Parts {
     claims: Arc<Claims>,
     disturbed: WorkQueue<String>,
     termination: Arc<NodeTermination>,
