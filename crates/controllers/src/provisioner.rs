@@ -288,7 +288,7 @@ impl Provisioner {
         if !outcome.placements.claims.is_empty() {
             tracing::info!(
                 nodeclaims = outcome.placements.claims.len(),
-                pods = names.len(),
+                pods = outcome.pods.len(),
                 "computed new nodeclaim(s) to fit pod(s)"
             );
         }

@@ -9,7 +9,7 @@ use spokeshave_audit::{CommandCheck, check_command};
 use spokeshave_example::{Dice, bound, instance_type, labelled, node, pending_pod};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
-use spokeshave_model::{ClusterState, Nomination, Price, labels, lower};
+use spokeshave_model::{ClusterState, Price, labels, lower};
 use spokeshave_plan::disrupt::{
     Blocker, BlockerKind, Command, Destination, Frontier, Method, Verdict, disrupt, judge, validate,
 };
@@ -242,17 +242,6 @@ fn d_373_no_command_takes_room_away() {
                 "true".to_owned(),
             );
             world.state = world.state.with_pod(pod);
-        }
-        // As the operator does: nodes to which pods that wait will go are kept for them.
-        let snapshot = world.snapshot();
-        for (node, _) in provision(&snapshot, &world.policy, world.now).nominated_nodes(&snapshot) {
-            let id = snapshot.node(node).provider_id.clone();
-            world.state.nominations.insert(
-                id,
-                Nomination {
-                    until: jiff::Timestamp::MAX,
-                },
-            );
         }
         let snapshot = world.snapshot();
         let before = room(&snapshot, &world);

@@ -522,6 +522,19 @@ fn d_127_d_371_w_06_a_node_that_holds_room_is_not_empty_while_nobody_else_has_it
 }
 
 #[test]
+fn p_186_nodes_for_pods_that_wait_are_not_taken_for_empty_beside_room() {
+    let two = pods_of(&of_web(json!({"replicas": 2})), &known(None));
+    let nodes = [("l", 0, None), ("m", 0, None), ("n", 0, None)];
+    let waiting = cluster(&nodes, &two).with_pod(pending_pod("web", "1", "1Gi", &json!({})));
+    assert_eq!(decided(&waiting), Vec::new());
+    assert_eq!(
+        decided(&cluster(&nodes, &two)).len(),
+        1,
+        "without it one node is too many"
+    );
+}
+
+#[test]
 fn d_373_d_374_room_is_not_consolidated_away_and_costs_nothing_to_move() {
     // Each node has a pod of 900m and one CPU free. Without room to keep, one of them goes.
     let nodes = [("m", 0, Some("900m")), ("n", 0, Some("900m"))];

@@ -12,7 +12,7 @@ use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_schedule::{PackRequest, pack};
 use std::collections::BTreeSet;
 
-/// The Snapshot with virtual pods on nodes; `None` when there are no virtual pods. Ids stay what they are. Virtual pods that need a new node stay
+/// The Snapshot with virtual pods on nodes, and nodes kept for pods that wait; `None` when there are no virtual pods. Ids stay what they are. Virtual pods that need a new node stay
 /// pending, and block nothing (D-373).
 pub(super) fn settle(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Option<Snapshot> {
     if !snapshot.pods.iter().any(|pod| pod.is_virtual) {
@@ -38,8 +38,14 @@ pub(super) fn settle(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Op
     let packing = pack(snapshot, &request, &what_if_options(policy));
     let mut settled = snapshot.clone();
     for (node, pods) in &packing.placements.existing {
-        for pod in pods.iter().filter(|pod| snapshot.pod(**pod).is_virtual) {
-            bind(&mut settled, *node, *pod);
+        for pod in pods {
+            if snapshot.pod(*pod).is_virtual {
+                bind(&mut settled, *node, *pod);
+            } else {
+                // Provisioning is about to nominate it (D-027). Room has no nomination, so that it would be sought on the next node, and this one
+                // be taken for empty.
+                settled.nodes[node.index()].nominated_until = Some(Timestamp::MAX);
+            }
         }
     }
     Some(settled)

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{CapacityBuffer, NodeClaim};
+use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeClaim};
 use spokeshave_sim::lab::LabOptions;
 
 use crate::common::{Cluster, template};
@@ -321,4 +321,48 @@ async fn p_014_without_the_gate_buffers_have_no_effect() {
     cluster.pass(300).await;
     assert_eq!(cluster.list::<NodeClaim>().await.len(), 1);
     assert_eq!(seen(&cluster, "b").await, (BTreeMap::new(), None));
+}
+
+/// Pods and room that come together, room that is used at once, and a shape that changes: no machine goes and comes for it.
+#[tokio::test(start_paused = true)]
+async fn p_186_w_06_room_that_is_needed_is_never_taken_for_empty() {
+    for (seed, wait) in [(190, 1), (191, 3), (192, 6), (193, 9), (194, 14), (195, 20)] {
+        let cluster = cluster(seed, true).await;
+        // Machines come before kube-scheduler has looked again.
+        let at_once = json!({"spec": {"nodeRegistrationDelay": "0s"}});
+        cluster
+            .merge(&cluster.all::<KWOKNodeClass>(), "default", at_once)
+            .await
+            .expect("patched");
+        let object = json!({"metadata": {"name": "chunk"}, "template": template("web", "1500m", json!({}))});
+        let templates = cluster.here::<PodTemplate>();
+        cluster
+            .lab
+            .create(&templates, object)
+            .await
+            .expect("a PodTemplate");
+        buffer(
+            &cluster,
+            "b",
+            json!({"podTemplateRef": {"name": "chunk"}, "replicas": 2}),
+        )
+        .await;
+        cluster.deploy("web", 1, "1500m").await;
+        until_nodes(&cluster, 3).await;
+        until_said(&cluster, "b", "Provisioning", "FitsExistingCapacity").await;
+        cluster.pass(wait).await;
+        cluster.scale("web", 2).await;
+        cluster.until_running(2).await;
+        until_nodes(&cluster, 4).await;
+        let other = json!({"template": {"metadata": {"labels": {"x": "y"}}}});
+        cluster.merge(&templates, "chunk", other).await.expect("patched");
+        cluster.pass(120).await;
+        let commands = cluster.list::<Disruption>().await;
+        let told: Vec<_> = commands
+            .iter()
+            .map(|one| (one.name_any(), &one.spec.nodes))
+            .collect();
+        assert!(told.is_empty(), "seed {seed}: {told:?}");
+        assert_eq!(cluster.list::<NodeClaim>().await.len(), 4, "seed {seed}");
+    }
 }
