@@ -326,7 +326,7 @@ async fn p_014_without_the_gate_buffers_have_no_effect() {
 /// Pods and room that come together, room that is used at once, and a shape that changes: no machine goes and comes for it.
 #[tokio::test(start_paused = true)]
 async fn p_186_w_06_room_that_is_needed_is_never_taken_for_empty() {
-    for (seed, wait) in [(190, 1), (191, 3), (192, 6), (193, 9), (194, 14), (195, 20)] {
+    for (seed, wait) in [(190, 1), (191, 6), (192, 14)] {
         let cluster = cluster(seed, true).await;
         // Machines come before kube-scheduler has looked again.
         let at_once = json!({"spec": {"nodeRegistrationDelay": "0s"}});
