@@ -8,39 +8,50 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// Resource name → thousandths of its unit.
 pub(crate) type Amounts = BTreeMap<String, i128>;
 
-/// Thousandths of the unit, rounded up; what cannot be read counts as nothing.
+/// Thousandths of the unit, rounded up; what cannot be read counts as nothing. In whole numbers: as a fraction of two, 700m would be 701.
 pub(crate) fn milli(quantity: &Quantity) -> i128 {
     let text = quantity.0.trim();
     let split = text
         .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
         .unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);
-    let Ok(number) = number.parse::<f64>() else {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let Ok(digits) = format!("{whole}{fraction}").parse::<i128>() else {
         return 0;
     };
-    let binary = |power: i32| 1024_f64.powi(power);
-    let scale = match suffix {
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => binary(1),
-        "Mi" => binary(2),
-        "Gi" => binary(3),
-        "Ti" => binary(4),
-        "Pi" => binary(5),
-        "Ei" => binary(6),
-        other => other
-            .strip_prefix(['e', 'E'])
-            .and_then(|power| power.parse().ok())
-            .map_or(1.0, |power| 10_f64.powi(power)),
+    let (ten, kibi): (i32, u32) = match suffix {
+        "n" => (-9, 0),
+        "u" => (-6, 0),
+        "m" => (-3, 0),
+        "k" => (3, 0),
+        "M" => (6, 0),
+        "G" => (9, 0),
+        "T" => (12, 0),
+        "P" => (15, 0),
+        "E" => (18, 0),
+        "Ki" => (0, 1),
+        "Mi" => (0, 2),
+        "Gi" => (0, 3),
+        "Ti" => (0, 4),
+        "Pi" => (0, 5),
+        "Ei" => (0, 6),
+        other => (
+            other
+                .strip_prefix(['e', 'E'])
+                .and_then(|power| power.parse().ok())
+                .unwrap_or(0),
+            0,
+        ),
     };
-    (number * scale * 1000.0).ceil() as i128
+    let scaled = digits.saturating_mul(1024_i128.pow(kibi));
+    let decimals = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+    let power = ten.saturating_add(3).saturating_sub(decimals);
+    let factor = 10_i128.checked_pow(power.unsigned_abs()).unwrap_or(i128::MAX);
+    if power >= 0 {
+        return scaled.saturating_mul(factor);
+    }
+    let (floor, rest) = (scaled.div_euclid(factor), scaled.rem_euclid(factor));
+    floor + i128::from(rest > 0)
 }
 
 pub(crate) fn amounts(map: Option<&BTreeMap<String, Quantity>>) -> Amounts {
@@ -130,6 +141,15 @@ mod tests {
         for (text, expected) in [
             ("1", 1000),
             ("100m", 100),
+            ("700m", 700),
+            ("1900m", 1900),
+            ("0.7", 700),
+            ("1.0005", 1001),
+            ("1u", 1),
+            (".5", 500),
+            ("5.", 5000),
+            ("-1.5", -1500),
+            ("1.5Gi", 1_610_612_736_000),
             ("1.5", 1500),
             ("1Ki", 1_024_000),
             ("1e3", 1_000_000),
