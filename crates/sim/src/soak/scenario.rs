@@ -138,16 +138,20 @@ impl Scenario {
         options
     }
 
-    /// For how long nodes may live. Where some take minutes to come, a short life would leave some of them always on their way, and the cluster
-    /// would never be calm.
+    /// For how long nodes may live. Where some take minutes to come, or are waited for in vain, a short life would leave some of them always on
+    /// their way, and the cluster would never be calm.
     fn lifetimes(&self) -> &'static [&'static str] {
-        let slow = self.cloud_troubles
-            && self
-                .cloud(KwokOptions::default())
-                .slow_register
-                .iter()
-                .any(|slow| slow.delay > Duration::from_secs(60));
-        if slow { &["2h"] } else { &["12m", "30m", "2h"] }
+        let cloud = self.cloud(KwokOptions::default());
+        let fails = !matches!(cloud.never_register_failures, Failures::None);
+        let slow = cloud
+            .slow_register
+            .iter()
+            .any(|slow| slow.delay > Duration::from_secs(60));
+        if self.cloud_troubles && (fails || slow) {
+            &["2h"]
+        } else {
+            &["12m", "30m", "2h"]
+        }
     }
 
     /// A NodePool. The first has no limits, so that every pod of a scenario fits it.
