@@ -307,7 +307,7 @@ proptest! {
         let (high, wrong) = (newest, went_back.clone());
         store.on_change(move |change| {
             if let Some(new) = &change.new {
-                let version = version_of(&**new).unwrap();
+                let version = version_of(new).unwrap();
                 let uid = new.metadata.uid.clone().unwrap();
                 let mut high = high.lock().unwrap();
                 let before = high.entry(uid).or_insert(0);
