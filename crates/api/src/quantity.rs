@@ -69,7 +69,13 @@ impl Quantity {
     /// Thousandths of the base unit, rounded away from zero as Go's `MilliValue()` does; saturating.
     #[must_use]
     pub fn to_milli(self) -> i64 {
-        saturate(divide_away(self.nanos, NANO / 1000))
+        saturate(self.milli())
+    }
+
+    /// Thousandths of the base unit, rounded away from zero; all that there are.
+    #[must_use]
+    pub fn milli(self) -> i128 {
+        divide_away(self.nanos, NANO / 1000)
     }
 
     /// True for zero.

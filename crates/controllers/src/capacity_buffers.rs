@@ -86,10 +86,7 @@ impl CapacityBuffers {
                 return;
             }
             for buffer in named {
-                let meta = &buffer.metadata;
-                let text = |value: &Option<String>| value.clone().unwrap_or_default();
-                this.queue
-                    .add(ObjectKey::namespaced(text(&meta.namespace), text(&meta.name)));
+                this.queue.add(ObjectKey::of(&*buffer));
             }
         });
     }
@@ -149,12 +146,7 @@ impl CapacityBuffers {
 /// Writes what a pass has found for each buffer (P-185). What cannot be written now is written after the next pass.
 pub(crate) async fn tell_buffers(shared: &Shared, tallies: &BTreeMap<String, Tally>) {
     for buffer in shared.stores.buffers.buffers.snapshot() {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let key = format!(
-            "{}/{}",
-            text(&buffer.metadata.namespace),
-            text(&buffer.metadata.name)
-        );
+        let key = ObjectKey::of(&*buffer).to_string();
         let tally = tallies.get(&key).copied();
         let Some(action) = provisioning_action(&buffer, tally, shared.now()) else {
             continue;

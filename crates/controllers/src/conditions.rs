@@ -41,7 +41,7 @@ pub(crate) trait Watched: Object {
     }
 }
 
-fn ours(object: &impl Conditioned) -> Vec<Condition> {
+fn ours(conditions: &[spokeshave_api::Condition]) -> Vec<Condition> {
     let one = |condition: &spokeshave_api::Condition| Condition {
         type_: condition.type_.clone(),
         status: condition.status.clone(),
@@ -49,13 +49,13 @@ fn ours(object: &impl Conditioned) -> Vec<Condition> {
         message: condition.message.clone(),
         since: Some(condition.last_transition_time),
     };
-    object.conditions().iter().map(one).collect()
+    conditions.iter().map(one).collect()
 }
 
 impl Watched for NodeClaim {
     const KIND: &'static str = "nodeclaim";
     fn conditions(&self) -> Vec<Condition> {
-        ours(self)
+        ours(Conditioned::conditions(self))
     }
     fn reference(&self) -> ObjectRef {
         claim_ref(self)
@@ -65,7 +65,7 @@ impl Watched for NodeClaim {
 impl Watched for NodePool {
     const KIND: &'static str = "nodepool";
     fn conditions(&self) -> Vec<Condition> {
-        ours(self)
+        ours(Conditioned::conditions(self))
     }
     fn reference(&self) -> ObjectRef {
         pool_ref(self)
@@ -76,18 +76,7 @@ impl Watched for CapacityBuffer {
     const KIND: &'static str = "capacitybuffer";
     fn conditions(&self) -> Vec<Condition> {
         let status = self.status.as_ref();
-        let one = |condition: &spokeshave_api::Condition| Condition {
-            type_: condition.type_.clone(),
-            status: condition.status.clone(),
-            reason: condition.reason.clone(),
-            message: condition.message.clone(),
-            since: Some(condition.last_transition_time),
-        };
-        status
-            .into_iter()
-            .flat_map(|status| &status.conditions)
-            .map(one)
-            .collect()
+        status.map_or_else(Vec::new, |status| ours(&status.conditions))
     }
     fn reference(&self) -> ObjectRef {
         buffer_ref(self)

@@ -317,15 +317,7 @@ impl Provisioner {
     /// B-52: virtual pods without a place are told of on their buffer.
     fn report_room(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
         let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
-        let ignored = outcome
-            .ignored
-            .iter()
-            .map(|(pod, problem)| (*pod, problem.to_string()));
-        let unplaced = outcome
-            .unschedulable
-            .iter()
-            .map(|one| (one.pod, one.reason.to_string()));
-        for (pod, reason) in ignored.chain(unplaced) {
+        for (pod, reason) in outcome.left_over() {
             if let Some(buffer) = buffer_of(snapshot, pod) {
                 *reasons.entry((buffer, reason)).or_default() += 1;
             }

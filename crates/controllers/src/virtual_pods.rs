@@ -133,7 +133,7 @@ struct Made {
 #[derive(Debug, Default)]
 struct State {
     versions: Option<[u64; 5]>,
-    made: BTreeMap<(String, String), Made>,
+    made: BTreeMap<ObjectKey, Made>,
     changes: u64,
 }
 
@@ -158,8 +158,7 @@ impl VirtualPods {
             let Ok(resolved) = resolve(&buffer, sources) else {
                 continue;
             };
-            let text = |value: &Option<String>| value.clone().unwrap_or_default();
-            let key = (text(&buffer.metadata.namespace), text(&buffer.metadata.name));
+            let key = ObjectKey::of(&*buffer);
             let uid = buffer.metadata.uid.clone();
             let same = before.remove(&key);
             let same = same.filter(|made| made.uid == uid && made.resolved == resolved);

@@ -5,6 +5,7 @@
 //! volume takes a kilobyte whether it is there or not.
 
 use crate::snapshot::Snapshot;
+use crate::volumes::is_claim;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, Volume};
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ fn shrink<T>(list: &mut Option<Vec<T>>) {
 /// Configuration, secrets and tokens, of which every pod has at least one, are there on any node; claims are not.
 fn volumes(list: &mut Option<Vec<Volume>>) {
     let Some(volumes) = list else { return };
-    volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+    volumes.retain(is_claim);
     if volumes.is_empty() {
         *list = None;
     } else {

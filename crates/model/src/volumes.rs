@@ -5,7 +5,7 @@
 use crate::labels;
 use crate::requirement::Requirement;
 use crate::requirements::Requirements;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,6 +58,11 @@ impl Unsupported {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a volume is a claim, which may bind its pod to a place: named, or made with the pod. All others are there on any node.
+pub fn is_claim(volume: &Volume) -> bool {
+    volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
 }
 
 /// `namespace/name` of each PersistentVolumeClaim a pod uses: named ones, and ephemeral ones, which are called `<pod>-<volume>`.

@@ -173,6 +173,19 @@ impl ProvisionOutcome {
         pods.filter(|pod| !snapshot.pod(*pod).is_virtual).collect()
     }
 
+    /// The pods of the pass without a place, with what is said of them: those that were not tried, then those that failed.
+    pub fn left_over(&self) -> impl Iterator<Item = (PodId, String)> {
+        let ignored = self
+            .ignored
+            .iter()
+            .map(|(pod, problem)| (*pod, problem.to_string()));
+        let failed = self
+            .unschedulable
+            .iter()
+            .map(|unplaced| (unplaced.pod, unplaced.reason.to_string()));
+        ignored.chain(failed)
+    }
+
     /// P-123: the pending pods by the zone they will be in, as far as that is certain.
     pub fn effective_zones(&self, snapshot: &Snapshot, policy: &Policy) -> BTreeMap<String, usize> {
         effective_zones(snapshot, &policy.pack_options(), &self.real_pods(snapshot))

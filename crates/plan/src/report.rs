@@ -69,15 +69,7 @@ pub fn provision_lines(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> Vec<S
         ));
     }
     let mut reasons: Vec<(String, Vec<PodId>)> = Vec::new();
-    let ignored = outcome
-        .ignored
-        .iter()
-        .map(|(pod, problem)| (*pod, problem.to_string()));
-    let unplaced = outcome
-        .unschedulable
-        .iter()
-        .map(|unplaced| (unplaced.pod, unplaced.reason.to_string()));
-    for (pod, text) in ignored.chain(unplaced) {
+    for (pod, text) in outcome.left_over() {
         match reasons.iter_mut().find(|(known, _)| *known == text) {
             Some((_, pods)) => pods.push(pod),
             None => reasons.push((text, vec![pod])),

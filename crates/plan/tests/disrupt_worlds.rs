@@ -155,6 +155,17 @@ fn audited(snapshot: &Snapshot, command: &Command, now: jiff::Timestamp, seed: u
     );
 }
 
+/// A second look at once finds the same.
+fn assert_stands(command: &Command, snapshot: &Snapshot, policy: &Policy, now: jiff::Timestamp, seed: u64) {
+    let again = validate(command, snapshot, policy, now);
+    assert_eq!(
+        again.command.as_ref(),
+        Some(command),
+        "seed {seed}: {}",
+        again.message
+    );
+}
+
 #[test]
 fn every_command_passes_the_audit_and_its_own_second_look() {
     let mut counts: BTreeMap<Method, usize> = BTreeMap::new();
@@ -167,13 +178,7 @@ fn every_command_passes_the_audit_and_its_own_second_look() {
             for command in &outcome.commands {
                 *counts.entry(method).or_default() += 1;
                 audited(&snapshot, command, world.now, seed);
-                let again = validate(command, &snapshot, &policy, world.now);
-                assert_eq!(
-                    again.command.as_ref(),
-                    Some(command),
-                    "seed {seed}: {}",
-                    again.message
-                );
+                assert_stands(command, &snapshot, &policy, world.now, seed);
             }
         }
     }
@@ -258,13 +263,7 @@ fn d_373_no_command_takes_room_away() {
                         .all(|step| !step.pod.contains("capacity-buffer")),
                     "seed {seed}"
                 );
-                let again = validate(command, &snapshot, &policy, world.now);
-                assert_eq!(
-                    again.command.as_ref(),
-                    Some(command),
-                    "seed {seed}: {}",
-                    again.message
-                );
+                assert_stands(command, &snapshot, &policy, world.now, seed);
                 if command.replacements.is_empty() {
                     let after = room(&lower(&carried_out(&world, command)), &world);
                     assert!(

@@ -107,6 +107,21 @@ fn delete<'a>(
     Box::pin(api.delete(name, parameters))
 }
 
+fn replace<'a>(
+    api: &'a RawApi,
+    name: &'a str,
+    parameters: &'a PostParams,
+    object: &'a Raw,
+) -> BoxFuture<'a, Result<Raw>> {
+    Box::pin(api.replace(name, parameters, object))
+}
+
+/// What is to be sent for an object.
+fn encoded<K: Serialize>(object: &K) -> Result<Raw> {
+    let tree = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+    Ok(Raw::new(tree))
+}
+
 impl<K: Clone + DeserializeOwned> Api<K> {
     /// One object.
     ///
@@ -145,8 +160,7 @@ impl<K: Clone + DeserializeOwned> Api<K> {
     where
         K: Serialize,
     {
-        let object = Raw::new(serde_json::to_value(object).map_err(kube::Error::SerdeError)?);
-        decoded(create(&self.raw, parameters, &object).await?)
+        decoded(create(&self.raw, parameters, &encoded(object)?).await?)
     }
 
     /// Deletes an object; what is left of it, when it does not go at once.
@@ -192,9 +206,7 @@ impl<K: Clone + DeserializeOwned> Api<K> {
     where
         K: Serialize,
     {
-        let object = Raw::new(serde_json::to_value(object).map_err(kube::Error::SerdeError)?);
-        let answer: BoxFuture<'_, Result<Raw>> = Box::pin(self.raw.replace(name, parameters, &object));
-        decoded(answer.await?)
+        decoded(replace(&self.raw, name, parameters, &encoded(object)?).await?)
     }
 
     /// Writes to a subresource; the answer is of its own kind.

@@ -83,41 +83,20 @@ pub(crate) fn version(tree: &Value) -> Option<u64> {
 
 impl<'de, const METADATA: bool> Deserialize<'de> for Raw<METADATA> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Tree).map(Self::new)
+        let tree = Tree { of_metadata: false }.deserialize(deserializer)?;
+        if tree.get("metadata").is_none() {
+            return Err(D::Error::custom("an object without metadata"));
+        }
+        Ok(Self::new(tree))
     }
 }
 
-/// Reads an object as a tree, without its managedFields: they are a third of it, and nobody here reads them.
-struct Tree;
-
-impl<'de> Visitor<'de> for Tree {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a Kubernetes object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let mut tree = Map::new();
-        while let Some(key) = fields.next_key::<String>()? {
-            let value = if key == "metadata" {
-                fields.next_value_seed(Metadata)?
-            } else {
-                fields.next_value()?
-            };
-            tree.insert(key, value);
-        }
-        if !tree.contains_key("metadata") {
-            return Err(A::Error::custom("an object without metadata"));
-        }
-        Ok(Value::Object(tree))
-    }
+/// Reads an object, or its metadata, as a tree without managedFields: they are a third of it, and nobody here reads them.
+struct Tree {
+    of_metadata: bool,
 }
 
-/// The metadata of an object.
-struct Metadata;
-
-impl<'de> DeserializeSeed<'de> for Metadata {
+impl<'de> DeserializeSeed<'de> for Tree {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -125,23 +104,31 @@ impl<'de> DeserializeSeed<'de> for Metadata {
     }
 }
 
-impl<'de> Visitor<'de> for Metadata {
+impl<'de> Visitor<'de> for Tree {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the metadata of a Kubernetes object")
+        f.write_str(if self.of_metadata {
+            "the metadata of a Kubernetes object"
+        } else {
+            "a Kubernetes object"
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let mut metadata = Map::new();
+        let mut tree = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
-            if key == "managedFields" {
-                fields.next_value::<IgnoredAny>()?;
-            } else {
-                metadata.insert(key, fields.next_value()?);
-            }
+            let value = match (key.as_str(), self.of_metadata) {
+                ("metadata", false) => fields.next_value_seed(Tree { of_metadata: true })?,
+                ("managedFields", true) => {
+                    fields.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                _ => fields.next_value()?,
+            };
+            tree.insert(key, value);
         }
-        Ok(Value::Object(metadata))
+        Ok(Value::Object(tree))
     }
 }
 

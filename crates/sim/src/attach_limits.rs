@@ -6,8 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use spokeshave_runtime::Api;
-use spokeshave_runtime::{ObjectKey, ReconcileError};
+use spokeshave_runtime::{Api, ObjectKey, ReconcileError};
 
 use crate::objects::{name, namespace, uid};
 use crate::volumes::{claim_names, class_of};

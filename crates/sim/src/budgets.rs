@@ -9,9 +9,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use spokeshave_runtime::Api;
 use spokeshave_runtime::{
-    ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
+    Api, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
+    run_controller,
 };
 
 use crate::objects::{controller_of, has_ended, is_deleting, is_ready, name, namespace, selects, time, uid};

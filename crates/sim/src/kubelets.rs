@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Node,
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
-use spokeshave_runtime::Api;
 use spokeshave_runtime::{
-    ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
+    Api, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
+    run_controller,
 };
 
 use crate::attach_limits;

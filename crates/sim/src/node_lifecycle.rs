@@ -9,9 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use spokeshave_runtime::Api;
 use spokeshave_runtime::{
-    ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
+    Api, ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
 };
 
 use crate::objects::{has_ended, is_deleting, is_node_ready, name, namespace, node_of, uid};

@@ -8,50 +8,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// Resource name → thousandths of its unit.
 pub(crate) type Amounts = BTreeMap<String, i128>;
 
-/// Thousandths of the unit, rounded up; what cannot be read counts as nothing. In whole numbers: as a fraction of two, 700m would be 701.
+/// Thousandths of the unit, rounded up; what cannot be read counts as nothing.
 pub(crate) fn milli(quantity: &Quantity) -> i128 {
-    let text = quantity.0.trim();
-    let split = text
-        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(split);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let Ok(digits) = format!("{whole}{fraction}").parse::<i128>() else {
-        return 0;
-    };
-    let (ten, kibi): (i32, u32) = match suffix {
-        "n" => (-9, 0),
-        "u" => (-6, 0),
-        "m" => (-3, 0),
-        "k" => (3, 0),
-        "M" => (6, 0),
-        "G" => (9, 0),
-        "T" => (12, 0),
-        "P" => (15, 0),
-        "E" => (18, 0),
-        "Ki" => (0, 1),
-        "Mi" => (0, 2),
-        "Gi" => (0, 3),
-        "Ti" => (0, 4),
-        "Pi" => (0, 5),
-        "Ei" => (0, 6),
-        other => (
-            other
-                .strip_prefix(['e', 'E'])
-                .and_then(|power| power.parse().ok())
-                .unwrap_or(0),
-            0,
-        ),
-    };
-    let scaled = digits.saturating_mul(1024_i128.pow(kibi));
-    let decimals = i32::try_from(fraction.len()).unwrap_or(i32::MAX);
-    let power = ten.saturating_add(3).saturating_sub(decimals);
-    let factor = 10_i128.checked_pow(power.unsigned_abs()).unwrap_or(i128::MAX);
-    if power >= 0 {
-        return scaled.saturating_mul(factor);
-    }
-    let (floor, rest) = (scaled.div_euclid(factor), scaled.rem_euclid(factor));
-    floor + i128::from(rest > 0)
+    spokeshave_api::Quantity::from_wire(quantity).map_or(0, spokeshave_api::Quantity::milli)
 }
 
 pub(crate) fn amounts(map: Option<&BTreeMap<String, Quantity>>) -> Amounts {

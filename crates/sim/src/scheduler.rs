@@ -11,8 +11,7 @@ use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use spokeshave_runtime::Api;
-use spokeshave_runtime::Shutdown;
+use spokeshave_runtime::{Api, Shutdown};
 use tokio::sync::Notify;
 
 use crate::attach_limits::{self, CsiVolume};

@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use spokeshave_runtime::Api;
 use spokeshave_runtime::{
-    ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
+    Api, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
+    run_controller,
 };
 
 use crate::objects::{has_ended, is_deleting, name, namespace, node_of, owner, uid};

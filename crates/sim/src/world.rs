@@ -11,9 +11,8 @@ use kube::Client;
 use kube::api::PostParams;
 use serde_json::json;
 use spokeshave_ports::{Entropy, SharedClock};
-use spokeshave_runtime::Api;
 use spokeshave_runtime::{
-    Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue,
+    Api, Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue,
 };
 
 use crate::Options;

@@ -7,3 +7,25 @@ mod node_overlays;
 
 #[path = "features/capacity_buffers.rs"]
 mod capacity_buffers;
+
+use common::Cluster;
+use serde_json::json;
+use spokeshave_controllers::FeatureGates;
+use spokeshave_sim::lab::LabOptions;
+
+/// A cluster with an operator, which may buy these instance types on demand, is consolidated, and has its feature gates as `set` leaves them.
+async fn consolidated(seed: u64, types: &[&str], set: impl FnOnce(&mut FeatureGates)) -> Cluster {
+    let mut options = LabOptions::new(seed);
+    set(&mut options.operator.feature_gates);
+    let requirements = json!([
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]);
+    let change = json!({
+        "template": {"spec": {"requirements": requirements}},
+        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"},
+    });
+    let mut cluster = Cluster::new(options, change).await;
+    cluster.lab.start("a");
+    cluster
+}

@@ -19,9 +19,15 @@ use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_controllers::{FeatureGates, LeaderElectionOptions, Options as OperatorOptions};
 use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
 use spokeshave_provider_kwok::KwokOptions;
-use spokeshave_runtime::Api;
-use spokeshave_runtime::Metrics;
 use spokeshave_runtime::client::RequestLog;
+use spokeshave_runtime::{Api, Metrics};
+
+/// Deploys `web` with one pod, waits until it runs, and returns the NodeClaim that was made for it.
+async fn run_one_pod(cluster: &Cluster) -> String {
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    cluster.claim_of_pod("web").await
+}
 
 /// The NodePool has an event that names the NodeClaim whose instance was left over.
 async fn assert_told_of_leaked(cluster: &Cluster, claim: &str) {
@@ -190,9 +196,7 @@ async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
     let cluster = Cluster::new(5).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    let claim = cluster.claim_of_pod("web").await;
+    let claim = run_one_pod(&cluster).await;
     *cluster.faults.delete_error.lock().unwrap() = Some("quota of API calls is used up".to_owned());
     cluster.delete_claim(&claim).await;
     let message = cluster.until_blocked(&claim, "ProviderError").await;
@@ -222,9 +226,7 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
     let cluster = Cluster::new(6).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    let claim = cluster.claim_of_pod("web").await;
+    let claim = run_one_pod(&cluster).await;
     // The finalizer goes on the cloud's word, and the cloud lies.
     cluster.excuse(14);
     cluster.faults.lies.store(true, Ordering::Relaxed);
@@ -256,9 +258,7 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
         ..Setup::default()
     };
     let first = cluster.operator(at_once());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    let claim = cluster.claim_of_pod("web").await;
+    let claim = run_one_pod(&cluster).await;
     let node = cluster.list::<Node>().await[0].name_any();
     first.stop.request();
     first.task.await.unwrap().unwrap();
@@ -295,9 +295,7 @@ async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_
     let cluster = Cluster::new(63).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let first = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    let claim = cluster.claim_of_pod("web").await;
+    let claim = run_one_pod(&cluster).await;
     let node = cluster.list::<Node>().await[0].name_any();
     first.stop.request();
     first.task.await.unwrap().unwrap();
@@ -457,9 +455,7 @@ async fn d_303_an_unreadable_deadline_is_named_and_can_be_mended() {
     let cluster = Cluster::new(10).await;
     cluster.create::<NodePool>(pool("default", json!({}))).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    let claim = cluster.claim_of_pod("web").await;
+    let claim = run_one_pod(&cluster).await;
     let key = "karpenter.sh/nodeclaim-termination-timestamp";
     let annotate = async |value: Value| {
         let patch = json!({"metadata": {"annotations": {key: value}}});

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
-use spokeshave_runtime::Api;
-use spokeshave_runtime::Metrics;
+use spokeshave_runtime::{Api, Metrics};
 
 /// The value of the first series of a family whose labels contain a text.
 fn value(metrics: &Metrics, family: &str, labels: &str) -> f64 {

@@ -12,9 +12,8 @@ use spokeshave_apiserver::{ApiServer, Config, Listener, kubeconfig};
 use spokeshave_controllers::{DecisionLog, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
-use spokeshave_runtime::Api;
 use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_runtime::{Shutdown, TaskGroup};
+use spokeshave_runtime::{Api, Shutdown, TaskGroup};
 
 use crate::cli::{UpArgs, UpLogLevel};
 use crate::kubeconfig_file::KubeconfigFile;

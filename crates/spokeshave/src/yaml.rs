@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Error, Spanned};
 
@@ -13,9 +13,8 @@ use serde_saphyr::{Error, Spanned};
 /// # Errors
 /// The text is not valid YAML.
 pub(crate) fn to_json(text: &str) -> Result<String, Error> {
-    let mut json = Vec::with_capacity(text.len());
-    with_deserializer(text, |deserializer| Writer(&mut json).deserialize(deserializer))?;
-    Ok(finished(json))
+    let value: Value = read(text)?;
+    Ok(value.to_string())
 }
 
 /// The first item of a document that is a sequence, as JSON, in one line.
@@ -23,11 +22,11 @@ pub(crate) fn to_json(text: &str) -> Result<String, Error> {
 /// # Errors
 /// The text is not valid YAML, or no sequence with an item.
 pub(crate) fn only_item_to_json(text: &str) -> Result<String, Error> {
-    let mut json = Vec::with_capacity(text.len());
-    with_deserializer(text, |deserializer| {
-        deserializer.deserialize_seq(First(&mut json))
-    })?;
-    Ok(finished(json))
+    let items: Vec<Value> = read(text)?;
+    let item = items
+        .first()
+        .ok_or_else(|| Error::custom("expected an item of a list"))?;
+    Ok(item.to_string())
 }
 
 /// The same, with every value on the line that it has in the YAML.
@@ -35,8 +34,7 @@ pub(crate) fn only_item_to_json(text: &str) -> Result<String, Error> {
 /// # Errors
 /// As the other two.
 pub(crate) fn to_json_by_line(text: &str, only_item: bool) -> Result<String, Error> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    let tree: Spanned<Tree> = serde_saphyr::from_str_with_options(text, options)?;
+    let tree: Spanned<Tree> = read(text)?;
     let mut json = ByLine {
         text: Vec::with_capacity(text.len()),
         line: 1,
@@ -45,133 +43,16 @@ pub(crate) fn to_json_by_line(text: &str, only_item: bool) -> Result<String, Err
         Tree::List(items) if only_item && !items.is_empty() => json.value(&items[0]),
         _ => json.value(&tree),
     }
-    Ok(finished(json.text))
+    Ok(String::from_utf8(json.text).expect("JSON is written as UTF-8"))
 }
 
-fn with_deserializer<T>(
-    text: &str,
-    read: impl for<'a, 'de> FnOnce(serde_saphyr::Deserializer<'a, 'de>) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::with_deserializer_from_str_with_options(text, options, read)
-}
-
-fn finished(json: Vec<u8>) -> String {
-    String::from_utf8(json).expect("JSON is written as UTF-8")
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })
 }
 
 /// Writes a value that is finite and has only strings as keys.
 fn put<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(json, value).expect("a scalar is written into memory");
-}
-
-/// Writes whatever is read, at once, as JSON.
-struct Writer<'a>(&'a mut Vec<u8>);
-
-impl<'de> DeserializeSeed<'de> for Writer<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Writer<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("any value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        put(self.0, &value);
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        put(self.0, &value);
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        put(self.0, &value);
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        put(self.0, &value);
-        Ok(())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        put(self.0, value);
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        self.0.extend_from_slice(b"null");
-        Ok(())
-    }
-
-    fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
-        self.visit_unit()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<(), A::Error> {
-        let begin = self.0.len();
-        self.0.push(b'[');
-        loop {
-            let end = self.0.len();
-            if end > begin + 1 {
-                self.0.push(b',');
-            }
-            if sequence.next_element_seed(Writer(self.0))?.is_none() {
-                self.0.truncate(end);
-                break;
-            }
-        }
-        self.0.push(b']');
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut separator = b'{';
-        while let Some(key) = map.next_key::<String>()? {
-            self.0.push(separator);
-            separator = b',';
-            put(self.0, &key);
-            self.0.push(b':');
-            map.next_value_seed(Writer(self.0))?;
-        }
-        if separator == b'{' {
-            self.0.push(b'{');
-        }
-        self.0.push(b'}');
-        Ok(())
-    }
-}
-
-/// Writes the first item of a sequence.
-struct First<'a>(&'a mut Vec<u8>);
-
-impl<'de> Visitor<'de> for First<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an item of a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        if items.next_element_seed(Writer(self.0))?.is_none() {
-            return Err(serde::de::Error::custom("expected an item"));
-        }
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
 }
 
 /// A document whose parts know their place.

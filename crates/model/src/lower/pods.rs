@@ -125,10 +125,7 @@ pub(super) fn is_replica(left: &Pod, right: &Pod) -> bool {
 }
 
 fn has_no_claims(spec: &PodSpec) -> bool {
-    spec.volumes
-        .iter()
-        .flatten()
-        .all(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none())
+    !spec.volumes.iter().flatten().any(volumes::is_claim)
 }
 
 fn asks_the_same(one: &PodSpec, other: &PodSpec) -> bool {

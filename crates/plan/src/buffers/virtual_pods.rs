@@ -1,6 +1,6 @@
 //! The virtual pods of a CapacityBuffer (P §12): pods that exist in memory only, so that room is planned for them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -45,27 +45,11 @@ pub fn virtual_pods(buffer: &CapacityBuffer, resolved: &Resolved) -> Vec<Pod> {
     (1..=resolved.replicas).map(numbered).collect()
 }
 
-/// What ties a pod to something that only a pod that exists can have: a node, and claims for volumes, with their mounts.
+/// What ties a pod to something that only a pod that exists can have: a node, and claims for volumes. Other volumes bind to no place.
 fn without_place(mut spec: PodSpec) -> PodSpec {
     spec.node_name = None;
     spec.priority = Some(PRIORITY);
-    let mut dropped: BTreeSet<String> = BTreeSet::new();
-    if let Some(volumes) = &mut spec.volumes {
-        volumes.retain(|volume| {
-            let claimed = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
-            if claimed {
-                dropped.insert(volume.name.clone());
-            }
-            !claimed
-        });
-    }
-    let containers = spec
-        .containers
-        .iter_mut()
-        .chain(spec.init_containers.iter_mut().flatten());
-    for mounts in containers.filter_map(|container| container.volume_mounts.as_mut()) {
-        mounts.retain(|mount| !dropped.contains(&mount.name));
-    }
+    spec.volumes = None;
     spec
 }
 

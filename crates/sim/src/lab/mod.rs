@@ -24,9 +24,8 @@ use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{LeaderElectionOptions, Operator, Options as OperatorOptions};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
-use spokeshave_runtime::Api;
 use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_runtime::{Shutdown, TaskGroup};
+use spokeshave_runtime::{Api, Shutdown, TaskGroup};
 use tokio::task::JoinHandle;
 
 use crate::invariants::{Actor, Expectations, Invariants};

@@ -7,8 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use spokeshave_runtime::Api;
-use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
+use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::{template_hash, write_status};
 use crate::objects::{is_deleting, name, namespace, owner, time, uid};

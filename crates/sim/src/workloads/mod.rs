@@ -12,10 +12,9 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
-use spokeshave_runtime::Api;
 use spokeshave_runtime::{
-    ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue,
-    run_controller,
+    Api, ControllerMetrics, Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup,
+    WorkQueue, run_controller,
 };
 
 use crate::objects::{controller_of, has_ended, is_deleting, name, namespace};

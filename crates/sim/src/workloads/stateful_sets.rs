@@ -6,8 +6,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use spokeshave_runtime::Api;
-use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
+use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
 
 use super::{create_pod, delete_pod, pod_of, template_hash, write_status};
 use crate::objects::{has_ended, is_deleting, is_ready, name, namespace, owner, uid};

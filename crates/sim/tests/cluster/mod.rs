@@ -19,9 +19,8 @@ use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{Operator, Options as OperatorOptions};
 use spokeshave_ports::{SharedClock, TokioClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
-use spokeshave_runtime::Api;
 use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_runtime::{Metrics, Shutdown};
+use spokeshave_runtime::{Api, Metrics, Shutdown};
 use spokeshave_sim::invariants::Actor;
 use spokeshave_sim::lab::{Lab, LabOptions, Observed};
 

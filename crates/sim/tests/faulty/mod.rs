@@ -22,9 +22,8 @@ use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, NodeClassKind, RegistrationHook, RepairPolicy,
 };
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
-use spokeshave_runtime::Api;
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
-use spokeshave_runtime::{Metrics, Shutdown};
+use spokeshave_runtime::{Api, Metrics, Shutdown};
 use spokeshave_sim::invariants::Actor;
 use spokeshave_sim::lab::{Lab, LabOptions};
 

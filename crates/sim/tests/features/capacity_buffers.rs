@@ -9,25 +9,15 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeClaim};
-use spokeshave_sim::lab::LabOptions;
+use spokeshave_controllers::FeatureGates;
 
 use crate::common::{Cluster, template};
+use crate::consolidated;
 
 /// A cluster of machines that take one pod of 1500m each, with the feature gate as told.
 async fn cluster(seed: u64, gate: bool) -> Cluster {
-    let mut options = LabOptions::new(seed);
-    options.operator.feature_gates.capacity_buffer = gate;
-    let requirements = json!([
-        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c-2x-amd64-linux"]},
-        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-    ]);
-    let change = json!({
-        "template": {"spec": {"requirements": requirements}},
-        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"},
-    });
-    let mut cluster = Cluster::new(options, change).await;
-    cluster.lab.start("a");
-    cluster
+    let set = |gates: &mut FeatureGates| gates.capacity_buffer = gate;
+    consolidated(seed, &["c-2x-amd64-linux"], set).await
 }
 
 async fn buffer(cluster: &Cluster, name: &str, spec: Value) {
@@ -37,6 +27,16 @@ async fn buffer(cluster: &Cluster, name: &str, spec: Value) {
         .create(&cluster.here::<CapacityBuffer>(), object)
         .await
         .expect("a CapacityBuffer");
+}
+
+/// Creates a PodTemplate whose pods carry `app` and ask for so much CPU.
+async fn pod_template(cluster: &Cluster, name: &str, app: &str, cpu: &str) {
+    let object = json!({"metadata": {"name": name}, "template": template(app, cpu, json!({}))});
+    cluster
+        .lab
+        .create(&cluster.here::<PodTemplate>(), object)
+        .await
+        .expect("a PodTemplate");
 }
 
 fn of_web(more: Value) -> Value {
@@ -199,13 +199,8 @@ async fn p_185_b_53_a_buffer_follows_what_it_names() {
         .await;
     assert!(took < Duration::from_secs(2), "B-53: noticed after {took:?}");
     until_nodes(&cluster, 6).await;
-    let object = json!({"metadata": {"name": "chunk"}, "template": template("chunk", "1500m", json!({}))});
     let templates = cluster.here::<PodTemplate>();
-    cluster
-        .lab
-        .create(&templates, object)
-        .await
-        .expect("a PodTemplate");
+    pod_template(&cluster, "chunk", "chunk", "1500m").await;
     let took = until_said(&cluster, "chunk", "ReadyForProvisioning", "Resolved").await;
     assert!(took < Duration::from_secs(2), "noticed after {took:?}");
     until_nodes(&cluster, 7).await;
@@ -264,12 +259,7 @@ async fn p_185_buffers_add_up_and_mistakes_stall_nobody() {
     )
     .await;
     buffer(&cluster, "slip", of_web(json!({"replicas": 2_000_000_000}))).await;
-    let huge = json!({"metadata": {"name": "huge"}, "template": template("huge", "64", json!({}))});
-    cluster
-        .lab
-        .create(&cluster.here::<PodTemplate>(), huge)
-        .await
-        .expect("a PodTemplate");
+    pod_template(&cluster, "huge", "huge", "64").await;
     buffer(
         &cluster,
         "huge",
@@ -334,13 +324,8 @@ async fn p_186_w_06_room_that_is_needed_is_never_taken_for_empty() {
             .merge(&cluster.all::<KWOKNodeClass>(), "default", at_once)
             .await
             .expect("patched");
-        let object = json!({"metadata": {"name": "chunk"}, "template": template("web", "1500m", json!({}))});
         let templates = cluster.here::<PodTemplate>();
-        cluster
-            .lab
-            .create(&templates, object)
-            .await
-            .expect("a PodTemplate");
+        pod_template(&cluster, "chunk", "web", "1500m").await;
         buffer(
             &cluster,
             "b",

@@ -5,28 +5,18 @@ use serde_json::{Value, json};
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodeOverlay};
-use spokeshave_sim::lab::LabOptions;
+use spokeshave_controllers::FeatureGates;
 
 use crate::common::{Cluster, template};
+use crate::consolidated;
 
 const CHEAP: &str = "c-2x-amd64-linux";
 const DEAR: &str = "m-2x-amd64-linux";
 
 /// A cluster that may buy one of two types, with the feature gate as told.
 async fn cluster(seed: u64, gate: bool) -> Cluster {
-    let mut options = LabOptions::new(seed);
-    options.operator.feature_gates.node_overlay = gate;
-    let requirements = json!([
-        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [CHEAP, DEAR]},
-        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-    ]);
-    let change = json!({
-        "template": {"spec": {"requirements": requirements}},
-        "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"},
-    });
-    let mut cluster = Cluster::new(options, change).await;
-    cluster.lab.start("a");
-    cluster
+    let set = |gates: &mut FeatureGates| gates.node_overlay = gate;
+    consolidated(seed, &[CHEAP, DEAR], set).await
 }
 
 fn about(instance_type: &str, change: Value) -> Value {
