@@ -76,6 +76,8 @@ pub const COMMAND_TIMEOUT_MAXIMUM: Duration = Duration::from_secs(60 * 60);
 pub const COMMAND_TIMEOUT_PER_NODE: Duration = Duration::from_millis(80);
 /// A command that has not got beyond its first writes by then is taken back: what it was decided on is no longer so.
 pub const COMMAND_START_LIMIT: Duration = Duration::from_secs(60);
+/// Between the taints of a command and the deletion of its nodes: a scheduler that had not seen the taint yet has bound its pod by then (invariant 7).
+pub const COMMAND_TAINT_SETTLE: Duration = Duration::from_secs(1);
 /// For how long a finished Disruption is kept.
 pub const DISRUPTION_HISTORY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Most finished Disruptions that are kept.

@@ -9,7 +9,9 @@ use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{Action, Price};
-use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, expired, finished_at};
+use spokeshave_plan::disrupt::advance::{
+    Milestone, Present, PresentNode, advance, expired, finished_at, needs_pods_of_server,
+};
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
@@ -74,8 +76,16 @@ impl Commands {
         if disruption.is_finished() {
             return self.keep_ledger(&disruption).await;
         }
-        let present = self.present(&disruption);
-        let next = advance(&disruption, &present, shared.now());
+        let mut present = self.present(&disruption);
+        let now = shared.now();
+        if needs_pods_of_server(&disruption, now) {
+            for (node, there) in disruption.spec.nodes.iter().zip(&mut present.nodes) {
+                if there.is_live() {
+                    there.pods = shared.execute.pods_on(&node.name).await?;
+                }
+            }
+        }
+        let next = advance(&disruption, &present, now);
         for (action, milestone) in &next.steps {
             match shared.execute.run(action).await {
                 Ok(()) => {}

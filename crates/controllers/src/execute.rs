@@ -1,4 +1,5 @@
-//! The only writer to Kubernetes: carries out Actions, under the term of leadership in which they were decided.
+//! The only writer to Kubernetes: carries out Actions, under the term of leadership in which they were decided. It also asks the server itself
+//! where what a watch has told may be too old.
 //!
 //! Owns the translation of an Action into a request, the classes of its failures, and the way of results back into the stores. It decides
 //! nothing: a conflict is an error that makes the caller look again.
@@ -10,13 +11,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
-use spokeshave_runtime::Api;
-use spokeshave_runtime::{EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
+use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
 use crate::stores::Stores;
 
@@ -377,6 +377,24 @@ impl Execute {
                 .await
             }
         }
+    }
+
+    /// The pods of a node as the server has them now, not as a watch has told so far.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, ExecuteError> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let parameters = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let found = api
+            .list(&parameters)
+            .await
+            .map_err(|source| ExecuteError::Failed {
+                verb: "list the pods of node",
+                target: node.to_owned(),
+                source,
+            })?;
+        Ok(found.items.into_iter().map(Arc::new).collect())
     }
 
     async fn evict(&self, target: &ObjectRef, grace_period_seconds: Option<i64>) -> Result<(), ExecuteError> {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED};
+use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::{Action, ObjectKind};
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, expired, time_limit};
@@ -123,12 +124,15 @@ impl World {
     }
 
     /// Looks until nothing more is written; dies for good after `writes`. Returns the writes that were made.
-    fn run(&mut self, now: Timestamp, mut writes: usize) -> usize {
+    fn run(&mut self, mut now: Timestamp, mut writes: usize) -> usize {
         let mut made = 0;
         for _ in 0..50 {
             let next = advance(&self.disruption, &self.present(), now);
             if next.steps.is_empty() {
-                return made;
+                match next.again {
+                    Some(wait) if self.disruption.phase() == DisruptionPhase::Deleting => now += wait,
+                    _ => return made,
+                }
             }
             for (action, milestone) in &next.steps {
                 if writes == 0 {
@@ -426,6 +430,93 @@ fn d_029_drift_with_a_grace_period_goes_on_in_spite_of_protected_pods() {
     world.pods = vec![protected_pod()];
     world.run(at(1), FOR_EVER);
     assert_eq!(world.disruption.phase(), DisruptionPhase::Replacing);
+}
+
+fn pod_bound(name: &str, second: i64) -> Arc<Pod> {
+    let since = at(second).to_string();
+    let bound = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": since});
+    let pod = json!({"metadata": {"name": name, "namespace": "batch"}, "status": {"phase": "Pending", "conditions": [bound]}});
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+/// The command of `pods` pods a node, begun with the pods that were there, and looked at again after `late` was bound, too.
+fn after_a_late_binding(method: &str, pods: &[Arc<Pod>], late: &Arc<Pod>) -> World {
+    let mut command = command(&["a"], &[], method);
+    command.spec.nodes[0].pods = i64::try_from(pods.len()).unwrap();
+    let mut world = World::new(command);
+    world.pods = pods.to_vec();
+    let first = advance(&world.disruption, &world.present(), at(0));
+    for (action, _) in &first.steps {
+        world.apply(action);
+    }
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Deleting);
+    let early = advance(&world.disruption, &world.present(), at(0));
+    assert!(early.steps.is_empty(), "the taint has not settled");
+    assert_eq!(early.again, Some(COMMAND_TAINT_SETTLE));
+    world.pods.push(late.clone());
+    world.run(at(0), FOR_EVER);
+    world
+}
+
+#[test]
+fn invariant_7_a_pod_bound_before_the_taint_was_seen_keeps_the_node() {
+    let known = [pod_bound("known", -60)];
+    for (method, pods, late) in [
+        ("Emptiness", &[][..], pod_bound("late", 0)),
+        // A clock behind ours: nothing belongs on an empty node.
+        ("Emptiness", &[], pod_bound("late", -5)),
+        ("SingleNodeConsolidation", &known, pod_bound("late", 0)),
+        ("MultiNodeConsolidation", &known, pod_bound("late", 1)),
+        ("Drift", &known, pod_bound("late", 1)),
+    ] {
+        let world = after_a_late_binding(method, pods, &late);
+        assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack, "{method}");
+        assert_eq!((world.tainted(), world.marked()), (0, 0), "{method}");
+        assert!(!world.claims["a"].is_deleting());
+        assert_eq!(
+            world.disruption.status.unwrap().message.unwrap(),
+            "pod batch/late was bound to node a after it was decided"
+        );
+    }
+}
+
+#[test]
+fn invariant_7_pods_that_do_not_count_or_were_known_keep_no_node() {
+    let known = [pod_bound("known", -60)];
+    let with = |change: Value| {
+        let mut pod = serde_json::to_value(&*pod_bound("late", 1)).unwrap();
+        merge(&mut pod, &change);
+        Arc::new(serde_json::from_value(pod).unwrap())
+    };
+    let daemon = json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d"}]}});
+    let tolerant = json!({"spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}});
+    for (method, pods, late) in [
+        ("Emptiness", &[][..], with(daemon)),
+        ("Emptiness", &[], with(tolerant)),
+        ("Emptiness", &[], with(json!({"status": {"phase": "Succeeded"}}))),
+        ("SingleNodeConsolidation", &known, pod_bound("successor", -1)),
+        // It places no pods.
+        ("StaticDrift", &known, pod_bound("late", 1)),
+    ] {
+        let world = after_a_late_binding(method, pods, &late);
+        assert_eq!(
+            world.disruption.phase(),
+            DisruptionPhase::Draining,
+            "{method} {late:?}"
+        );
+    }
+}
+
+#[test]
+fn invariant_6_protection_after_the_taint_keeps_the_node() {
+    let mut known = serde_json::to_value(&*protected_pod()).unwrap();
+    merge(
+        &mut known,
+        &json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}}),
+    );
+    let known: Arc<Pod> = Arc::new(serde_json::from_value(known).unwrap());
+    let world = after_a_late_binding("SingleNodeConsolidation", &[known], &protected_pod());
+    assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack);
 }
 
 /// Every death leads to the same end: what was not finished is finished or taken back, and nothing is made or deleted twice (`apply` asserts it).

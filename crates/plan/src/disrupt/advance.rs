@@ -10,11 +10,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::constants::{
-    COMMAND_START_LIMIT, COMMAND_TIMEOUT_MAXIMUM, COMMAND_TIMEOUT_MINIMUM, COMMAND_TIMEOUT_PER_NODE,
+    COMMAND_START_LIMIT, COMMAND_TAINT_SETTLE, COMMAND_TIMEOUT_MAXIMUM, COMMAND_TIMEOUT_MINIMUM,
+    COMMAND_TIMEOUT_PER_NODE,
 };
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
-use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource, pod};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,11 +37,16 @@ pub struct PresentNode {
     pub node: Option<Arc<Node>>,
     /// Its NodeClaim: the one with the UID that the command names.
     pub claim: Option<Arc<NodeClaim>>,
-    /// The pods bound to it.
+    /// The pods bound to it; as the server has them when [`needs_pods_of_server`] says so.
     pub pods: Vec<Arc<Pod>>,
 }
 
 impl PresentNode {
+    /// True while nobody has asked for the deletion of its NodeClaim.
+    pub fn is_live(&self) -> bool {
+        self.live().is_some()
+    }
+
     /// The NodeClaim, while nobody has asked for its deletion.
     fn live(&self) -> Option<&Arc<NodeClaim>> {
         self.claim.as_ref().filter(|claim| !claim.is_deleting())
@@ -90,7 +96,22 @@ pub fn advance(disruption: &Disruption, present: &Present, now: Timestamp) -> Ad
     }
 }
 
-/// The NodeClaims that a command is to leave behind; others of its objects are untouched by a roll-back.
+/// Whether the next look deletes nodes, so that what the watch has told of their pods is not enough (invariant 7).
+pub fn needs_pods_of_server(disruption: &Disruption, now: Timestamp) -> bool {
+    disruption.phase() == DisruptionPhase::Deleting && unsettled(disruption, now).is_none()
+}
+
+/// For how long the taints have to stand yet before pods are looked at for the last time.
+fn unsettled(disruption: &Disruption, now: Timestamp) -> Option<Duration> {
+    let started = disruption.status.as_ref()?.started_at.as_ref()?.0;
+    // A clock that went back starts the wait again, which is short.
+    let passed = Duration::try_from(now.duration_since(started)).unwrap_or(Duration::ZERO);
+    COMMAND_TAINT_SETTLE
+        .checked_sub(passed)
+        .filter(|left| !left.is_zero())
+}
+
+/// Time since a command was decided.
 fn age(disruption: &Disruption, now: Timestamp) -> Duration {
     // A clock that went back makes a command young, not old.
     Duration::try_from(now.duration_since(disruption.spec.decided_at.0)).unwrap_or(Duration::ZERO)
@@ -245,8 +266,18 @@ fn waiting_events(claim: &NodeClaim, reason: &DisruptionReason) -> [Event; 2] {
     ]
 }
 
-/// D-111, D-112: each NodeClaim that is there and not going is deleted, once.
+/// D-111, D-112: each NodeClaim that is there and not going is deleted, once. What reached a node between the second look and its taint takes the
+/// command back (invariants 6 and 7).
 fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+    if let Some(left) = unsettled(disruption, now) {
+        return Advance {
+            again: Some(left),
+            ..Advance::default()
+        };
+    }
+    if let Some(why) = protection(disruption, present, now).or_else(|| newcomer(disruption, present)) {
+        return roll_back(disruption, present, &why, now);
+    }
     let mut steps = Vec::new();
     let mut events = Vec::new();
     for (index, node) in present.nodes.iter().enumerate() {
@@ -369,7 +400,7 @@ fn protection(disruption: &Disruption, present: &Present, now: Timestamp) -> Opt
             return None;
         }
         let pod = node.pods.iter().find(|pod| is_protected(pod, now))?;
-        let pod = spokeshave_model::pod::key(pod);
+        let pod = pod::key(pod);
         Some(format!(
             "pod {pod} on node {} is annotated {}",
             spec.name,
@@ -377,6 +408,45 @@ fn protection(disruption: &Disruption, present: &Present, now: Timestamp) -> Opt
         ))
     };
     disruption.spec.nodes.iter().zip(&present.nodes).find_map(of)
+}
+
+/// A pod that nobody found a place for: bound to a node that was empty, or bound since the command was decided.
+fn newcomer(disruption: &Disruption, present: &Present) -> Option<String> {
+    if disruption.spec.method == DisruptionMethod::StaticDrift {
+        // It places no pods.
+        return None;
+    }
+    let decided = disruption.spec.decided_at.0;
+    let of = |(spec, node): (&DisruptedNode, &PresentNode)| {
+        node.live()?;
+        let known = usize::try_from(spec.pods).unwrap_or(0);
+        let here = || node.pods.iter().filter(|pod| pod::is_reschedulable(pod));
+        let more = here().count() > known;
+        let is_new = |pod: &&Arc<Pod>| {
+            // Pods tell the time of their binding in whole seconds: in the second of the decision their number has to speak, too.
+            let bound = bound_at(pod).map_or(decided.as_second(), Timestamp::as_second);
+            let late = bound > decided.as_second() || (bound == decided.as_second() && more);
+            !pod::tolerates_disrupted_taint(pod) && (known == 0 || late)
+        };
+        let pod = pod::key(here().find(is_new)?);
+        Some(format!(
+            "pod {pod} was bound to node {} after it was decided",
+            spec.name
+        ))
+    };
+    disruption.spec.nodes.iter().zip(&present.nodes).find_map(of)
+}
+
+/// When a pod was bound: its condition says so, or it came with the name of a node.
+fn bound_at(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref().unwrap_or_default();
+    let scheduled = conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "True");
+    scheduled
+        .and_then(|condition| condition.last_transition_time.as_ref())
+        .or(pod.metadata.creation_timestamp.as_ref())
+        .map(|time| time.0)
 }
 
 fn status(disruption: &Disruption, phase: DisruptionPhase, message: &str, now: Timestamp) -> Option<Action> {
