@@ -25,7 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("spokeshave-audit", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-example", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
-    ("spokeshave-runtime", &["spokeshave-ports"]),
+    ("spokeshave-watched", &[]),
+    ("spokeshave-runtime", &["spokeshave-ports", "spokeshave-watched"]),
     (
         "spokeshave-controllers",
         &[
@@ -35,13 +36,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-plan",
             "spokeshave-ports",
             "spokeshave-runtime",
+            "spokeshave-watched",
         ],
     ),
     (
         "spokeshave-provider-kwok",
         &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
     ),
-    ("spokeshave-apiserver", &[]),
+    ("spokeshave-apiserver", &["spokeshave-watched"]),
     (
         "spokeshave-sim",
         &[
@@ -52,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-ports",
             "spokeshave-provider-kwok",
             "spokeshave-runtime",
+            "spokeshave-watched",
         ],
     ),
 ];

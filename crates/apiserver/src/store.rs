@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::sync::watch;
+use spokeshave_watched as watch;
 
 use crate::packed::write_member;
 

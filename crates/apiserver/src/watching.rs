@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use spokeshave_watched as watch;
 use tokio::time::Instant;
 
 use crate::error::{ApiError, ApiResult};

@@ -12,7 +12,7 @@ use spokeshave_api::NodeClassRef;
 use spokeshave_plan::nodepool::NodeClassView;
 use spokeshave_ports::{NodeClassKind, SharedClock};
 use spokeshave_runtime::Shutdown;
-use tokio::sync::watch;
+use spokeshave_watched as watch;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -16,7 +16,7 @@ use kube::Api;
 use kube::api::PostParams;
 use rand_chacha::ChaCha8Rng;
 use spokeshave_ports::{Entropy, SharedClock};
-use tokio::sync::watch;
+use spokeshave_watched as watch;
 
 use crate::backoff::jitter;
 use crate::{Metrics, Shutdown};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use spokeshave_watched as watch;
 
 /// Named conditions, shared by clones. Ready when every one that was declared holds.
 #[derive(Clone, Debug)]

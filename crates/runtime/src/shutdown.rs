@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use spokeshave_ports::SharedClock;
-use tokio::sync::watch;
+use spokeshave_watched as watch;
 use tokio::task::JoinHandle;
 
 /// A signal to end, shared by clones. Once given it stays given.

@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, watch};
+use spokeshave_watched as watch;
+use tokio::sync::mpsc;
 
 use contents::{Contents, Erased, Held, typed, typed_ref, version_of};
 

@@ -65,7 +65,7 @@ impl RunLog {
 /// A run that never ends still asks: its requests are what a run can be measured by, whatever the machine and whatever the virtual time.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
-    requests: tokio::sync::watch::Sender<u64>,
+    requests: spokeshave_watched::Sender<u64>,
     /// By actor, method and what they were for; only kept for somebody who reads it.
     kinds: Option<Arc<Mutex<BTreeMap<String, u64>>>>,
 }
@@ -74,7 +74,7 @@ impl Traffic {
     /// A count, in `detail` if somebody will read it.
     pub(crate) fn new(detail: bool) -> Self {
         Self {
-            requests: tokio::sync::watch::Sender::default(),
+            requests: spokeshave_watched::Sender::default(),
             kinds: detail.then(Arc::default),
         }
     }

@@ -48,7 +48,7 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Weather {
     state: Arc<Mutex<State>>,
-    breaks: tokio::sync::watch::Sender<u64>,
+    breaks: spokeshave_watched::Sender<u64>,
     clock: SharedClock,
     invariants: Invariants,
     log: RunLog,
@@ -90,7 +90,7 @@ impl Weather {
         };
         Self {
             state: Arc::new(Mutex::new(state)),
-            breaks: tokio::sync::watch::channel(0).0,
+            breaks: spokeshave_watched::channel(0).0,
             clock,
             invariants,
             log,
