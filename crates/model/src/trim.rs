@@ -4,21 +4,26 @@
 //! Lists are cut to their length: a list that is read from JSON has room for four elements and nearly always holds one, and a container or a
 //! volume takes a kilobyte whether it is there or not.
 
+use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST};
 use crate::snapshot::Snapshot;
 use crate::volumes::is_claim;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, Volume};
 use std::sync::Arc;
 
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Annotations of pods that somebody reads; others can be whole documents.
+const READ_ANNOTATIONS: [&str; 2] = [DO_NOT_DISRUPT, POD_DELETION_COST];
 
 /// Conditions of pods that somebody reads: whether it has a place, and whether it serves.
 const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
 
-/// Requests, ports, volumes that bind to a place, and what is known of its own place and readiness stay.
+/// Requests, limits, ports of the host, volumes that bind to a place, and what is known of its own place and readiness stay.
 pub fn pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     if let Some(annotations) = &mut pod.metadata.annotations {
-        annotations.remove(LAST_APPLIED);
+        annotations.retain(|name, _| READ_ANNOTATIONS.contains(&name.as_str()));
+        if annotations.is_empty() {
+            pod.metadata.annotations = None;
+        }
     }
     let Some(spec) = &mut pod.spec else { return };
     spec.containers.iter_mut().for_each(container);
@@ -28,6 +33,9 @@ pub fn pod(pod: &mut Pod) {
     spec.dns_config = None;
     spec.host_aliases = None;
     spec.image_pull_secrets = None;
+    spec.dns_policy = None;
+    spec.service_account = None;
+    spec.service_account_name = None;
     spec.containers.shrink_to_fit();
     shrink(&mut spec.init_containers);
     volumes(&mut spec.volumes);
@@ -94,6 +102,10 @@ fn statuses(list: &mut Option<Vec<ContainerStatus>>) {
 }
 
 fn container(container: &mut Container) {
+    container.image = None;
+    container.image_pull_policy = None;
+    container.termination_message_path = None;
+    container.termination_message_policy = None;
     container.args = None;
     container.command = None;
     container.env = None;
@@ -104,7 +116,15 @@ fn container(container: &mut Container) {
     container.security_context = None;
     container.startup_probe = None;
     container.volume_mounts = None;
-    shrink(&mut container.ports);
+    if let Some(ports) = &mut container.ports {
+        // Others bind nothing of the node.
+        ports.retain(|port| port.host_port.is_some_and(|number| number != 0));
+        if ports.is_empty() {
+            container.ports = None;
+        } else {
+            ports.shrink_to_fit();
+        }
+    }
 }
 
 /// A kubelet lists every image that it has.
@@ -124,11 +144,11 @@ mod tests {
     #[test]
     fn what_decisions_read_stays() {
         let value = json!({
-            "metadata": {"name": "p", "annotations": {LAST_APPLIED: "{}", "karpenter.sh/do-not-disrupt": "true"}, "managedFields": [{}]},
+            "metadata": {"name": "p", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "karpenter.sh/do-not-disrupt": "true"}, "managedFields": [{}]},
             "spec": {
                 "tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"},
                 "volumes": [{"name": "t", "projected": {"sources": []}}, {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "e", "ephemeral": {}}],
-                "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}], "args": ["x"], "ports": [{"containerPort": 1, "hostPort": 2}],
+                "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}], "args": ["x"], "ports": [{"containerPort": 1, "hostPort": 2}, {"containerPort": 3}],
                     "resources": {"requests": {"cpu": "1"}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                     "readinessProbe": {"httpGet": {"path": "/", "port": 80}}}],
             },
@@ -165,7 +185,9 @@ mod tests {
             (&left.tolerations, &left.volumes, &left.node_selector),
             (&all.tolerations, &all.volumes, &all.node_selector)
         );
+        all.containers[0].ports.as_mut().unwrap().pop();
         assert_eq!(left.containers[0].ports, all.containers[0].ports);
+        assert_eq!(left.containers[0].image, None);
         assert!(left.containers[0].env.is_none() && left.containers[0].readiness_probe.is_none());
     }
 }
