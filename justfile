@@ -36,7 +36,7 @@ soak count="20" *options:
 
 # Every disruption scenario with the operator killed after every single write (cargo test lives every seventh).
 deaths:
-    EVERY_WRITE=1 cargo test -p spokeshave-sim --test disruption_deaths
+    EVERY_WRITE=1 cargo test -p spokeshave-sim --test it disruption_deaths::
 
 # Kills the operator at every write of every story (or of one): the end is the same, and nothing is left over.
 kills *options:

@@ -1,4 +1,4 @@
-//! Packing, Snapshots and what-ifs. Run with `cargo bench -p spokeshave-schedule`, or one part: `-- pack [PODS…]`, `-- huge`, `-- what-if [NODES…]`,
+//! Packing, Snapshots and what-ifs. Run with `cargo bench -p spokeshave-schedule`, or one part: `-- pack [PODS…]`, `-- huge`, `-- what-if [NODES…] [SHAPE…]`,
 //! `-- snapshot`. Times are medians of several runs in one process; the mix of `pack` is that of the specification's appendix C.1.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -41,7 +41,7 @@ fn main() {
         huge();
     }
     if part.is_none_or(|part| part == "what-if") {
-        what_ifs(&or(&[1000, 5000]));
+        what_ifs(&or(&[1000, 5000]), &arguments);
     }
     if part.is_none_or(|part| part == "snapshot") {
         snapshots();
@@ -125,14 +125,19 @@ fn huge() {
     );
 }
 
-/// Removes each node in turn and places its pods; the rounds after the first are the steady state.
-fn what_ifs(sizes: &[usize]) {
+/// Removes each node in turn and places its pods; the rounds after the first are the steady state. Only the shapes that are named, if one is.
+fn what_ifs(sizes: &[usize], names: &[String]) {
+    let named = |name: &str| names.iter().any(|one| one == name);
+    let some = Shape::ALL.iter().any(|(name, _)| named(name));
     println!(
         "\n{:>8} {:>24} {:>8} {:>9} {:>10} {:>10} {:>10} {:>8} {:>8}",
         "nodes", "shape", "pods", "build ms", "median µs", "p99 µs", "first p99", "opened", "allocs"
     );
     for nodes in sizes.iter().copied() {
         for (name, shape) in Shape::ALL {
+            if some && !named(name) {
+                continue;
+            }
             let snapshot = lower(&cluster(shape, nodes, 10 * nodes, 1));
             let options = PackOptions {
                 reserved: ReservedPolicy::Fallback,

@@ -1,7 +1,7 @@
 //! Every kind of blocker: a world in which it alone keeps a node, named with an object; and what removing it leads to.
 
-mod support;
-
+use crate::support;
+use crate::support::{World, free_pool, on_demand_pool, pinned, zero_budget};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, NodePool, Operator, Requirement};
@@ -9,7 +9,6 @@ use spokeshave_example::instance_type;
 use spokeshave_model::{Nomination, Resources};
 use spokeshave_plan::disrupt::{BlockerKind, Verdict, judge};
 use std::time::Duration;
-use support::{World, free_pool, on_demand_pool, pinned, zero_budget};
 
 const PROTECTED: &str = "karpenter.sh/do-not-disrupt";
 

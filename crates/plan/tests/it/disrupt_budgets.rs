@@ -1,13 +1,11 @@
 //! What budgets allow, against a count made minute by minute.
 
-mod support;
-
+use crate::support::{World, later, on_demand_pool};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use spokeshave_api::{Budget, DisruptionReason, NodePool};
 use spokeshave_example::Dice;
 use spokeshave_plan::disrupt::BudgetMapping;
-use support::{World, later, on_demand_pool};
 
 /// A field of a schedule as the set of its values, written by hand from the rules of cron.
 struct Field {

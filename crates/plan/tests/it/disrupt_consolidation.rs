@@ -1,13 +1,12 @@
 //! Consolidation of single nodes and of sets: what goes, what comes, and what is said when nothing does.
 
-mod support;
-
+use crate::support;
+use crate::support::{World, dollars, free_pool, on_demand_pool, pinned, text, three_types, zero_budget};
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
 use spokeshave_example::{instance_type, node_pool};
 use spokeshave_model::InstanceType;
 use spokeshave_plan::disrupt::{Decision, Destination, Frontier, Method, Rejection, disrupt, validate};
-use support::{World, dollars, free_pool, on_demand_pool, pinned, text, three_types, zero_budget};
 
 #[test]
 fn d_144_two_nodes_become_one_cheaper_node() {

@@ -1,10 +1,9 @@
 //! Drift of dynamic and static NodePools.
 
-mod support;
-
+use crate::support;
+use crate::support::{World, dollars, on_demand_pool, only, pinned, text, zero_budget};
 use serde_json::json;
 use spokeshave_plan::disrupt::{Frontier, Method, disrupt, validate};
-use support::{World, dollars, on_demand_pool, only, pinned, text, zero_budget};
 
 #[test]
 fn d_132_d_135_drift_replaces_at_any_price_and_whatever_the_policy() {

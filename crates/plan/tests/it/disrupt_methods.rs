@@ -1,15 +1,13 @@
 //! Methods of consolidation: prices, policies, scores and searches, one test per behaviour or mended weakness.
 
-mod support;
-
+use crate::support::{
+    World, acts, dollars, free_pool, on_demand_pool, only, pinned, text, three_types, zero_budget,
+};
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, Operator, Requirement};
 use spokeshave_example::instance_type;
 use spokeshave_model::{CapacityType, InstanceType, Price};
 use spokeshave_plan::disrupt::{Decision, Frontier, Method, Outcome, Rejection, disrupt, validate};
-use support::{
-    World, acts, dollars, free_pool, on_demand_pool, only, pinned, text, three_types, zero_budget,
-};
 
 fn balanced(pool: &mut spokeshave_api::NodePool) {
     pool.spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;

@@ -1,7 +1,8 @@
 //! Passes and what-ifs of disruption, one test per behaviour: what a pass may look at, what it tells, and what it leaves to the next.
 
-mod support;
-
+use crate::support::{
+    DELETE_A, World, acts, dollars, later, on_demand_pool, pair, pinned, text, three_types, zero_budget,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -9,9 +10,6 @@ use spokeshave_api::{Budget, ConsolidationPolicy};
 use spokeshave_example::instance_type;
 use spokeshave_plan::disrupt::{
     Destination, DisruptionClass, Frontier, Method, Outcome, candidate, disrupt, validate,
-};
-use support::{
-    DELETE_A, World, acts, dollars, later, on_demand_pool, pair, pinned, text, three_types, zero_budget,
 };
 
 /// Names of the pods of node `a` for which a place is looked for.

@@ -1,7 +1,9 @@
 //! Rules of disruption one by one, each named by its id, that no scenario elsewhere is named after.
 
-mod support;
-
+use crate::support::{
+    DELETE_A, World, acts, dollars, free_pool, later, on_demand_pool, only, pair, pinned, three_types,
+    zero_budget,
+};
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, DisruptionReason};
 use spokeshave_example::{instance_type, node, offering};
@@ -9,10 +11,6 @@ use spokeshave_model::pod::{EVICTION_COST_UNIT, eviction_cost};
 use spokeshave_model::{Requirement, labels};
 use spokeshave_plan::disrupt::{BudgetMapping, Decision, Frontier, Method, disrupt};
 use std::sync::Arc;
-use support::{
-    DELETE_A, World, acts, dollars, free_pool, later, on_demand_pool, only, pair, pinned, three_types,
-    zero_budget,
-};
 
 fn owned(world: World, pod: &str, api_version: &str, kind: &str) -> World {
     world.edit_pod(pod, |pod| {

@@ -1,14 +1,12 @@
 //! Statements of the documents that describe disruption to users, each quoted where it is proved. Where they disagree with each other, or with
 //! Karpenter as it is, D §10.2 says who wins; its topic is named then.
 
-mod support;
-
+use crate::support::{World, acts, free_pool, later, on_demand_pool, pair, pinned, zero_budget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::{Budget, ConsolidationPolicy, DisruptionReason, NodePool, hash};
 use spokeshave_example::instance_type;
 use spokeshave_plan::disrupt::{BudgetMapping, Decision, Method};
-use support::{World, acts, free_pool, later, on_demand_pool, pair, pinned, zero_budget};
 
 /// So many empty nodes under these budgets: how many may go for a reason.
 fn allowed(budgets: &[Budget], nodes: usize, reason: &DisruptionReason) -> i64 {

@@ -1,8 +1,8 @@
 //! Generated clusters: every command passes the independent audit, sets are never worse than prefixes, named blockers are what keeps a node,
 //! threads change nothing, and moves end.
 
-mod support;
-
+use crate::support;
+use crate::support::{World, free_pool, on_demand_pool};
 use serde_json::{Value, json};
 use spokeshave_api::{Budget, ConsolidationPolicy};
 use spokeshave_audit::{CommandCheck, check_command};
@@ -16,7 +16,6 @@ use spokeshave_plan::disrupt::{
 use spokeshave_plan::{Policy, provision};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{World, free_pool, on_demand_pool};
 
 const SIZES: [(&str, i64, i64); 4] = [
     ("small", 2, 4),

@@ -3,13 +3,11 @@
 //! A small operator with everything that could leak order or chance: several stores and controllers, many workers, delays,
 //! failures, panics, a rate limit, leader election, events, a user who writes at random times.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{World, config_map};
+use crate::common::{World, config_map};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};

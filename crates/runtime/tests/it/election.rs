@@ -1,10 +1,8 @@
 //! Leader election against a live API server (P §15.2).
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Line, World};
+use crate::common::{Line, World};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
 use spokeshave_runtime::client::ClientOptions;

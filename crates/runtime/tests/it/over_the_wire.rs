@@ -1,10 +1,8 @@
 //! The same client middleware on a real socket with TLS, as with any cluster.
 
-mod common;
-
 use std::time::Duration;
 
-use common::config_map;
+use crate::common::config_map;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;

@@ -1,8 +1,6 @@
 //! Events written to a live API server (D §1.5, P §17).
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};

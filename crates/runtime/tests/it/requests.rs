@@ -1,8 +1,6 @@
 //! Requests for the objects of one kind, to a live API server.
 
-mod common;
-
-use common::{World, config_map};
+use crate::common::{World, config_map};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;

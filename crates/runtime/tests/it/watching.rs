@@ -1,11 +1,9 @@
 //! Stores filled from a live API server.
 
-mod common;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use common::{Line, World, config_map};
+use crate::common::{Line, World, config_map};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};

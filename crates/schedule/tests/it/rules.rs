@@ -1,13 +1,11 @@
 //! The rules of placement, one test per behaviour, named by its id in the specification.
 
-mod support;
-
+use crate::support::{ZONES, run, run_with, types};
 use serde_json::{Value, json};
 use spokeshave_example::{fake_instance_types, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, InstanceType, Requirement, Resources, labels};
 use spokeshave_schedule::{MinValuesPolicy, PackOptions, Packing, PreferencePolicy};
-use support::{ZONES, run, run_with, types};
 
 /// One line per planned claim, placement on an existing node, and unplaced pod.
 fn summary((snapshot, packing): &(Snapshot, Packing)) -> Vec<String> {

@@ -1,14 +1,12 @@
 //! Traps of the specification's appendix B.4 that concern packing, decided one by one; docs/compat.md says how.
 
-mod support;
-
+use crate::support::{ZONES, run, types};
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_example::{bound, daemon_set, epoch, instance_type, labelled, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, labels};
 use spokeshave_schedule::Packing;
-use support::{ZONES, run, types};
 
 /// The cheapest type of each planned node.
 fn launched((snapshot, packing): &(Snapshot, Packing)) -> Vec<String> {

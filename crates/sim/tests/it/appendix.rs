@@ -2,11 +2,9 @@
 //!
 //! 14, 15 and 17 are told beside the commands of disruption. A message of the kwok cloud is an annotation on a KWOKInstance.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Cluster, LIMIT, template};
+use crate::common::{Cluster, LIMIT, template};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;

@@ -1,12 +1,11 @@
 //! Voluntary disruption through the whole stack on virtual time: what a user does, what the ledger says, and what is left.
 
-mod cluster;
-
+use crate::cluster;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster::Cluster;
-use cluster::stories::*;
+use crate::cluster::Cluster;
+use crate::cluster::stories::*;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};

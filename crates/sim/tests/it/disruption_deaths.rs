@@ -3,13 +3,11 @@
 //! Each write is a life of a whole cluster. `just deaths` lives them all; here every seventh is lived, beginning with another one in each
 //! scenario, and the last, so that each sort of write is among them.
 
-mod cluster;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster::Cluster;
-use cluster::stories::*;
+use crate::cluster::Cluster;
+use crate::cluster::stories::*;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use spokeshave_api::NodePool;

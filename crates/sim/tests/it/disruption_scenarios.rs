@@ -1,11 +1,9 @@
 //! D App. G.1 through the whole stack on virtual time, continued: spot flexibility, budgets of pods, scores, windows, and what a user sees of each.
 
-mod cluster;
-
 use std::time::Duration;
 
-use cluster::Cluster;
-use cluster::stories::*;
+use crate::cluster::Cluster;
+use crate::cluster::stories::*;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

@@ -1,10 +1,8 @@
 //! What the simulated kubelets promise: pods that were made with their node, probes that pass and fail, limits of volumes.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Cluster, template};
+use crate::common::{Cluster, template};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};

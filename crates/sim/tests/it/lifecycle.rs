@@ -1,14 +1,12 @@
 //! Nodes that begin and end in bad company: clouds that lie, hang or run dry, claims and nodes that people edit, evictions that webhooks refuse, a
 //! thousand nodes due at once, two operators. Each test says what goes wrong, what must be said about it, and that nobody else is hurt.
 
-mod faulty;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use faulty::{Cluster, Gate, Setup, pool};
+use crate::faulty::{Cluster, Gate, Setup, pool};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

@@ -1,10 +1,8 @@
 //! The metrics of P §16 and D App. D: every name is registered with its type, and what does not name single objects stays few.
 
-mod faulty;
-
 use std::collections::BTreeSet;
 
-use faulty::{Cluster, Setup, pool};
+use crate::faulty::{Cluster, Setup, pool};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;

@@ -1,10 +1,8 @@
 //! Writes that fail in the middle of a life or an end: conflicts, errors, objects that vanish. Nothing is done twice, and nothing is left.
 
-mod faulty;
-
 use std::sync::atomic::Ordering;
 
-use faulty::{Cluster, Setup, pool};
+use crate::faulty::{Cluster, Setup, pool};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
 use serde_json::json;

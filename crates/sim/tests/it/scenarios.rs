@@ -1,12 +1,10 @@
 //! Whole clusters on virtual time: the embedded API server, the simulated components, the kwok cloud and the production controllers, in one
 //! thread. Each test says what a user does and what must be true afterwards.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{Cluster, LIMIT};
+use crate::common::{Cluster, LIMIT};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};

@@ -1,10 +1,9 @@
 //! The end of nodes through the whole stack (D §7.1–7.5, §8): what is deleted, in which order, what is counted and told.
 
-mod faulty;
-
+use crate::faulty;
 use std::time::Duration;
 
-use faulty::{Cluster, Setup, pool};
+use crate::faulty::{Cluster, Setup, pool};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;

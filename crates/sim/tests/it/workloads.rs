@@ -1,11 +1,9 @@
 //! What the simulated components promise: workloads that change, pods that are driven out, preempted or bring claims of their own.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{Cluster, template};
+use crate::common::{Cluster, template};
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};

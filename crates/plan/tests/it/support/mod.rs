@@ -1,6 +1,4 @@
 //! Small clusters for tests of disruption: built in a few lines, changed by closures.
-#![allow(dead_code, reason = "each test file uses its share")]
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

@@ -1,7 +1,5 @@
 //! What the tests of this folder share: an embedded API server on virtual time, and a line that can be cut.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

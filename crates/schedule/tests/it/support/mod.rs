@@ -1,6 +1,4 @@
 //! What tests of packing have in common: three machine types in three zones, and one run over every pod that waits.
-#![allow(dead_code, reason = "each test file uses its share")]
-
 use spokeshave_example::instance_type;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, InstanceType, lower};

@@ -1,8 +1,6 @@
 //! A cluster on virtual time for scenarios: the embedded API server, the simulated components, and an operator that can be killed at any write.
 //!
 //! It says what a user does and asks what is there; it knows nothing of how the controllers decide.
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 pub mod stories;
 
 use std::sync::Arc;

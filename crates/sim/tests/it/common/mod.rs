@@ -1,7 +1,5 @@
 //! What the tests of whole clusters share: a laboratory with a NodePool, and words for what users do and see.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;

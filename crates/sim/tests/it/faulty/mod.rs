@@ -1,7 +1,5 @@
 //! Clusters in bad company: a cloud with faults, a gate before the API server, and words for what people do and see.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -11,8 +11,8 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeClaim};
 use spokeshave_controllers::FeatureGates;
 
+use super::consolidated;
 use crate::common::{Cluster, template};
-use crate::consolidated;
 
 /// A cluster of machines that take one pod of 1500m each, with the feature gate as told.
 async fn cluster(seed: u64, gate: bool) -> Cluster {

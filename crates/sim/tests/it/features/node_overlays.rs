@@ -7,8 +7,8 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodeOverlay};
 use spokeshave_controllers::FeatureGates;
 
+use super::consolidated;
 use crate::common::{Cluster, template};
-use crate::consolidated;
 
 const CHEAP: &str = "c-2x-amd64-linux";
 const DEAR: &str = "m-2x-amd64-linux";

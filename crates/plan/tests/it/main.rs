@@ -1,0 +1,18 @@
+//! The tests of decisions: one program, because each would be built and linked with all of it.
+
+mod advance;
+mod audited_worlds;
+mod disrupt;
+mod disrupt_blockers;
+mod disrupt_budgets;
+mod disrupt_consolidation;
+mod disrupt_drift;
+mod disrupt_methods;
+mod disrupt_passes;
+mod disrupt_rules;
+mod disrupt_seeds;
+mod disrupt_worlds;
+mod provision;
+mod support;
+mod termination;
+mod worlds;
