@@ -374,16 +374,16 @@ fn lower_budgets(state: &ClusterState) -> Vec<BudgetView> {
             let available = text(spec.and_then(|spec| spec.min_available.as_ref()));
             let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
             let (namespace, name) = meta_key(&budget.metadata);
+            let status = budget.status.as_ref();
+            let disruptions_allowed = status.and_then(|status| status.disruptions_allowed).unwrap_or(0);
+            let never = unavailable == "0" || unavailable == "\"0%\"" || available == "\"100%\"";
             BudgetView {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
                 selector: Selector::parse(spec.and_then(|spec| spec.selector.as_ref())),
-                disruptions_allowed: budget
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.disruptions_allowed)
-                    .unwrap_or(0),
-                fully_blocking: unavailable == "0" || unavailable == "\"0%\"" || available == "\"100%\"",
+                disruptions_allowed,
+                // A workload that was scaled down has more healthy pods than it wants, and for so long the API server lets some go.
+                fully_blocking: never && disruptions_allowed <= 0,
                 always_allows_unhealthy: policy == Some("AlwaysAllow"),
             }
         })

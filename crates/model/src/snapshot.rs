@@ -137,7 +137,7 @@ pub struct BudgetView {
     pub selector: Selector,
     /// `status.disruptionsAllowed`.
     pub disruptions_allowed: i32,
-    /// It can never allow a disruption (D-020).
+    /// It can never allow a disruption (D-020), and does not do so now.
     pub fully_blocking: bool,
     /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
     pub always_allows_unhealthy: bool,

@@ -126,6 +126,26 @@ fn d_029_d_136_a_grace_period_waives_blocking_pods_but_no_node_annotation() {
 }
 
 #[test]
+fn d_020_d_133_a_budget_of_everything_that_lets_pods_go_now_does_not_keep_them() {
+    // Eight pods became three, under `minAvailable: 100%`: until the other five are gone, any of the eight may be evicted.
+    let scaled_down = |allowed: i32| {
+        let mut world = World::new(on_demand_pool("default"))
+            .node("a", "small")
+            .pod("p", "a", "1")
+            .drifted("a", 0)
+            .budget("web", &json!({"matchLabels": {"app": "p"}}), allowed);
+        let budget = std::sync::Arc::make_mut(&mut world.state.pod_disruption_budgets[0]);
+        let spec = budget.spec.as_mut().expect("a spec");
+        spec.max_unavailable = None;
+        spec.min_available = serde_json::from_value(json!("100%")).ok();
+        world
+    };
+    assert_eq!(scaled_down(0).pass().commands, [], "nobody may leave");
+    let command = scaled_down(5).command();
+    assert_eq!(text(&command), "Drift replace [a] by small|medium|large");
+}
+
+#[test]
 fn d_062_emptiness_comes_before_drift() {
     let world = World::new(on_demand_pool("default"))
         .node("a", "small")

@@ -30,8 +30,8 @@ fn d_008_d_020_capacity_is_planned_only_for_pods_that_will_leave() {
         !leaves(&base().annotate_pod("p", "karpenter.sh/do-not-disrupt", "true")),
         "it stays until the deadline"
     );
-    let under = |spec: serde_json::Value| {
-        let mut world = base().budget("web", &json!({"matchLabels": {"app": "p"}}), 0);
+    let under = |spec: serde_json::Value, allowed: i32| {
+        let mut world = base().budget("web", &json!({"matchLabels": {"app": "p"}}), allowed);
         let budget = std::sync::Arc::make_mut(&mut world.state.pod_disruption_budgets[0]);
         let inner = budget.spec.as_mut().expect("a spec");
         inner.max_unavailable = serde_json::from_value(spec["maxUnavailable"].clone()).ok();
@@ -43,7 +43,11 @@ fn d_008_d_020_capacity_is_planned_only_for_pods_that_will_leave() {
         json!({"maxUnavailable": "0%"}),
         json!({"minAvailable": "100%"}),
     ] {
-        assert!(!leaves(&under(never.clone())), "{never}");
+        assert!(!leaves(&under(never.clone(), 0)), "{never}");
+        assert!(
+            leaves(&under(never.clone(), 1)),
+            "{never}: its workload was scaled down, so the API server lets a pod go now"
+        );
     }
     for some_day in [
         json!({"maxUnavailable": 1}),
@@ -51,7 +55,7 @@ fn d_008_d_020_capacity_is_planned_only_for_pods_that_will_leave() {
         json!({"minAvailable": 1}),
         json!({"minAvailable": "99%"}),
     ] {
-        assert!(leaves(&under(some_day.clone())), "{some_day}");
+        assert!(leaves(&under(some_day.clone(), 0)), "{some_day}");
     }
 }
 

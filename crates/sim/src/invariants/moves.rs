@@ -190,7 +190,9 @@ pub(super) fn allowance(pool: &Pool, reason: &str, nodes: usize, now: Timestamp)
         .unwrap_or(usize::MAX)
 }
 
-/// 2: with this one, no more are under way than the budgets allow.
+/// 2: with this one, no more are under way than the budgets allow. Commands that were decided together are carried out side by side, so that
+/// the first writes of one may come before those of another that was decided earlier: what counts is the order of the decisions. A NodeClaim
+/// of an earlier command counts although nothing was done to it yet, one of a later command does not count here, but is counted in its turn.
 fn within_budget(view: &View, claim: &Claim, report: &mut Report) {
     let reason = &claim.conditions["DisruptionReason"].reason;
     let of_pool = |node: &&std::sync::Arc<Node>| node.pool() == claim.pool && node.is_initialized();
@@ -205,9 +207,13 @@ fn within_budget(view: &View, claim: &Claim, report: &mut Report) {
         .filter(of_pool)
         .filter_map(|node| Some((node, view.claim_of_node(node)?)))
         .collect();
+    let own = view.chosen_by(claim).map(|chosen| chosen.number);
     let leaving = |claim: &Claim| {
         let asked = claim.deletion.is_some_and(|asked| view.is_known(asked));
-        asked || claim.is("DisruptionReason", "True")
+        match (own, view.chosen_by(claim)) {
+            (Some(own), Some(chosen)) => chosen.number <= own,
+            _ => asked || claim.is("DisruptionReason", "True"),
+        }
     };
     let in_flight = nodes
         .iter()

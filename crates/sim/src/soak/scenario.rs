@@ -131,7 +131,10 @@ impl Scenario {
         if chance.random_bool(0.3)
             && let Ok(pattern) = "*/test-zone-c".parse()
         {
-            let delay = Duration::from_secs(*pick(chance, &[30, 240, 1200]));
+            // Below the fifteen minutes that a registration may take: pods that a selector or a volume ties to the zone could have no machine at
+            // all otherwise, and those that would merely rather be there are sent there again and again. Instances that never register are
+            // what `never_register_failures` is for.
+            let delay = Duration::from_secs(*pick(chance, &[30, 240, 600]));
             options.slow_register.push(SlowRegistration { pattern, delay });
         }
         options.launch_delay = Duration::from_millis(*pick(chance, &[0, 800, 5_000]));

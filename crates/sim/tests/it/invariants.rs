@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use kube::Client;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 use spokeshave_sim::Options;
@@ -184,6 +185,17 @@ impl Stage {
             .await;
     }
 
+    /// A decision about one NodeClaim, written down.
+    async fn command(&self, name: &str, claim: &str, reason: &str) {
+        let uid = self.all::<NodeClaim>().get(claim).await.unwrap().metadata.uid;
+        let object = json!({"metadata": {"name": name}, "spec": {
+            "method": if reason == "Empty" { "Emptiness" } else { "SingleNodeConsolidation" }, "reason": reason, "decision": "Delete",
+            "decidedAt": self.lab.clock.now().to_string(), "priceBefore": "0.1", "priceAfter": "0", "savings": "0.1", "evictions": 0,
+            "nodes": [{"name": claim, "nodeClaim": claim, "nodeClaimUID": uid, "providerID": format!("kwok://{claim}"), "nodePool": "p", "price": "0.1", "pods": 0}],
+        }});
+        self.lab.create(&self.all::<Disruption>(), object).await.unwrap();
+    }
+
     async fn delete_claim(&self, name: &str) {
         let api: Api<NodeClaim> = Api::all(self.operator());
         api.delete(name, &DeleteParams::default()).await.unwrap();
@@ -301,6 +313,40 @@ async fn invariant_2_no_more_than_the_budgets_allow() {
     stage.assert_silent();
     stage.disrupt("m", "Empty").await;
     stage.assert_broken(2, "nodeclaim m");
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_2_counts_in_the_order_of_the_decisions() {
+    // One may go for being empty, two for being underutilized.
+    let budgets = json!([{"nodes": "1", "reasons": ["Empty"]}, {"nodes": "2", "reasons": ["Underutilized"]}]);
+    for overdrawn in [false, true] {
+        let stage = Stage::new().await;
+        let disruption = json!({"consolidateAfter": "0s", "budgets": budgets});
+        stage.pool("p", json!({"disruption": disruption})).await;
+        for name in ["n", "m"] {
+            stage.claim(name, LIVE, "4").await;
+            stage.node(name, json!({})).await;
+        }
+        stage.pass(5).await;
+        // Whatever is decided first, the writes of the other come first.
+        let (first, second) = if overdrawn {
+            (("n", "Underutilized"), ("m", "Empty"))
+        } else {
+            (("m", "Empty"), ("n", "Underutilized"))
+        };
+        stage.command("first", first.0, first.1).await;
+        stage.command("second", second.0, second.1).await;
+        stage.disrupt(second.0, second.1).await;
+        if !overdrawn {
+            stage.assert_silent();
+        }
+        stage.disrupt(first.0, first.1).await;
+        if overdrawn {
+            stage.assert_broken(2, "nodeclaim m");
+        } else {
+            stage.assert_silent();
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,17 @@ pub(crate) enum Change {
     Other,
 }
 
+/// A decision that was written down: the instant at which a disruption starts (2).
+#[derive(Debug, Clone)]
+pub(crate) struct Chosen {
+    /// Which of all that were ever made.
+    pub(crate) number: u64,
+    /// UIDs of the NodeClaims that are to go.
+    pub(crate) claims: BTreeSet<String>,
+    /// Whether nothing is left to do for it.
+    pub(crate) finished: bool,
+}
+
 /// Everything at once, and what has been recently.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -100,6 +111,9 @@ pub(crate) struct View {
     pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
     /// PersistentVolumeClaim → volume.
     pub(crate) volumes: BTreeMap<Key, String>,
+    /// Disruptions by name: decisions that were written down, in the order in which that was done.
+    pub(crate) commands: BTreeMap<String, Chosen>,
+    commands_made: u64,
     /// Lease of the operators → its holder.
     pub(crate) leader: Option<String>,
     /// Versions of pools that were replaced, with the time.
@@ -139,6 +153,8 @@ impl View {
             room: BTreeMap::new(),
             attachments: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            commands_made: 0,
             leader: None,
             replaced_pools: Vec::new(),
             ended_nodes: Vec::new(),
@@ -350,11 +366,44 @@ impl View {
                     None => self.volumes.remove(&key),
                 };
             }
+            ("spokeshave.dev", "disruptions") => self.fold_command(&key.1, value),
             ("coordination.k8s.io", "leases") if key.0 != "kube-node-lease" => {
                 self.leader = value.map(|value| text(value, &["spec", "holderIdentity"]).to_owned());
             }
             _ => {}
         }
+    }
+}
+
+impl View {
+    fn fold_command(&mut self, name: &str, value: Option<&Value>) {
+        let Some(value) = value else {
+            self.commands.remove(name);
+            return;
+        };
+        let known = self.commands.get(name).map(|chosen| chosen.number);
+        let number = known.unwrap_or_else(|| {
+            self.commands_made += 1;
+            self.commands_made
+        });
+        let nodes = value["spec"]["nodes"].as_array();
+        let chosen = Chosen {
+            number,
+            claims: nodes
+                .into_iter()
+                .flatten()
+                .map(|node| text(node, &["nodeClaimUID"]).to_owned())
+                .collect(),
+            finished: matches!(text(value, &["status", "phase"]), "Succeeded" | "RolledBack"),
+        };
+        self.commands.insert(name.to_owned(), chosen);
+    }
+
+    /// The first command under way that chose a NodeClaim.
+    pub(crate) fn chosen_by(&self, claim: &Claim) -> Option<&Chosen> {
+        let all = self.commands.values();
+        all.filter(|chosen| !chosen.finished && chosen.claims.contains(&claim.uid))
+            .min_by_key(|chosen| chosen.number)
     }
 }
 
