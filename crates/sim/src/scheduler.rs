@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod planned;
+mod preemption;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_runtime::{Api, Shutdown};
 use tokio::sync::Notify;
@@ -174,6 +175,7 @@ impl Scheduler {
             let Some(spec) = &pod.spec else { continue };
             if let Some((other, text)) = &refused
                 && are_alike(other, &pod)
+                && preemption::nomination(&pod).is_none()
             {
                 self.refuse(&pod, text).await;
                 continue;
@@ -204,70 +206,19 @@ impl Scheduler {
                     let text = message(hosts.len(), &refusals);
                     self.refuse(&pod, &text).await;
                     if lowest.is_some_and(|lowest| lowest < priority(&pod)) {
-                        self.preempt(&pod, spec, &hosts, &neighbours).await;
+                        match self.preempt(&pod, spec, &hosts, &neighbours).await {
+                            // Pods that come later in the queue matter no more than this one: they leave it the room that is made for it.
+                            Some(index) => hosts[index].take(spec),
+                            None => self.forget_nomination(&pod).await,
+                        }
                     } else {
+                        self.forget_nomination(&pod).await;
                         refused = Some((pod, text));
                     }
                 }
             }
         }
         took
-    }
-
-    /// Makes room for a pod by the end of pods that matter less, on the node where that costs least.
-    async fn preempt(&self, pod: &Pod, spec: &PodSpec, hosts: &[Host], neighbours: &Neighbours) {
-        if spec.preemption_policy.as_deref() == Some("Never") {
-            return;
-        }
-        let csi_volumes = attach_limits::volumes_of(&self.world, pod);
-        let mut best: Option<((i32, usize), &Host, Vec<Arc<Pod>>)> = None;
-        for host in hosts {
-            let others = self.world.pods_by_node.get(name(&host.node.metadata));
-            let allowed = neighbours.refusal(&host.node).is_none()
-                && volumes::refusal(&self.world, pod, &host.node).is_none()
-                && !attach_limits::are_exceeded(&host.volume_limits, &host.volumes, &csi_volumes);
-            let Some(victims) = allowed.then(|| victims(pod, spec, host, &others)).flatten() else {
-                continue;
-            };
-            // They are on their way already: the room comes by itself.
-            if victims.iter().any(|victim| is_deleting(&victim.metadata)) {
-                return;
-            }
-            let worst = victims
-                .iter()
-                .map(|victim| priority(victim))
-                .max()
-                .unwrap_or(i32::MIN);
-            let cost = (worst, victims.len());
-            if best.as_ref().is_none_or(|(known, ..)| cost < *known) {
-                best = Some((cost, host, victims));
-            }
-        }
-        let Some((_, host, victims)) = best else { return };
-        let node_name = name(&host.node.metadata);
-        let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&pod.metadata));
-        let nominated =
-            json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node_name}});
-        if let Ok(written) = api
-            .patch_status(
-                name(&pod.metadata),
-                &PatchParams::default(),
-                &Patch::Merge(nominated),
-            )
-            .await
-        {
-            self.world.pods.note_written(written);
-        }
-        for victim in victims {
-            let text = format!("Preempted by pod {} on node {node_name}", uid(&pod.metadata));
-            self.tell(&victim, "Normal", "Preempted", &text).await;
-            let api: Api<Pod> = Api::namespaced(self.world.client.clone(), namespace(&victim.metadata));
-            match api.delete(name(&victim.metadata), &DeleteParams::default()).await {
-                Ok(_) => {}
-                Err(error) if is_race(&error) => {}
-                Err(error) => tracing::warn!(pod = key(&victim.metadata), %error, "preempting"),
-            }
-        }
     }
 
     fn hosts(&self) -> Vec<Host> {
@@ -438,40 +389,6 @@ impl Scheduler {
 
 fn priority(pod: &Pod) -> i32 {
     pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
-}
-
-/// The fewest pods of lower priority without which a host can have the pod, dearest spared first; `None` when no such pods help.
-fn victims(pod: &Pod, spec: &PodSpec, host: &Host, others: &[Arc<Pod>]) -> Option<Vec<Arc<Pod>>> {
-    let (mut lower, rest): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = others
-        .iter()
-        .filter(|other| !has_ended(other))
-        .cloned()
-        .partition(|other| priority(other) < priority(pod));
-    if lower.is_empty() {
-        return None;
-    }
-    let (requests, ports) = (quantities::pod_requests(spec), rules::host_ports(spec));
-    let fits = |kept: &[Arc<Pod>]| {
-        let mut trial = Host::empty(host.node.clone(), host.allocatable.clone());
-        for spec in kept.iter().filter_map(|pod| pod.spec.as_ref()) {
-            trial.take(spec);
-        }
-        refusal(spec, &trial, &requests, &ports).is_none()
-    };
-    let mut kept = rest;
-    if !fits(&kept) {
-        return None;
-    }
-    lower.sort_by_key(|other| (std::cmp::Reverse(priority(other)), key(&other.metadata)));
-    let mut victims = Vec::new();
-    for other in lower {
-        kept.push(other.clone());
-        if !fits(&kept) {
-            kept.pop();
-            victims.push(other);
-        }
-    }
-    (!victims.is_empty()).then_some(victims)
 }
 
 /// Whether what is true of one waiting pod is true of another: they differ in nothing but their names.

@@ -1,15 +1,100 @@
 //! Jobs: pods that run to their end, so many at a time, so many in all.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
 
 use super::{active, create_pod, delete_pod, pod_of, write_status};
-use crate::objects::{is_deleting, is_ready, name, namespace, owner, phase, time, uid};
+use crate::objects::{controller_of, is_deleting, is_ready, name, namespace, owner, phase, time, uid};
 use crate::world::World;
 
-pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+/// How long a Job waits with the successor of the first pod that failed; twice as long after each further one, up to six minutes.
+const FIRST_BACKOFF: Duration = Duration::from_secs(10);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(6 * 60);
+
+/// How the pods of a Job have ended, by UID. Pods that were deleted before their end have failed, unless the Job itself did it.
+#[derive(Default)]
+struct Record {
+    failed: BTreeSet<String>,
+    succeeded: BTreeSet<String>,
+    spared: BTreeSet<String>,
+    /// Failures since the last success, and when the last was.
+    in_a_row: u32,
+    last_failure: Option<Timestamp>,
+}
+
+impl Record {
+    fn note(&mut self, pod: &Pod, gone: bool, now: Timestamp) {
+        let uid = uid(&pod.metadata);
+        if phase(pod) == "Succeeded" {
+            if self.succeeded.insert(uid.to_owned()) {
+                self.in_a_row = 0;
+            }
+            return;
+        }
+        let failed = phase(pod) == "Failed" || gone || is_deleting(&pod.metadata);
+        if failed && !self.spared.contains(uid) && self.failed.insert(uid.to_owned()) {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            self.last_failure = Some(now);
+        }
+    }
+
+    /// How long no pod is to be made.
+    fn waits(&self, now: Timestamp) -> Duration {
+        let Some(last) = self.last_failure.filter(|_| self.in_a_row > 0) else {
+            return Duration::ZERO;
+        };
+        let doublings = (self.in_a_row - 1).min(16);
+        let length = FIRST_BACKOFF.saturating_mul(1 << doublings).min(LONGEST_BACKOFF);
+        let passed = now.duration_since(last).max(SignedDuration::ZERO);
+        length.saturating_sub(Duration::try_from(passed).unwrap_or_default())
+    }
+}
+
+/// What became of the pods of all Jobs, by the Job's UID.
+#[derive(Clone, Default)]
+pub(super) struct Records(Arc<Mutex<BTreeMap<String, Record>>>);
+
+impl Records {
+    pub(super) fn new(world: &Arc<World>) -> Self {
+        let records = Self::default();
+        let (own, jobs, clock) = (records.clone(), world.jobs.clone(), world.clock.clone());
+        world.pods.on_change(move |change| {
+            let Some(pod) = change.object() else { return };
+            let Some(owner) = controller_of(&pod.metadata).filter(|owner| owner.kind == "Job") else {
+                return;
+            };
+            let job = jobs.get(&ObjectKey::namespaced(namespace(&pod.metadata), &owner.name));
+            if job.is_some_and(|job| uid(&job.metadata) == owner.uid) {
+                let mut records = own.lock();
+                let record = records.entry(owner.uid.clone()).or_default();
+                record.note(pod, change.new.is_none(), clock.now());
+            }
+        });
+        let own = records.clone();
+        world.jobs.on_change(move |change| {
+            if let (Some(old), None) = (change.old.as_deref(), change.new.as_deref()) {
+                own.lock().remove(uid(&old.metadata));
+            }
+        });
+        records
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) async fn sync(
+    world: Arc<World>,
+    records: Records,
+    key: ObjectKey,
+) -> Result<Requeue, ReconcileError> {
     let Some(job) = world.jobs.get(&key) else {
         return Ok(Requeue::Done);
     };
@@ -28,7 +113,17 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     };
     let pods = world.pods_by_owner.get(uid(&job.metadata));
     let succeeded = pods.iter().filter(|pod| phase(pod) == "Succeeded").count();
-    let failed = pods.iter().filter(|pod| phase(pod) == "Failed").count();
+    let known = job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
+    let (failed, waits) = {
+        let mut records = records.lock();
+        let record = records.entry(uid(&job.metadata).to_owned()).or_default();
+        // A pod may have ended before its Job was heard of.
+        for pod in &pods {
+            record.note(pod, false, world.clock.now());
+        }
+        let known = usize::try_from(known).unwrap_or(0);
+        (record.failed.len().max(known), record.waits(world.clock.now()))
+    };
     let mut running = active(&pods);
     let parallelism = usize::try_from(spec.parallelism.unwrap_or(1)).unwrap_or(0);
     let completions = spec.completions.map(|count| usize::try_from(count).unwrap_or(0));
@@ -45,7 +140,17 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
             None => parallelism,
         }
     };
-    for _ in running.len()..wanted {
+    let missing = if waits.is_zero() {
+        wanted.saturating_sub(running.len())
+    } else {
+        0
+    };
+    let again = if running.len() < wanted && !waits.is_zero() {
+        Requeue::After(waits)
+    } else {
+        Requeue::Done
+    };
+    for _ in 0..missing {
         let mut pod = pod_of(
             &spec.template,
             namespace(&job.metadata),
@@ -56,6 +161,9 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
     }
     if running.len() > wanted {
         for pod in running.split_off(wanted) {
+            if let Some(record) = records.lock().get_mut(uid(&job.metadata)) {
+                record.spared.insert(uid(&pod.metadata).to_owned());
+            }
             delete_pod(&world, &pod).await?;
         }
     }
@@ -81,5 +189,6 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
         status["conditions"] = condition("Failed", "BackoffLimitExceeded");
     }
     let before = serde_json::to_value(&job.status).unwrap_or(Value::Null);
-    write_status(&world, &world.jobs, &*job, &before, status).await
+    write_status(&world, &world.jobs, &*job, &before, status).await?;
+    Ok(again)
 }

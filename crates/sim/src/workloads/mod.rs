@@ -29,6 +29,7 @@ pub(crate) struct Workloads {
     stateful_sets: WorkQueue<ObjectKey>,
     daemon_sets: WorkQueue<ObjectKey>,
     jobs: WorkQueue<ObjectKey>,
+    job_records: jobs::Records,
 }
 
 impl Workloads {
@@ -39,6 +40,8 @@ impl Workloads {
             stateful_sets: world.queue("statefulset"),
             daemon_sets: world.queue("daemonset"),
             jobs: world.queue("job"),
+            // Before the queues hear of a pod, so that whoever looks at its Job knows.
+            job_records: jobs::Records::new(world),
         };
         follow(&world.deployments, &this.deployments);
         follow(&world.replica_sets, &this.replica_sets);
@@ -102,7 +105,9 @@ impl Workloads {
         start!("replicaset", self.replica_sets, replica_sets::sync);
         start!("statefulset", self.stateful_sets, stateful_sets::sync);
         start!("daemonset", self.daemon_sets, daemon_sets::sync);
-        start!("job", self.jobs, jobs::sync);
+        let records = self.job_records;
+        let sync_job = move |world, key| jobs::sync(world, records.clone(), key);
+        start!("job", self.jobs, sync_job);
     }
 }
 

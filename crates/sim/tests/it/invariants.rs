@@ -191,6 +191,7 @@ impl Stage {
         let object = json!({"metadata": {"name": name}, "spec": {
             "method": if reason == "Empty" { "Emptiness" } else { "SingleNodeConsolidation" }, "reason": reason, "decision": "Delete",
             "decidedAt": self.lab.clock.now().to_string(), "priceBefore": "0.1", "priceAfter": "0", "savings": "0.1", "evictions": 0,
+            "nodeSummary": claim, "replacementSummary": "-",
             "nodes": [{"name": claim, "nodeClaim": claim, "nodeClaimUID": uid, "providerID": format!("kwok://{claim}"), "nodePool": "p", "price": "0.1", "pods": 0}],
         }});
         self.lab.create(&self.all::<Disruption>(), object).await.unwrap();

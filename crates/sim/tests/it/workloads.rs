@@ -212,6 +212,52 @@ async fn a_no_execute_taint_drives_pods_out() {
     assert!(!gone.contains_key("stays"), "{gone:?}");
 }
 
+/// Pods that fail come back after 10 s, 20 s, 40 s, …, and one too many is the end of their Job.
+#[tokio::test(start_paused = true)]
+async fn a_job_waits_ever_longer_with_the_successors_of_pods_that_failed() {
+    let cluster = Cluster::started(38, json!({})).await;
+    let mut template = template("w", "1", json!({}));
+    template["spec"]["restartPolicy"] = json!("Never");
+    let object = json!({"metadata": {"name": "w"}, "spec": {"completions": 2, "parallelism": 2, "backoffLimit": 3, "template": template}});
+    let jobs = cluster.here::<Job>();
+    cluster.create(&jobs, object).await.unwrap();
+    let at_once = DeleteParams {
+        grace_period_seconds: Some(0),
+        ..DeleteParams::default()
+    };
+    for wait in [10, 20, 40] {
+        cluster
+            .until("both pods are there", async |cluster| {
+                cluster.list::<Pod>().await.len() == 2
+            })
+            .await;
+        // One of the two is lost; the other stays.
+        let lost = cluster.list::<Pod>().await[0].name_any();
+        cluster.here::<Pod>().delete(&lost, &at_once).await.unwrap();
+        cluster.pass(wait - 2).await;
+        assert_eq!(cluster.list::<Pod>().await.len(), 1, "{wait} s are not over");
+        cluster.pass(4).await;
+        assert_eq!(cluster.list::<Pod>().await.len(), 2, "{wait} s are over");
+    }
+    let status = jobs.get("w").await.unwrap().status.unwrap();
+    assert_eq!(status.failed, Some(3));
+    let lost = cluster.list::<Pod>().await[0].name_any();
+    cluster.here::<Pod>().delete(&lost, &at_once).await.unwrap();
+    cluster
+        .until("the Job has failed", async |_| {
+            let status = jobs.get("w").await.unwrap().status.unwrap();
+            let mut conditions = status.conditions.iter().flatten();
+            conditions
+                .any(|one| one.type_ == "Failed" && one.reason.as_deref() == Some("BackoffLimitExceeded"))
+        })
+        .await;
+    cluster
+        .until("no pod is left", async |cluster| {
+            cluster.list::<Pod>().await.is_empty()
+        })
+        .await;
+}
+
 /// A pod of high priority takes the room of one of low priority when no other can be had.
 #[tokio::test(start_paused = true)]
 async fn a_pod_preempts_another_of_lower_priority() {
@@ -247,6 +293,38 @@ async fn a_pod_preempts_another_of_lower_priority() {
         None,
         "its successor waits"
     );
+}
+
+/// While the preempted pods stop, their successors do not take the room that is made.
+#[tokio::test(start_paused = true)]
+async fn room_that_is_made_for_a_pod_is_kept_for_it() {
+    let change = json!({"disruption": {"consolidateAfter": "Never"}});
+    let cluster = Cluster::started(37, change).await;
+    let class = json!({"metadata": {"name": "high"}, "value": 1000});
+    cluster
+        .create(&cluster.all::<PriorityClass>(), class)
+        .await
+        .unwrap();
+    // Of eight processors six are used, and a fifth pod would still fit.
+    let low = |processors: &str| {
+        let grace = json!({"spec": {"terminationGracePeriodSeconds": 5}});
+        template("low", processors, grace)
+    };
+    cluster.deploy_with("low", 4, low("1500m")).await;
+    cluster.until_running(4).await;
+    let limit = json!({"spec": {"limits": {"cpu": "1"}}});
+    cluster
+        .merge(&cluster.all::<NodePool>(), "default", limit)
+        .await
+        .unwrap();
+    let high = template("high", "4", json!({"spec": {"priorityClassName": "high"}}));
+    cluster.deploy_with("high", 1, high).await;
+    cluster.pass(60).await;
+    assert_eq!(of_app(&cluster.running().await, "high").len(), 1);
+    let pods = cluster.list::<Pod>().await;
+    let nominated = |pod: &&&Pod| pod.status.as_ref().unwrap().nominated_node_name.is_some();
+    assert_eq!(of_app(&pods, "low").len(), 4);
+    assert_eq!(of_app(&pods, "low").iter().filter(nominated).count(), 0);
 }
 
 /// The claim of an ephemeral volume lives and dies with its pod.
