@@ -18,7 +18,7 @@ use crate::resources::{ResourceName, Resources};
 use crate::selector::Selector;
 use crate::snapshot::{
     BudgetId, BudgetView, ClassId, DaemonView, InstanceTypesProblem, KindId, NodeId, NodeKind, NodeView,
-    PodId, PodView, PoolId, PoolView, RequestId, Snapshot,
+    PodId, PodView, PoolId, PoolView, RequestId, Seniority, Snapshot,
 };
 use crate::state_node;
 use crate::vector::{ResourceTable, ResourceVector};
@@ -515,6 +515,7 @@ fn pod_view(object: &Arc<Pod>, class: ClassId, request: RequestId, budgets: Vec<
         problem: None,
         budgets: if is_virtual { Vec::new() } else { budgets },
         is_virtual,
+        seniority: Seniority::of(object),
         object: Arc::clone(object),
     }
 }

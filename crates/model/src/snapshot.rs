@@ -107,6 +107,34 @@ pub struct PodView {
     pub budgets: Vec<BudgetId>,
     /// P-185: a virtual pod of a CapacityBuffer. Nobody evicts it, counts it or tells of it.
     pub is_virtual: bool,
+    /// Where it stands among pods that ask for as much (P-080).
+    pub seniority: Seniority,
+}
+
+/// Older pods come first, pods of one age in the order of their UIDs. Kept beside the object, because to read it there is to wait for memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seniority {
+    /// Creation in nanoseconds since 1970; least when it is not known.
+    created_nanoseconds: i64,
+    /// The first eight bytes of the UID. Of random UIDs they tell any two apart; others differ later, if at all.
+    uid_head: u64,
+}
+
+impl Seniority {
+    /// That of a pod.
+    pub fn of(pod: &Pod) -> Self {
+        let created = pod.metadata.creation_timestamp.as_ref();
+        let nanoseconds = created.map(|time| i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX));
+        let mut head = [0; 8];
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default().as_bytes();
+        for (to, from) in head.iter_mut().zip(uid) {
+            *to = *from;
+        }
+        Self {
+            created_nanoseconds: nanoseconds.unwrap_or(i64::MIN),
+            uid_head: u64::from_be_bytes(head),
+        }
+    }
 }
 
 impl PodView {

@@ -28,7 +28,6 @@ pub fn virtual_pods(buffer: &CapacityBuffer, resolved: &Resolved) -> Vec<Pod> {
         metadata: ObjectMeta {
             namespace: Some(namespace),
             labels: template.and_then(|template| template.labels.clone()),
-            annotations: Some(annotations),
             creation_timestamp: meta.creation_timestamp.clone(),
             ..ObjectMeta::default()
         },
@@ -36,6 +35,7 @@ pub fn virtual_pods(buffer: &CapacityBuffer, resolved: &Resolved) -> Vec<Pod> {
         status: Some(unschedulable()),
     };
     trim::pod(&mut first);
+    first.metadata.annotations = Some(annotations);
     let numbered = |number: i32| {
         let mut pod = first.clone();
         pod.metadata.name = Some(format!("capacity-buffer-{name}-{number}"));

@@ -2,7 +2,7 @@
 
 use super::{Engine, Miss, Unplaced};
 use rustc_hash::FxHashMap;
-use spokeshave_model::snapshot::{ClassId, PodId, RequestId};
+use spokeshave_model::snapshot::{ClassId, PodId, RequestId, Seniority};
 use spokeshave_model::vector::{CPU, MEMORY};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 /// A pod was not pushed back yet.
 const FRESH: usize = usize::MAX;
 
-type SortKey = (Reverse<i64>, Reverse<i64>, Option<(i64, i32)>);
+type SortKey = (Reverse<i64>, Reverse<i64>, Seniority);
 
 /// Buffers of one run, kept for their memory.
 #[derive(Clone, Debug, Default)]
@@ -83,9 +83,11 @@ impl Engine<'_> {
         queue.order.clear();
         queue.order.extend(pods.iter().map(|pod| {
             let requests = snapshot.requests(*pod);
-            let created = snapshot.pod(*pod).object.metadata.creation_timestamp.as_ref();
-            let created = created.map(|time| (time.0.as_second(), time.0.subsec_nanosecond()));
-            ((Reverse(requests[CPU]), Reverse(requests[MEMORY]), created), *pod)
+            let seniority = snapshot.pod(*pod).seniority;
+            (
+                (Reverse(requests[CPU]), Reverse(requests[MEMORY]), seniority),
+                *pod,
+            )
         }));
         queue.order.sort_unstable_by(|(left, a), (right, b)| {
             let uid = |pod: &PodId| snapshot.pod(*pod).uid();
