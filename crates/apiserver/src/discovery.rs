@@ -71,6 +71,9 @@ impl ApiServer {
             }
             "/openapi/v2" => {
                 if !request.accepts_json() {
+                    if request.accept.contains(openapi::V2_PROTOBUF) {
+                        return Ok(Answer::Bytes(openapi::V2_PROTOBUF, openapi::V2_DOCUMENT.into()));
+                    }
                     return Err(ApiError::new(
                         406,
                         "NotAcceptable",

@@ -49,6 +49,15 @@ pub(crate) fn v3(registry: &Registry, path: &str) -> Option<Value> {
     }))
 }
 
+/// The content type under which kubectl asks for `/openapi/v2`, and for nothing else.
+pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// `/openapi/v2` in protobuf (gnostic's `openapi.v2.Document`): which API it is, and no kinds. kubectl asks for it when version 3 does not know a
+/// kind; a document without it lets kubectl go on to say that there is no such kind.
+///
+/// `swagger` (1), `info` (2) with `title` (1) and `version` (2), and empty `paths` (8).
+pub(crate) const V2_DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.0\x42\x00";
+
 /// `/openapi/v2`: everything in one document.
 pub(crate) fn v2(registry: &Registry) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());

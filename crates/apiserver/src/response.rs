@@ -36,6 +36,8 @@ pub(crate) enum Answer {
     Encoded(u16, Bytes, Vec<String>),
     /// A JSON value whose content type says what it is.
     Typed(&'static str, Value),
+    /// Bytes whose content type says what they are.
+    Bytes(&'static str, Bytes),
     /// Text.
     Text(u16, String),
     /// A stream of changes.
@@ -166,6 +168,7 @@ impl Service {
                 content_type,
                 serde_json::to_vec(&value).unwrap_or_default().into(),
             ),
+            Answer::Bytes(content_type, bytes) => full(200, content_type, bytes),
             Answer::Text(code, text) => full(code, "text/plain; charset=utf-8", text.into()),
             Answer::Watch(request) => {
                 let stream = request

@@ -104,6 +104,21 @@ async fn openapi_describes_core_and_custom_kinds() {
     assert!(core["components"]["schemas"]["io.k8s.api.core.v1.Pod"].is_object());
 }
 
+/// kubectl asks for it when a kind is unknown, and says so itself when it is answered.
+#[tokio::test]
+async fn openapi_v2_in_protobuf_names_the_api_and_no_kinds() {
+    let client = Client::new().accepting("application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
+    let answer = client.get("/openapi/v2").await;
+    assert_eq!(answer.code, 200);
+    let text = answer.body.as_str().expect("bytes that are text");
+    assert!(
+        text.contains("Kubernetes") && text.starts_with("\n\u{3}2.0\u{12}\u{15}"),
+        "{text:?}"
+    );
+    let other = Client::new().accepting("application/vnd.kubernetes.protobuf");
+    other.get("/openapi/v2").await.refused(406, "NotAcceptable");
+}
+
 #[tokio::test]
 async fn health_and_version_are_told() {
     let client = Client::new();
