@@ -10,10 +10,10 @@ use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
-use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, lower};
+use spokeshave_model::{ClusterState, InstanceType, Nomination, NotBegun, Price, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::replacement_claim;
-use spokeshave_plan::in_flight::{Room, stand_in, without_room};
+use spokeshave_plan::in_flight::{Room, stand_in, stand_in_id, without_room};
 use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
@@ -164,7 +164,8 @@ impl Shared {
         awaits
     }
 
-    /// The NodeClaims as planning sees them: those without an instance as stand-ins.
+    /// The NodeClaims as planning sees them: those without an instance as stand-ins, and so those that a command has yet to make, from the
+    /// moment it is decided: whatever is decided before they exist must leave room for them under the limits (invariant 15).
     fn planned_claims(
         &self,
         instance_types: &BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>,
@@ -197,12 +198,15 @@ impl Shared {
             Arc::new(stand_in(&claim, types, room))
         };
         let mut claims = self.stores.node_claims.snapshot();
-        claims.extend(pending.iter().flat_map(|disruption| {
-            disruption.spec.replacements.iter().map(|replacement| {
-                let mut claim = replacement_claim(replacement);
-                claim.metadata.uid = claim.metadata.name.clone();
-                Arc::new(claim)
-            })
+        let mut unmade = self.stores.disruptions.snapshot();
+        unmade.retain(|disruption| disruption.phase() == DisruptionPhase::Starting);
+        unmade.extend(pending.iter().cloned());
+        let replacements = unmade.iter().flat_map(|disruption| &disruption.spec.replacements);
+        let missing = replacements.filter(|one| self.stores.node_claims.get_named(&one.node_claim).is_none());
+        claims.extend(missing.map(|replacement| {
+            let mut claim = replacement_claim(replacement);
+            claim.metadata.uid = Some(replacement.node_claim.clone());
+            Arc::new(claim)
         }));
         claims
             .into_iter()
@@ -349,29 +353,27 @@ impl Shared {
                 .collect(),
             nominations: inputs.nominations.clone(),
             marked_for_deletion: inputs.marked_for_deletion.clone(),
+            not_begun: inputs.pending.iter().map(|one| not_begun(one)).collect(),
             in_command: inputs.in_command.clone(),
         }
     }
 
-    /// Nodes in commands, by provider ID, and those of them whose pods need a new place: all but those whose replacements may not exist yet,
-    /// because room for their pods would be bought twice (D-098). A command that is only pending counts as carried out.
+    /// Nodes in commands, by provider ID, and those of them whose pods need a new place: all, because their replacements are planned with
+    /// whether they exist or not (D-098). A command that is only pending counts as carried out.
     pub(crate) fn held_nodes(&self, pending: &[Arc<Disruption>]) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut held, mut marked) = (BTreeSet::new(), BTreeSet::new());
-        let mut add = |disruption: &Disruption, begins: bool| {
+        let mut add = |disruption: &Disruption| {
             let ids = disruption.spec.nodes.iter().map(|node| node.provider_id.clone());
-            if !begins {
-                marked.extend(ids.clone());
-            }
+            marked.extend(ids.clone());
             held.extend(ids);
         };
         self.stores.disruptions.for_each(|_, disruption| {
             if disruption.holds_nodes() {
-                let begins = disruption.phase() == DisruptionPhase::Starting;
-                add(disruption, begins && !disruption.spec.replacements.is_empty());
+                add(disruption);
             }
         });
         for disruption in pending {
-            add(disruption, false);
+            add(disruption);
         }
         (held, marked)
     }
@@ -599,5 +601,19 @@ pub(crate) fn termination_mode(claim: &NodeClaim) -> &'static str {
         None => "graceful",
         Some(nanoseconds) if nanoseconds <= 0 => "forceful",
         Some(_) => "eventual",
+    }
+}
+
+/// A command that waits for its second look.
+fn not_begun(disruption: &Disruption) -> NotBegun {
+    let replacements = disruption.spec.replacements.iter();
+    NotBegun {
+        leaves: disruption
+            .spec
+            .nodes
+            .iter()
+            .map(|node| node.provider_id.clone())
+            .collect(),
+        comes: replacements.map(|one| stand_in_id(&one.node_claim)).collect(),
     }
 }

@@ -32,7 +32,7 @@ pub use derivation::Derivation;
 pub use instance_type::{
     AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
 };
-pub use lower::{ClusterState, Nomination, lower};
+pub use lower::{ClusterState, Nomination, NotBegun, lower};
 pub use price::{ParsePriceError, Price};
 pub use quantity::QuantityError;
 pub use reason::Reason;

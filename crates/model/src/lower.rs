@@ -35,6 +35,15 @@ use spokeshave_api::{NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// A command that is decided and may not stand: both its nodes and what would replace them are among the objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NotBegun {
+    /// Provider IDs of the nodes that would go, marked for deletion.
+    pub leaves: Vec<String>,
+    /// Provider IDs of the stand-ins for what would come.
+    pub comes: Vec<String>,
+}
+
 /// The objects and in-memory facts that a Snapshot is made of. Order does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterState {
@@ -64,6 +73,8 @@ pub struct ClusterState {
     pub nominations: BTreeMap<String, Nomination>,
     /// Provider IDs that a command has marked for deletion in memory (D-026).
     pub marked_for_deletion: BTreeSet<String>,
+    /// Commands that have yet to begin.
+    pub not_begun: Vec<NotBegun>,
     /// Provider IDs that belong to a command in the queue (D-023).
     pub in_command: BTreeSet<String>,
 }
@@ -145,6 +156,9 @@ pub fn lower(state: &ClusterState) -> Snapshot {
             usage.add(&node.capacity);
             usage.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
         }
+    }
+    for command in &state.not_begun {
+        count_as_it_may_end(&mut pools, &nodes, command);
     }
     for node in &mut nodes {
         node.allocatable = table.vector(&node.allocatable_resources);
@@ -357,6 +371,28 @@ fn resource_table(
         .chain(&pods.requests)
         .chain(daemons.iter().map(|daemon| &daemon.2));
     ResourceTable::new(occurring)
+}
+
+/// A command that does not stand leaves its nodes, one that does brings others: limits must hold either way.
+fn count_as_it_may_end(pools: &mut [PoolView], nodes: &[NodeView], command: &NotBegun) {
+    let total = |ids: &[String], pool: PoolId| {
+        let mut total = Resources::new();
+        let chosen = nodes
+            .iter()
+            .filter(|node| node.pool == Some(pool) && ids.contains(&node.provider_id));
+        for node in chosen {
+            total.add(&node.capacity);
+            total.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
+        }
+        total
+    };
+    for (index, pool) in pools.iter_mut().enumerate() {
+        let comes = total(&command.comes, PoolId::from(index));
+        let mut most = comes.clone();
+        most.raise_to(&total(&command.leaves, PoolId::from(index)));
+        pool.usage.subtract(&comes);
+        pool.usage.add(&most);
+    }
 }
 
 fn lower_budgets(state: &ClusterState) -> Vec<BudgetView> {

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::NodeView;
-use spokeshave_model::{ClusterState, InstanceType, ResourceName, labels, lower};
+use spokeshave_model::{ClusterState, InstanceType, NotBegun, ResourceName, labels, lower};
 use std::sync::Arc;
 
 fn small() -> InstanceType {
@@ -125,6 +125,37 @@ fn p_145_pool_totals_leave_out_marked_nodes() {
     let mut marked = two;
     marked.marked_for_deletion.insert("kwok://m".to_owned());
     assert_eq!(usage(&marked), (2000, 1));
+}
+
+#[test]
+fn invariant_15_a_command_that_has_not_begun_counts_as_it_may_end() {
+    let usage = |leaves: &[&str], comes: &[&str]| {
+        let mut state = state()
+            .with_node(node("default", "m", &small(), "a", "spot"))
+            .with_node(node("default", "new", &small(), "a", "spot"));
+        let ids =
+            |names: &[&str]| -> Vec<String> { names.iter().map(|name| format!("kwok://{name}")).collect() };
+        state.marked_for_deletion.extend(ids(leaves));
+        let command = NotBegun {
+            leaves: ids(leaves),
+            comes: ids(comes),
+        };
+        state.not_begun.push(command);
+        let usage = lower(&state).pools[0].usage.clone();
+        (usage.get(ResourceName::CPU), usage.get(ResourceName::NODES))
+    };
+    assert_eq!(usage(&[], &[]), (6000, 3));
+    assert_eq!(
+        usage(&["m"], &[]),
+        (6000, 3),
+        "it stays if the command does not stand"
+    );
+    assert_eq!(
+        usage(&["m"], &["new"]),
+        (4000, 2),
+        "one of the two is there in the end"
+    );
+    assert_eq!(usage(&["n", "m"], &["new"]), (4000, 2), "two for one");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub fn stand_in(claim: &NodeClaim, types: &[InstanceType], room: Room) -> NodeCl
     }
     let requests = &claim.spec.resources.requests;
     let status = after.status.get_or_insert_default();
-    status.provider_id = Some(format!("in-flight://{}", claim.uid()));
+    status.provider_id = Some(stand_in_id(claim.uid()));
     status.allocatable = match room {
         Room::Taken => BTreeMap::new(),
         Room::Open => requests.clone(),
@@ -46,6 +46,12 @@ pub fn stand_in(claim: &NodeClaim, types: &[InstanceType], room: Room) -> NodeCl
         }
     }
     after
+}
+
+/// The provider ID of the stand-in for the claim of a UID; what is yet to be made has its name for one.
+#[must_use]
+pub fn stand_in_id(uid: &str) -> String {
+    format!("in-flight://{uid}")
 }
 
 /// A claim whose Node somebody has torn away: its machine runs and counts, and nothing can be placed on it.

@@ -148,7 +148,8 @@ fn single(view: &View, instance: &Instance, report: &mut Report) {
     }
 }
 
-/// 15: what the pool has launched stays within its limits. Machines that are to go, or to be replaced, do not count.
+/// 15: what the pool has launched stays within its limits. Machines that are to go, or to be replaced, do not count: from
+/// the moment in which that was written down, because what is decided next in that moment builds on it.
 fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
     let claim_of = |instance: &Instance| {
         let name = view.claims_by_uid.get(&instance.claim_uid)?;
@@ -163,7 +164,7 @@ fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
                     let tainted = view
                         .node_of_claim(claim)
                         .is_some_and(|node| node.disrupted_since.is_some());
-                    claim.deletion.is_none() && !tainted
+                    claim.deletion.is_none() && !tainted && view.chosen_by(claim).is_none()
                 })
         };
         let used: i128 = view

@@ -619,3 +619,29 @@ async fn the_ledger_forgets_after_a_day() {
             .all(|node| node.name_any().is_empty())
     );
 }
+
+/// Two commands are decided in one instant: the second leaves room for the replacement that the first has yet to make.
+#[tokio::test(start_paused = true)]
+async fn invariant_15_a_limit_holds_for_replacements_that_are_decided_together() {
+    let cluster = Cluster::new(41, for_drift("100%")).await;
+    let _operator = cluster.operator();
+    two_busy_nodes(&cluster).await;
+    cluster.pool("small", for_drift("100%"), json!([])).await;
+    // It is preferred, and has room for one of the two.
+    let small = json!({"spec": {"weight": 10, "limits": {"cpu": "8"}}});
+    cluster.patch::<NodePool>("small", small).await;
+    cluster.wait(60).await;
+    new_team(&cluster).await;
+    let mut most = 0;
+    cluster
+        .until("both nodes are replaced", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            let in_small = claims
+                .iter()
+                .filter(|claim| claim.label("karpenter.sh/nodepool") == Some("small"));
+            most = most.max(in_small.count());
+            cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 2
+        })
+        .await;
+    assert_eq!(most, 1, "{:?}", cluster.ledger_text().await);
+}
