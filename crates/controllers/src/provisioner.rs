@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_api::labels;
 use spokeshave_model::placement::PlannedClaim;
-use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::taint::same_taint;
-use spokeshave_model::{Price, pod};
+use spokeshave_model::{Price, Reason, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{ProvisionOutcome, limit_exceeded, pending_pods, provision, report, to_node_claim};
@@ -281,9 +281,9 @@ impl Provisioner {
 
     fn report(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
         let pods = outcome.real_pods(snapshot);
-        let names: Vec<String> = pods.iter().map(|id| snapshot.pod(*id).key()).collect();
         if outcome.report.pending_pods > 0 {
-            tracing::info!(pods = report::first_few(&names, 5), "found provisionable pod(s)");
+            let names = report::first_pods(snapshot, &pods, 5);
+            tracing::info!(pods = names, "found provisionable pod(s)");
         }
         if !outcome.placements.claims.is_empty() {
             tracing::info!(
@@ -293,16 +293,22 @@ impl Provisioner {
             );
         }
         self.report_room(snapshot, outcome);
-        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        // Pods of one shape share their reason: while many nodes end at once, tens of thousands of pods have the same few.
+        let mut shared: BTreeMap<*const Reason, (&Reason, Vec<PodId>)> = BTreeMap::new();
         let unplaced = outcome.unschedulable.iter();
         for unplaced in unplaced.filter(|one| !snapshot.pod(one.pod).is_virtual) {
-            reasons
-                .entry(unplaced.reason.to_string())
-                .or_default()
-                .push(snapshot.pod(unplaced.pod).key());
+            let known = shared
+                .entry(Arc::as_ptr(&unplaced.reason))
+                .or_insert((&unplaced.reason, Vec::new()));
+            known.1.push(unplaced.pod);
         }
-        for (reason, pods) in reasons {
-            let pods = report::first_few(&pods, 3);
+        let mut reasons: BTreeMap<String, Vec<PodId>> = BTreeMap::new();
+        for (reason, pods) in shared.into_values() {
+            reasons.entry(reason.to_string()).or_default().extend(pods);
+        }
+        for (reason, mut pods) in reasons {
+            pods.sort_unstable();
+            let pods = report::first_pods(snapshot, &pods, 3);
             tracing::error!(pods, error = reason, "could not schedule pod");
             self.shared.note(
                 DecisionKind::Unschedulable,

@@ -215,7 +215,15 @@ impl ProvisionOutcome {
             .unschedulable
             .iter()
             .filter(|unplaced| unplaced.reason.is_reported() && !snapshot.pod(unplaced.pod).is_virtual);
-        let failed = failed.map(|unplaced| failed_scheduling_event(snapshot, unplaced.pod, &unplaced.reason));
+        // Pods of one shape share their reason, and its text is worked out once.
+        let mut texts: BTreeMap<*const Reason, String> = BTreeMap::new();
+        let failed = failed.map(|unplaced| {
+            let text = texts
+                .entry(Arc::as_ptr(&unplaced.reason))
+                .or_insert_with(|| unplaced.reason.to_string());
+            failed_event(snapshot, unplaced.pod, text)
+        });
+        let failed: Vec<Event> = failed.collect();
         let nominated = self
             .nominated_nodes(snapshot)
             .into_iter()
@@ -235,6 +243,10 @@ impl ProvisionOutcome {
 
 /// Event FailedScheduling (P §17).
 pub fn failed_scheduling_event(snapshot: &Snapshot, pod: PodId, reason: &Reason) -> Event {
+    failed_event(snapshot, pod, &reason.to_string())
+}
+
+fn failed_event(snapshot: &Snapshot, pod: PodId, reason: &str) -> Event {
     let message = format!("Failed to schedule pod, {reason}");
     Event::new(
         pod_ref(snapshot, pod),

@@ -23,10 +23,22 @@ pub fn instance_type_names(snapshot: &Snapshot, claim: &PlannedClaim) -> Vec<Str
         .collect()
 }
 
+/// The same of pods; of tens of thousands only those that are shown are named.
+pub fn first_pods(snapshot: &Snapshot, pods: &[PodId], limit: usize) -> String {
+    let shown: Vec<String> = pods
+        .iter()
+        .take(limit)
+        .map(|pod| snapshot.pod(*pod).key())
+        .collect();
+    match pods.len().saturating_sub(limit) {
+        0 => shown.join(", "),
+        others => format!("{} and {others} other(s)", shown.join(", ")),
+    }
+}
+
 fn pods_text(snapshot: &Snapshot, pods: &[PodId]) -> String {
-    let names: Vec<String> = pods.iter().map(|pod| snapshot.pod(*pod).key()).collect();
     let noun = if pods.len() == 1 { "pod" } else { "pods" };
-    format!("{} {noun}: {}", pods.len(), first_few(&names, 5))
+    format!("{} {noun}: {}", pods.len(), first_pods(snapshot, pods, 5))
 }
 
 /// One line for a planned claim: pool, cheapest way to launch it, price, pods.
