@@ -76,6 +76,31 @@ fn the_examples_read_as_their_golden_pages() {
     }
 }
 
+/// D-027: the provisioner nominates the nodes that are to receive pods, and nominated nodes are no candidates.
+#[test]
+fn d_027_no_node_is_used_and_disrupted_in_one_plan() {
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: late, namespace: shop, uid: late}\n\
+        spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]}\n\
+        status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}\n";
+    let mut used = BTreeSet::new();
+    for name in EXAMPLES {
+        let mut dump = std::fs::read_to_string(example(name)).expect("an example");
+        dump.push_str(pod);
+        let output = plan(&["-f", "-", "-o", "json"], Some(dump.as_bytes()));
+        let plan: Value = serde_json::from_str(&output.stdout).expect("JSON");
+        let list = |value: &Value| value.as_array().expect("a list").clone();
+        let text = |value: &Value| value.as_str().expect("a name").to_owned();
+        let nodes = list(&plan["provisioning"]["existingNodes"]);
+        let uses: BTreeSet<String> = nodes.iter().map(|one| text(&one["node"])).collect();
+        for command in list(&plan["disruption"]["commands"]) {
+            let goes: BTreeSet<String> = list(&command["nodes"]).iter().map(text).collect();
+            assert!(uses.is_disjoint(&goes), "{name}: {uses:?} are used, {goes:?} go");
+        }
+        used.extend(uses);
+    }
+    assert!(!used.is_empty(), "a pod goes to a node that is there");
+}
+
 #[test]
 fn the_examples_give_their_golden_json() {
     for name in EXAMPLES {

@@ -23,6 +23,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use kube::Client;
+use spokeshave_api::constants::MINIMUM_NOMINATION;
 use spokeshave_model::{Snapshot, lower, trim};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
@@ -66,7 +67,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     drop(world);
     trim::lowered(&mut snapshot);
     let policy = policy(args);
-    let mut plan = decide(&snapshot, &policy, now, &mut stats);
+    let mut plan = decide(&mut snapshot, &policy, now, &mut stats);
     if args.stats {
         stats.what_if_ns = what_if::measure(&snapshot, &policy, now);
         stats.peak_rss_bytes = peak_rss_bytes();
@@ -138,7 +139,7 @@ fn policy(args: &PlanArgs) -> Policy {
     policy
 }
 
-fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stats) -> Plan {
+fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stats) -> Plan {
     let start = Instant::now();
     let outcome = provision(snapshot, policy, now);
     stats.provision_ns = nanoseconds(start);
@@ -147,6 +148,12 @@ fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp, stats: &mut Stat
     stats.node_claims_tried = outcome.report.statistics.claims_tried;
     // The outcome is large, and of no use once it is told.
     let provisioning = Provisioning::of(snapshot, &outcome, policy);
+    // D-027: as in the operator, a node that is to receive pods does not go.
+    let until = now.saturating_add(MINIMUM_NOMINATION).unwrap_or(Timestamp::MAX);
+    for (node, _) in outcome.nominated_nodes(snapshot) {
+        let nominated = &mut snapshot.nodes[node.index()].nominated_until;
+        *nominated = (*nominated).max(Some(until));
+    }
     drop(outcome);
     let start = Instant::now();
     let disrupted = disruption::decide(snapshot, policy, now);
