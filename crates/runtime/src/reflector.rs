@@ -207,6 +207,10 @@ impl Watching {
                     }
                 }
                 Err(error) => {
+                    if is_expired(&error) {
+                        // The server answers, and a list is what it asks for: an outage that went before is no reason to stay blind.
+                        self.backoff.reset();
+                    }
                     let delay = self.failed(&error);
                     if shutdown.cut(self.clock.sleep(delay)).await.is_none() {
                         return;
@@ -227,7 +231,7 @@ impl Watching {
                 kind,
                 "the API server does not know this kind: install its CustomResourceDefinition (`spokeshave crds | kubectl apply -f -`); until then nothing is ready"
             );
-        } else if self.backoff.failures() == 1 {
+        } else if self.backoff.failures() == 1 && !is_expired(error) {
             tracing::warn!(kind, %error, "watch failed, retrying");
         } else {
             tracing::debug!(kind, %error, failures = self.backoff.failures(), "watch failed, retrying");
@@ -306,6 +310,16 @@ impl<K> Default for PendingList<K> {
             objects: Vec::new(),
             rejected: BTreeMap::new(),
         }
+    }
+}
+
+/// Whether a watch failed because what it was to go on from is forgotten.
+fn is_expired(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchError(status) | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            status.code == 410
+        }
+        _ => false,
     }
 }
 

@@ -267,3 +267,49 @@ async fn failures_are_retried_with_growing_pauses() {
     refusing.store(false, std::sync::atomic::Ordering::SeqCst);
     store.ready().await;
 }
+
+/// What an outage made too old is listed anew as soon as the server says so: the pauses of the outage are over.
+#[tokio::test(start_paused = true)]
+async fn an_expired_watch_lists_at_once_after_a_long_outage() {
+    let mut world = World::new(1);
+    let now = world.clock.clone();
+    let mut config = spokeshave_apiserver::Config::new(std::sync::Arc::new(move || now.now()), 1);
+    config.history_limit = 10;
+    world.server = spokeshave_apiserver::ApiServer::new(config);
+    let (server, out) = (world.server.service(), Line::default());
+    let line = out.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (server, is_out) = (server.clone(), line.is_cut());
+        async move {
+            use tower::ServiceExt;
+            if is_out {
+                return Err(tower::BoxError::from("connection refused"));
+            }
+            server.oneshot(request).await.map_err(tower::BoxError::from)
+        }
+    });
+    let options = ClientOptions {
+        rate: None,
+        ..ClientOptions::default()
+    };
+    let client = spokeshave_runtime::client::from_service(service, "default", &options, world.clock.clone());
+    let (store, _tasks) = watch::<ConfigMap>(&world, client, &WatchOptions::default());
+    store.ready().await;
+    // Longer than a watch lasts, so that its renewal is refused until the pauses are at their longest.
+    out.set_cut(true);
+    world.pass(900).await;
+    let api: Api<ConfigMap> = Api::default_namespaced(world.client());
+    for number in 0..50 {
+        let map = config_map(&format!("m-{number}"), &[("value", "1")]);
+        api.create(&PostParams::default(), &map).await.unwrap();
+    }
+    out.set_cut(false);
+    let mut waited = 0;
+    while store.is_empty() {
+        world.pass(1).await;
+        waited += 1;
+    }
+    assert_eq!(store.len(), 50);
+    // The last pause of the outage, and no second one like it.
+    assert!(waited <= 40, "{waited} s");
+}

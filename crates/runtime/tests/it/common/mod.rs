@@ -78,7 +78,7 @@ impl Line {
         self.0.store(cut, Ordering::SeqCst);
     }
 
-    fn is_cut(&self) -> bool {
+    pub fn is_cut(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
