@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use spokeshave_model::pod::{is_provisionable, is_terminal, node_name};
+use spokeshave_model::pod::{is_provisionable, is_terminal, node_name, true_since};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Histogram, Metrics, STANDARD_BUCKETS, Store, Summary};
 
@@ -41,15 +41,6 @@ pub(crate) struct PodTimes {
     waiting: Arc<Mutex<BTreeMap<String, (String, String, Times)>>>,
     families: Arc<Families>,
     clock: SharedClock,
-}
-
-/// When a condition of a pod became true.
-fn true_since(pod: &Pod, type_: &str) -> Option<Timestamp> {
-    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
-    let found = conditions
-        .iter()
-        .find(|condition| condition.type_ == type_ && condition.status == "True")?;
-    Some(found.last_transition_time.as_ref()?.0)
 }
 
 impl PodTimes {

@@ -11,7 +11,7 @@ use spokeshave_api::labels;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, Snapshot};
 use spokeshave_model::taint::same_taint;
-use spokeshave_model::{Price, Reason, pod};
+use spokeshave_model::{Price, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{ProvisionOutcome, limit_exceeded, pending_pods, provision, report, to_node_claim};
@@ -293,28 +293,21 @@ impl Provisioner {
             );
         }
         self.report_room(snapshot, outcome);
-        // Pods of one shape share their reason: while many nodes end at once, tens of thousands of pods have the same few.
-        let mut shared: BTreeMap<*const Reason, (&Reason, Vec<PodId>)> = BTreeMap::new();
-        let unplaced = outcome.unschedulable.iter();
-        for unplaced in unplaced.filter(|one| !snapshot.pod(one.pod).is_virtual) {
-            let known = shared
-                .entry(Arc::as_ptr(&unplaced.reason))
-                .or_insert((&unplaced.reason, Vec::new()));
-            known.1.push(unplaced.pod);
-        }
-        let mut reasons: BTreeMap<String, Vec<PodId>> = BTreeMap::new();
-        for (reason, pods) in shared.into_values() {
-            reasons.entry(reason.to_string()).or_default().extend(pods);
+        let mut reasons: BTreeMap<Arc<str>, Vec<PodId>> = BTreeMap::new();
+        for (unplaced, reason) in outcome.failed() {
+            if !snapshot.pod(unplaced.pod).is_virtual {
+                reasons.entry(reason).or_default().push(unplaced.pod);
+            }
         }
         for (reason, mut pods) in reasons {
             pods.sort_unstable();
             let pods = report::first_pods(snapshot, &pods, 3);
-            tracing::error!(pods, error = reason, "could not schedule pod");
+            tracing::error!(pods, error = &*reason, "could not schedule pod");
             self.shared.note(
                 DecisionKind::Unschedulable,
                 &pods,
                 "cannot be placed",
-                reason,
+                &*reason,
                 None,
             );
         }
@@ -322,7 +315,7 @@ impl Provisioner {
 
     /// B-52: virtual pods without a place are told of on their buffer.
     fn report_room(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
-        let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
+        let mut reasons: BTreeMap<(String, Arc<str>), usize> = BTreeMap::new();
         for (pod, reason) in outcome.left_over() {
             if let Some(buffer) = buffer_of(snapshot, pod) {
                 *reasons.entry((buffer, reason)).or_default() += 1;
@@ -332,7 +325,7 @@ impl Provisioner {
             tracing::debug!(
                 CapacityBuffer = buffer,
                 count,
-                error = reason,
+                error = &*reason,
                 "could not place virtual pod(s)"
             );
             let key = buffer.split_once('/').unwrap_or(("", &buffer));

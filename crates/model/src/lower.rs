@@ -39,9 +39,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotBegun {
     /// Provider IDs of the nodes that would go, marked for deletion.
-    pub leaves: Vec<String>,
+    pub leaves: BTreeSet<String>,
     /// Provider IDs of the stand-ins for what would come.
-    pub comes: Vec<String>,
+    pub comes: BTreeSet<String>,
 }
 
 /// The objects and in-memory facts that a Snapshot is made of. Order does not matter.
@@ -375,23 +375,23 @@ fn resource_table(
 
 /// A command that does not stand leaves its nodes, one that does brings others: limits must hold either way.
 fn count_as_it_may_end(pools: &mut [PoolView], nodes: &[NodeView], command: &NotBegun) {
-    let total = |ids: &[String], pool: PoolId| {
-        let mut total = Resources::new();
-        let chosen = nodes
-            .iter()
-            .filter(|node| node.pool == Some(pool) && ids.contains(&node.provider_id));
-        for node in chosen {
-            total.add(&node.capacity);
-            total.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
+    let mut totals: BTreeMap<PoolId, [Resources; 2]> = BTreeMap::new();
+    for node in nodes {
+        let Some(pool) = node.pool else { continue };
+        for (side, ids) in [&command.leaves, &command.comes].into_iter().enumerate() {
+            if ids.contains(&node.provider_id) {
+                let total = &mut totals.entry(pool).or_default()[side];
+                total.add(&node.capacity);
+                total.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
+            }
         }
-        total
-    };
-    for (index, pool) in pools.iter_mut().enumerate() {
-        let comes = total(&command.comes, PoolId::from(index));
+    }
+    for (pool, [leaves, comes]) in totals {
         let mut most = comes.clone();
-        most.raise_to(&total(&command.leaves, PoolId::from(index)));
-        pool.usage.subtract(&comes);
-        pool.usage.add(&most);
+        most.raise_to(&leaves);
+        let usage = &mut pools[pool.index()].usage;
+        usage.subtract(&comes);
+        usage.add(&most);
     }
 }
 

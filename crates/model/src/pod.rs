@@ -138,6 +138,15 @@ pub fn is_waited_for_in_drain(pod: &Pod, now: Timestamp) -> bool {
     is_drainable(pod, now) && !is_terminal(pod)
 }
 
+/// When a condition of a pod became true.
+pub fn true_since(pod: &Pod, type_: &str) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    let found = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_ && condition.status == "True")?;
+    Some(found.last_transition_time.as_ref()?.0)
+}
+
 /// Whether the pod's `Ready` condition has the status `False` (D-021).
 pub fn is_ready_false(pod: &Pod) -> bool {
     let conditions = pod

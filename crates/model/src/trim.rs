@@ -75,30 +75,29 @@ fn shrink<T>(list: &mut Option<Vec<T>>) {
 
 /// Configuration, secrets and tokens, of which every pod has at least one, are there on any node; claims are not.
 fn volumes(list: &mut Option<Vec<Volume>>) {
-    let Some(volumes) = list else { return };
-    volumes.retain(is_claim);
-    if volumes.is_empty() {
+    keep(list, is_claim);
+}
+
+/// Keeps of a list what is wanted, and no room for more; an empty list is none.
+fn keep<T>(list: &mut Option<Vec<T>>, wanted: impl FnMut(&T) -> bool) {
+    if let Some(all) = list {
+        all.retain(wanted);
+        all.shrink_to_fit();
+    }
+    if list.as_ref().is_some_and(Vec::is_empty) {
         *list = None;
-    } else {
-        volumes.shrink_to_fit();
     }
 }
 
 /// Of containers' statuses only what was allocated, and when they have ended, is read.
 fn statuses(list: &mut Option<Vec<ContainerStatus>>) {
-    let Some(statuses) = list else { return };
-    statuses.retain(|status| {
+    keep(list, |status| {
         let has_ended = status
             .state
             .as_ref()
             .is_some_and(|state| state.terminated.is_some());
         has_ended || status.allocated_resources.is_some() || status.resources.is_some()
     });
-    if statuses.is_empty() {
-        *list = None;
-    } else {
-        statuses.shrink_to_fit();
-    }
 }
 
 fn container(container: &mut Container) {
@@ -116,15 +115,10 @@ fn container(container: &mut Container) {
     container.security_context = None;
     container.startup_probe = None;
     container.volume_mounts = None;
-    if let Some(ports) = &mut container.ports {
-        // Others bind nothing of the node.
-        ports.retain(|port| port.host_port.is_some_and(|number| number != 0));
-        if ports.is_empty() {
-            container.ports = None;
-        } else {
-            ports.shrink_to_fit();
-        }
-    }
+    // Others bind nothing of the node.
+    keep(&mut container.ports, |port| {
+        port.host_port.is_some_and(|number| number != 0)
+    });
 }
 
 /// A kubelet lists every image that it has.

@@ -5,6 +5,7 @@ use serde_json::json;
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
 use spokeshave_model::snapshot::NodeView;
 use spokeshave_model::{ClusterState, InstanceType, NotBegun, ResourceName, labels, lower};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 fn small() -> InstanceType {
@@ -133,8 +134,9 @@ fn invariant_15_a_command_that_has_not_begun_counts_as_it_may_end() {
         let mut state = state()
             .with_node(node("default", "m", &small(), "a", "spot"))
             .with_node(node("default", "new", &small(), "a", "spot"));
-        let ids =
-            |names: &[&str]| -> Vec<String> { names.iter().map(|name| format!("kwok://{name}")).collect() };
+        let ids = |names: &[&str]| -> BTreeSet<String> {
+            names.iter().map(|name| format!("kwok://{name}")).collect()
+        };
         state.marked_for_deletion.extend(ids(leaves));
         let command = NotBegun {
             leaves: ids(leaves),

@@ -174,16 +174,24 @@ impl ProvisionOutcome {
     }
 
     /// The pods of the pass without a place, with what is said of them: those that were not tried, then those that failed.
-    pub fn left_over(&self) -> impl Iterator<Item = (PodId, String)> {
+    pub fn left_over(&self) -> impl Iterator<Item = (PodId, Arc<str>)> {
         let ignored = self
             .ignored
             .iter()
-            .map(|(pod, problem)| (*pod, problem.to_string()));
-        let failed = self
-            .unschedulable
-            .iter()
-            .map(|unplaced| (unplaced.pod, unplaced.reason.to_string()));
-        ignored.chain(failed)
+            .map(|(pod, problem)| (*pod, problem.to_string().into()));
+        ignored.chain(self.failed().map(|(unplaced, text)| (unplaced.pod, text)))
+    }
+
+    /// The pods that were tried and failed, with their reasons in words. Pods of one shape share a reason, which is worded once: while many nodes
+    /// end at the same time, tens of thousands of pods have the same few.
+    pub fn failed(&self) -> impl Iterator<Item = (&UnplacedPod, Arc<str>)> {
+        let mut texts: BTreeMap<*const Reason, Arc<str>> = BTreeMap::new();
+        self.unschedulable.iter().map(move |unplaced| {
+            let text = texts
+                .entry(Arc::as_ptr(&unplaced.reason))
+                .or_insert_with(|| unplaced.reason.to_string().into());
+            (unplaced, text.clone())
+        })
     }
 
     /// P-123: the pending pods by the zone they will be in, as far as that is certain.
@@ -212,18 +220,9 @@ impl ProvisionOutcome {
             .filter(|(pod, reason)| reason.is_reported() && !snapshot.pod(*pod).is_virtual)
             .map(|(pod, reason)| failed_scheduling_event(snapshot, pod, &reason));
         let failed = self
-            .unschedulable
-            .iter()
-            .filter(|unplaced| unplaced.reason.is_reported() && !snapshot.pod(unplaced.pod).is_virtual);
-        // Pods of one shape share their reason, and its text is worked out once.
-        let mut texts: BTreeMap<*const Reason, String> = BTreeMap::new();
-        let failed = failed.map(|unplaced| {
-            let text = texts
-                .entry(Arc::as_ptr(&unplaced.reason))
-                .or_insert_with(|| unplaced.reason.to_string());
-            failed_event(snapshot, unplaced.pod, text)
-        });
-        let failed: Vec<Event> = failed.collect();
+            .failed()
+            .filter(|(unplaced, _)| unplaced.reason.is_reported() && !snapshot.pod(unplaced.pod).is_virtual)
+            .map(|(unplaced, text)| failed_event(snapshot, unplaced.pod, &text));
         let nominated = self
             .nominated_nodes(snapshot)
             .into_iter()

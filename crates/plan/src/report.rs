@@ -3,13 +3,18 @@
 use crate::provision::ProvisionOutcome;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, Snapshot};
+use std::sync::Arc;
 
 /// At most `limit` names, then `and N other(s)`, as upstream lists pods and instance types.
 pub fn first_few<T: AsRef<str>>(names: &[T], limit: usize) -> String {
     let shown: Vec<&str> = names.iter().take(limit).map(AsRef::as_ref).collect();
-    match names.len().saturating_sub(limit) {
-        0 => shown.join(", "),
-        others => format!("{} and {others} other(s)", shown.join(", ")),
+    with_others(&shown.join(", "), names.len().saturating_sub(limit))
+}
+
+fn with_others(shown: &str, others: usize) -> String {
+    match others {
+        0 => shown.to_owned(),
+        others => format!("{shown} and {others} other(s)"),
     }
 }
 
@@ -30,10 +35,7 @@ pub fn first_pods(snapshot: &Snapshot, pods: &[PodId], limit: usize) -> String {
         .take(limit)
         .map(|pod| snapshot.pod(*pod).key())
         .collect();
-    match pods.len().saturating_sub(limit) {
-        0 => shown.join(", "),
-        others => format!("{} and {others} other(s)", shown.join(", ")),
-    }
+    with_others(&shown.join(", "), pods.len().saturating_sub(limit))
 }
 
 fn pods_text(snapshot: &Snapshot, pods: &[PodId]) -> String {
@@ -80,7 +82,7 @@ pub fn provision_lines(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> Vec<S
             pods_text(snapshot, pods)
         ));
     }
-    let mut reasons: Vec<(String, Vec<PodId>)> = Vec::new();
+    let mut reasons: Vec<(Arc<str>, Vec<PodId>)> = Vec::new();
     for (pod, text) in outcome.left_over() {
         match reasons.iter_mut().find(|(known, _)| *known == text) {
             Some((_, pods)) => pods.push(pod),

@@ -439,14 +439,8 @@ fn newcomer(disruption: &Disruption, present: &Present) -> Option<String> {
 
 /// When a pod was bound: its condition says so, or it came with the name of a node.
 fn bound_at(pod: &Pod) -> Option<Timestamp> {
-    let conditions = pod.status.as_ref()?.conditions.as_deref().unwrap_or_default();
-    let scheduled = conditions
-        .iter()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "True");
-    scheduled
-        .and_then(|condition| condition.last_transition_time.as_ref())
-        .or(pod.metadata.creation_timestamp.as_ref())
-        .map(|time| time.0)
+    let created = || pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    pod::true_since(pod, "PodScheduled").or_else(created)
 }
 
 fn status(disruption: &Disruption, phase: DisruptionPhase, message: &str, now: Timestamp) -> Option<Action> {

@@ -90,8 +90,6 @@ pub(crate) struct Chosen {
     pub(crate) number: u64,
     /// UIDs of the NodeClaims that are to go.
     pub(crate) claims: BTreeSet<String>,
-    /// Whether nothing is left to do for it.
-    pub(crate) finished: bool,
 }
 
 /// Everything at once, and what has been recently.
@@ -111,7 +109,7 @@ pub(crate) struct View {
     pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
     /// PersistentVolumeClaim → volume.
     pub(crate) volumes: BTreeMap<Key, String>,
-    /// Disruptions by name: decisions that were written down, in the order in which that was done.
+    /// Disruptions under way by name: decisions that were written down, numbered in the order in which that was done.
     pub(crate) commands: BTreeMap<String, Chosen>,
     commands_made: u64,
     /// Lease of the operators → its holder.
@@ -377,7 +375,9 @@ impl View {
 
 impl View {
     fn fold_command(&mut self, name: &str, value: Option<&Value>) {
-        let Some(value) = value else {
+        let is_under_way =
+            |value: &&Value| !matches!(text(value, &["status", "phase"]), "Succeeded" | "RolledBack");
+        let Some(value) = value.filter(is_under_way) else {
             self.commands.remove(name);
             return;
         };
@@ -394,7 +394,6 @@ impl View {
                 .flatten()
                 .map(|node| text(node, &["nodeClaimUID"]).to_owned())
                 .collect(),
-            finished: matches!(text(value, &["status", "phase"]), "Succeeded" | "RolledBack"),
         };
         self.commands.insert(name.to_owned(), chosen);
     }
@@ -402,7 +401,7 @@ impl View {
     /// The first command under way that chose a NodeClaim.
     pub(crate) fn chosen_by(&self, claim: &Claim) -> Option<&Chosen> {
         let all = self.commands.values();
-        all.filter(|chosen| !chosen.finished && chosen.claims.contains(&claim.uid))
+        all.filter(|chosen| chosen.claims.contains(&claim.uid))
             .min_by_key(|chosen| chosen.number)
     }
 }

@@ -131,11 +131,8 @@ impl Cluster {
             + serde::Serialize
             + serde::de::DeserializeOwned,
     {
-        let object: K = serde_json::from_value(value).unwrap();
-        Api::all(self.client.clone())
-            .create(&PostParams::default(), &object)
-            .await
-            .unwrap()
+        let api = Api::all(self.client.clone());
+        self.lab.create(&api, value).await.unwrap()
     }
 
     pub async fn deploy(&self, name: &str, replicas: i32, cpu: &str) {
