@@ -3,8 +3,8 @@
 default:
     @just --list --unsorted
 
-# What CI runs, in the same order.
-ci: fmt-check clippy tidy test smoke (soak "40")
+# What CI runs.
+ci: fmt-check tidy lint-and-test smoke (soak "200")
 
 # Formatting, without changing files.
 fmt-check:
@@ -17,6 +17,15 @@ fmt:
 # Lints, warnings are errors.
 clippy:
     cargo clippy --locked --workspace --all-targets -- -D warnings
+
+# Lints and the README's test command in one build: Clippy compiles our own crates, and dependencies are compiled once for both. As `clippy` and `test` one
+# after the other, in half of the time; a build with Clippy is kept apart from one without.
+lint-and-test:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings
+    cargo build --locked --workspace --all-targets
+    cargo test --workspace
 
 # Dependency rules, licences, house rules.
 tidy:

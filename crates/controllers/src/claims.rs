@@ -211,7 +211,9 @@ impl Claims {
             let requeue = self
                 .give_up(claim, "expired", "its expireAfter has passed")
                 .await?;
-            self.shared.count_initiated(claim, "expired");
+            if requeue == Requeue::Done {
+                self.shared.count_initiated(claim, "expired");
+            }
             return Ok(requeue);
         }
         // A provider ID that somebody took away is found again: a launch is idempotent by UID.
@@ -507,16 +509,17 @@ impl Claims {
         reason: &str,
         why: &str,
     ) -> Result<Requeue, ReconcileError> {
-        if self.write(&[Action::delete(claim_ref(claim))]).await? {
-            self.shared.count_disrupted(claim, reason);
-            self.shared.note(
-                DecisionKind::Trouble,
-                claim.name(),
-                format!("deleted ({reason})"),
-                why,
-                None,
-            );
+        if !self.write(&[Action::delete(claim_ref(claim))]).await? {
+            return Ok(Requeue::Stale);
         }
+        self.shared.count_disrupted(claim, reason);
+        self.shared.note(
+            DecisionKind::Trouble,
+            claim.name(),
+            format!("deleted ({reason})"),
+            why,
+            None,
+        );
         Ok(Requeue::Done)
     }
 

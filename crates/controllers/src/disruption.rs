@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_api::ConsolidationPolicy;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{ConsolidationPolicy, NodePool};
 use spokeshave_audit::{CommandCheck, check_command};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
@@ -368,6 +368,10 @@ impl DisruptionLoop {
             thread.frontier.failed(&command, shared.now());
             return false;
         }
+        if !self.budgets_are_known(&command).await {
+            thread.frontier.failed(&command, shared.now());
+            return false;
+        }
         let action = Action::CreateDisruption {
             disruption: Box::new(Disruption::clone(&object)),
         };
@@ -378,6 +382,29 @@ impl DisruptionLoop {
         }
         self.nominate(snapshot, &command);
         thread.started.insert(object.name().to_owned(), command);
+        true
+    }
+
+    /// Invariants 2 and 38: behind a watch that stands still, a budget may have been closed a while ago. The API server itself is asked whether the
+    /// NodePools are those that the command was decided by.
+    async fn budgets_are_known(&self, command: &Command) -> bool {
+        let shared = &self.shared;
+        for pool in command.budget_use().into_keys() {
+            let version = |pool: &NodePool| (pool.metadata.uid.clone(), pool.metadata.generation);
+            let known = shared.stores.node_pools.get_named(pool);
+            let known = known.as_deref().map(version);
+            match shared.execute.node_pool(pool).await {
+                Ok(current) if current.as_ref().map(version) == known => {}
+                Ok(_) => {
+                    tracing::debug!(NodePool = pool, "has changed; its disruption is decided anew");
+                    return false;
+                }
+                Err(error) => {
+                    tracing::error!(NodePool = pool, %error, "disruption not started; it is decided anew");
+                    return false;
+                }
+            }
+        }
         true
     }
 

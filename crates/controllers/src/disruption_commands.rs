@@ -2,11 +2,12 @@
 //!
 //! One key a command, so that none waits for another (W-31). It remembers nothing: what it knows of a command stands in the cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
-use spokeshave_api::disruption::{Disruption, DisruptionDecision};
+use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
@@ -128,14 +129,26 @@ impl Commands {
             .iter()
             .map(|replacement| stores.node_claims.get_named(&replacement.node_claim).filter(ours));
         let mut queued_nodes = 0;
+        let mut destinations: BTreeSet<&str> =
+            disruption.spec.destinations.iter().map(String::as_str).collect();
         stores.disruptions.for_each(|_, other| {
             if other.holds_nodes() {
                 queued_nodes += other.spec.nodes.len();
             }
+            // Another command that takes such a node has found places for these pods, too.
+            if other.phase() != DisruptionPhase::RolledBack {
+                for node in &other.spec.nodes {
+                    destinations.remove(node.name.as_str());
+                }
+            }
         });
+        let destinations = destinations
+            .into_iter()
+            .map(|name| (name.to_owned(), stores.nodes.get_named(name)));
         Present {
             nodes: nodes.collect(),
             replacements: replacements.collect(),
+            destinations: destinations.collect(),
             queued_nodes,
         }
     }

@@ -14,7 +14,7 @@ use kube::Client;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{NodeClaim, labels};
+use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
@@ -395,6 +395,19 @@ impl Execute {
                 source,
             })?;
         Ok(found.items.into_iter().map(Arc::new).collect())
+    }
+
+    /// The NodePool of a name as the server has it now, not as a watch has told so far; `None` when it is not there.
+    ///
+    /// # Errors
+    /// The class of the failure.
+    pub(crate) async fn node_pool(&self, name: &str) -> Result<Option<NodePool>, ExecuteError> {
+        let api: Api<NodePool> = Api::all(self.client.clone());
+        api.get_opt(name).await.map_err(|source| ExecuteError::Failed {
+            verb: "get",
+            target: format!("NodePool {name}"),
+            source,
+        })
     }
 
     async fn evict(&self, target: &ObjectRef, grace_period_seconds: Option<i64>) -> Result<(), ExecuteError> {

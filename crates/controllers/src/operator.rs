@@ -238,7 +238,7 @@ impl Operator {
 
     /// What the controllers of one term share; nothing runs yet.
     pub(crate) fn share(&self, writer: &Client, recorder: EventRecorder) -> Arc<Shared> {
-        let stores = Stores::new();
+        let stores = Stores::new(self.options.object_metrics);
         let families = ControllerFamilies::new(&self.metrics);
         let cloud = Measured::new(
             self.provider.clone(),

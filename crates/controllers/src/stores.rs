@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::{NodeClaim, NodeOverlay, NodePool};
+use spokeshave_model::trim;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{
     Index, Metrics, Object, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
@@ -60,13 +61,16 @@ pub struct Stores {
 }
 
 impl Stores {
-    pub(crate) fn new() -> Self {
+    /// Empty stores. Limits of containers are only kept for the metrics of single nodes.
+    pub(crate) fn new(object_metrics: bool) -> Self {
         let pods: Store<Pod> = Store::new(StoreOptions {
-            trim: spokeshave_model::trim::pod,
+            trim: if object_metrics {
+                trim::pod_with_limits
+            } else {
+                trim::pod
+            },
         });
-        let nodes: Store<Node> = Store::new(StoreOptions {
-            trim: spokeshave_model::trim::node,
-        });
+        let nodes: Store<Node> = Store::new(StoreOptions { trim: trim::node });
         let node_claims: Store<NodeClaim> = Store::default();
         let volume_attachments: Store<VolumeAttachment> = Store::default();
         let disruptions: Store<Disruption> = Store::default();

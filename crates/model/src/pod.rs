@@ -267,18 +267,20 @@ pub fn requests(pod: &Pod) -> Resources {
 /// The requests of a pod synthesised from a template, where limits stand in for missing requests (P §3).
 pub fn requests_of_template(spec: &PodSpec) -> Resources {
     let mut spec = spec.clone();
-    for container in spec
-        .containers
-        .iter_mut()
-        .chain(spec.init_containers.iter_mut().flatten())
-    {
+    default_requests(&mut spec);
+    requests_of(&spec, &[], &[])
+}
+
+/// Limits stand in for missing requests, as the API server has it for pods; templates are left as they were written.
+pub fn default_requests(spec: &mut PodSpec) {
+    let containers = spec.containers.iter_mut();
+    for container in containers.chain(spec.init_containers.iter_mut().flatten()) {
         if let Some(resources) = &mut container.resources {
             let mut requests = resources.limits.clone().unwrap_or_default();
             requests.extend(resources.requests.take().unwrap_or_default());
             resources.requests = Some(requests);
         }
     }
-    requests_of(&spec, &[], &[])
 }
 
 fn requests_of(spec: &PodSpec, statuses: &[ContainerStatus], init_statuses: &[ContainerStatus]) -> Resources {

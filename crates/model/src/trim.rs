@@ -7,7 +7,9 @@
 use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST};
 use crate::snapshot::Snapshot;
 use crate::volumes::is_claim;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, Volume};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, ResourceRequirements, Volume};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Annotations of pods that somebody reads; others can be whole documents.
@@ -16,8 +18,22 @@ const READ_ANNOTATIONS: [&str; 2] = [DO_NOT_DISRUPT, POD_DELETION_COST];
 /// Conditions of pods that somebody reads: whether it has a place, and whether it serves.
 const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
 
-/// Requests, limits, ports of the host, volumes that bind to a place, and what is known of its own place and readiness stay.
+/// Requests, ports of the host, volumes that bind to a place, and what is known of its own place and readiness stay.
 pub fn pod(pod: &mut Pod) {
+    let Some(spec) = &mut pod.spec else {
+        return pod_with_limits(pod);
+    };
+    let containers = spec.containers.iter_mut();
+    for container in containers.chain(spec.init_containers.iter_mut().flatten()) {
+        if let Some(resources) = &mut container.resources {
+            resources.limits = None;
+        }
+    }
+    pod_with_limits(pod);
+}
+
+/// As [`pod`], for those who tell what containers may use at most; a map of two takes as much memory as one of eleven.
+pub fn pod_with_limits(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     if let Some(annotations) = &mut pod.metadata.annotations {
         annotations.retain(|name, _| READ_ANNOTATIONS.contains(&name.as_str()));
@@ -51,8 +67,9 @@ pub fn pod(pod: &mut Pod) {
         status.host_ips = None;
         status.pod_ip = None;
         status.pod_ips = None;
-        statuses(&mut status.container_statuses);
-        statuses(&mut status.init_container_statuses);
+        statuses(&mut status.container_statuses, &spec.containers);
+        let init = spec.init_containers.as_deref().unwrap_or_default();
+        statuses(&mut status.init_container_statuses, init);
     }
 }
 
@@ -75,13 +92,13 @@ fn shrink<T>(list: &mut Option<Vec<T>>) {
 
 /// Configuration, secrets and tokens, of which every pod has at least one, are there on any node; claims are not.
 fn volumes(list: &mut Option<Vec<Volume>>) {
-    keep(list, is_claim);
+    keep(list, |volume| is_claim(volume));
 }
 
 /// Keeps of a list what is wanted, and no room for more; an empty list is none.
-fn keep<T>(list: &mut Option<Vec<T>>, wanted: impl FnMut(&T) -> bool) {
+fn keep<T>(list: &mut Option<Vec<T>>, wanted: impl FnMut(&mut T) -> bool) {
     if let Some(all) = list {
-        all.retain(wanted);
+        all.retain_mut(wanted);
         all.shrink_to_fit();
     }
     if list.as_ref().is_some_and(Vec::is_empty) {
@@ -89,14 +106,29 @@ fn keep<T>(list: &mut Option<Vec<T>>, wanted: impl FnMut(&T) -> bool) {
     }
 }
 
-/// Of containers' statuses only what was allocated, and when they have ended, is read.
-fn statuses(list: &mut Option<Vec<ContainerStatus>>) {
+/// Of containers' statuses only when they have ended, and what was allocated, is read; and that only where it differs from what was asked for
+/// (in-place resize): kubelets say it of every container.
+fn statuses(list: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
     keep(list, |status| {
-        let has_ended = status
-            .state
-            .as_ref()
-            .is_some_and(|state| state.terminated.is_some());
-        has_ended || status.allocated_resources.is_some() || status.resources.is_some()
+        let named = containers.iter().find(|container| container.name == status.name);
+        let asked = named.and_then(|container| container.resources.as_ref()?.requests.as_ref());
+        let differs = |other: &BTreeMap<String, Quantity>| !other.is_empty() && Some(other) != asked;
+        let allocated = status.allocated_resources.take().filter(differs);
+        let actual = status.resources.take().and_then(|resources| resources.requests);
+        let actual = actual.filter(differs).map(|requests| ResourceRequirements {
+            requests: Some(requests),
+            ..ResourceRequirements::default()
+        });
+        let ended = status.state.take().filter(|state| state.terminated.is_some());
+        let wanted = allocated.is_some() || actual.is_some() || ended.is_some();
+        *status = ContainerStatus {
+            name: std::mem::take(&mut status.name),
+            allocated_resources: allocated,
+            resources: actual,
+            state: ended,
+            ..ContainerStatus::default()
+        };
+        wanted
     });
 }
 
@@ -143,13 +175,15 @@ mod tests {
                 "tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"},
                 "volumes": [{"name": "t", "projected": {"sources": []}}, {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "e", "ephemeral": {}}],
                 "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}], "args": ["x"], "ports": [{"containerPort": 1, "hostPort": 2}, {"containerPort": 3}],
-                    "resources": {"requests": {"cpu": "1"}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-                    "readinessProbe": {"httpGet": {"path": "/", "port": 80}}}],
+                    "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    "readinessProbe": {"httpGet": {"path": "/", "port": 80}}},
+                    {"name": "d", "resources": {"requests": {"cpu": "1"}}}, {"name": "e", "resources": {"requests": {"cpu": "1"}}}],
             },
             "status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
                 "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}], "containerStatuses": [
-                {"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "allocatedResources": {"cpu": "2"}},
-                {"name": "d", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}},
+                {"name": "c", "image": "i", "imageID": "s", "ready": true, "restartCount": 7, "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "1"}}},
+                {"name": "d", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}, "allocatedResources": {"cpu": "1"}},
+                {"name": "e", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}},
             ]},
         });
         let whole: Pod = serde_json::from_value(value).unwrap();
@@ -157,11 +191,16 @@ mod tests {
         pod(&mut trimmed);
         assert_eq!(
             trimmed.spec.as_ref().map(|spec| spec.containers.capacity()),
-            Some(1)
+            Some(3)
         );
         assert_eq!(requests(&trimmed), requests(&whole));
         let mut expected = whole.status.clone().unwrap();
-        expected.container_statuses.as_mut().unwrap().pop();
+        // What differs from what was asked for.
+        let statuses = json!([
+            {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "allocatedResources": {"cpu": "2"}},
+            {"name": "e", "image": "", "imageID": "", "ready": false, "restartCount": 0, "resources": {"requests": {"cpu": "4"}}},
+        ]);
+        expected.container_statuses = serde_json::from_value(statuses).unwrap();
         expected.conditions.as_mut().unwrap().remove(0);
         (expected.pod_ip, expected.pod_ips) = (None, None);
         assert_eq!(trimmed.status, Some(expected), "what was allocated");
@@ -173,7 +212,7 @@ mod tests {
                     .as_ref()
                     .is_some_and(|all| all.len() == 1)
         );
-        let (left, mut all) = (trimmed.spec.unwrap(), whole.spec.unwrap());
+        let (left, mut all) = (trimmed.spec.unwrap(), whole.spec.clone().unwrap());
         all.volumes.as_mut().unwrap().remove(0);
         assert_eq!(
             (&left.tolerations, &left.volumes, &left.node_selector),
@@ -181,6 +220,22 @@ mod tests {
         );
         all.containers[0].ports.as_mut().unwrap().pop();
         assert_eq!(left.containers[0].ports, all.containers[0].ports);
+        let limits = |pod: &Pod| {
+            pod.spec.as_ref()?.containers[0]
+                .resources
+                .as_ref()?
+                .limits
+                .clone()
+        };
+        let mut with_limits = whole.clone();
+        pod_with_limits(&mut with_limits);
+        assert_eq!(limits(&with_limits), limits(&whole));
+        assert!(
+            left.containers[0]
+                .resources
+                .as_ref()
+                .is_some_and(|all| all.limits.is_none())
+        );
         assert_eq!(left.containers[0].image, None);
         assert!(left.containers[0].env.is_none() && left.containers[0].readiness_probe.is_none());
     }

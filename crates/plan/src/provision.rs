@@ -4,6 +4,7 @@
 
 use crate::policy::Policy;
 use jiff::Timestamp;
+use spokeshave_api::constants::MINIMUM_NOMINATION;
 use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::placement::Placements;
 use spokeshave_model::reason::Reason;
@@ -165,6 +166,15 @@ impl ProvisionOutcome {
             (*node, real.collect::<Vec<_>>())
         });
         real.filter(|(_, pods)| !pods.is_empty()).collect()
+    }
+
+    /// D-027: nominates in a Snapshot what the controllers would nominate: a node that is to receive pods does not go.
+    pub fn nominate(&self, snapshot: &mut Snapshot, now: Timestamp) {
+        let until = now.saturating_add(MINIMUM_NOMINATION).unwrap_or(Timestamp::MAX);
+        for (node, _) in self.nominated_nodes(snapshot) {
+            let nominated = &mut snapshot.nodes[node.index()].nominated_until;
+            *nominated = (*nominated).max(Some(until));
+        }
     }
 
     /// The pods of the pass that exist, and so are told of and counted.

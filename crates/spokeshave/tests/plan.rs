@@ -224,6 +224,65 @@ fn p_187_nodeoverlays_of_a_dump_are_applied() {
     );
 }
 
+/// A dump's CapacityBuffers get their room, and each that gets none is named with the reason.
+#[test]
+fn p_185_capacity_buffers_of_a_dump_get_their_room() {
+    let pending = std::fs::read_to_string(example("pending")).expect("the example");
+    let template = "{metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: '3'}}}]}}";
+    let buffer = |name: &str, spec: &str| {
+        format!(
+            "---\napiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {{name: {name}, namespace: room, uid: {name}}}\nspec: {spec}\n"
+        )
+    };
+    let dump = [
+        pending,
+        buffer(
+            "half",
+            "{scalableRef: {apiGroup: apps, kind: Deployment, name: web}, percentage: 50}",
+        ),
+        buffer("shape", "{podTemplateRef: {name: large}, replicas: 1}"),
+        buffer("typo", "{podTemplateRef: {name: larg}, replicas: 1}"),
+        format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: room}}\nspec: {{replicas: 3, template: {template}}}\n"
+        ),
+        format!(
+            "---\napiVersion: v1\nkind: PodTemplate\nmetadata: {{name: large, namespace: room}}\ntemplate: {template}\n"
+        ),
+    ];
+    let output = plan(&["-f", "-", "-o", "json"], Some(dump.concat().as_bytes()));
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let value: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let claims = value["provisioning"]["nodeClaims"].as_array().expect("a list");
+    let mut room: Vec<&str> = claims
+        .iter()
+        .flat_map(|claim| claim["pods"].as_array().expect("a list"))
+        .filter_map(Value::as_str)
+        .filter(|pod| pod.starts_with("room/"))
+        .collect();
+    room.sort_unstable();
+    assert_eq!(
+        room,
+        [
+            "room/capacity-buffer-half-1",
+            "room/capacity-buffer-half-2",
+            "room/capacity-buffer-shape-1"
+        ]
+    );
+    let notes: Vec<&str> = output
+        .stderr
+        .lines()
+        .filter(|line| line.contains("CapacityBuffer") || line.contains("skipped"))
+        .collect();
+    assert_eq!(
+        notes,
+        [
+            "note: CapacityBuffer room/half keeps room for 2 pod(s), as with the feature gate CapacityBuffer on",
+            "note: CapacityBuffer room/shape keeps room for 1 pod(s), as with the feature gate CapacityBuffer on",
+            "note: CapacityBuffer room/typo keeps no room: PodTemplate \"larg\" not found",
+        ]
+    );
+}
+
 /// Six pods that one small node could hold, of a ReplicaSet: kube-scheduler would spread them over zones.
 #[test]
 fn p_121_the_scheduler_config_spreads_pods_that_say_nothing_themselves() {

@@ -73,6 +73,12 @@ fn spec() -> Value {
                 "x-kubernetes-list-type": "atomic",
                 "items": replacement(),
             },
+            "destinations": {
+                "description": "Names of the nodes that are to take the pods. If one is lost before the others go, the command is taken back.",
+                "type": "array",
+                "x-kubernetes-list-type": "atomic",
+                "items": {"type": "string"},
+            },
             "priceBefore": text("Dollars per hour of the nodes that go."),
             "priceAfter": text("Dollars per hour of the replacements."),
             "savings": text("Dollars per hour that are saved; negative when the replacements are dearer."),

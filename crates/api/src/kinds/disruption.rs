@@ -77,6 +77,9 @@ pub struct DisruptionSpec {
     /// What comes instead, before the nodes go.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replacements: Vec<Replacement>,
+    /// Names of nodes that are there and are to take pods of those that go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub destinations: Vec<String>,
     /// Dollars per hour of the nodes that go, as decimal text.
     pub price_before: String,
     /// Dollars per hour of the replacements, as decimal text.

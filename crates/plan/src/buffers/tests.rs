@@ -304,6 +304,21 @@ fn p_185_the_status_mirrors_what_is_in_force() {
     );
 }
 
+#[test]
+fn p_185_limits_stand_in_for_requests_as_the_api_server_has_it() {
+    let shapes = known_with(
+        None,
+        json!({"containers": [
+            {"name": "a", "image": "i", "resources": {"limits": {"cpu": "3", "memory": "1Gi"}, "requests": {"memory": "2Gi"}}},
+            {"name": "b", "image": "i", "resources": {"limits": {"cpu": "500m"}}},
+        ]}),
+    );
+    let pods = pods_of(&of_web(json!({"replicas": 1})), &shapes);
+    let requests = spokeshave_model::pod::requests(&pods[0]);
+    assert_eq!(requests.get("cpu"), 3500);
+    assert_eq!(requests.get("memory"), 2 << 30);
+}
+
 /// Virtual pods of a buffer, as the operator adds them.
 fn pods_of(buffer: &CapacityBuffer, shapes: &Known) -> Vec<k8s_openapi::api::core::v1::Pod> {
     virtual_pods(buffer, &resolve(buffer, shapes).expect("resolved"))

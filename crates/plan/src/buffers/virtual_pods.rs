@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::{CapacityBuffer, labels};
+use spokeshave_model::pod::default_requests;
 use spokeshave_model::trim;
 
 use super::Resolved;
@@ -50,6 +51,8 @@ fn without_place(mut spec: PodSpec) -> PodSpec {
     spec.node_name = None;
     spec.priority = Some(PRIORITY);
     spec.volumes = None;
+    // Nobody else will: it never passes an API server.
+    default_requests(&mut spec);
     spec
 }
 

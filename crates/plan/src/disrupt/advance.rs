@@ -15,6 +15,7 @@ use spokeshave_api::constants::{
 };
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
+use spokeshave_model::state_node::is_node_ready;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource, pod};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Present {
     pub nodes: Vec<PresentNode>,
     /// For each replacement: its NodeClaim, if it exists.
     pub replacements: Vec<Option<Arc<NodeClaim>>>,
+    /// Each node that is to take pods, by its name, if it exists; those that another command has taken since, with a place for every pod, are left out.
+    pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
     pub queued_nodes: usize,
 }
@@ -217,7 +220,10 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Advanc
         .filter(|claim| !claim.is_true(INITIALIZED))
         .collect();
     if waiting.is_empty() {
-        return to_deleting(disruption, now);
+        return match lost_destination(present) {
+            Some(why) => roll_back(disruption, present, &why, now),
+            None => to_deleting(disruption, now),
+        };
     }
     let limit = time_limit(present.queued_nodes);
     let age = age(disruption, now);
@@ -267,7 +273,7 @@ fn waiting_events(claim: &NodeClaim, reason: &DisruptionReason) -> [Event; 2] {
 }
 
 /// D-111, D-112: each NodeClaim that is there and not going is deleted, once. What reached a node between the second look and its taint takes the
-/// command back (invariants 6 and 7).
+/// command back (invariants 6 and 7), and so does the loss of a place that its pods were to have (invariant 8).
 fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
     if let Some(left) = unsettled(disruption, now) {
         return Advance {
@@ -275,7 +281,10 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance
             ..Advance::default()
         };
     }
-    if let Some(why) = protection(disruption, present, now).or_else(|| newcomer(disruption, present)) {
+    let obstacle = protection(disruption, present, now)
+        .or_else(|| newcomer(disruption, present))
+        .or_else(|| lost_destination(present));
+    if let Some(why) = obstacle {
         return roll_back(disruption, present, &why, now);
     }
     let mut steps = Vec::new();
@@ -435,6 +444,27 @@ fn newcomer(disruption: &Disruption, present: &Present) -> Option<String> {
         ))
     };
     disruption.spec.nodes.iter().zip(&present.nodes).find_map(of)
+}
+
+/// Invariant 8: a node that was to take pods, and will not. What fills up in the meantime is the scheduler's affair.
+fn lost_destination(present: &Present) -> Option<String> {
+    present.destinations.iter().find_map(|(name, node)| {
+        let why = match node {
+            None => "is gone",
+            Some(node) if node.metadata.deletion_timestamp.is_some() => "is going itself",
+            Some(node)
+                if node
+                    .spec
+                    .as_ref()
+                    .is_some_and(|spec| spec.unschedulable == Some(true)) =>
+            {
+                "is cordoned"
+            }
+            Some(node) if !is_node_ready(node) => "is not ready",
+            Some(_) => return None,
+        };
+        Some(format!("node {name}, which was to take pods, {why}"))
+    })
 }
 
 /// When a pod was bound: its condition says so, or it came with the name of a node.

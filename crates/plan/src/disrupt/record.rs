@@ -3,7 +3,7 @@
 //! Everything is fixed here, names included, so that whoever carries the command out, and however often, creates the same things once.
 
 use super::budgets::BudgetMapping;
-use super::command::{self, Command, CommandNode, Decision, Method};
+use super::command::{self, Command, CommandNode, Decision, Destination, Method};
 use crate::node_claim::to_node_claim;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
@@ -14,7 +14,7 @@ use spokeshave_api::disruption::{
 use spokeshave_api::{NodeClaim, NodePool, TemplateMetadata, labels};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Price, pod};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl From<Method> for DisruptionMethod {
     fn from(method: Method) -> Self {
@@ -69,6 +69,7 @@ pub fn record(
         node_summary: summary(command.nodes.iter().map(|node| node.node.clone())),
         replacement_summary: summary(command.replacements.iter().map(cheapest_text)),
         replacements,
+        destinations: destinations(command),
         extra: BTreeMap::new(),
     };
     Disruption::new(&name, spec)
@@ -101,6 +102,16 @@ fn token(parts: &[String], length: usize) -> String {
         hash /= ALPHABET.len() as u64;
     }
     text
+}
+
+/// The nodes that are to take pods, each once.
+fn destinations(command: &Command) -> Vec<String> {
+    let nodes = command.moves.iter().filter_map(|step| match &step.to {
+        Destination::Node { name, .. } => Some(name.clone()),
+        Destination::Replacement(_) => None,
+    });
+    let nodes: BTreeSet<String> = nodes.collect();
+    nodes.into_iter().collect()
 }
 
 fn count(number: usize) -> i64 {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
-use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED};
+use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED, Status};
 use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::{Action, ObjectKind};
@@ -94,6 +94,11 @@ impl World {
                 .replacements
                 .iter()
                 .map(|one| self.claims.get(&one.node_claim).cloned().map(Arc::new))
+                .collect(),
+            destinations: spec
+                .destinations
+                .iter()
+                .map(|name| (name.clone(), self.nodes.get(name).cloned().map(Arc::new)))
                 .collect(),
             queued_nodes: spec.nodes.len(),
         }
@@ -504,6 +509,63 @@ fn invariant_7_pods_that_do_not_count_or_were_known_keep_no_node() {
             DisruptionPhase::Draining,
             "{method} {late:?}"
         );
+    }
+}
+
+#[test]
+fn invariant_8_a_lost_destination_takes_the_command_back() {
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let changed = |change: Value| -> Option<Node> {
+        let mut value = serde_json::to_value(node("there")).unwrap();
+        merge(&mut value, &ready);
+        merge(&mut value, &change);
+        Some(serde_json::from_value(value).unwrap())
+    };
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    let cases = [
+        (None, "is gone"),
+        (
+            changed(json!({"metadata": {"deletionTimestamp": "2023-11-14T22:13:20Z"}})),
+            "is going itself",
+        ),
+        (changed(json!({"spec": {"unschedulable": true}})), "is cordoned"),
+        (changed(unready), "is not ready"),
+        (changed(json!({})), ""),
+    ];
+    for replacements in [&["r"][..], &[]] {
+        for (destination, why) in &cases {
+            let mut command = command(&["a"], replacements, "SingleNodeConsolidation");
+            command.spec.destinations = vec!["there".to_owned()];
+            let mut world = World::new(command);
+            world
+                .nodes
+                .insert("there".to_owned(), changed(json!({})).unwrap());
+            world.run(at(0), 3 + 2 * replacements.len());
+            let under_way = [DisruptionPhase::Replacing, DisruptionPhase::Deleting];
+            assert!(under_way.contains(&world.disruption.phase()));
+            match destination {
+                Some(node) => world.nodes.insert("there".to_owned(), node.clone()),
+                None => world.nodes.remove("there"),
+            };
+            for name in replacements {
+                if let Some(claim) = world.claims.get_mut(*name) {
+                    claim.set(INITIALIZED, Status::True, "Initialized", "", at(0));
+                }
+            }
+            world.run(at(0), FOR_EVER);
+            if why.is_empty() {
+                assert_eq!(world.disruption.phase(), DisruptionPhase::Draining);
+                continue;
+            }
+            assert_eq!(world.disruption.phase(), DisruptionPhase::RolledBack, "{why}");
+            assert_eq!((world.tainted(), world.marked()), (0, 0), "{why}");
+            assert_eq!(
+                world.disruption.status.unwrap().message.unwrap(),
+                format!("node there, which was to take pods, {why}")
+            );
+            // What is initialised stays: it is a node like any other.
+            assert!(world.claims.values().all(|claim| !claim.is_deleting()));
+        }
     }
 }
 

@@ -573,8 +573,8 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
             claim: Some(state.node_claims[0].clone()),
             pods: Vec::new(),
         }],
-        replacements: Vec::new(),
         queued_nodes: 1,
+        ..Present::default()
     };
     let writes = |present: &Present| -> Vec<Action> {
         let steps = advance(&disruption, present, epoch()).steps;

@@ -1,12 +1,12 @@
 //! Voluntary disruption: budgets of NodePools (2), do-not-disrupt (6), a place for every pod (8), and nothing left of commands that were
 //! given up (10).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::view::{Change, Claim, DISRUPTED, Node, Pair, Pool, RECENT, View, duration, later};
+use super::view::{Change, Claim, DISRUPTED, Node, Pair, Pod, Pool, RECENT, View, duration, later};
 use super::{Checker, Report, RequestInfo, places, windows};
 
 /// A taint or condition that stands so long without a deletion belongs to no command any more: a replacement may take a launch and a
@@ -16,10 +16,16 @@ const LEFT_OVER: Duration = Duration::from_secs(40 * 60);
 /// Nodes that an operator has begun to disrupt.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    /// Node name → when it was tainted for a command.
-    started: BTreeMap<String, Timestamp>,
-    /// When a node last ceased to be a target, or ended, for another reason than a command.
-    lost_capacity: Option<Timestamp>,
+    /// Node name → what was so when it was tainted for a command.
+    started: BTreeMap<String, Started>,
+}
+
+/// A node when it was tainted.
+#[derive(Debug)]
+struct Started {
+    since: Timestamp,
+    /// UIDs of the pods on it that a budget covered.
+    guarded: BTreeSet<String>,
 }
 
 impl Checker for Moves {
@@ -67,7 +73,6 @@ impl Moves {
         let Some(node) = &pair.after else {
             if let Some(before) = &pair.before {
                 self.started.remove(&before.name);
-                self.lost_capacity = Some(view.now);
             }
             return;
         };
@@ -75,19 +80,18 @@ impl Moves {
         if node.disrupted_since.is_none() {
             self.started.remove(&node.name);
         }
-        if pair
-            .before
-            .as_ref()
-            .is_some_and(|before| before.ready && !node.ready)
-        {
-            self.lost_capacity = Some(view.now);
-        }
         let claim = view.claim_of_node(node);
         let leaving = node.deletion.is_some() || claim.is_none_or(|claim| claim.deletion.is_some());
         if node.disrupted_since.is_none() || was.is_some() || leaving || !request.by_operator() {
             return;
         }
-        self.started.insert(node.name.clone(), view.now);
+        let covered = |pod: &Pod| view.budgets.values().any(|budget| budget.covers(pod));
+        let guarded = view.pods_on(&node.name).filter(|pod| covered(pod));
+        let started = Started {
+            since: view.now,
+            guarded: guarded.map(|pod| pod.uid.clone()).collect(),
+        };
+        self.started.insert(node.name.clone(), started);
         undisturbed(view, node, claim.map(|claim| &**claim), report);
     }
 
@@ -112,14 +116,15 @@ impl Moves {
             // D-209, D-241: what has expired goes for that, and needs no places; that a command chose it before makes no difference.
             && before.expiry.is_none_or(|expiry| view.now < expiry)
             && let Some(node) = view.node_of_claim(before)
-            // Somebody else has begun to delete it: the rest follows, whatever a command had in mind.
+            // Somebody else has begun to delete it, or it is dead: the rest follows, whatever a command had in mind.
             && node.deletion.is_none()
-            && let Some(since) = self.started.get(&node.name)
-            && self.lost_capacity.is_none_or(|lost| lost < *since)
+            && node.ready
+            && let Some(started) = self.started.get(&node.name)
         {
             // D-136: with a terminationGracePeriod, drift does not ask for those whom a budget keeps; they stay until the deadline.
             let keeps_guarded = before.termination_grace.is_some() && before.is("Drifted", "True");
-            places::found(view, node, *since, keeps_guarded, report);
+            let kept = |pod: &Pod| keeps_guarded && started.guarded.contains(&pod.uid);
+            places::found(view, node, started.since, &kept, report);
         }
     }
 }

@@ -16,7 +16,15 @@ use crate::rules;
 /// 8: as far as machines can tell, the node's pods have room on others that are ready, each on one that its selectors, tolerations, spread
 /// and affinity accept. Pods that came after the command count as having come after the room was reserved; in which order pods take their
 /// places is the scheduler's.
-pub(super) fn found(view: &View, leaving: &Node, since: Timestamp, keeps_guarded: bool, report: &mut Report) {
+///
+/// Pods that are `kept` stay until the deadline of their node.
+pub(super) fn found(
+    view: &View,
+    leaving: &Node,
+    since: Timestamp,
+    kept: &dyn Fn(&Pod) -> bool,
+    report: &mut Report,
+) {
     let targets: Vec<&Node> = view
         .nodes
         .values()
@@ -36,7 +44,7 @@ pub(super) fn found(view: &View, leaving: &Node, since: Timestamp, keeps_guarded
         .map(|pod| &**pod)
         // What protects itself is not evicted before the deadline of its node.
         .filter(|pod| pod.protected_since(view.now).is_none())
-        .filter(|pod| !(keeps_guarded && view.budgets.values().any(|budget| budget.covers(pod))))
+        .filter(|pod| !kept(pod))
         .filter(|pod| pod.moves() && pod.bound.is_some_and(|bound| bound < since))
         .collect();
     let rules = Rules::new(view, &targets, &leaving.name, since);
@@ -67,7 +75,12 @@ pub(super) fn found(view: &View, leaving: &Node, since: Timestamp, keeps_guarded
         for resource in ["cpu", "memory"] {
             let used: i128 = view
                 .pods_on(&node.name)
-                .filter(|pod| !pod.has_ended() && pod.bound.is_some_and(|bound| bound < since))
+                .filter(|pod| !pod.has_ended())
+                // Behind a watch that stands still, operators go by what they know; the scheduler has the last word.
+                .filter(|pod| {
+                    pod.bound
+                        .is_some_and(|bound| bound < since && view.is_known(bound))
+                })
                 .map(|pod| pod.shape.requests.get(resource).copied().unwrap_or(0))
                 .sum();
             let room = node.allocatable.get(resource).copied().unwrap_or(0) - used;

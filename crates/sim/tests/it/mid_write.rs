@@ -62,6 +62,30 @@ async fn d_352_conflicts_requeue_and_what_has_vanished_is_done() {
     cluster.assert_no_leak().await;
 }
 
+// D-352, D-241: a deletion that meets a conflict brings no news of the NodeClaim; it is tried again all the same.
+#[tokio::test(start_paused = true)]
+async fn d_352_a_deletion_that_meets_a_conflict_is_tried_again() {
+    let cluster = Cluster::new(46).await;
+    let short = json!({"spec": {"template": {"spec": {"expireAfter": "10m"}}}});
+    cluster.create::<NodePool>(pool("default", short)).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.until_running("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.pass(500).await;
+    cluster.gate.trip("/nodeclaims/", 409, 2);
+    cluster.until_gone(&claim).await;
+    let met = cluster
+        .gate
+        .stumbles
+        .lock()
+        .unwrap()
+        .iter()
+        .all(|(.., left)| *left == 0);
+    assert!(met, "every conflict was met");
+    cluster.until_running("web", 1).await;
+}
+
 // P-162: a launch whose result cannot be written is not done again.
 #[tokio::test(start_paused = true)]
 async fn p_162_a_launch_that_is_not_written_down_is_not_repeated() {

@@ -11,6 +11,7 @@ use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 use spokeshave_sim::lab::LabOptions;
@@ -49,6 +50,36 @@ async fn a_nodeclaim_edited_behind_a_watch_that_stands_still_does_not_spin() {
                 .is_some_and(|(status, _)| status == "True")
         })
         .await;
+}
+
+/// Invariants 2 and 38: a budget that was closed behind a watch that stands still is not charged; the API server is asked before a command begins.
+#[tokio::test(start_paused = true)]
+async fn invariant_38_a_budget_closed_behind_a_watch_that_stands_still_stays_closed() {
+    let delay = json!({"disruption": {"consolidateAfter": "60s"}});
+    let mut cluster = Cluster::started(39, delay).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let claim = cluster.claim_of(&cluster.node_of("web").await).await;
+    cluster.scale("web", 0).await;
+    cluster.pass(30).await;
+    cluster.lab.weather("a").hold_watches(Duration::from_secs(180));
+    let closed = json!({"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}});
+    cluster
+        .merge(&cluster.all::<NodePool>(), "default", closed)
+        .await
+        .unwrap();
+    let asked = cluster.traffic.requests();
+    cluster.pass(170).await;
+    assert!(cluster.traffic.requests() > asked, "the operator is at work");
+    assert!(cluster.names::<Disruption>().await.is_empty());
+    cluster.pass(600).await;
+    assert!(cluster.exists::<NodeClaim>(claim.name()).await);
+    let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}});
+    cluster
+        .merge(&cluster.all::<NodePool>(), "default", open)
+        .await
+        .unwrap();
+    cluster.until_gone::<NodeClaim>(claim.name()).await;
 }
 
 /// Invariant 36: whoever is killed in the middle renews its Lease no more, and the standby goes on with its work.

@@ -64,8 +64,11 @@ pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
 }
 
 fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
-    let snapshot = lower(&source.state);
+    let mut snapshot = lower(&source.state);
     let policy = Policy::default();
+    let provisioned = provision(&snapshot, &policy, source.now);
+    provisioned.nominate(&mut snapshot, source.now);
+    let snapshot = snapshot;
     let facts = Facts {
         snapshot: &snapshot,
         state: &source.state,
@@ -103,7 +106,6 @@ fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
                 .pod_ids()
                 .find(|id| snapshot.pod(*id).key() == name)
                 .context("the pod has vanished")?;
-            let provisioned = provision(&snapshot, &policy, source.now);
             let verdict = verdict(snapshot.pod(id).node);
             explain::pod(&facts, id, &provisioned, verdict.as_ref())
         }

@@ -56,6 +56,22 @@ fn d_320_a_drain_that_a_budget_holds_up() {
     golden("guarded.txt", &table(&["node", "guarded"]));
 }
 
+/// D-027: `explain` and `plan` say the same of a node to which a pending pod is sent.
+#[test]
+fn d_027_a_node_that_a_pending_pod_is_sent_to_is_nominated() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pending.yaml");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let story = |node: &str| {
+        let arguments = on(&example, &["node", node], OutputFormat::Table);
+        runtime.block_on(run(&arguments)).unwrap()
+    };
+    assert!(
+        story("default-7xk2p").contains("nominated for a pending pod"),
+        "{}",
+        story("default-7xk2p")
+    );
+}
+
 #[test]
 fn d_304_d_334_a_drain_with_a_deadline() {
     golden("protected.txt", &table(&["node/protected"]));

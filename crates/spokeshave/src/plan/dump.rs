@@ -9,14 +9,17 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, Service,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use spokeshave_api::{NodeClaim, NodeOverlay, NodePool};
+use spokeshave_api::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use spokeshave_plan::buffers::{Shapes, Workload, WorkloadKind};
 
 use super::documents::{Document, Style, documents, line_of, list_parts};
 use super::object::{self, Envelope, Found, NodeClass};
@@ -41,6 +44,8 @@ pub(crate) struct Dump {
     /// What controllers of pods select, by `controller_key`.
     pub(crate) controllers: BTreeMap<String, LabelSelector>,
     pub(crate) node_overlays: Vec<Arc<NodeOverlay>>,
+    pub(crate) capacity_buffers: Vec<Arc<CapacityBuffer>>,
+    pub(crate) named: Named,
     /// Kinds and versions that decisions do not read, with their count.
     pub(crate) skipped: BTreeMap<(String, String), usize>,
     /// Objects that could not be read.
@@ -49,6 +54,25 @@ pub(crate) struct Dump {
     pub(crate) objects: usize,
     /// Lists, which may be empty.
     pub(crate) lists: usize,
+}
+
+/// What CapacityBuffers may name, by `namespace/name`.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pod_templates: BTreeMap<String, Arc<PodTemplate>>,
+    workloads: BTreeMap<(WorkloadKind, String), Workload>,
+}
+
+impl Shapes for Named {
+    fn pod_template(&self, namespace: &str, name: &str) -> Option<Arc<PodTemplate>> {
+        self.pod_templates.get(&format!("{namespace}/{name}")).cloned()
+    }
+
+    fn workload(&self, kind: WorkloadKind, namespace: &str, name: &str) -> Option<Workload> {
+        self.workloads
+            .get(&(kind, format!("{namespace}/{name}")))
+            .cloned()
+    }
 }
 
 /// An object that is planned as if it were absent.
@@ -91,6 +115,9 @@ impl Dump {
         self.services.extend(other.services);
         self.controllers.extend(other.controllers);
         self.node_overlays.extend(other.node_overlays);
+        self.capacity_buffers.extend(other.capacity_buffers);
+        self.named.pod_templates.extend(other.named.pod_templates);
+        self.named.workloads.extend(other.named.workloads);
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
         }
@@ -327,6 +354,15 @@ impl<'a> Reader<'a> {
                 dump.controllers.insert(key, selector);
             }
             Found::NodeOverlay(object) => dump.node_overlays.push(object),
+            Found::CapacityBuffer(object) => dump.capacity_buffers.push(object),
+            Found::PodTemplate(object) => {
+                dump.named.pod_templates.insert(key(&object.metadata), object);
+            }
+            Found::Workload(found) => {
+                dump.controllers.extend(found.selects);
+                let key = (found.kind, found.name);
+                dump.named.workloads.insert(key, found.workload);
+            }
             Found::Owner => {}
             Found::Unknown(kind) => *dump.skipped.entry(kind).or_default() += 1,
             Found::List { default, items } => {

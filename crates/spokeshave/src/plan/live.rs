@@ -2,6 +2,8 @@
 //!
 //! It only lists. An object that cannot be read costs nobody else anything, exactly as in a file.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, anyhow};
 use http::{Request, StatusCode};
 use kube::Client;
@@ -12,7 +14,7 @@ use super::dump::{self, Dump};
 const PAGE: usize = 5000;
 
 /// The lists that decisions read, and whether a cluster may lack them.
-const LISTS: [(&str, bool); 12] = [
+const LISTS: [(&str, bool); 13] = [
     ("/apis/karpenter.sh/v1/nodepools", true),
     ("/apis/karpenter.sh/v1/nodeclaims", true),
     ("/api/v1/nodes", false),
@@ -25,14 +27,23 @@ const LISTS: [(&str, bool); 12] = [
     ("/apis/storage.k8s.io/v1/storageclasses", false),
     ("/apis/storage.k8s.io/v1/csinodes", false),
     ("/apis/karpenter.sh/v1alpha1/nodeoverlays", true),
+    ("/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers", true),
+];
+
+/// What CapacityBuffers may name.
+const BUFFER_LISTS: [&str; 4] = [
+    "/api/v1/podtemplates",
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/statefulsets",
 ];
 
 /// What default topology spread reads besides.
-const SPREAD_LISTS: [(&str, bool); 4] = [
-    ("/api/v1/services", false),
-    ("/apis/apps/v1/replicasets", false),
-    ("/apis/apps/v1/statefulsets", false),
-    ("/api/v1/replicationcontrollers", false),
+const SPREAD_LISTS: [&str; 4] = [
+    "/api/v1/services",
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/statefulsets",
+    "/api/v1/replicationcontrollers",
 ];
 
 /// Reads a cluster; `spread` when pods may get default topology spread.
@@ -41,16 +52,30 @@ const SPREAD_LISTS: [(&str, bool); 4] = [
 /// The cluster refuses a list.
 pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     let mut dump = Dump::default();
-    let spread_lists = SPREAD_LISTS.into_iter().filter(|_| spread);
-    for (path, optional) in LISTS.into_iter().chain(spread_lists) {
-        let pages = list(client, path, optional)
-            .await
-            .with_context(|| format!("the cluster does not list {path}"))?;
-        for page in pages {
-            dump.append(dump::read(path, page.as_bytes())?);
-        }
+    for (path, optional) in LISTS {
+        add(&mut dump, client, path, optional).await?;
+    }
+    let mut further: BTreeSet<&str> = BTreeSet::new();
+    if spread {
+        further.extend(SPREAD_LISTS);
+    }
+    if !dump.capacity_buffers.is_empty() {
+        further.extend(BUFFER_LISTS);
+    }
+    for path in further {
+        add(&mut dump, client, path, false).await?;
     }
     Ok(dump)
+}
+
+async fn add(dump: &mut Dump, client: &Client, path: &str, optional: bool) -> Result<()> {
+    let pages = list(client, path, optional)
+        .await
+        .with_context(|| format!("the cluster does not list {path}"))?;
+    for page in pages {
+        dump.append(dump::read(path, page.as_bytes())?);
+    }
+    Ok(())
 }
 
 /// The pages of one list.

@@ -23,7 +23,6 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use kube::Client;
-use spokeshave_api::constants::MINIMUM_NOMINATION;
 use spokeshave_model::{Snapshot, lower, trim};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
@@ -148,12 +147,7 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     stats.node_claims_tried = outcome.report.statistics.claims_tried;
     // The outcome is large, and of no use once it is told.
     let provisioning = Provisioning::of(snapshot, &outcome, policy);
-    // D-027: as in the operator, a node that is to receive pods does not go.
-    let until = now.saturating_add(MINIMUM_NOMINATION).unwrap_or(Timestamp::MAX);
-    for (node, _) in outcome.nominated_nodes(snapshot) {
-        let nominated = &mut snapshot.nodes[node.index()].nominated_until;
-        *nominated = (*nominated).max(Some(until));
-    }
+    outcome.nominate(snapshot, now);
     drop(outcome);
     let start = Instant::now();
     let disrupted = disruption::decide(snapshot, policy, now);

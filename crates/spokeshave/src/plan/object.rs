@@ -10,16 +10,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, PodTemplateSpec, Service,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use spokeshave_api::{NodeClaim, NodeOverlay, NodePool};
+use spokeshave_api::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_model::default_spread::controller_key;
 use spokeshave_model::trim;
+use spokeshave_plan::buffers::{Workload, WorkloadKind};
 
 /// The outside of a JSON document: whether it is a list, and the text of its items.
 #[derive(Debug, Deserialize)]
@@ -67,8 +70,12 @@ pub(super) enum Found {
     CsiNode(Arc<CSINode>),
     NodeOverlay(Arc<NodeOverlay>),
     Service(Arc<Service>),
+    CapacityBuffer(Arc<CapacityBuffer>),
+    PodTemplate(Arc<PodTemplate>),
     /// What a controller of pods selects, by its key.
     Controller(String, LabelSelector),
+    /// A workload that buffers may name.
+    Workload(Controlled),
     /// A kind that owns pods: known, and read by nobody.
     Owner,
     /// Another kind, with its version.
@@ -80,9 +87,20 @@ pub(super) enum Found {
     },
 }
 
+/// What decisions read of a workload.
+#[derive(Debug)]
+pub(super) struct Controlled {
+    pub(super) kind: WorkloadKind,
+    /// `namespace/name`.
+    pub(super) name: String,
+    /// What its pods look like, and how many there are.
+    pub(super) workload: Workload,
+    /// What it selects, by its key, where it owns pods itself.
+    pub(super) selects: Option<(String, LabelSelector)>,
+}
+
 /// Kinds that own pods or belong to Karpenter, and that no decision reads.
-const SILENT: [(&str, &str); 6] = [
-    ("apps/v1", "Deployment"),
+const SILENT: [(&str, &str); 5] = [
     ("apps/v1", "ControllerRevision"),
     ("batch/v1", "Job"),
     ("batch/v1", "CronJob"),
@@ -173,10 +191,9 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
             Found::Node(Arc::new(node))
         }
         ("v1", "Service") => Found::Service(Arc::new(serde_json::from_str(text)?)),
-        ("apps/v1", "ReplicaSet" | "StatefulSet") => {
-            let controller: AnyController<LabelSelector> = serde_json::from_str(text)?;
-            Found::Controller(controller.key(kind), controller.spec.selector.unwrap_or_default())
-        }
+        ("apps/v1", "Deployment") => workload(WorkloadKind::Deployment, serde_json::from_str(text)?),
+        ("apps/v1", "StatefulSet") => workload(WorkloadKind::StatefulSet, serde_json::from_str(text)?),
+        ("apps/v1", "ReplicaSet") => workload(WorkloadKind::ReplicaSet, serde_json::from_str(text)?),
         ("v1", "ReplicationController") => {
             let controller: AnyController<BTreeMap<String, String>> = serde_json::from_str(text)?;
             let key = controller.key(kind);
@@ -202,6 +219,10 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
         (version, "NodeOverlay") if version.starts_with("karpenter.sh/") => {
             Found::NodeOverlay(Arc::new(serde_json::from_str(text)?))
         }
+        (version, "CapacityBuffer") if version.starts_with("autoscaling.x-k8s.io/") => {
+            Found::CapacityBuffer(Arc::new(serde_json::from_str(text)?))
+        }
+        ("v1", "PodTemplate") => Found::PodTemplate(Arc::new(serde_json::from_str(text)?)),
         (version, kind) if kind.ends_with("NodeClass") => {
             let class: AnyNodeClass = serde_json::from_str(text)?;
             Found::NodeClass(NodeClass {
@@ -232,7 +253,23 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
     })
 }
 
-/// What default topology spread needs of a controller.
+fn workload(kind: WorkloadKind, read: AnyController<LabelSelector>) -> Found {
+    let key = read.key(kind.as_str());
+    let name = format!("{}/{}", read.metadata.namespace, read.metadata.name);
+    let selector = read.spec.selector.unwrap_or_default();
+    Found::Workload(Controlled {
+        kind,
+        name,
+        workload: Workload {
+            template: read.spec.template.unwrap_or_default(),
+            replicas: read.spec.replicas,
+        },
+        // The pods of a Deployment are its ReplicaSets'.
+        selects: (kind != WorkloadKind::Deployment).then_some((key, selector)),
+    })
+}
+
+/// What decisions need of a controller.
 #[derive(Deserialize)]
 struct AnyController<S> {
     #[serde(default)]
@@ -252,11 +289,17 @@ struct ControllerName {
 #[derive(Deserialize)]
 struct ControllerSpec<S> {
     selector: Option<S>,
+    template: Option<PodTemplateSpec>,
+    replicas: Option<i32>,
 }
 
 impl<S> ControllerSpec<S> {
     fn none() -> Self {
-        Self { selector: None }
+        Self {
+            selector: None,
+            template: None,
+            replicas: None,
+        }
     }
 }
 

@@ -7,17 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_api::validation::LabelRules;
-use spokeshave_api::{NodeOverlay, NodePool, labels};
+use spokeshave_api::{CapacityBuffer, NodeOverlay, NodePool, labels};
 use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType};
+use spokeshave_plan::buffers::{resolve, virtual_pods};
 use spokeshave_plan::overlays::{PoolTypes, Verdict, evaluate};
 
-use super::dump::{Dump, key};
+use super::dump::{Dump, Named, key};
 
 /// What a dump means, and what was assumed.
 #[derive(Debug)]
@@ -64,6 +65,13 @@ impl World {
         }
         let overlays = latest(dump.node_overlays, |overlay| overlay.name().to_owned());
         notes.extend(overlay(&overlays, &pools, &mut instance_types));
+        let mut pods = dump.pods;
+        let buffers = latest(dump.capacity_buffers, |buffer| key(&buffer.metadata));
+        for (name, buffer) in &buffers {
+            let (room, note) = room(name, buffer, &dump.named);
+            pods.extend(room);
+            notes.push(note);
+        }
         let volumes = VolumeObjects {
             claims: latest(dump.persistent_volume_claims, |object| key(&object.metadata)),
             volumes: latest(dump.persistent_volumes, |object| key(&object.metadata)),
@@ -81,7 +89,7 @@ impl World {
             nodes: latest(dump.nodes, |object| key(&object.metadata))
                 .into_values()
                 .collect(),
-            pods: dump.pods,
+            pods,
             daemon_sets: latest(dump.daemon_sets, |object| key(&object.metadata))
                 .into_values()
                 .collect(),
@@ -145,6 +153,28 @@ fn overlay(
         ));
     }
     notes
+}
+
+/// The virtual pods of a CapacityBuffer, as the operator plans for them with the feature gate CapacityBuffer on, and what to say of them.
+fn room(name: &str, buffer: &CapacityBuffer, named: &Named) -> (Vec<Arc<Pod>>, String) {
+    if buffer.metadata.deletion_timestamp.is_some() {
+        let note = format!("CapacityBuffer {name} is being deleted: no room is kept for it");
+        return (Vec::new(), note);
+    }
+    match resolve(buffer, named) {
+        Ok(resolved) => {
+            let pods = virtual_pods(buffer, &resolved);
+            let note = format!(
+                "CapacityBuffer {name} keeps room for {} pod(s), as with the feature gate CapacityBuffer on",
+                pods.len()
+            );
+            (pods.into_iter().map(Arc::new).collect(), note)
+        }
+        Err(unresolved) => {
+            let note = format!("CapacityBuffer {name} keeps no room: {}", unresolved.message);
+            (Vec::new(), note)
+        }
+    }
 }
 
 /// By name; of two objects with one name the later one counts.
