@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{FutureExt as _, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
@@ -18,7 +20,11 @@ use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
 use crate::decision::DecisionKind;
+use crate::execute::ExecuteError;
 use crate::shared::{Shared, termination_mode};
+
+/// So many nodes' pods are listed at the same time.
+const LISTS_AT_ONCE: usize = 20;
 
 /// The controller of Disruptions.
 #[derive(Debug)]
@@ -80,11 +86,7 @@ impl Commands {
         let mut present = self.present(&disruption);
         let now = shared.now();
         if needs_pods_of_server(&disruption, now) {
-            for (node, there) in disruption.spec.nodes.iter().zip(&mut present.nodes) {
-                if there.is_live() {
-                    there.pods = shared.execute.pods_on(&node.name).await?;
-                }
-            }
+            self.list_pods(&disruption, &mut present).await?;
         }
         let next = advance(&disruption, &present, now);
         for (action, milestone) in &next.steps {
@@ -111,6 +113,26 @@ impl Commands {
         Ok(next.again.map_or(Requeue::Done, Requeue::After))
     }
 
+    /// Asks the API server for the pods of the nodes that are still to go; one after the other would take longer than the taints of a large
+    /// command take to settle.
+    async fn list_pods(&self, disruption: &Disruption, present: &mut Present) -> Result<(), ExecuteError> {
+        let live = present
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, there)| there.is_live());
+        let list = |(index, _): (usize, &PresentNode)| {
+            let (shared, node) = (self.shared.clone(), disruption.spec.nodes[index].name.clone());
+            async move { (index, shared.execute.pods_on(&node).await) }.boxed()
+        };
+        let lists: Vec<_> = live.map(list).collect();
+        let mut lists = stream::iter(lists).buffered(LISTS_AT_ONCE);
+        while let Some((index, pods)) = lists.next().await {
+            present.nodes[index].pods = pods?;
+        }
+        Ok(())
+    }
+
     /// What is there now of a command's objects.
     fn present(&self, disruption: &Disruption) -> Present {
         let stores = &self.shared.stores;
@@ -128,29 +150,45 @@ impl Commands {
             .replacements
             .iter()
             .map(|replacement| stores.node_claims.get_named(&replacement.node_claim).filter(ours));
+        let replacements: Vec<Option<Arc<NodeClaim>>> = replacements.collect();
         let mut queued_nodes = 0;
-        let mut destinations: BTreeSet<&str> =
-            disruption.spec.destinations.iter().map(String::as_str).collect();
         stores.disruptions.for_each(|_, other| {
             if other.holds_nodes() {
                 queued_nodes += other.spec.nodes.len();
             }
-            // Another command that takes such a node has found places for these pods, too.
+        });
+        Present {
+            nodes: nodes.collect(),
+            destinations: self.destinations(disruption, &replacements),
+            replacements,
+            queued_nodes,
+        }
+    }
+
+    /// The nodes that are to take pods, without those that another command has taken since: it has found places for these pods, too.
+    fn destinations(
+        &self,
+        disruption: &Disruption,
+        replacements: &[Option<Arc<NodeClaim>>],
+    ) -> Vec<(String, Option<Arc<Node>>)> {
+        let stores = &self.shared.stores;
+        let there = disruption.spec.destinations.iter().map(String::as_str);
+        let new = replacements
+            .iter()
+            .flatten()
+            .filter_map(|claim| claim.node_name());
+        let mut names: BTreeSet<&str> = there.chain(new).collect();
+        stores.disruptions.for_each(|_, other| {
             if other.phase() != DisruptionPhase::RolledBack {
                 for node in &other.spec.nodes {
-                    destinations.remove(node.name.as_str());
+                    names.remove(node.name.as_str());
                 }
             }
         });
-        let destinations = destinations
+        let nodes = names
             .into_iter()
             .map(|name| (name.to_owned(), stores.nodes.get_named(name)));
-        Present {
-            nodes: nodes.collect(),
-            replacements: replacements.collect(),
-            destinations: destinations.collect(),
-            queued_nodes,
-        }
+        nodes.collect()
     }
 
     /// Finished commands stay for a while, and not too many of them.

@@ -16,6 +16,10 @@ use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 use spokeshave_sim::lab::{Lab, LabOptions};
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How pods of a workload stand to each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {

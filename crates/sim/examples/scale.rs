@@ -27,6 +27,10 @@ use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Counts requests by method and, for evictions, apart.
 #[derive(Clone, Default)]
 struct Counts {

@@ -95,6 +95,13 @@ impl NodeClaim {
         self.label(crate::labels::NODE_POOL)
     }
 
+    /// Name of its Node, once registered.
+    #[must_use]
+    pub fn node_name(&self) -> Option<&str> {
+        let name = self.status.as_ref()?.node_name.as_deref();
+        name.filter(|name| !name.is_empty())
+    }
+
     /// The cloud's name of the instance, once launched.
     #[must_use]
     pub fn provider_id(&self) -> Option<&str> {

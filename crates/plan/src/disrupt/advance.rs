@@ -27,7 +27,7 @@ pub struct Present {
     pub nodes: Vec<PresentNode>,
     /// For each replacement: its NodeClaim, if it exists.
     pub replacements: Vec<Option<Arc<NodeClaim>>>,
-    /// Each node that is to take pods, by its name, if it exists; those that another command has taken since, with a place for every pod, are left out.
+    /// Each node that is to take pods, those of replacements included, by its name, if it exists; those that another command has taken since, with a place for every pod, are left out.
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
     pub queued_nodes: usize,
