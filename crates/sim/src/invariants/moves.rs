@@ -26,6 +26,8 @@ struct Started {
     since: Timestamp,
     /// UIDs of the pods on it that a budget covered.
     guarded: BTreeSet<String>,
+    /// UIDs of the pods on it that protected themselves; for some it may have ended by the time the node goes.
+    protected: BTreeSet<String>,
 }
 
 impl Checker for Moves {
@@ -86,10 +88,14 @@ impl Moves {
             return;
         }
         let covered = |pod: &Pod| view.budgets.values().any(|budget| budget.covers(pod));
-        let guarded = view.pods_on(&node.name).filter(|pod| covered(pod));
+        let such = |holds: &dyn Fn(&Pod) -> bool| {
+            let pods = view.pods_on(&node.name).filter(|pod| holds(pod));
+            pods.map(|pod| pod.uid.clone()).collect()
+        };
         let started = Started {
             since: view.now,
-            guarded: guarded.map(|pod| pod.uid.clone()).collect(),
+            guarded: such(&covered),
+            protected: such(&|pod| pod.protected_since(view.now).is_some()),
         };
         self.started.insert(node.name.clone(), started);
         undisturbed(view, node, claim.map(|claim| &**claim), report);
@@ -123,7 +129,8 @@ impl Moves {
         {
             // D-136: with a terminationGracePeriod, drift does not ask for those whom a budget keeps; they stay until the deadline.
             let keeps_guarded = before.termination_grace.is_some() && before.is("Drifted", "True");
-            let kept = |pod: &Pod| keeps_guarded && started.guarded.contains(&pod.uid);
+            let guarded = |pod: &Pod| keeps_guarded && started.guarded.contains(&pod.uid);
+            let kept = |pod: &Pod| started.protected.contains(&pod.uid) || guarded(pod);
             places::found(view, node, started.since, &kept, report);
         }
     }
