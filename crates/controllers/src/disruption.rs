@@ -364,11 +364,7 @@ impl DisruptionLoop {
             thread.frontier.failed(&command, shared.now());
             return false;
         }
-        if !self.stands_up(snapshot, &command) {
-            thread.frontier.failed(&command, shared.now());
-            return false;
-        }
-        if !self.budgets_are_known(&command).await {
+        if !self.stands_up(snapshot, &command) || !self.budgets_are_known(&command).await {
             thread.frontier.failed(&command, shared.now());
             return false;
         }

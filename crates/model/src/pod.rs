@@ -271,10 +271,15 @@ pub fn requests_of_template(spec: &PodSpec) -> Resources {
     requests_of(&spec, &[], &[])
 }
 
+/// The containers of a pod, and then those that begin before them.
+pub(crate) fn containers_mut(spec: &mut PodSpec) -> impl Iterator<Item = &mut Container> {
+    let init = spec.init_containers.iter_mut().flatten();
+    spec.containers.iter_mut().chain(init)
+}
+
 /// Limits stand in for missing requests, as the API server has it for pods; templates are left as they were written.
 pub fn default_requests(spec: &mut PodSpec) {
-    let containers = spec.containers.iter_mut();
-    for container in containers.chain(spec.init_containers.iter_mut().flatten()) {
+    for container in containers_mut(spec) {
         if let Some(resources) = &mut container.resources {
             let mut requests = resources.limits.clone().unwrap_or_default();
             requests.extend(resources.requests.take().unwrap_or_default());

@@ -92,6 +92,11 @@ pub fn has_condition(claim: &NodeClaim, condition_type: &str) -> bool {
         .any(|condition| condition.type_ == condition_type && condition.status == "True")
 }
 
+/// Whether a Node is cordoned.
+pub fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+}
+
 /// Whether a Node's condition Ready is True.
 pub fn is_node_ready(node: &Node) -> bool {
     let conditions = node
@@ -259,11 +264,7 @@ fn effective_taints(
 /// A cordoned node counts as tainted even before the node lifecycle controller has written the taint.
 fn with_unschedulable(mut taints: Vec<Taint>, node: Option<&Node>) -> Vec<Taint> {
     const KEY: &str = "node.kubernetes.io/unschedulable";
-    let cordoned = node
-        .and_then(|node| node.spec.as_ref())
-        .and_then(|spec| spec.unschedulable)
-        == Some(true);
-    if cordoned && !taints.iter().any(|taint| taint.key == KEY) {
+    if node.is_some_and(is_cordoned) && !taints.iter().any(|taint| taint.key == KEY) {
         taints.push(Taint {
             key: KEY.to_owned(),
             effect: taint::NO_SCHEDULE.to_owned(),

@@ -4,7 +4,7 @@
 //! Lists are cut to their length: a list that is read from JSON has room for four elements and nearly always holds one, and a container or a
 //! volume takes a kilobyte whether it is there or not.
 
-use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST};
+use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
 use crate::volumes::is_claim;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, ResourceRequirements, Volume};
@@ -20,14 +20,9 @@ const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
 
 /// Requests, ports of the host, volumes that bind to a place, and what is known of its own place and readiness stay.
 pub fn pod(pod: &mut Pod) {
-    let Some(spec) = &mut pod.spec else {
-        return pod_with_limits(pod);
-    };
-    let containers = spec.containers.iter_mut();
-    for container in containers.chain(spec.init_containers.iter_mut().flatten()) {
-        if let Some(resources) = &mut container.resources {
-            resources.limits = None;
-        }
+    let containers = pod.spec.iter_mut().flat_map(containers_mut);
+    for resources in containers.filter_map(|container| container.resources.as_mut()) {
+        resources.limits = None;
     }
     pod_with_limits(pod);
 }
@@ -42,8 +37,7 @@ pub fn pod_with_limits(pod: &mut Pod) {
         }
     }
     let Some(spec) = &mut pod.spec else { return };
-    spec.containers.iter_mut().for_each(container);
-    spec.init_containers.iter_mut().flatten().for_each(container);
+    containers_mut(spec).for_each(container);
     spec.ephemeral_containers = None;
     spec.security_context = None;
     spec.dns_config = None;

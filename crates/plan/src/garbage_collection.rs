@@ -134,11 +134,7 @@ impl MissingNodes {
 }
 
 fn node_of(claim: &NodeClaim) -> &str {
-    let name = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.node_name.as_deref());
-    name.unwrap_or_default()
+    claim.node_name().unwrap_or_default()
 }
 
 fn missing_event(claim: &NodeClaim, id: &str) -> Event {

@@ -118,7 +118,7 @@ pub fn look_at_claim(claim: &NodeClaim, nodes: usize, same_id: &[Arc<NodeClaim>]
         return Some(warning(claim_ref(claim), "ProviderIDShared", message));
     }
     (claim.is_true(REGISTERED) && nodes == 0).then(|| {
-        let name = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
+        let name = claim.node_name();
         let message = format!(
             "Node {} with providerID {id} is gone, although nobody asked to end the instance; delete the NodeClaim to end it",
             name.unwrap_or_default()

@@ -15,7 +15,7 @@ use spokeshave_api::constants::{
 };
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
-use spokeshave_model::state_node::is_node_ready;
+use spokeshave_model::state_node::{is_cordoned, is_node_ready};
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource, pod};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub struct Present {
     pub nodes: Vec<PresentNode>,
     /// For each replacement: its NodeClaim, if it exists.
     pub replacements: Vec<Option<Arc<NodeClaim>>>,
-    /// Each node that is to take pods, those of replacements included, by its name, if it exists; those that another command has taken since, with a place for every pod, are left out.
+    /// Each node that is to take pods, those of replacements included, by its name, if it exists; those that another command has taken since, with a
+    /// place for every pod, are left out.
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
     pub queued_nodes: usize,
@@ -452,14 +453,7 @@ fn lost_destination(present: &Present) -> Option<String> {
         let why = match node {
             None => "is gone",
             Some(node) if node.metadata.deletion_timestamp.is_some() => "is going itself",
-            Some(node)
-                if node
-                    .spec
-                    .as_ref()
-                    .is_some_and(|spec| spec.unschedulable == Some(true)) =>
-            {
-                "is cordoned"
-            }
+            Some(node) if is_cordoned(node) => "is cordoned",
             Some(node) if !is_node_ready(node) => "is not ready",
             Some(_) => return None,
         };

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::snapshot::{NodeId, NodeView};
-use spokeshave_model::state_node::{is_node_ready, is_protected};
+use spokeshave_model::state_node::{is_cordoned, is_node_ready, is_protected};
 use spokeshave_model::{Price, taint};
 
 use super::facts::{dollars, pod_summary, requested, usage_text};
@@ -157,12 +157,7 @@ fn state(view: &NodeView) -> String {
         Some(node) if is_node_ready(node) => "Ready",
         Some(_) => "not Ready",
     };
-    let cordoned = view
-        .node
-        .as_ref()
-        .and_then(|node| node.spec.as_ref())
-        .and_then(|spec| spec.unschedulable)
-        == Some(true);
+    let cordoned = view.node.as_deref().is_some_and(is_cordoned);
     let mut parts = vec![ready];
     if !view.is_managed() {
         parts.push("not managed: it has no NodeClaim");

@@ -227,6 +227,15 @@ impl Gate {
         self.stumbles.lock().unwrap().push((path, status, times));
     }
 
+    /// Every failure that was asked for was met.
+    pub fn assert_tripped(&self) {
+        let stumbles = self.stumbles.lock().unwrap();
+        assert!(
+            stumbles.iter().all(|(.., left)| *left == 0),
+            "every failure was met: {stumbles:?}"
+        );
+    }
+
     pub fn stumble(&self, path: &str) -> Option<http::Response<AnswerBody>> {
         let mut stumbles = self.stumbles.lock().unwrap();
         let (_, code, left) = stumbles
