@@ -3,7 +3,9 @@
 
 A verdict agrees when both keep the node, or both delete or replace it at the same savings; ours may save more. The
 methods agree when ours saves at least as much. Upstream looks at NodePools in no order, so that its commands vary from run to run:
-where ours save less, upstream runs eight times more and the median counts. Differences are printed, and the world is kept in --keep DIR.
+where ours save less, upstream runs eight times more and the median counts. A node to which our plan sends pending pods is in none of its
+commands (D-027): upstream nominates such nodes too, but in memory, which a dump does not tell it. Differences are printed, and the world is
+kept in --keep DIR.
 """
 
 import os
@@ -85,7 +87,9 @@ def compare_methods(options, path, theirs):
     results = {}
     for method in theirs["methods"]:
         name = method["method"]
-        mine = ours(options, path, "--methods", METHODS[name])["disruption"]["commands"]
+        plan = ours(options, path, "--methods", METHODS[name])
+        mine = plan["disruption"]["commands"]
+        nominated = {node["node"] for node in plan["provisioning"]["existingNodes"]}
         want = sum(savings(c) for c in method["commands"])
         have = sum(c["priceBefore"] - c["priceAfter"] for c in mine)
         nodes_theirs = sorted(c["node"] for command in method["commands"] for c in command["candidates"])
@@ -96,6 +100,8 @@ def compare_methods(options, path, theirs):
             results[name] = ("differs", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f}")
         elif have >= want - EPSILON or have >= usual_savings(options, path, name, want) - EPSILON:
             results[name] = ("better", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f}")
+        elif nominated & set(nodes_theirs):
+            results[name] = ("nominated", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f}")
         else:
             results[name] = ("worse", f"ours {nodes_mine} {have:.6f}, upstream {nodes_theirs} {want:.6f} {method.get('log')}")
     return results

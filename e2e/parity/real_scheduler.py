@@ -246,8 +246,8 @@ def build(cluster, world, plan, types, free):
             cluster.create(PODS, daemon)
         planned.update({pod: node["metadata"]["name"] for pod in claim["pods"]})
     sources = {f"default/{pod['metadata']['name']}": pod for pod in world.of("Pod")}
-    # In the order of the plan, which is largest first: gated until each knows its node.
-    for key in planned:
+    # In the order in which they were planned, largest first (P-080): gated until each knows its node.
+    for key in sorted(planned, key=lambda key: planning_order(sources[key])):
         pod = pod_of(sources[key], cluster, classes)
         if not free:
             pod["spec"]["schedulingGates"] = [{"name": "spokeshave.dev/planned"}]
@@ -257,6 +257,15 @@ def build(cluster, world, plan, types, free):
             cluster.patch(f"{path}/status", {"status": {"nominatedNodeName": planned[key]}})
             cluster.patch(path, {"spec": {"schedulingGates": None}})
     return planned
+
+
+def planning_order(pod):
+    """Largest first: by what the containers of a pod ask for, then by age and UID."""
+    requests = [container.get("resources", {}).get("requests", {}) for container in pod["spec"]["containers"]]
+    cpu = sum(milli(one.get("cpu", "0")) for one in requests)
+    memory = sum(mebibytes(one.get("memory", "0Mi")) for one in requests)
+    meta = pod["metadata"]
+    return -cpu, -memory, meta.get("creationTimestamp", ""), meta.get("uid", "")
 
 
 def settle(cluster, world, planned, seconds):

@@ -252,10 +252,8 @@ impl Claims {
         }
         let mut wait = match lifecycle::liveness(claim, now) {
             Liveness::TimedOut(reason) => {
-                shared.note_outcome(claim, Outcome::of_timed_out(claim));
-                return self
-                    .give_up(claim, reason, "its node did not register in time")
-                    .await;
+                let why = "its node did not register in time";
+                return self.time_out(claim, reason, why).await;
             }
             Liveness::Within(left) => Some(left),
             Liveness::Fine => None,
@@ -335,10 +333,8 @@ impl Claims {
         let shared = &self.shared;
         let left = match lifecycle::liveness(claim, shared.now()) {
             Liveness::TimedOut(reason) => {
-                shared.note_outcome(claim, Outcome::of_timed_out(claim));
-                return self
-                    .give_up(claim, reason, "its launch did not succeed in time")
-                    .await;
+                let why = "its launch did not succeed in time";
+                return self.time_out(claim, reason, why).await;
             }
             Liveness::Within(left) => left,
             Liveness::Fine => Duration::MAX,
@@ -500,6 +496,20 @@ impl Claims {
                 }
             }
         }
+    }
+
+    /// Gives up a claim whose launch or Node took too long; its NodePool learns from it once.
+    async fn time_out(
+        &self,
+        claim: &Arc<NodeClaim>,
+        reason: &str,
+        why: &str,
+    ) -> Result<Requeue, ReconcileError> {
+        let requeue = self.give_up(claim, reason, why).await?;
+        if requeue == Requeue::Done {
+            self.shared.note_outcome(claim, Outcome::of_timed_out(claim));
+        }
+        Ok(requeue)
     }
 
     /// Deletes a claim that has no future.

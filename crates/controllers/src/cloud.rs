@@ -1,5 +1,5 @@
 //! The cloud as the controllers call it: every call is timed and counted (P §16), none lasts for ever, and instance types are as NodeOverlays
-//! correct them.
+//! correct them, without zones in which nodes do not join.
 //!
 //! Owns the time limit and the metrics of calls, and is the one place where corrected types come from. It changes no other answer.
 
@@ -17,6 +17,7 @@ use spokeshave_ports::{
 
 use crate::metrics::ControllerFamilies;
 use crate::overlays::Overlays;
+use crate::zones::Zones;
 
 /// A cloud with a watch in hand.
 #[derive(Clone, Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Measured {
     limit: Duration,
     /// `None` when the feature gate NodeOverlay is off.
     overlays: Option<Overlays>,
+    zones: Zones,
 }
 
 impl Measured {
@@ -45,6 +47,7 @@ impl Measured {
             controller: "operator",
             limit,
             overlays: None,
+            zones: Zones::default(),
         }
     }
 
@@ -61,6 +64,11 @@ impl Measured {
         self.overlays.as_ref()
     }
 
+    /// The zones in which nodes do not join.
+    pub(crate) fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
     /// The instance types as the cloud itself lists them.
     pub(crate) async fn plain_instance_types(
         &self,
@@ -70,17 +78,21 @@ impl Measured {
             .await
     }
 
-    /// Launches a NodeClaim of a NodePool; where overlays correct its types, the cheapest goes by their prices.
+    /// Launches a NodeClaim of a NodePool; where overlays correct its types, the cheapest goes by their prices, and no zone is taken that is avoided.
     pub(crate) async fn launch(
         &self,
         claim: &NodeClaim,
         pool: Option<&NodePool>,
     ) -> Result<NodeClaim, CloudError> {
-        let (Some(pool), true) = (pool, self.overlays.is_some()) else {
+        let Some(pool) = pool else {
             return self.create(claim).await;
         };
+        let avoids = self.zones.avoids(pool.name(), self.clock.now());
+        if self.overlays.is_none() && !avoids {
+            return self.create(claim).await;
+        }
         let types = self.instance_types(pool).await?;
-        if types.iter().all(|one| one.overlaid.is_none()) {
+        if !avoids && types.iter().all(|one| one.overlaid.is_none()) {
             return self.create(claim).await;
         }
         self.create_from(claim, &types).await
@@ -155,10 +167,11 @@ impl CloudProvider for Measured {
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
         async move {
             let types = self.plain_instance_types(pool).await?;
-            match &self.overlays {
-                None => Ok(types),
-                Some(overlays) => overlays.correct(pool, types),
-            }
+            let types = match &self.overlays {
+                None => types,
+                Some(overlays) => overlays.correct(pool, types)?,
+            };
+            Ok(self.zones.correct(pool, types, self.clock.now()))
         }
         .boxed()
     }

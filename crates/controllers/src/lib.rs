@@ -38,6 +38,7 @@ mod spread;
 mod static_pools;
 mod stores;
 mod virtual_pods;
+mod zones;
 
 pub use decision::{Decision, DecisionKind, DecisionLog};
 pub use operator::{Operator, OperatorError};

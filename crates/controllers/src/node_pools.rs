@@ -123,6 +123,8 @@ impl NodePools {
             .memory()
             .health
             .retain(|uid, _| alive.contains(uid.as_str()));
+        let names = pools.iter().map(|pool| pool.name()).collect();
+        self.shared.cloud.zones().retain(&names, self.shared.now());
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge")]

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_api::{NodeClaim, labels};
+use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, NotBegun, Price, lower};
@@ -15,6 +15,7 @@ use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::in_flight::{Room, stand_in, stand_in_id, without_room};
 use spokeshave_plan::registration_health::{Outcome, Ring};
+use spokeshave_plan::unjoined_zones::avoided_event;
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
 
@@ -120,7 +121,10 @@ impl Shared {
     pub(crate) fn version(&self) -> u64 {
         let evaluations = self.cloud.overlays().map_or(0, Overlays::evaluations);
         let room = self.virtual_pods.changes(&self.stores.buffers);
-        self.stores.version().wrapping_add(evaluations).wrapping_add(room)
+        let zones = self.cloud.zones().changes(self.now());
+        [evaluations, room, zones]
+            .into_iter()
+            .fold(self.stores.version(), u64::wrapping_add)
     }
 
     /// Notes the scheduling run that is under way, for metrics.
@@ -504,19 +508,31 @@ impl Shared {
         self.memory().prices.remove(claim.name())
     }
 
-    /// Takes in how a launch ended, for the health of its NodePool (P-182): only of the NodePool that the claim was made from.
+    /// Takes in how a launch ended, for the health of its NodePool (P-182) and what is known of its zone: only of the NodePool that the claim was
+    /// made from.
     pub(crate) fn note_outcome(&self, claim: &NodeClaim, outcome: Outcome) {
         let owners = claim.metadata.owner_references.iter().flatten();
         let pool = claim
             .node_pool()
             .and_then(|name| self.stores.node_pools.get_named(name))
             .filter(|pool| owners.into_iter().any(|owner| owner.uid == pool.uid()));
-        if let Some(pool) = pool {
-            self.memory()
-                .health
-                .entry(pool.uid().to_owned())
-                .or_default()
-                .record(outcome);
+        let Some(pool) = pool else { return };
+        match outcome {
+            Outcome::Registered => self.cloud.zones().joined(claim, self.now()),
+            Outcome::Failed { .. } => self.avoid_zone(claim, &pool),
+        }
+        self.memory()
+            .health
+            .entry(pool.uid().to_owned())
+            .or_default()
+            .record(outcome);
+    }
+
+    fn avoid_zone(&self, claim: &NodeClaim, pool: &NodePool) {
+        if let Some(until) = self.cloud.zones().timed_out(claim, self.now()) {
+            let zone = claim.label(labels::ZONE).unwrap_or_default();
+            tracing::warn!(NodePool = pool.name(), zone, %until, "nodes do not join in this zone; launching elsewhere");
+            self.execute.tell(&avoided_event(pool, zone, until));
         }
     }
 

@@ -30,6 +30,7 @@ pub mod registration_health;
 pub mod report;
 pub mod static_pools;
 pub mod termination;
+pub mod unjoined_zones;
 
 pub use node_claim::{create_action, to_node_claim};
 pub use policy::{Policy, nomination_window};

@@ -168,13 +168,19 @@ impl ProvisionOutcome {
         real.filter(|(_, pods)| !pods.is_empty()).collect()
     }
 
-    /// D-027: nominates in a Snapshot what the controllers would nominate: a node that is to receive pods does not go.
-    pub fn nominate(&self, snapshot: &mut Snapshot, now: Timestamp) {
+    /// D-027: nominates in a Snapshot what the controllers would nominate: a node that is to receive pods does not go. Returns the nodes that were
+    /// not nominated before.
+    pub fn nominate(&self, snapshot: &mut Snapshot, now: Timestamp) -> BTreeSet<NodeId> {
         let until = now.saturating_add(MINIMUM_NOMINATION).unwrap_or(Timestamp::MAX);
+        let mut fresh = BTreeSet::new();
         for (node, _) in self.nominated_nodes(snapshot) {
-            let nominated = &mut snapshot.nodes[node.index()].nominated_until;
-            *nominated = (*nominated).max(Some(until));
+            let view = &mut snapshot.nodes[node.index()];
+            if !view.is_nominated(now) {
+                fresh.insert(node);
+            }
+            view.nominated_until = view.nominated_until.max(Some(until));
         }
+        fresh
     }
 
     /// The pods of the pass that exist, and so are told of and counted.

@@ -101,6 +101,35 @@ fn d_027_no_node_is_used_and_disrupted_in_one_plan() {
     assert!(!used.is_empty(), "a pod goes to a node that is there");
 }
 
+/// D-027, parity: a nomination that the plan makes itself keeps the node out of commands, and says nothing about the node as it is.
+#[test]
+fn d_027_a_verdict_is_about_the_node_before_the_plan_sends_pods_to_it() {
+    let file = example("pending");
+    let output = plan(&["-f", &file, "-o", "json", "--verdicts"], None);
+    let plan: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let [used] = plan["provisioning"]["existingNodes"]
+        .as_array()
+        .expect("a list")
+        .as_slice()
+    else {
+        panic!("one node is used");
+    };
+    assert_eq!(plan["disruption"]["commands"], serde_json::json!([]));
+    let verdicts = plan["disruption"]["verdicts"].as_array().expect("a list");
+    let verdict = verdicts
+        .iter()
+        .find(|one| one["node"] == used["node"])
+        .expect("its verdict");
+    assert_eq!(verdict["decision"], "replace");
+    assert_eq!(verdict["blockers"], serde_json::json!([]));
+    assert_eq!(verdict["ifRemoved"], Value::Null);
+    assert_eq!(
+        verdict["waits"],
+        "not in this plan, which sends pending pods to it"
+    );
+    assert!(verdict["priceAfter"].as_f64() < verdict["priceBefore"].as_f64());
+}
+
 #[test]
 fn the_examples_give_their_golden_json() {
     for name in EXAMPLES {

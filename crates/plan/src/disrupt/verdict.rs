@@ -175,6 +175,29 @@ impl Verdict {
         self.decision == Decision::NoOp
     }
 
+    /// The verdict as if no pod were expected on the node; where it would go then, `waits` says that it does so later. For nominations that the same
+    /// run has made, and that say nothing about the state that was asked about.
+    #[must_use]
+    pub fn without_nomination(mut self, waits: &str) -> Self {
+        let before = self.blockers.len();
+        self.blockers
+            .retain(|blocker| blocker.kind != BlockerKind::Nominated);
+        if self.blockers.len() == before || !self.blockers.is_empty() {
+            return self;
+        }
+        let Some(then) = self.if_removed.take() else {
+            return self;
+        };
+        Verdict {
+            decision: then.decision,
+            method: Some(then.method),
+            price_after: then.price_after,
+            replacement: then.replacement,
+            waits: Some(waits.to_owned()),
+            ..self
+        }
+    }
+
     /// `delete`, `replace` or `keep`.
     pub fn decision_text(&self) -> &'static str {
         match self.decision {

@@ -18,3 +18,4 @@ mod scenarios;
 mod soak;
 mod termination;
 mod workloads;
+mod zones;

@@ -1,7 +1,9 @@
 //! Disruption as the format says it: decides with the controllers' own function and renames nothing.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
-use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Method, Outcome, Verdict, disrupt};
 
@@ -10,9 +12,24 @@ use super::format::{
     VerdictView,
 };
 
-/// Decides what would be disrupted now.
-pub(crate) fn decide(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Outcome {
-    disrupt(snapshot, policy, now, &Frontier::default())
+/// Decides what would be disrupted now. The nodes that the same plan has just nominated go in no command; their verdicts are about the node as it is
+/// in the dump.
+pub(crate) fn decide(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    nominated: &BTreeSet<NodeId>,
+) -> Outcome {
+    let mut outcome = disrupt(snapshot, policy, now, &Frontier::default());
+    let verdicts = outcome.verdicts.into_iter().map(|verdict| {
+        if nominated.contains(&verdict.node) {
+            verdict.without_nomination("not in this plan, which sends pending pods to it")
+        } else {
+            verdict
+        }
+    });
+    outcome.verdicts = verdicts.collect();
+    outcome
 }
 
 impl Disruption {
@@ -72,6 +89,7 @@ fn verdict_view(snapshot: &Snapshot, verdict: &Verdict) -> VerdictView {
                 message: blocker.message.clone(),
             })
             .collect(),
+        waits: verdict.waits.clone(),
         if_removed: verdict.if_removed.as_ref().map(|then| IfRemoved {
             decision: then.decision.as_str(),
             method: then.method.as_str(),

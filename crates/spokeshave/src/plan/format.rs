@@ -183,6 +183,7 @@ pub(crate) struct VerdictView {
     pub(crate) price_after: Dollars,
     pub(crate) replacement: Option<String>,
     pub(crate) blockers: Vec<BlockerView>,
+    pub(crate) waits: Option<String>,
     pub(crate) if_removed: Option<IfRemoved>,
 }
 

@@ -147,10 +147,10 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     stats.node_claims_tried = outcome.report.statistics.claims_tried;
     // The outcome is large, and of no use once it is told.
     let provisioning = Provisioning::of(snapshot, &outcome, policy);
-    outcome.nominate(snapshot, now);
+    let nominated = outcome.nominate(snapshot, now);
     drop(outcome);
     let start = Instant::now();
-    let disrupted = disruption::decide(snapshot, policy, now);
+    let disrupted = disruption::decide(snapshot, policy, now, &nominated);
     stats.disrupt_ns = nanoseconds(start);
     stats.what_ifs = disrupted.statistics.what_ifs;
     Plan {

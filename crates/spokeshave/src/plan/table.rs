@@ -270,6 +270,9 @@ fn judged(page: &mut Page, verdicts: &[VerdictView]) {
         for blocker in &verdict.blockers {
             page.wrapped(4, 6, &format!("{}: {}", blocker.object, blocker.message));
         }
+        if let Some(why) = &verdict.waits {
+            page.wrapped(4, 6, why);
+        }
         if let Some(other) = &verdict.if_removed {
             page.wrapped(4, 6, &other.message);
         }

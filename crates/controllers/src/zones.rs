@@ -1,0 +1,143 @@
+//! Zones in which nodes of a NodePool do not join, as the controllers share them.
+//!
+//! In memory only: after a restart a zone is tried once more. What is decided of it is `spokeshave_plan::unjoined_zones`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::InstanceType;
+use spokeshave_plan::unjoined_zones::{UnjoinedZones, elsewhere};
+
+/// The types of a NodePool without the zones that it avoids, and what they were made of.
+#[derive(Debug)]
+struct Sold {
+    generation: Option<i64>,
+    avoided: BTreeSet<String>,
+    all: Arc<[InstanceType]>,
+    types: Arc<[InstanceType]>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    unjoined: UnjoinedZones,
+    /// By NodePool.
+    sold: BTreeMap<String, Sold>,
+    changes: u64,
+}
+
+/// What is known of zones. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Zones(Arc<Mutex<State>>);
+
+impl Zones {
+    /// What is known, without what is over.
+    fn state(&self, now: Timestamp) -> MutexGuard<'_, State> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.changes += state.unjoined.expire(now) as u64;
+        state
+    }
+
+    /// The Node of a claim has joined.
+    pub(crate) fn joined(&self, claim: &NodeClaim, now: Timestamp) {
+        let mut state = self.state(now);
+        if state.unjoined.joined(claim, now) {
+            state.changes += 1;
+        }
+    }
+
+    /// A claim was given up because its Node never joined. Returns until when its zone is avoided, if it is.
+    pub(crate) fn timed_out(&self, claim: &NodeClaim, now: Timestamp) -> Option<Timestamp> {
+        let mut state = self.state(now);
+        let until = state.unjoined.timed_out(claim, now)?;
+        state.changes += 1;
+        Some(until)
+    }
+
+    /// How often a zone has come to be avoided, or is no more.
+    pub(crate) fn changes(&self, now: Timestamp) -> u64 {
+        self.state(now).changes
+    }
+
+    /// Whether a NodePool avoids zones.
+    pub(crate) fn avoids(&self, pool: &str, now: Timestamp) -> bool {
+        !self.state(now).unjoined.avoided(pool).is_empty()
+    }
+
+    /// What a NodePool may launch now; the same value again while nothing has changed.
+    pub(crate) fn correct(
+        &self,
+        pool: &NodePool,
+        all: Arc<[InstanceType]>,
+        now: Timestamp,
+    ) -> Arc<[InstanceType]> {
+        let mut state = self.state(now);
+        let avoided = state.unjoined.avoided(pool.name());
+        if avoided.is_empty() {
+            state.sold.remove(pool.name());
+            return all;
+        }
+        let generation = pool.metadata.generation;
+        if let Some(known) = state.sold.get(pool.name())
+            && known.generation == generation
+            && known.avoided == avoided
+            && Arc::ptr_eq(&known.all, &all)
+        {
+            return Arc::clone(&known.types);
+        }
+        let types = elsewhere(pool, &all, &avoided).unwrap_or_else(|| Arc::clone(&all));
+        let sold = Sold {
+            generation,
+            avoided,
+            all,
+            types: Arc::clone(&types),
+        };
+        state.sold.insert(pool.name().to_owned(), sold);
+        types
+    }
+
+    /// Drops what is known of other NodePools than these.
+    pub(crate) fn retain(&self, pools: &BTreeSet<&str>, now: Timestamp) {
+        let mut state = self.state(now);
+        state.unjoined.retain(pools);
+        state.sold.retain(|pool, _| pools.contains(pool.as_str()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_api::conditions::{Conditioned as _, LAUNCHED};
+    use spokeshave_api::{NodeClaimSpec, labels};
+    use spokeshave_example::{instance_type, node_pool};
+
+    #[test]
+    fn the_same_types_are_corrected_once() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
+        claim.set_true(LAUNCHED, at(0));
+        claim.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+        claim.metadata.labels = Some(
+            [(labels::ZONE, "a"), (labels::NODE_POOL, "p")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        );
+        let (zones, pool) = (Zones::default(), node_pool("p"));
+        let all: Arc<[InstanceType]> = vec![instance_type("t", 2, 8, &["a", "b"])].into();
+        let sold = |now| zones.correct(&pool, Arc::clone(&all), at(now));
+        assert!(Arc::ptr_eq(&sold(0), &all));
+        assert!(!zones.avoids("p", at(0)));
+        let until = zones.timed_out(&claim, at(900)).unwrap();
+        assert!(zones.avoids("p", at(900)) && !zones.avoids("q", at(900)));
+        let first = sold(900);
+        assert!(!Arc::ptr_eq(&first, &all));
+        assert!(
+            Arc::ptr_eq(&first, &sold(901)),
+            "a Snapshot is not made anew for it"
+        );
+        assert_eq!(zones.changes(at(901)), 1);
+        assert!(Arc::ptr_eq(&zones.correct(&pool, Arc::clone(&all), until), &all));
+        assert_eq!(zones.changes(until), 2, "disruption looks again");
+    }
+}
