@@ -1,14 +1,13 @@
 //! Voluntary disruption through the whole stack on virtual time: what a user does, what the ledger says, and what is left.
 
-use crate::cluster;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::cluster::stories::*;
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, NodePool};
@@ -24,7 +23,7 @@ async fn g_1_1_an_empty_node_goes_after_its_window_and_the_second_look() {
     let _operator = cluster.operator();
     cluster.deploy("web", 1, "6").await;
     cluster.until_running(1).await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     cluster.scale("web", 0).await;
     cluster
         .until("no pod is left", async |cluster| cluster.running().await == 0)
@@ -42,7 +41,7 @@ async fn g_1_1_an_empty_node_goes_after_its_window_and_the_second_look() {
     let took = cluster.clock.since(left).as_secs();
     assert!((40..=62).contains(&took), "deleted {took} s after its pod");
     cluster.until_empty().await;
-    cluster.wait(10).await;
+    cluster.pass(10).await;
     let ledger = cluster.ledger().await;
     assert_eq!(ledger.len(), 1, "{:?}", cluster.ledger_text().await);
     let spec = &ledger[0].spec;
@@ -83,10 +82,10 @@ async fn g_1_2_d_094_a_pod_that_comes_back_keeps_the_node() {
     cluster
         .until("no pod is left", async |cluster| cluster.running().await == 0)
         .await;
-    cluster.wait(8).await;
+    cluster.pass(8).await;
     cluster.scale("web", 1).await;
     cluster.until_running(1).await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     cluster.assert_no_commands().await;
     assert_eq!(cluster.list::<Node>().await.len(), 1);
     let text = operator.metrics.render();
@@ -108,7 +107,7 @@ async fn d_102_d_105_d_112_an_under_used_node_is_replaced_and_the_ledger_says_wh
     one_large_node(&cluster).await;
     without_large(&cluster).await;
     cluster.until("one small node", on_one_small_node).await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     let ledger = cluster.ledger().await;
     assert_eq!(ledger.len(), 1, "{:?}", cluster.ledger_text().await);
     let spec = &ledger[0].spec;
@@ -165,7 +164,7 @@ async fn g_1_3_several_under_used_nodes_go_together() {
     cluster
         .until("three pods on fewer cores", three_pods_on_fewer_cores)
         .await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     cluster.assert_at_rest().await;
     let ledger = cluster.ledger().await;
     assert!(
@@ -188,7 +187,7 @@ async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not(
         {"key": "karpenter.sh/capacity-type", "operator": "Exists"},
     ]}}}});
     cluster.patch::<NodePool>("default", looser).await;
-    cluster.wait(120).await;
+    cluster.pass(120).await;
     cluster.assert_no_commands().await;
     new_team(&cluster).await;
     cluster
@@ -208,7 +207,7 @@ async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not(
     cluster
         .until("both nodes are new", two_nodes_of_the_new_team)
         .await;
-    cluster.wait(30).await;
+    cluster.pass(30).await;
     cluster.assert_at_rest().await;
     assert_eq!(cluster.ended("Drifted", DisruptionPhase::Succeeded).await, 2);
     assert!(
@@ -234,7 +233,7 @@ async fn g_1_17_d_224_another_hash_version_drifts_nothing() {
     }
     new_team(&cluster).await;
     let _again = cluster.operator();
-    cluster.wait(600).await;
+    cluster.pass(600).await;
     cluster.assert_no_commands().await;
     for claim in cluster.list::<NodeClaim>().await {
         assert_eq!(
@@ -279,25 +278,22 @@ async fn g_1_11_never_more_nodes_under_way_than_the_budget_allows() {
             break;
         }
         assert!(
-            cluster.clock.since(start) < cluster::LIMIT,
+            cluster.clock.since(start) < Cluster::LIMIT,
             "{:?}",
             cluster.ledger_text().await
         );
         cluster.clock.sleep(Duration::from_millis(500)).await;
     }
     cluster.until_running(10).await;
-    cluster.wait(30).await;
+    cluster.pass(30).await;
     cluster.assert_at_rest().await;
 }
 
 async fn annotate_pods(cluster: &Cluster, value: Value) {
-    let pods: spokeshave_runtime::Api<Pod> =
-        spokeshave_runtime::Api::default_namespaced(cluster.client.clone());
-    for pod in cluster.list::<Pod>().await {
-        let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
-        pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap();
+    for pod in cluster.names::<Pod>().await {
+        cluster
+            .annotate::<Pod>(&pod, "karpenter.sh/do-not-disrupt", value.clone())
+            .await;
     }
 }
 
@@ -310,7 +306,7 @@ async fn g_1_6_a_duration_protects_for_that_long() {
     let start = cluster.clock.now();
     annotate_pods(&cluster, json!("10m")).await;
     without_large(&cluster).await;
-    cluster.wait(9 * 60).await;
+    cluster.pass(9 * 60).await;
     cluster.assert_no_commands().await;
     assert!(
         cluster
@@ -335,14 +331,15 @@ async fn g_1_7_g_1_8_drift_with_a_grace_period() {
         cluster.until_running(1).await;
         if protect_node {
             let name = cluster.names::<Node>().await.remove(0);
-            let annotation = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-            cluster.patch::<Node>(&name, annotation).await;
+            cluster
+                .annotate::<Node>(&name, "karpenter.sh/do-not-disrupt", "true")
+                .await;
         } else {
             annotate_pods(&cluster, json!("true")).await;
         }
         new_team(&cluster).await;
         if protect_node {
-            cluster.wait(600).await;
+            cluster.pass(600).await;
             cluster.assert_no_commands().await;
         } else {
             cluster
@@ -367,9 +364,9 @@ async fn a_pod_protected_between_decision_and_taint_keeps_its_node() {
             cluster.list::<Pod>().await.len() == 1
         })
         .await;
-    cluster.wait(12).await;
+    cluster.pass(12).await;
     annotate_pods(&cluster, json!("true")).await;
-    cluster.wait(120).await;
+    cluster.pass(120).await;
     cluster.assert_no_commands().await;
     cluster.assert_tidy().await;
     annotate_pods(&cluster, Value::Null).await;
@@ -408,7 +405,7 @@ async fn a_pod_protected_in_mid_command_takes_it_back() {
             cluster.names::<Node>().await == node && cluster.list::<NodeClaim>().await.len() == 1
         })
         .await;
-    cluster.wait(30).await;
+    cluster.pass(30).await;
     cluster.assert_at_rest().await;
     let message = cluster.ledger().await[0].status.clone().unwrap().message.unwrap();
     assert!(
@@ -429,33 +426,17 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
         );
         without_large(&cluster).await;
         until_replacing(&cluster).await;
-        let parameters = DeleteParams::default();
         match by_hand {
-            "delete node" => drop(
-                spokeshave_runtime::Api::<Node>::all(cluster.client.clone())
-                    .delete(&node, &parameters)
-                    .await
-                    .unwrap(),
-            ),
-            "delete nodeclaim" => drop(
-                spokeshave_runtime::Api::<NodeClaim>::all(cluster.client.clone())
-                    .delete(&claim, &parameters)
-                    .await
-                    .unwrap(),
-            ),
+            "delete node" => cluster.delete::<Node>(&node).await,
+            "delete nodeclaim" => cluster.delete::<NodeClaim>(&claim).await,
             "delete disruption" => {
                 let name = cluster.names::<Disruption>().await.remove(0);
-                drop(
-                    spokeshave_runtime::Api::<Disruption>::all(cluster.client.clone())
-                        .delete(&name, &parameters)
-                        .await
-                        .unwrap(),
-                );
+                cluster.delete::<Disruption>(&name).await;
             }
             _ => {
                 cluster
                     .patch::<Node>(&node, json!({"spec": {"unschedulable": true}}))
-                    .await
+                    .await;
             }
         }
         cluster
@@ -464,7 +445,7 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
                 on_one_small_node,
             )
             .await;
-        cluster.wait(60).await;
+        cluster.pass(60).await;
         cluster.assert_at_rest().await;
         assert!(on_one_small_node(&cluster).await, "{by_hand}");
     }
@@ -486,7 +467,7 @@ async fn g_1_14_d_115_d_116_d_117_d_270_w_50_a_replacement_that_never_registers(
         })
         .await;
     assert!(cluster.clock.since(start) >= Duration::from_secs(600), "D-114");
-    cluster.wait(10).await;
+    cluster.pass(10).await;
     assert_eq!((cluster.running().await, cores(&cluster).await), (1, vec![8]));
     cluster.assert_at_rest().await;
     let text = broken.metrics.render();
@@ -509,7 +490,7 @@ async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
         without_large(&cluster).await;
         until_replacing(&cluster).await;
         first.kill().await;
-        cluster.wait(420).await;
+        cluster.pass(420).await;
         let _again = cluster.operator_off_by(off_by);
         cluster
             .until(
@@ -517,7 +498,7 @@ async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
                 on_one_small_node,
             )
             .await;
-        cluster.wait(60).await;
+        cluster.pass(60).await;
         cluster.assert_at_rest().await;
         let taken_back = cluster.ended("Underutilized", DisruptionPhase::RolledBack).await;
         let expected = if off_by > 0 { 1..=1 } else { 0..=1 };
@@ -538,10 +519,10 @@ async fn g_1_15_d_072_a_restart_in_mid_command_goes_on() {
     without_large(&cluster).await;
     until_replacing(&cluster).await;
     first.kill().await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     let _again = cluster.operator();
     cluster.until("one small node", on_one_small_node).await;
-    cluster.wait(30).await;
+    cluster.pass(30).await;
     cluster.assert_at_rest().await;
     let ledger = cluster.ledger().await;
     assert_eq!(
@@ -560,7 +541,7 @@ async fn at_rest_nothing_is_written_and_the_verdict_stands_on_the_node_claim() {
     one_large_node(&cluster).await;
     annotate_pods(&cluster, json!("true")).await;
     without_large(&cluster).await;
-    cluster.wait(300).await;
+    cluster.pass(300).await;
     let claim = cluster.list::<NodeClaim>().await.remove(0);
     let conditions = claim.status.unwrap_or_default().conditions;
     let verdict = conditions
@@ -577,7 +558,7 @@ async fn at_rest_nothing_is_written_and_the_verdict_stands_on_the_node_claim() {
         verdict.message
     );
     let before = writes_left.load(Ordering::Relaxed);
-    cluster.wait(3 * 3600).await;
+    cluster.pass(3 * 3600).await;
     assert_eq!(
         before - writes_left.load(Ordering::Relaxed),
         0,
@@ -598,7 +579,7 @@ async fn the_ledger_forgets_after_a_day() {
     cluster.until_running(1).await;
     cluster.scale("web", 0).await;
     cluster.until_empty().await;
-    cluster.wait(5).await;
+    cluster.pass(5).await;
     let names = cluster.names::<Disruption>().await;
     assert!(
         names.len() == 1 && names[0].starts_with("20260101-0"),
@@ -607,9 +588,9 @@ async fn the_ledger_forgets_after_a_day() {
     // The one who forgets need not be the one who wrote.
     operator.kill().await;
     let _again = cluster.operator();
-    cluster.wait(23 * 3600).await;
+    cluster.pass(23 * 3600).await;
     assert_eq!(cluster.ledger().await.len(), 1);
-    cluster.wait(3700).await;
+    cluster.pass(3700).await;
     cluster.assert_no_commands().await;
     assert!(
         cluster
@@ -626,11 +607,11 @@ async fn invariant_15_a_limit_holds_for_replacements_that_are_decided_together()
     let cluster = Cluster::new(41, for_drift("100%")).await;
     let _operator = cluster.operator();
     two_busy_nodes(&cluster).await;
-    cluster.pool("small", for_drift("100%"), json!([])).await;
+    cluster.disrupted_pool("small", for_drift("100%")).await;
     // It is preferred, and has room for one of the two.
     let small = json!({"spec": {"weight": 10, "limits": {"cpu": "8"}}});
     cluster.patch::<NodePool>("small", small).await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     new_team(&cluster).await;
     let mut most = 0;
     cluster

@@ -6,8 +6,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::cluster::stories::*;
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use spokeshave_api::NodePool;
@@ -85,14 +86,14 @@ async fn life(
     let cluster = Cluster::new(seed, disruption.clone()).await;
     let first = cluster.operator_set(doom.options.clone());
     up(&cluster).await;
-    cluster.wait(25).await;
+    cluster.pass(25).await;
     first.kill().await;
     change(&cluster).await;
     let (doomed, writes_left) = cluster.mortal_operator(index, doom.cloud.clone(), doom.options.clone());
     let alive = || writes_left.load(Ordering::Relaxed) > 0;
     let (start, mut quiet) = (cluster.clock.now(), 0);
     while alive() && quiet < 5 && cluster.clock.since(start) < doom.limit {
-        cluster.wait(2).await;
+        cluster.pass(2).await;
         quiet = if rests(&cluster).await { quiet + 1 } else { 0 };
     }
     let survived = alive();
@@ -101,7 +102,7 @@ async fn life(
     cluster
         .until(&format!("the same end after a death at write {index}"), rests)
         .await;
-    cluster.wait(20).await;
+    cluster.pass(20).await;
     assert!(
         rests(&cluster).await,
         "after write {index}: {:?}",
@@ -202,14 +203,7 @@ async fn invariant_37_a_delete_that_moves_pods_killed_at_any_write() {
             cluster.until_running(3).await;
         },
         async |cluster| {
-            let node_of = async |app: &str| {
-                let pods = cluster.list::<k8s_openapi::api::core::v1::Pod>().await;
-                let pod = pods
-                    .iter()
-                    .find(|pod| pod.labels().get("app").is_some_and(|value| value == app));
-                pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone())
-            };
-            let beside = if node_of("one").await == node_of("web").await {
+            let beside = if cluster.node_of("one").await == cluster.node_of("web").await {
                 "one"
             } else {
                 "two"

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::cluster::stories::*;
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use spokeshave_api::conditions::{Conditioned as _, VERDICT};
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::Options;
-use spokeshave_runtime::Api;
 
 fn machine(family: &str, cores: u32, arch: &str) -> String {
     format!("{family}-{cores}x-{arch}-linux")
@@ -63,7 +64,7 @@ async fn g_1_5_spot_to_spot_needs_fifteen_cheaper_types() {
                 .unwrap_or_else(|| panic!("{requirements}"));
             assert_eq!(types["values"].as_array().unwrap().len(), 15, "D-157");
         } else {
-            cluster.wait(300).await;
+            cluster.pass(300).await;
             cluster.assert_no_commands().await;
             cluster.assert_said("Unconsolidatable", "SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got 14").await;
         }
@@ -97,7 +98,7 @@ async fn g_1_4_d_162_what_is_there_already_is_not_bought() {
             cluster.running().await == 3 && cores(cluster).await == [1]
         })
         .await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     cluster.assert_at_rest().await;
     for one in cluster.ledger().await {
         assert!(
@@ -114,17 +115,14 @@ async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {
     let cluster = Cluster::new(32, at_once()).await;
     let _operator = cluster.operator();
     one_large_node(&cluster).await;
-    let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
     for name in ["one", "two"] {
-        let budget = json!({"metadata": {"name": name}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-        budgets
-            .create(&PostParams::default(), &serde_json::from_value(budget).unwrap())
-            .await
-            .unwrap();
+        cluster
+            .budget_named(name, "web", json!({"maxUnavailable": 1}))
+            .await;
     }
-    cluster.wait(5).await;
+    cluster.pass(5).await;
     without_large(&cluster).await;
-    cluster.wait(300).await;
+    cluster.pass(300).await;
     cluster.assert_no_commands().await;
     cluster
         .assert_said(
@@ -132,7 +130,7 @@ async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {
             "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/one default/two])",
         )
         .await;
-    budgets.delete("two", &Default::default()).await.unwrap();
+    cluster.delete::<PodDisruptionBudget>("two").await;
     cluster.until("one small node", on_one_small_node).await;
 }
 
@@ -143,7 +141,8 @@ async fn with_readiness_probe(cluster: &Cluster, name: &str) {
     cluster.until_running(running - 1).await;
     let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1});
     let containers = json!([{"name": "c", "readinessProbe": probe}]);
-    Api::<Deployment>::default_namespaced(cluster.client.clone())
+    cluster
+        .api::<Deployment>()
         .patch(
             name,
             &PatchParams::default(),
@@ -163,31 +162,18 @@ async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
         let _operator = cluster.operator();
         one_large_node(&cluster).await;
         with_readiness_probe(&cluster, "web").await;
-        let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
-        let budget = json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "unhealthyPodEvictionPolicy": policy,
-            "selector": {"matchLabels": {"app": "web"}}}});
-        budgets
-            .create(&PostParams::default(), &serde_json::from_value(budget).unwrap())
-            .await
-            .unwrap();
-        let pods: Api<Pod> = Api::default_namespaced(cluster.client.clone());
-        let web = cluster
-            .list::<Pod>()
-            .await
-            .into_iter()
-            .find(|pod| pod.labels().get("app").is_some_and(|app| app == "web"))
-            .unwrap();
-        let unready =
-            json!({"metadata": {"annotations": {"sim.spokeshave.dev/failing-probes": "readiness"}}});
-        pods.patch(&web.name_any(), &PatchParams::default(), &Patch::Merge(unready))
-            .await
-            .unwrap();
-        cluster.wait(5).await;
+        let budget = json!({"minAvailable": 1, "unhealthyPodEvictionPolicy": policy});
+        cluster.budget("web", budget).await;
+        let web = cluster.pod_of("web").await.name_any();
+        cluster
+            .annotate::<Pod>(&web, "sim.spokeshave.dev/failing-probes", "readiness")
+            .await;
+        cluster.pass(5).await;
         without_large(&cluster).await;
         if policy == "AlwaysAllow" {
             cluster.until("one small node", on_one_small_node).await;
         } else {
-            cluster.wait(200).await;
+            cluster.pass(200).await;
             cluster.assert_no_commands().await;
             cluster
                 .assert_said(
@@ -222,14 +208,10 @@ async fn g_1_28_d_173_d_179_d_180_a_small_saving_is_not_worth_all_pods() {
                 })
                 .await;
         } else {
-            cluster.wait(300).await;
+            cluster.pass(300).await;
             cluster.assert_no_commands().await;
             let claim = cluster.list::<NodeClaim>().await.remove(0);
-            let conditions = claim.status.unwrap_or_default().conditions;
-            let verdict = conditions
-                .iter()
-                .find(|one| one.type_ == "spokeshave.dev/Disruptable")
-                .unwrap();
+            let verdict = claim.condition(VERDICT).unwrap();
             assert!(verdict.message.starts_with("score 0."), "{}", verdict.message);
         }
         let decision = if goes { "approved" } else { "rejected" };
@@ -267,44 +249,26 @@ async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
     cluster.until_running(2).await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(3).await;
-    let node_of = async |app: &str| {
-        let pods = cluster.list::<Pod>().await;
-        let pod = pods
-            .iter()
-            .find(|pod| pod.labels().get("app").is_some_and(|value| value == app));
-        pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone())
-            .unwrap_or_default()
-    };
-    let quiet = node_of("web").await;
-    let (emptied, other) = if node_of("left").await == quiet {
+    let quiet = cluster.node_of("web").await;
+    let (emptied, other) = if cluster.node_of("left").await == quiet {
         ("left", "right")
     } else {
         ("right", "left")
     };
-    let restless = node_of(other).await;
+    let restless = cluster.node_of(other).await;
     assert_ne!(quiet, restless);
     cluster.scale(emptied, 0).await;
-    let ticks: Api<Pod> = Api::default_namespaced(cluster.client.clone());
     for round in 0..5 {
         let pod = json!({"metadata": {"name": format!("tick-{round}")}, "spec": {
             "nodeName": restless, "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}]}});
-        ticks
-            .create(&PostParams::default(), &serde_json::from_value(pod).unwrap())
-            .await
-            .unwrap();
-        cluster.wait(4 * 60).await;
+        cluster.create::<Pod>(pod).await;
+        cluster.pass(4 * 60).await;
     }
     cluster.assert_no_commands().await;
     let claims = cluster.list::<NodeClaim>().await;
-    let verdicts: Vec<String> = claims
+    let verdicts: Vec<&String> = claims
         .iter()
-        .filter_map(|claim| {
-            let conditions = &claim.status.as_ref()?.conditions;
-            let found = conditions
-                .iter()
-                .find(|one| one.type_ == "spokeshave.dev/Disruptable")?;
-            Some(found.message.clone())
-        })
+        .filter_map(|claim| Some(&claim.condition(VERDICT)?.message))
         .collect();
     assert!(
         verdicts.iter().any(|text| text.contains("consolidateAfter")),
@@ -333,7 +297,7 @@ async fn d_010_d_226_an_annotation_of_the_template_reaches_new_nodes_only() {
     let annotation = json!({"spec": {"template": {
         "metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "spec": {"expireAfter": "1000h"}}}});
     cluster.patch::<NodePool>("default", annotation).await;
-    cluster.wait(2).await;
+    cluster.pass(2).await;
     let claim = cluster.list::<NodeClaim>().await.remove(0);
     assert_ne!(
         serde_json::to_value(&claim.spec).unwrap()["expireAfter"],
@@ -354,7 +318,7 @@ async fn d_010_d_226_an_annotation_of_the_template_reaches_new_nodes_only() {
         .await;
     // And protected it is.
     new_team(&cluster).await;
-    cluster.wait(300).await;
+    cluster.pass(300).await;
     assert_eq!(
         cluster.ledger().await.len(),
         1,
@@ -371,22 +335,14 @@ async fn d_043_d_064_changes_of_the_nodepool_are_seen_at_once_and_acted_on_withi
     cluster.deploy("web", 1, "6").await;
     cluster.until_running(1).await;
     cluster.scale("web", 0).await;
-    cluster.wait(60).await;
-    let consolidatable = async || {
-        let claim = cluster.list::<NodeClaim>().await.remove(0);
-        claim
-            .status
-            .unwrap_or_default()
-            .conditions
-            .iter()
-            .any(|one| one.type_ == "Consolidatable" && one.status == "True")
-    };
+    cluster.pass(60).await;
+    let consolidatable = async || cluster.list::<NodeClaim>().await[0].is_true("Consolidatable");
     assert!(!consolidatable().await);
     let short = json!({"spec": {"disruption": {"consolidateAfter": "30s"}}});
     cluster.patch::<NodePool>("default", short).await;
-    cluster.wait(2).await;
+    cluster.pass(2).await;
     assert!(consolidatable().await);
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     cluster.assert_no_commands().await;
     let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
     let start = cluster.clock.now();
@@ -415,9 +371,9 @@ async fn d_086_d_096_w_11_a_command_that_waits_ends_with_its_operator() {
     cluster
         .until("no pod is left", async |cluster| cluster.running().await == 0)
         .await;
-    cluster.wait(10).await;
+    cluster.pass(10).await;
     operator.kill().await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     cluster.assert_no_commands().await;
     cluster.assert_tidy().await;
     assert_eq!(cluster.list::<Node>().await.len(), 1);
@@ -435,34 +391,28 @@ async fn d_049_d_067_d_104_d_105_d_118_metrics_and_nominations_of_commands() {
     cluster
         .until("three pods on fewer cores", three_pods_on_fewer_cores)
         .await;
-    cluster.wait(60).await;
-    let text = operator.metrics.render();
-    let value = |prefix: &str| -> f64 {
-        let line = text.lines().find(|line| line.starts_with(prefix));
-        let line = line.unwrap_or_else(|| panic!("{prefix} is not among the metrics"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+    cluster.pass(60).await;
+    let metrics = &operator.metrics;
+    let value = |family: &str, labels: &str| {
+        reading(metrics, family, labels).unwrap_or_else(|| panic!("{family} is not among the metrics"))
     };
-    assert!((value("karpenter_cluster_state_synced") - 1.0).abs() < 1e-9);
-    assert!(value("karpenter_cluster_state_unsynced_time_seconds") < 1.0);
+    assert!((value("karpenter_cluster_state_synced", "") - 1.0).abs() < 1e-9);
+    assert!(value("karpenter_cluster_state_unsynced_time_seconds", "") < 1.0);
     let nodes = cluster.list::<Node>().await.len();
-    assert_eq!(value("karpenter_cluster_state_node_count") as usize, nodes);
+    assert_eq!(value("karpenter_cluster_state_node_count", "") as usize, nodes);
     assert!(
         value(
-            "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count{consolidation_type=\"multi\",reason=\"underutilized\"}"
+            "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count",
+            "{consolidation_type=\"multi\",reason=\"underutilized\"}"
         ) > 0.0
     );
     let commands = cluster.ledger().await.len();
-    let decisions: f64 = text
-        .lines()
-        .filter(|line| line.starts_with("karpenter_voluntary_disruption_decisions_total{"))
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-        .sum();
+    let decisions = sum(metrics, "karpenter_voluntary_disruption_decisions_total");
     assert_eq!(decisions as usize, commands, "{:?}", cluster.ledger_text().await);
-    let by_pool: f64 = text
-        .lines()
-        .filter(|line| line.starts_with("karpenter_voluntary_disruption_decisions_by_nodepool_total{"))
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-        .sum();
+    let by_pool = sum(
+        metrics,
+        "karpenter_voluntary_disruption_decisions_by_nodepool_total",
+    );
     assert_eq!(by_pool as usize, commands, "one NodePool");
     assert!(
         cluster
@@ -521,29 +471,19 @@ async fn d_214_d_218_d_219_d_223_hashes_and_the_drift_condition() {
     new_team(&cluster).await;
     // Somebody else writes to a NodeClaim at the same time.
     let name = cluster.names::<NodeClaim>().await.remove(0);
-    let note = json!({"metadata": {"annotations": {"note": "mine"}}});
-    cluster.patch::<NodeClaim>(&name, note).await;
-    cluster.wait(3).await;
+    cluster.annotate::<NodeClaim>(&name, "note", "mine").await;
+    cluster.pass(3).await;
     let after = hashes().await;
     assert_ne!(after[0].0, before[0].0, "the NodePool has another hash");
     for claim in cluster.list::<NodeClaim>().await {
-        let conditions = claim.status.unwrap_or_default().conditions;
-        assert!(
-            conditions
-                .iter()
-                .any(|one| one.type_ == "Drifted" && one.status == "True" && one.reason == "NodePoolDrifted"),
-            "{conditions:?}"
+        let drifted = claim.condition("Drifted").unwrap();
+        assert_eq!(
+            (drifted.status.as_str(), drifted.reason.as_str()),
+            ("True", "NodePoolDrifted")
         );
     }
-    let claim = cluster
-        .list::<NodeClaim>()
-        .await
-        .into_iter()
-        .find(|one| one.name_any() == name);
-    assert_eq!(
-        claim.unwrap().annotations().get("note").map(String::as_str),
-        Some("mine")
-    );
+    let claim = cluster.get::<NodeClaim>(&name).await;
+    assert_eq!(claim.annotation("note"), Some("mine"));
 }
 
 /// W-31: a command outlives the objects it names; W-56: nobody is told or counted twice.
@@ -560,24 +500,17 @@ async fn w_31_w_56_a_command_whose_first_node_vanishes_ends() {
         })
         .await;
     let first = cluster.ledger().await[0].spec.nodes[0].node_claim.clone();
-    let finalizers: Value = json!({"metadata": {"finalizers": null}});
-    cluster.patch::<NodeClaim>(&first, finalizers).await;
-    Api::<NodeClaim>::all(cluster.client.clone())
-        .delete(&first, &Default::default())
-        .await
-        .ok();
+    cluster.remove_finalizers::<NodeClaim>(&first).await;
+    // It may be gone with them.
+    let claims = cluster.api::<NodeClaim>();
+    claims.delete(&first, &DeleteParams::default()).await.ok();
     cluster
         .until("the command ends", async |cluster| {
             cluster.ledger().await.iter().all(|one| one.is_finished())
         })
         .await;
     cluster.until_empty().await;
-    let text = operator.metrics.render();
-    let disrupted: f64 = text
-        .lines()
-        .filter(|line| line.starts_with("karpenter_nodeclaims_disrupted_total{"))
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-        .sum();
+    let disrupted = sum(&operator.metrics, "karpenter_nodeclaims_disrupted_total");
     assert!(disrupted <= 3.0, "{disrupted}");
     let told = cluster.events("DisruptionTerminating").await.len();
     assert!(told <= 6, "once for each Node and each NodeClaim: {told}");
@@ -588,11 +521,10 @@ async fn w_31_w_56_a_command_whose_first_node_vanishes_ends() {
 async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everything_goes_on() {
     let cluster = Cluster::new(42, at_once()).await;
     let name = "disruptions.spokeshave.dev";
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    definitions.delete(name, &Default::default()).await.unwrap();
+    cluster.delete::<CustomResourceDefinition>(name).await;
     let operator = cluster.operator();
     cluster.deploy("web", 1, "6").await;
-    cluster.wait(60).await;
+    cluster.pass(60).await;
     assert!(
         cluster.list::<NodeClaim>().await.is_empty(),
         "nothing is decided in the dark"
@@ -606,10 +538,9 @@ async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everyt
         .into_iter()
         .find(|one| one.name_any() == name)
         .unwrap();
-    definitions
-        .create(&PostParams::default(), &definition)
-        .await
-        .unwrap();
+    cluster
+        .create::<CustomResourceDefinition>(json!(definition))
+        .await;
     cluster.until_running(1).await;
     cluster.scale("web", 0).await;
     cluster.until_empty().await;
@@ -633,15 +564,9 @@ async fn seed_000_seed_003_seed_004_how_a_node_goes() {
     assert!(node.finalizers().contains(&finalizer) && claim.finalizers().contains(&finalizer));
     // "The finalizer blocks deletion of the node object while the Termination Controller taints and drains the node"; by hand as well: "Disruption
     // is triggered by the Disruption Controller, by the user through manual disruption". Budgets do not bound that.
-    Api::<Node>::all(cluster.client.clone())
-        .delete(&node.name_any(), &Default::default())
-        .await
-        .unwrap();
-    cluster.wait(1).await;
-    let going: Node = Api::all(cluster.client.clone())
-        .get(&node.name_any())
-        .await
-        .unwrap();
+    cluster.delete::<Node>(&node.name_any()).await;
+    cluster.pass(1).await;
+    let going: Node = cluster.get(&node.name_any()).await;
     let taints = going.spec.unwrap_or_default().taints.unwrap_or_default();
     // "tainted with karpenter.sh/disrupted:NoSchedule to prevent new pods being scheduled there" (D §10.2, topic 1).
     assert!(

@@ -4,7 +4,7 @@ mod node_overlays;
 
 mod capacity_buffers;
 
-use crate::common::Cluster;
+use crate::plain::Cluster;
 use serde_json::json;
 use spokeshave_controllers::FeatureGates;
 use spokeshave_sim::lab::LabOptions;
@@ -21,7 +21,5 @@ async fn consolidated(seed: u64, types: &[&str], set: impl FnOnce(&mut FeatureGa
         "template": {"spec": {"requirements": requirements}},
         "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized"},
     });
-    let mut cluster = Cluster::new(options, change).await;
-    cluster.lab.start("a");
-    cluster
+    Cluster::new(options, change).await.with_operator()
 }

@@ -18,9 +18,17 @@ use spokeshave_sim::Options;
 use spokeshave_sim::invariants::Actor;
 use spokeshave_sim::lab::{Lab, LabOptions};
 
+use crate::words::{Objects as _, Scene};
+
 /// A cluster in which nothing moves by itself.
 struct Stage {
     lab: Lab,
+}
+
+impl Scene for Stage {
+    fn lab(&self) -> &Lab {
+        &self.lab
+    }
 }
 
 impl Stage {
@@ -44,13 +52,7 @@ impl Stage {
         self.lab.client_as(Actor::Operator("a".to_owned()))
     }
 
-    fn all<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>,
-    {
-        Api::all(self.lab.client.clone())
-    }
-
+    /// Promises are broken here: whether they are kept is asked when it should be known.
     async fn pass(&self, seconds: u64) {
         self.lab.clock.sleep(Duration::from_secs(seconds)).await;
     }
@@ -63,7 +65,7 @@ impl Stage {
             whole[key] = value.clone();
         }
         let pool = json!({"metadata": {"name": name}, "spec": whole});
-        self.lab.create(&self.all::<NodePool>(), pool).await.unwrap();
+        self.create::<NodePool>(pool).await;
     }
 
     /// A NodeClaim of pool `p` with these conditions and an instance of so many CPUs.
@@ -72,17 +74,14 @@ impl Stage {
             "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "p"}, "finalizers": ["karpenter.sh/termination"]},
             "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}, "requirements": []},
         });
-        let claim = self.lab.create(&self.all::<NodeClaim>(), claim).await.unwrap();
+        let claim = self.create::<NodeClaim>(claim).await;
         self.instance(name, &claim, cpu).await;
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|kind| self.condition(kind, "True", kind))
             .collect();
-        let status = json!({"status": {"providerID": format!("kwok://{name}"), "conditions": conditions}});
-        let api = self.all::<NodeClaim>();
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
-            .await
-            .unwrap()
+        let status = json!({"providerID": format!("kwok://{name}"), "conditions": conditions});
+        self.patch_status(name, status).await
     }
 
     fn condition(&self, kind: &str, status: &str, reason: &str) -> Value {
@@ -94,10 +93,7 @@ impl Stage {
             "nodeClaimName": claim.name(), "nodeClaimUID": claim.uid(), "nodePool": "p", "instanceType": "t", "zone": "z", "capacityType": "spot",
             "price": "0.1", "nodeName": name, "capacity": {"cpu": cpu},
         }});
-        self.lab
-            .create(&self.all::<KWOKInstance>(), instance)
-            .await
-            .unwrap();
+        self.create::<KWOKInstance>(instance).await;
     }
 
     /// A ready, initialised node on the instance of the same name.
@@ -108,17 +104,11 @@ impl Stage {
             }},
             "spec": {"providerID": format!("kwok://{name}")},
         });
-        self.lab.create(&self.all::<Node>(), node).await.unwrap();
-        let status = json!({"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}});
-        let api = self.all::<Node>();
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
-            .await
-            .unwrap();
+        self.create::<Node>(node).await;
+        let status = json!({"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]});
+        self.patch_status::<Node>(name, status).await;
         // A new Node has the taint of one that is not ready, and nobody here takes it away.
-        self.lab
-            .merge(&api, name, json!({"spec": {"taints": null}}))
-            .await
-            .unwrap();
+        self.patch::<Node>(name, json!({"spec": {"taints": null}})).await;
     }
 
     /// A pod that runs on a node and is ready.
@@ -128,15 +118,12 @@ impl Stage {
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]},
         });
         json_patch::merge(&mut pod, &more);
-        let api: Api<Pod> = Api::default_namespaced(self.lab.client.clone());
-        self.lab.create(&api, pod).await.unwrap();
+        self.create::<Pod>(pod).await;
         let phase = if node.is_empty() { "Pending" } else { "Running" };
-        let status = json!({"status": {"phase": phase, "startTime": self.lab.clock.now().to_string(), "conditions": [
+        let status = json!({"phase": phase, "startTime": self.lab.clock.now().to_string(), "conditions": [
             {"type": "Ready", "status": if node.is_empty() { "False" } else { "True" }},
-        ]}});
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
-            .await
-            .unwrap()
+        ]});
+        self.patch_status(name, status).await
     }
 
     /// A DaemonSet, as an owner.
@@ -144,13 +131,17 @@ impl Stage {
         let object = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"app": "w"}}, "template": {
             "metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
         }}});
-        let api: Api<DaemonSet> = Api::default_namespaced(self.lab.client.clone());
-        let set = self.lab.create(&api, object).await.unwrap();
+        let set = self.create::<DaemonSet>(object).await;
         json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": set.metadata.uid, "controller": true})
     }
 
     fn pods(&self) -> Api<Pod> {
         Api::default_namespaced(self.operator())
+    }
+
+    /// As the operator does.
+    async fn evict(&self, pod: &str) {
+        self.pods().evict(pod, &EvictParams::default()).await.unwrap();
     }
 
     async fn as_operator<K>(&self, name: &str, patch: Value)
@@ -177,7 +168,7 @@ impl Stage {
     }
 
     async fn disrupt(&self, claim: &str, reason: &str) {
-        let known: NodeClaim = self.all().get(claim).await.unwrap();
+        let known: NodeClaim = self.get(claim).await;
         let mut conditions = json!(known.status.unwrap_or_default().conditions);
         let disruption = self.condition("DisruptionReason", "True", reason);
         conditions.as_array_mut().unwrap().push(disruption);
@@ -187,14 +178,14 @@ impl Stage {
 
     /// A decision about one NodeClaim, written down.
     async fn command(&self, name: &str, claim: &str, reason: &str) {
-        let uid = self.all::<NodeClaim>().get(claim).await.unwrap().metadata.uid;
+        let uid = self.get::<NodeClaim>(claim).await.metadata.uid;
         let object = json!({"metadata": {"name": name}, "spec": {
             "method": if reason == "Empty" { "Emptiness" } else { "SingleNodeConsolidation" }, "reason": reason, "decision": "Delete",
             "decidedAt": self.lab.clock.now().to_string(), "priceBefore": "0.1", "priceAfter": "0", "savings": "0.1", "evictions": 0,
             "nodeSummary": claim, "replacementSummary": "-",
             "nodes": [{"name": claim, "nodeClaim": claim, "nodeClaimUID": uid, "providerID": format!("kwok://{claim}"), "nodePool": "p", "price": "0.1", "pods": 0}],
         }});
-        self.lab.create(&self.all::<Disruption>(), object).await.unwrap();
+        self.create::<Disruption>(object).await;
     }
 
     async fn delete_claim(&self, name: &str) {
@@ -261,11 +252,7 @@ async fn invariant_1_pods_leave_through_the_eviction_api() {
     stage.pod("evicted", "n", json!({})).await;
     stage.pod("deleted", "n", json!({})).await;
     stage.pass(5).await;
-    stage
-        .pods()
-        .evict("evicted", &EvictParams::default())
-        .await
-        .unwrap();
+    stage.evict("evicted").await;
     stage.assert_silent();
     stage
         .pods()
@@ -280,19 +267,17 @@ async fn invariant_1_no_eviction_takes_more_than_the_budget_gives() {
     let stage = with_node().await;
     stage.pod("one", "n", json!({})).await;
     stage.pod("two", "n", json!({})).await;
-    let api: Api<PodDisruptionBudget> = Api::default_namespaced(stage.lab.client.clone());
+
     let budget = json!({"metadata": {"name": "w"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "w"}}}});
-    stage.lab.create(&api, budget).await.unwrap();
+    stage.create::<PodDisruptionBudget>(budget).await;
     // A disruption controller that counts wrongly allows both.
-    let status = json!({"status": {"disruptionsAllowed": 2, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 1}});
-    api.patch_status("w", &PatchParams::default(), &Patch::Merge(status))
-        .await
-        .unwrap();
+    let status = json!({"disruptionsAllowed": 2, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 1});
+    stage.patch_status::<PodDisruptionBudget>("w", status).await;
     stage.pass(5).await;
-    stage.pods().evict("one", &EvictParams::default()).await.unwrap();
+    stage.evict("one").await;
     stage.assert_silent();
     stage.pass(5).await;
-    stage.pods().evict("two", &EvictParams::default()).await.unwrap();
+    stage.evict("two").await;
     stage.assert_broken(1, "default/two");
 }
 
@@ -412,7 +397,7 @@ async fn invariant_10_a_command_that_is_given_up_leaves_no_taint() {
 async fn invariant_11_one_instance_a_claim() {
     let stage = with_node().await;
     stage.assert_silent();
-    let claim: NodeClaim = stage.all().get("n").await.unwrap();
+    let claim: NodeClaim = stage.get("n").await;
     stage.instance("second", &claim, "4").await;
     stage.assert_broken(11, "instance second");
 }
@@ -421,17 +406,8 @@ async fn invariant_11_one_instance_a_claim() {
 async fn invariant_11_no_instance_is_leaked() {
     let stage = with_node().await;
     stage.pod("w", "n", json!({})).await;
-    let patch = json!({"metadata": {"finalizers": null}});
-    stage
-        .lab
-        .merge(&stage.all::<NodeClaim>(), "n", patch.clone())
-        .await
-        .unwrap();
-    stage
-        .all::<NodeClaim>()
-        .delete("n", &DeleteParams::default())
-        .await
-        .unwrap();
+    stage.remove_finalizers::<NodeClaim>("n").await;
+    stage.delete::<NodeClaim>("n").await;
     stage.pass(9 * 60).await;
     stage.assert_silent();
     stage.pass(2 * 60).await;
@@ -484,11 +460,7 @@ async fn invariant_14_finalizers_go_after_the_instance() {
         for node_too in [true, false] {
             let stage = with_node().await;
             if gone {
-                stage
-                    .all::<KWOKInstance>()
-                    .delete("n", &DeleteParams::default())
-                    .await
-                    .unwrap();
+                stage.delete::<KWOKInstance>("n").await;
             }
             let without = json!({"metadata": {"finalizers": null}});
             if node_too {
@@ -533,12 +505,12 @@ async fn invariant_22_a_pod_that_fits_gets_a_nodeclaim() {
 async fn invariant_29_volumes_leave_before_the_machine() {
     for detached in [true, false] {
         let stage = with_node().await;
-        let api = stage.all::<VolumeAttachment>();
+
         let attachment = json!({"metadata": {"name": "va"}, "spec": {"attacher": "x", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}});
-        stage.lab.create(&api, attachment).await.unwrap();
+        stage.create::<VolumeAttachment>(attachment).await;
         stage.pass(5).await;
         if detached {
-            api.delete("va", &DeleteParams::default()).await.unwrap();
+            stage.delete::<VolumeAttachment>("va").await;
         }
         stage.end_instance("n").await;
         if detached {
@@ -567,17 +539,9 @@ async fn invariant_30_tiers_leave_in_order() {
         )
         .await;
     stage.pass(5).await;
-    stage
-        .pods()
-        .evict("ordinary", &EvictParams::default())
-        .await
-        .unwrap();
+    stage.evict("ordinary").await;
     stage.assert_silent();
-    stage
-        .pods()
-        .evict("critical", &EvictParams::default())
-        .await
-        .unwrap();
+    stage.evict("critical").await;
     stage.assert_broken(30, "default/critical");
 }
 
@@ -701,11 +665,8 @@ async fn invariant_34_a_new_node_has_room_for_daemons() {
     stage.pod("d", "", daemon).await;
     stage.pass(6 * 60).await;
     stage.assert_silent();
-    let api: Api<Pod> = Api::default_namespaced(stage.lab.client.clone());
-    let refused = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu."}]}});
-    api.patch_status("d", &PatchParams::default(), &Patch::Merge(refused))
-        .await
-        .unwrap();
+    let refused = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu."}]});
+    stage.patch_status::<Pod>("d", refused).await;
     stage.pass(60).await;
     stage.assert_broken(34, "default/d");
 }
@@ -736,12 +697,9 @@ async fn invariant_38_a_gap_in_the_watch_excuses_and_its_end_ends_the_excuse() {
     stage.pass(120).await;
     stage.lab.weather("a").hold_watches(Duration::from_secs(60));
     stage.pass(5).await;
-    let annotation = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     stage
-        .lab
-        .merge(&stage.all::<Node>(), "n", annotation)
-        .await
-        .unwrap();
+        .annotate::<Node>("n", "karpenter.sh/do-not-disrupt", "true")
+        .await;
     stage.pass(30).await;
     stage.taint("n").await;
     stage.assert_silent();

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use crate::common::{Cluster, template};
+use crate::plain::Cluster;
+use crate::words::*;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use spokeshave_api::NodeClaim;
 
 /// Status and reason of a pod's condition.
 fn state(pod: &Pod, kind: &str) -> (String, String) {
@@ -39,12 +42,12 @@ async fn a_pod_made_with_its_node_is_started_there() {
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
     let node = cluster.node_of("web").await;
-    let mut pod = template("direct", "1", json!({"spec": {"nodeName": node}}));
-    pod["metadata"]["name"] = json!("direct");
-    cluster.create(&cluster.here::<Pod>(), pod).await.unwrap();
+    cluster
+        .pod("direct", "1", json!({"spec": {"nodeName": node}}))
+        .await;
     let took = cluster.until_running(2).await;
     assert!(took < Duration::from_secs(5), "{took:?}");
-    let pod = cluster.here::<Pod>().get("direct").await.unwrap();
+    let pod = cluster.get::<Pod>("direct").await;
     assert_eq!(state(&pod, "PodScheduled").0, "True");
     assert!(is_ready(&pod));
     assert!(
@@ -69,8 +72,9 @@ async fn with_probe(seed: u64, probes: Value) -> Cluster {
 }
 
 async fn fail(cluster: &Cluster, pod: &str, probes: Option<&str>) {
-    let patch = json!({"metadata": {"annotations": {"sim.spokeshave.dev/failing-probes": probes}}});
-    cluster.merge(&cluster.here::<Pod>(), pod, patch).await.unwrap();
+    cluster
+        .annotate::<Pod>(pod, "sim.spokeshave.dev/failing-probes", probes)
+        .await;
 }
 
 /// A pod is ready when its probe has passed, unready when it fails, and what looks at readiness follows.
@@ -101,7 +105,7 @@ async fn readiness_follows_the_probe() {
     assert!((9..=11).contains(&took.as_secs()), "two periods: {took:?}");
     cluster
         .until("the Deployment knows", async |cluster| {
-            let web = cluster.here::<Deployment>().get("web").await.unwrap();
+            let web = cluster.get::<Deployment>("web").await;
             web.status.unwrap().available_replicas.unwrap_or(0) == 0
         })
         .await;
@@ -164,12 +168,8 @@ async fn readiness_gates_hold() {
     );
     let lit = json!({"status": {"conditions": [{"type": "example.com/lit", "status": "True"}]}});
     cluster
-        .here::<Pod>()
-        .patch_status(
-            &pod.name_any(),
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Strategic(lit),
-        )
+        .api::<Pod>()
+        .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(lit))
         .await
         .unwrap();
     cluster
@@ -184,16 +184,9 @@ async fn readiness_gates_hold() {
 async fn volumes_are_spread_by_their_limit() {
     let cluster = Cluster::started(55, json!({"disruption": {"consolidateAfter": "Never"}})).await;
     let driver = json!({"metadata": {"name": "disk.csi.example.com", "annotations": {"sim.spokeshave.dev/attach-limit": "2"}}, "spec": {"attachRequired": true}});
-    cluster.create(&cluster.all::<CSIDriver>(), driver).await.unwrap();
-    let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
-    cluster
-        .create(&cluster.all::<StorageClass>(), class)
-        .await
-        .unwrap();
-    let source = json!({"volumeClaimTemplate": {"spec": {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-    }}});
-    let volumes = json!({"spec": {"volumes": [{"name": "data", "ephemeral": source}]}});
+    cluster.create::<CSIDriver>(driver).await;
+    cluster.storage_class().await;
+    let volumes = json!({"spec": {"volumes": [ephemeral_volume("data")]}});
     cluster
         .deploy_with("db", 5, template("db", "100m", volumes))
         .await;
@@ -212,7 +205,7 @@ async fn volumes_are_spread_by_their_limit() {
     cluster.scale("db", 0).await;
     for node in nodes {
         let claim = cluster.claim_of(&node).await.name_any();
-        cluster.delete_claim(&claim).await;
+        cluster.delete::<NodeClaim>(&claim).await;
     }
     cluster.until_empty().await;
     cluster

@@ -6,30 +6,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::faulty::{Cluster, Gate, Setup, pool};
+use crate::faulty::{Cluster, Gate, Setup};
+use crate::words::*;
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::{Value, json};
+use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 use spokeshave_controllers::{FeatureGates, LeaderElectionOptions, Options as OperatorOptions};
 use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
 use spokeshave_provider_kwok::KwokOptions;
 use spokeshave_runtime::client::RequestLog;
-use spokeshave_runtime::{Api, Metrics};
 
 /// Deploys `web` with one pod, waits until it runs, and returns the NodeClaim that was made for it.
 async fn run_one_pod(cluster: &Cluster) -> String {
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
     cluster.claim_of_pod("web").await
 }
 
 /// The NodePool has an event that names the NodeClaim whose instance was left over.
 async fn assert_told_of_leaked(cluster: &Cluster, claim: &str) {
-    let told = cluster.events("LeakedInstanceTerminated").await;
+    let told = cluster.told("LeakedInstanceTerminated").await;
     assert!(
         told.iter()
             .any(|(about, text)| about == "NodePool/default" && text.contains(claim)),
@@ -44,21 +45,29 @@ async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
     cluster.teams_a_and_b_where_launches_of_a_hang().await;
     let _operator = cluster.operator(Setup::default());
     let of = |team: &str| json!({"spec": {"nodeSelector": {"team": team}}});
-    cluster.deploy("stuck", 1, "1", of("a")).await;
+    cluster
+        .deploy_with("stuck", 1, template("stuck", "1", of("a")))
+        .await;
     cluster.pass(30).await;
-    assert_eq!(cluster.claims().await.len(), 1, "the launch in pool a hangs");
+    assert_eq!(
+        cluster.names::<NodeClaim>().await.len(),
+        1,
+        "the launch in pool a hangs"
+    );
     let start = cluster.clock.now();
-    cluster.deploy("free", 2, "1", of("b")).await;
-    cluster.until_running("free", 2).await;
+    cluster
+        .deploy_with("free", 2, template("free", "1", of("b")))
+        .await;
+    cluster.until_running_of("free", 2).await;
     assert!(
         cluster.clock.since(start) < Duration::from_secs(40),
         "pool b waited for pool a"
     );
     // D-263: the hanging launch is given up, and tried anew; when the cloud answers again the pod runs.
     cluster.pass(600).await;
-    assert_eq!(cluster.running("stuck").await, 0);
+    assert_eq!(cluster.running_of("stuck").await, 0);
     cluster.faults.hanging_pools.lock().unwrap().clear();
-    cluster.until_running("stuck", 1).await;
+    cluster.until_running_of("stuck", 1).await;
     cluster.assert_no_leak().await;
 }
 
@@ -66,21 +75,20 @@ async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
 #[tokio::test(start_paused = true)]
 async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
     let cluster = Cluster::new(2).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 3, "1", json!({})).await;
-    cluster.until_running("web", 3).await;
-    let budget = json!({"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}});
-    cluster.budget("web", budget).await;
+    cluster.deploy("web", 3, "1").await;
+    cluster.until_running_of("web", 3).await;
+    cluster.budget("web", json!({"minAvailable": 3})).await;
     cluster.pass(5).await;
     let claim = cluster.claim_of_pod("web").await;
-    cluster.delete_claim(&claim).await;
+    cluster.delete::<NodeClaim>(&claim).await;
     let message = cluster.until_blocked(&claim, "PodDisruptionBudget").await;
     assert!(
         message.ends_with("PodDisruptionBudget default/web: 0 of 3 may be down: minAvailable 3, 3 healthy"),
         "{message}"
     );
-    let told = cluster.events("TerminationBlocked").await;
+    let told = cluster.told("TerminationBlocked").await;
     for object in ["Node/", "NodeClaim/"] {
         assert!(
             told.iter().any(|(about, text)| about.starts_with(object)
@@ -90,14 +98,7 @@ async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
         );
     }
     // Written when it changes, and only then.
-    let version = || async {
-        cluster
-            .all::<NodeClaim>()
-            .get(&claim)
-            .await
-            .unwrap()
-            .resource_version()
-    };
+    let version = async || cluster.get::<NodeClaim>(&claim).await.resource_version();
     let before = version().await;
     cluster.pass(1200).await;
     assert_eq!(
@@ -105,77 +106,66 @@ async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
         version().await,
         "nothing has changed, and nothing was written"
     );
-    let api: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
-    cluster
-        .patch(api, "web", json!({"spec": {"minAvailable": 1}}))
-        .await;
-    cluster.until_gone(&claim).await;
-    cluster.until_running("web", 3).await;
+    let looser = json!({"spec": {"minAvailable": 1}});
+    cluster.patch::<PodDisruptionBudget>("web", looser).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 3).await;
     cluster.assert_no_leak().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn d_331_two_budgets_over_one_pod_are_named_and_the_rest_drains() {
     let cluster = Cluster::new(3).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.deploy("other", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    cluster.until_running("other", 1).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.deploy("other", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    cluster.until_running_of("other", 1).await;
     for name in ["first", "second"] {
-        let spec = json!({"minAvailable": 0, "selector": {"matchLabels": {"app": "web"}}});
-        cluster.budget(name, spec).await;
+        cluster
+            .budget_named(name, "web", json!({"minAvailable": 0}))
+            .await;
     }
     cluster.pass(5).await;
     let claim = cluster.claim_of_pod("web").await;
-    cluster.delete_claim(&claim).await;
+    cluster.delete::<NodeClaim>(&claim).await;
     let message = cluster
         .until_blocked(&claim, "MultiplePodDisruptionBudgets")
         .await;
     assert!(message.contains("(default/first, default/second)"), "{message}");
-    cluster.until_running("other", 1).await;
-    let api: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
-    api.delete("second", &DeleteParams::default()).await.unwrap();
-    cluster.until_gone(&claim).await;
+    cluster.until_running_of("other", 1).await;
+    cluster.delete::<PodDisruptionBudget>("second").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
 // D-330: a webhook's 403 is quoted, tried again with back-off, and holds nobody else up.
 #[tokio::test(start_paused = true)]
 async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_slowly() {
     let cluster = Cluster::new(4).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.deploy("other", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    cluster.until_running("other", 1).await;
-    let pods = cluster.list::<Pod>().await;
-    let holy = pods
-        .iter()
-        .find(|pod| pod.labels().get("app").map(String::as_str) == Some("web"))
-        .unwrap()
-        .name_any();
+    cluster.deploy("web", 1, "1").await;
+    cluster.deploy("other", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    cluster.until_running_of("other", 1).await;
+    let holy = cluster.pod_of("web").await.name_any();
     cluster.gate.refused.lock().unwrap().insert(holy.clone(), 403);
     let claim = cluster.claim_of_pod("web").await;
-    cluster.delete_claim(&claim).await;
+    cluster.delete::<NodeClaim>(&claim).await;
     let message = cluster.until_blocked(&claim, "EvictionRefused").await;
     assert!(
         message.contains("answered 403") && message.contains("guard.example.com"),
         "{message}"
     );
     assert!(!cluster.events("EvictionRejected").await.is_empty());
-    let asked = |metrics: &Metrics| {
-        let text = metrics.render();
-        let line = text
-            .lines()
-            .find(|line| line.starts_with("karpenter_pods_eviction_requests_total{code=\"403\"}"));
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .unwrap_or(0.0)
+    let asked = || {
+        let family = "karpenter_pods_eviction_requests_total";
+        value(&operator.metrics, family, "{code=\"403\"}")
     };
-    let before = asked(&operator.metrics);
+    let before = asked();
     cluster.pass(600).await;
-    let tries = asked(&operator.metrics) - before;
+    let tries = asked() - before;
     assert!(
         (50.0..=70.0).contains(&tries),
         "{tries} tries in ten minutes, every 10 s are due"
@@ -183,8 +173,8 @@ async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_
     cluster.gate.refused.lock().unwrap().insert(holy.clone(), 500);
     cluster.pass(60).await;
     cluster.gate.refused.lock().unwrap().clear();
-    cluster.until_gone(&claim).await;
-    cluster.until_running("web", 1).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
 }
 
@@ -192,14 +182,14 @@ async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_
 #[tokio::test(start_paused = true)]
 async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
     let cluster = Cluster::new(5).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
     let claim = run_one_pod(&cluster).await;
     *cluster.faults.delete_error.lock().unwrap() = Some("quota of API calls is used up".to_owned());
-    cluster.delete_claim(&claim).await;
+    cluster.delete::<NodeClaim>(&claim).await;
     let message = cluster.until_blocked(&claim, "ProviderError").await;
     assert!(message.contains("quota of API calls is used up"), "{message}");
-    cluster.until_running("web", 1).await;
+    cluster.until_running_of("web", 1).await;
     *cluster.faults.delete_error.lock().unwrap() = None;
     cluster.faults.hang.store(true, Ordering::Relaxed);
     cluster
@@ -211,10 +201,10 @@ async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
         })
         .await;
     // Meanwhile others come and go.
-    cluster.deploy("late", 1, "6", json!({})).await;
-    cluster.until_running("late", 1).await;
+    cluster.deploy("late", 1, "6").await;
+    cluster.until_running_of("late", 1).await;
     cluster.faults.hang.store(false, Ordering::Relaxed);
-    cluster.until_gone(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.assert_no_leak().await;
 }
 
@@ -222,14 +212,14 @@ async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
 #[tokio::test(start_paused = true)]
 async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
     let cluster = Cluster::new(6).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
     let claim = run_one_pod(&cluster).await;
     // The finalizer goes on the cloud's word, and the cloud lies.
     cluster.excuse(14);
     cluster.faults.lies.store(true, Ordering::Relaxed);
-    cluster.delete_claim(&claim).await;
-    cluster.until_gone(&claim).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.faults.lies.store(false, Ordering::Relaxed);
     cluster
         .until("the instance that was lied about is ended", async |cluster| {
@@ -242,7 +232,7 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
             })
         })
         .await;
-    cluster.until_running("web", 1).await;
+    cluster.until_running_of("web", 1).await;
     assert_told_of_leaked(&cluster, &claim).await;
 }
 
@@ -250,39 +240,28 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
 #[tokio::test(start_paused = true)]
 async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     let cluster = Cluster::new(62).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let at_once = || Setup {
         kwok: KwokOptions::default(),
         ..Setup::default()
     };
     let first = cluster.operator(at_once());
     let claim = run_one_pod(&cluster).await;
-    let node = cluster.list::<Node>().await[0].name_any();
+    let node = cluster.names::<Node>().await.remove(0);
     first.stop.request();
     first.task.await.unwrap().unwrap();
     // Somebody takes the NodeClaim away and leaves its Node, while nobody looks.
     cluster.excuse(14);
     cluster.clock.sleep(Duration::from_secs(60)).await;
-    let claims = cluster.all::<NodeClaim>();
-    cluster
-        .patch(claims.clone(), &claim, json!({"metadata": {"finalizers": null}}))
-        .await;
+    cluster.remove_finalizers::<NodeClaim>(&claim).await;
     let orphan = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Orphan),
         ..DeleteParams::default()
     };
-    claims.delete(&claim, &orphan).await.unwrap();
+    cluster.api::<NodeClaim>().delete(&claim, &orphan).await.unwrap();
     let _second = cluster.operator(at_once());
-    cluster
-        .until("the Node is gone", async |cluster| {
-            !cluster
-                .list::<Node>()
-                .await
-                .iter()
-                .any(|one| one.name_any() == node)
-        })
-        .await;
-    cluster.until_running("web", 1).await;
+    cluster.until_gone::<Node>(&node).await;
+    cluster.until_running_of("web", 1).await;
     assert_told_of_leaked(&cluster, &claim).await;
     cluster.assert_no_leak().await;
 }
@@ -291,26 +270,19 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
 #[tokio::test(start_paused = true)]
 async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_minutes() {
     let cluster = Cluster::new(63).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let first = cluster.operator(Setup::default());
     let claim = run_one_pod(&cluster).await;
-    let node = cluster.list::<Node>().await[0].name_any();
+    let node = cluster.names::<Node>().await.remove(0);
     first.stop.request();
     first.task.await.unwrap().unwrap();
     cluster.excuse(14);
-    cluster
-        .patch(
-            cluster.all::<Node>(),
-            &node,
-            json!({"metadata": {"finalizers": null}}),
-        )
-        .await;
-    let nodes = cluster.all::<Node>();
-    nodes.delete(&node, &DeleteParams::default()).await.unwrap();
+    cluster.remove_finalizers::<Node>(&node).await;
+    cluster.delete::<Node>(&node).await;
     let _second = cluster.operator(Setup::default());
     cluster.pass(5 * 60).await;
     let about = format!("NodeClaim/{claim}");
-    let told = cluster.events("NodeMissing").await;
+    let told = cluster.told("NodeMissing").await;
     assert!(
         told.iter()
             .any(|(object, text)| *object == about && text.contains(&node)),
@@ -318,17 +290,17 @@ async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_
     );
     cluster.pass(9 * 60).await;
     assert!(
-        cluster.claims().await.contains(&claim),
+        cluster.names::<NodeClaim>().await.contains(&claim),
         "its Node may still come back"
     );
     cluster.pass(4 * 60).await;
     assert!(
-        !cluster.claims().await.contains(&claim),
+        !cluster.names::<NodeClaim>().await.contains(&claim),
         "{:?}",
-        cluster.claims().await
+        cluster.names::<NodeClaim>().await
     );
     assert!(!cluster.events("NodeMissingTooLong").await.is_empty());
-    cluster.until_running("web", 1).await;
+    cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
 }
 
@@ -336,26 +308,26 @@ async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_
 #[tokio::test(start_paused = true)]
 async fn d_249_late_and_doubled_lists_end_nothing_that_runs() {
     let cluster = Cluster::new(7).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
     cluster.faults.duplicates.store(true, Ordering::Relaxed);
-    cluster.deploy("web", 3, "6", json!({})).await;
-    cluster.until_running("web", 3).await;
-    let before = cluster.claims().await;
+    cluster.deploy("web", 3, "6").await;
+    cluster.until_running_of("web", 3).await;
+    let before = cluster.names::<NodeClaim>().await;
     let ids = cluster.list::<NodeClaim>().await;
     let ids = ids
         .iter()
         .filter_map(|claim| claim.provider_id().map(str::to_owned));
     cluster.faults.unlisted.lock().unwrap().extend(ids);
     cluster.pass(600).await;
-    assert_eq!(cluster.claims().await, before);
-    assert_eq!(cluster.running("web").await, 3);
+    assert_eq!(cluster.names::<NodeClaim>().await, before);
+    assert_eq!(cluster.running_of("web").await, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_without_or_with_a_foreign_provider_id_are_told_and_left_alone() {
     let cluster = Cluster::new(8).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
     let labels = json!({"karpenter.sh/nodepool": "default"});
     for (name, spec) in [
@@ -366,62 +338,44 @@ async fn nodes_without_or_with_a_foreign_provider_id_are_told_and_left_alone() {
             .create::<Node>(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))
             .await;
     }
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
     cluster.pass(120).await;
     let about = |told: Vec<(String, String)>| told.into_iter().map(|(about, _)| about).collect::<Vec<_>>();
-    assert_eq!(
-        about(cluster.events("ProviderIDMissing").await),
-        ["Node/nameless"]
-    );
-    assert_eq!(about(cluster.events("NodeClaimMissing").await), ["Node/foreign"]);
-    let nodes: Vec<String> = cluster
-        .list::<Node>()
-        .await
-        .iter()
-        .map(|node| node.name_any())
-        .collect();
+    assert_eq!(about(cluster.told("ProviderIDMissing").await), ["Node/nameless"]);
+    assert_eq!(about(cluster.told("NodeClaimMissing").await), ["Node/foreign"]);
+    let nodes = cluster.names::<Node>().await;
     assert!(nodes.contains(&"nameless".to_owned()) && nodes.contains(&"foreign".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn d_307_claims_edited_by_hand_are_mended_or_told() {
     let cluster = Cluster::new(9).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 2, "6", json!({})).await;
-    cluster.until_running("web", 2).await;
-    let claims = cluster.claims().await;
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running_of("web", 2).await;
+    let claims = cluster.names::<NodeClaim>().await;
     let [one, two] = &claims[..] else {
         panic!("two claims: {claims:?}")
     };
-    let status = async |name: &str, patch: Value| {
-        cluster
-            .all::<NodeClaim>()
-            .patch_status(
-                name,
-                &PatchParams::default(),
-                &Patch::Merge(json!({"status": patch})),
-            )
-            .await
-            .unwrap();
-    };
     let id = async |name: &str| {
-        let claim = cluster.all::<NodeClaim>().get(name).await.unwrap();
+        let claim = cluster.get::<NodeClaim>(name).await;
         claim.provider_id().map(str::to_owned)
     };
     // A provider ID that somebody took away is found again.
     let own = id(one).await;
-    status(one, json!({"providerID": null})).await;
+    cluster
+        .patch_status::<NodeClaim>(one, json!({"providerID": null}))
+        .await;
     cluster
         .until("the provider ID is back", async |_| id(one).await == own)
         .await;
     // A finalizer that somebody took away is put back.
-    let none = json!({"metadata": {"finalizers": null}});
-    cluster.patch(cluster.all::<NodeClaim>(), one, none).await;
+    cluster.remove_finalizers::<NodeClaim>(one).await;
     cluster
         .until("the finalizer is back", async |cluster| {
-            let claim = cluster.all::<NodeClaim>().get(one).await.unwrap();
+            let claim = cluster.get::<NodeClaim>(one).await;
             claim
                 .finalizers()
                 .iter()
@@ -432,64 +386,68 @@ async fn d_307_claims_edited_by_hand_are_mended_or_told() {
     // Whose finalizer goes is not told by its own instance any more; that one is collected as garbage.
     cluster.excuse(14);
     let stolen = id(two).await.unwrap();
-    status(one, json!({"providerID": stolen})).await;
+    cluster
+        .patch_status::<NodeClaim>(one, json!({"providerID": stolen}))
+        .await;
     cluster.pass(30).await;
     assert!(!cluster.events("ProviderIDShared").await.is_empty());
-    cluster.delete_claim(one).await;
-    cluster.until_gone(one).await;
+    cluster.delete::<NodeClaim>(one).await;
+    cluster.until_gone::<NodeClaim>(one).await;
     cluster.pass(300).await;
-    assert!(cluster.claims().await.contains(two), "the other was not touched");
+    assert!(
+        cluster.names::<NodeClaim>().await.contains(two),
+        "the other was not touched"
+    );
     let instances = cluster.list::<KWOKInstance>().await;
     assert!(
         instances.iter().any(|instance| stolen.ends_with(instance.name())),
         "the other's instance runs on"
     );
-    cluster.until_running("web", 2).await;
+    cluster.until_running_of("web", 2).await;
     cluster.assert_no_leak().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn d_303_an_unreadable_deadline_is_named_and_can_be_mended() {
     let cluster = Cluster::new(10).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
     let claim = run_one_pod(&cluster).await;
     let key = "karpenter.sh/nodeclaim-termination-timestamp";
-    let annotate = async |value: Value| {
-        let patch = json!({"metadata": {"annotations": {key: value}}});
-        cluster.patch(cluster.all::<NodeClaim>(), &claim, patch).await;
-    };
-    annotate(json!("tomorrow")).await;
-    cluster.delete_claim(&claim).await;
+    cluster.annotate::<NodeClaim>(&claim, key, "tomorrow").await;
+    cluster.delete::<NodeClaim>(&claim).await;
     let message = cluster.until_blocked(&claim, "InvalidTerminationTimestamp").await;
     assert!(
         message.contains("\"tomorrow\"") && message.contains("RFC 3339"),
         "{message}"
     );
-    annotate(Value::Null).await;
-    cluster.until_gone(&claim).await;
-    cluster.until_running("web", 1).await;
+    cluster.annotate::<NodeClaim>(&claim, key, Value::Null).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn d_319_a_pod_that_never_ends_and_foreign_finalizers_are_told() {
     let cluster = Cluster::new(11).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let _operator = cluster.operator(Setup::default());
     cluster
-        .deploy(
+        .deploy_with(
             "web",
             1,
-            "1",
-            json!({"metadata": {"finalizers": ["example.com/hold"]}}),
+            template(
+                "web",
+                "1",
+                json!({"metadata": {"finalizers": ["example.com/hold"]}}),
+            ),
         )
         .await;
-    cluster.until_running("web", 1).await;
+    cluster.until_running_of("web", 1).await;
     let claim = cluster.claim_of_pod("web").await;
-    let node = cluster.list::<Node>().await.remove(0).name_any();
+    let node = cluster.names::<Node>().await.remove(0);
     let hold = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/audit"]}});
-    cluster.patch(cluster.all::<Node>(), &node, hold).await;
-    cluster.delete_claim(&claim).await;
+    cluster.patch::<Node>(&node, hold).await;
+    cluster.delete::<NodeClaim>(&claim).await;
     let message = cluster.until_blocked(&claim, "PodTerminating").await;
     assert!(
         message.contains("held by finalizer example.com/hold"),
@@ -502,14 +460,8 @@ async fn d_319_a_pod_that_never_ends_and_foreign_finalizers_are_told() {
         "{message}"
     );
     assert!(!cluster.events("PodStuckTerminating").await.is_empty());
-    cluster
-        .patch(
-            cluster.all::<Node>(),
-            &node,
-            json!({"metadata": {"finalizers": null}}),
-        )
-        .await;
-    cluster.until_gone(&claim).await;
+    cluster.remove_finalizers::<Node>(&node).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.assert_no_leak().await;
 }
 
@@ -522,8 +474,9 @@ async fn d_257_d_258_d_259_d_260_d_261_node_repair_replaces_one_broken_node_and_
     };
     let cluster = Cluster::with(12, options).await;
     // D-260: a budget of nothing does not keep a broken node, nor does an annotation.
-    let closed = json!({"spec": {"disruption": {"budgets": [{"nodes": "0"}]}, "template": {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}}});
-    cluster.create::<NodePool>(pool("default", closed)).await;
+    let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let closed = json!({"disruption": {"budgets": [{"nodes": "0"}]}, "template": protected});
+    cluster.pool("default", closed).await;
     let setup = Setup {
         options: OperatorOptions {
             feature_gates: FeatureGates {
@@ -535,25 +488,16 @@ async fn d_257_d_258_d_259_d_260_d_261_node_repair_replaces_one_broken_node_and_
         ..Setup::default()
     };
     let operator = cluster.operator(setup);
-    cluster.deploy("web", 5, "6", json!({})).await;
-    cluster.until_running("web", 5).await;
-    let nodes: Vec<String> = cluster
-        .list::<Node>()
-        .await
-        .iter()
-        .map(|node| node.name_any())
-        .collect();
+    cluster.deploy("web", 5, "6").await;
+    cluster.until_running_of("web", 5).await;
+    let nodes = cluster.names::<Node>().await;
     let fell = cluster.clock.now();
     let break_node = async |name: &str| {
         let since = fell.to_string();
-        let status = json!({"status": {"conditions": [
+        let status = json!({"conditions": [
             {"type": "Ready", "status": "Unknown", "reason": "Broken", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since},
-        ]}});
-        cluster
-            .all::<Node>()
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
-            .await
-            .unwrap();
+        ]});
+        cluster.patch_status::<Node>(name, status).await;
     };
     // Three of five are more than 20 %, and so are three of eight, when their pods have got new nodes.
     for name in &nodes[..3] {
@@ -569,20 +513,12 @@ async fn d_257_d_258_d_259_d_260_d_261_node_repair_replaces_one_broken_node_and_
     );
     assert!(!cluster.events("NodeRepairBlocked").await.is_empty());
     // One is not.
-    let well = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Well", "message": "", "lastTransitionTime": cluster.clock.now().to_string()}]}});
+    let well = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Well", "message": "", "lastTransitionTime": cluster.clock.now().to_string()}]});
     for name in &nodes[1..3] {
-        cluster
-            .all::<Node>()
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(&well))
-            .await
-            .unwrap();
+        cluster.patch_status::<Node>(name, well.clone()).await;
     }
-    cluster
-        .until("the broken node is gone", async |cluster| {
-            cluster.all::<Node>().get_opt(&nodes[0]).await.unwrap().is_none()
-        })
-        .await;
-    cluster.until_running("web", 5).await;
+    cluster.until_gone::<Node>(&nodes[0]).await;
+    cluster.until_running_of("web", 5).await;
     let text = operator.metrics.render();
     assert!(
         text.contains("karpenter_nodeclaims_unhealthy_disrupted_total{capacity_type=")
@@ -607,45 +543,36 @@ async fn d_356_d_357_a_static_pool_keeps_its_number() {
         ..Setup::default()
     };
     cluster
-        .create::<NodePool>(pool(
-            "fixed",
-            json!({"spec": {"replicas": 3, "limits": {"nodes": "4"}}}),
-        ))
+        .pool("fixed", json!({"replicas": 3, "limits": {"nodes": "4"}}))
         .await;
     let _operator = cluster.operator(setup);
     let ready = async |cluster: &Cluster| {
         let claims = cluster.list::<NodeClaim>().await;
-        let is_initialized = |claim: &&NodeClaim| {
-            claim.status.as_ref().is_some_and(|status| {
-                status
-                    .conditions
-                    .iter()
-                    .any(|one| one.type_ == "Initialized" && one.status == "True")
-            })
-        };
         let alive = claims.iter().filter(|claim| !claim.is_deleting());
-        alive.filter(is_initialized).count()
+        alive.filter(|claim| claim.is_true("Initialized")).count()
     };
     cluster
         .until("three nodes", async |cluster| ready(cluster).await == 3)
         .await;
-    assert_eq!(cluster.claims().await.len(), 3);
-    let victim = cluster.claims().await.remove(0);
-    cluster.delete_claim(&victim).await;
-    cluster.until_gone(&victim).await;
+    assert_eq!(cluster.names::<NodeClaim>().await.len(), 3);
+    let victim = cluster.names::<NodeClaim>().await.remove(0);
+    cluster.delete::<NodeClaim>(&victim).await;
+    cluster.until_gone::<NodeClaim>(&victim).await;
     cluster
         .until("three again", async |cluster| ready(cluster).await == 3)
         .await;
     let scale = async |replicas: i64| {
         let patch = json!({"spec": {"replicas": replicas}});
-        cluster.patch(cluster.all::<NodePool>(), "fixed", patch).await;
+        cluster.patch::<NodePool>("fixed", patch).await;
     };
     scale(6).await;
     cluster.pass(120).await;
-    assert_eq!(cluster.claims().await.len(), 4, "limits.nodes");
+    assert_eq!(cluster.names::<NodeClaim>().await.len(), 4, "limits.nodes");
     scale(1).await;
     cluster
-        .until("one is left", async |cluster| cluster.claims().await.len() == 1)
+        .until("one is left", async |cluster| {
+            cluster.names::<NodeClaim>().await.len() == 1
+        })
         .await;
     cluster.pass(120).await;
     assert_eq!(ready(&cluster).await, 1);
@@ -656,12 +583,12 @@ async fn d_356_d_357_a_static_pool_keeps_its_number() {
 #[tokio::test(start_paused = true)]
 async fn d_233_to_d_240_what_the_cloud_says_is_the_reason() {
     let cluster = Cluster::new(16).await;
-    let spec = json!({"spec": {"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}}});
-    cluster.create::<NodePool>(pool("default", spec)).await;
+    let spec = json!({"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}});
+    cluster.pool("default", spec).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
-    let name = cluster.claims().await.remove(0);
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    let name = cluster.names::<NodeClaim>().await.remove(0);
     cluster.pass(600).await;
     assert_eq!(cluster.condition(&name, "Drifted").await, None, "kwok");
     for reason in [
@@ -700,7 +627,7 @@ async fn d_233_to_d_240_what_the_cloud_says_is_the_reason() {
 #[tokio::test(start_paused = true)]
 async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() {
     let cluster = Cluster::new(14).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let setup = Setup {
         kwok: KwokOptions {
             never_register_failures: "first:1".parse().unwrap(),
@@ -710,13 +637,10 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
         ..Setup::default()
     };
     let doomed = cluster.operator(setup);
-    cluster.deploy("web", 2, "6", json!({})).await;
+    cluster.deploy("web", 2, "6").await;
     let health = async |cluster: &Cluster| {
-        let pool = cluster.all::<NodePool>().get("default").await.unwrap();
-        let conditions = pool.status.unwrap_or_default().conditions;
-        let one = conditions
-            .into_iter()
-            .find(|one| one.type_ == "NodeRegistrationHealthy");
+        let pool = cluster.get::<NodePool>("default").await;
+        let one = pool.condition("NodeRegistrationHealthy").cloned();
         one.map(|one| (one.status, one.reason)).unwrap_or_default()
     };
     cluster
@@ -729,9 +653,9 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
     doomed.stop.request();
     doomed.task.await.unwrap().unwrap();
     let _again = cluster.operator(Setup::default());
-    cluster.until_running("web", 2).await;
+    cluster.until_running_of("web", 2).await;
     // Two of the last four have failed still; the third success decides.
-    cluster.deploy("more", 1, "6", json!({})).await;
+    cluster.deploy("more", 1, "6").await;
     cluster
         .until("the pool has recovered", async |cluster| {
             health(cluster).await.0 == "True"
@@ -775,7 +699,7 @@ impl RegistrationHook for Hook {
 #[tokio::test(start_paused = true)]
 async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
     let cluster = Cluster::new(61).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let ready = Arc::new(AtomicBool::new(false));
     let hook = |name, until_then| -> Arc<dyn RegistrationHook> {
         let ready = ready.clone();
@@ -793,9 +717,9 @@ async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
         ],
         ..Setup::default()
     });
-    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.deploy("web", 1, "1").await;
     cluster.pass(180).await;
-    let claim = cluster.claims().await.remove(0);
+    let claim = cluster.names::<NodeClaim>().await.remove(0);
     let (status, reason, message) = cluster.condition(&claim, "Registered").await.unwrap();
     assert_eq!(
         (status.as_str(), reason.as_str(), message.as_str()),
@@ -812,9 +736,9 @@ async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
             .iter()
             .any(|taint| taint.key == "karpenter.sh/unregistered")
     );
-    assert_eq!(cluster.running("web").await, 0);
+    assert_eq!(cluster.running_of("web").await, 0);
     ready.store(true, Ordering::Relaxed);
-    cluster.until_running("web", 1).await;
+    cluster.until_running_of("web", 1).await;
     assert_eq!(cluster.condition(&claim, "Registered").await.unwrap().0, "True");
     cluster.assert_no_leak().await;
 }
@@ -832,8 +756,8 @@ async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {
         ..spokeshave_sim::Options::all()
     };
     let cluster = Cluster::with(15, options).await;
-    let spec = json!({"spec": {"replicas": NODES, "template": {"spec": {"expireAfter": "1h"}}}});
-    cluster.create::<NodePool>(pool("fixed", spec)).await;
+    let spec = json!({"replicas": NODES, "template": {"spec": {"expireAfter": "1h"}}});
+    cluster.pool("fixed", spec).await;
     let setup = Setup {
         options: OperatorOptions {
             feature_gates: FeatureGates {
@@ -880,7 +804,7 @@ async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn invariant_36_two_operators_only_the_leader_writes() {
     let cluster = Cluster::new(16).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let log = |identity: &'static str, log: &RequestLog| Setup {
         options: OperatorOptions {
             leader_election: Some(LeaderElectionOptions {
@@ -896,8 +820,8 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     };
     let (first_log, second_log) = (RequestLog::new(), RequestLog::new());
     let first = cluster.operator(log("first", &first_log));
-    cluster.deploy("web", 2, "6", json!({})).await;
-    cluster.until_running("web", 2).await;
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running_of("web", 2).await;
     // The second shares the server, but not the gate that will be shut on the first.
     let gate = std::mem::take(&mut cluster.gate.clone());
     let mut apart = Cluster {
@@ -917,8 +841,8 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
             .collect()
     };
     cluster.pass(60).await;
-    cluster.deploy("more", 1, "6", json!({})).await;
-    cluster.until_running("more", 1).await;
+    cluster.deploy("more", 1, "6").await;
+    cluster.until_running_of("more", 1).await;
     assert_eq!(
         writes(&second_log),
         Vec::<String>::new(),
@@ -928,8 +852,8 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     // The leader loses the network; nothing it had in hand may reach the server once the other leads.
     let before = writes(&first_log).len();
     cluster.gate.cut.store(true, Ordering::Relaxed);
-    cluster.deploy("last", 1, "6", json!({})).await;
-    cluster.until_running("last", 1).await;
+    cluster.deploy("last", 1, "6").await;
+    cluster.until_running_of("last", 1).await;
     assert!(!writes(&second_log).is_empty(), "the standby has taken over");
     cluster.gate.cut.store(false, Ordering::Relaxed);
     let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::faulty::{Cluster, Setup, pool};
+use crate::faulty::{Cluster, Setup};
+use crate::words::*;
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt as _;
-use kube::api::DeleteParams;
 use serde_json::json;
-use spokeshave_api::NodePool;
 use spokeshave_controllers::Options as OperatorOptions;
 
 /// Names after `karpenter_`, by type.
@@ -37,7 +35,7 @@ fn names(list: &str) -> impl Iterator<Item = String> {
 #[tokio::test(start_paused = true)]
 async fn p_149_p_207_every_metric_has_upstreams_name_and_type() {
     let cluster = Cluster::new(50).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let operator = cluster.operator(Setup {
         options: OperatorOptions {
             object_metrics: true,
@@ -45,16 +43,12 @@ async fn p_149_p_207_every_metric_has_upstreams_name_and_type() {
         },
         ..Setup::default()
     });
-    cluster.deploy("web", 2, "6", json!({})).await;
-    cluster.until_running("web", 2).await;
-    let node = cluster.list::<Node>().await.remove(0).name_any();
-    cluster
-        .all::<Node>()
-        .delete(&node, &DeleteParams::default())
-        .await
-        .unwrap();
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running_of("web", 2).await;
+    let node = cluster.names::<Node>().await.remove(0);
+    cluster.delete::<Node>(&node).await;
     cluster.pass(60).await;
-    cluster.until_running("web", 2).await;
+    cluster.until_running_of("web", 2).await;
     let text = operator.metrics.render();
     let registered: BTreeSet<String> = operator.metrics.names().into_iter().collect();
     for (list, kind) in [

@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::common::{Cluster, LIMIT};
+use crate::plain::Cluster;
+use crate::words::*;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_runtime::Api;
 use spokeshave_sim::lab::LabOptions;
 
 /// A watch that stands still (invariant 38): a NodeClaim that somebody edits meanwhile cannot be written, and is not tried without end.
@@ -23,14 +23,12 @@ async fn a_nodeclaim_edited_behind_a_watch_that_stands_still_does_not_spin() {
     let mut cluster = Cluster::started(38, delay).await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
-    let claim = cluster.claim_of(&cluster.node_of("web").await).await;
+    let claim = cluster.claim_of_pod("web").await;
     cluster.pass(5).await;
     cluster.lab.weather("a").hold_watches(Duration::from_secs(180));
-    let note = json!({"metadata": {"annotations": {"example.com/seen": "true"}}});
     cluster
-        .merge(&cluster.all::<NodeClaim>(), claim.name(), note)
-        .await
-        .unwrap();
+        .annotate::<NodeClaim>(&claim, "example.com/seen", "true")
+        .await;
     let before = cluster.traffic.requests();
     let traffic = cluster.traffic.clone();
     // Meanwhile `Consolidatable` becomes due; a pause that doubles up to ten seconds makes some thirty tries of two minutes.
@@ -41,13 +39,13 @@ async fn a_nodeclaim_edited_behind_a_watch_that_stands_still_does_not_spin() {
     }
     let requests = cluster.traffic.requests() - before;
     assert!(requests < 300, "{requests} requests while the watch stood still");
-    let consolidatable = async |cluster: &Cluster| cluster.condition(claim.name(), "Consolidatable").await;
+    let consolidatable = async |cluster: &Cluster| cluster.condition(&claim, "Consolidatable").await;
     assert_eq!(consolidatable(&cluster).await, None);
     cluster
         .until("the condition is written", async |cluster| {
             consolidatable(cluster)
                 .await
-                .is_some_and(|(status, _)| status == "True")
+                .is_some_and(|(status, ..)| status == "True")
         })
         .await;
 }
@@ -59,27 +57,21 @@ async fn invariant_38_a_budget_closed_behind_a_watch_that_stands_still_stays_clo
     let mut cluster = Cluster::started(39, delay).await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
-    let claim = cluster.claim_of(&cluster.node_of("web").await).await;
+    let claim = cluster.claim_of_pod("web").await;
     cluster.scale("web", 0).await;
     cluster.pass(30).await;
     cluster.lab.weather("a").hold_watches(Duration::from_secs(180));
     let closed = json!({"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}});
-    cluster
-        .merge(&cluster.all::<NodePool>(), "default", closed)
-        .await
-        .unwrap();
+    cluster.patch::<NodePool>("default", closed).await;
     let asked = cluster.traffic.requests();
     cluster.pass(170).await;
     assert!(cluster.traffic.requests() > asked, "the operator is at work");
     assert!(cluster.names::<Disruption>().await.is_empty());
     cluster.pass(600).await;
-    assert!(cluster.exists::<NodeClaim>(claim.name()).await);
+    assert!(cluster.exists::<NodeClaim>(&claim).await);
     let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}});
-    cluster
-        .merge(&cluster.all::<NodePool>(), "default", open)
-        .await
-        .unwrap();
-    cluster.until_gone::<NodeClaim>(claim.name()).await;
+    cluster.patch::<NodePool>("default", open).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
 /// Invariant 36: whoever is killed in the middle renews its Lease no more, and the standby goes on with its work.
@@ -89,8 +81,7 @@ async fn a_killed_leader_is_followed_by_the_standby() {
         leader_election: true,
         ..LabOptions::new(36)
     };
-    let mut cluster = Cluster::new(options, json!({})).await;
-    cluster.lab.start("a");
+    let mut cluster = Cluster::new(options, json!({})).await.with_operator();
     cluster.deploy("web", 1, "6").await;
     cluster.until_running(1).await;
     cluster.lab.start("b");
@@ -126,17 +117,10 @@ async fn pods_get_nodes_and_empty_nodes_go() {
     cluster.assert_tidy().await;
     cluster.scale("web", 0).await;
     cluster.until_empty().await;
-    let pool: NodePool = Api::all(cluster.client.clone()).get("default").await.unwrap();
+    let pool: NodePool = cluster.get("default").await;
     cluster
         .until("the pool counts no nodes", async |cluster| {
-            Api::<NodePool>::all(cluster.client.clone())
-                .get("default")
-                .await
-                .unwrap()
-                .status
-                .unwrap()
-                .nodes
-                == 0
+            cluster.get::<NodePool>("default").await.status.unwrap().nodes == 0
         })
         .await;
     assert!(
@@ -156,8 +140,7 @@ async fn p_121_default_constraints_spread_pods_that_say_nothing_themselves() {
     for (constraints, expected) in [(Vec::new(), 1), (vec![spread], 4)] {
         let mut options = LabOptions::new(121);
         options.operator.default_spread = serde_json::from_value(json!(constraints)).unwrap();
-        let mut cluster = Cluster::new(options, json!({})).await;
-        cluster.lab.start("a");
+        let cluster = Cluster::new(options, json!({})).await.with_operator();
         cluster.deploy("web", 4, "100m").await;
         cluster.until_running(4).await;
         let zone = |node: &Node| node.labels().get("topology.kubernetes.io/zone").cloned();
@@ -182,7 +165,7 @@ async fn d_129_empty_nodes_go_only_as_fast_as_the_budget_allows() {
             .filter(|claim| claim.is_deleting())
             .count();
         assert!(going <= 1, "budget 1, and {going} NodeClaims are going");
-        assert!(cluster.clock.since(start) < LIMIT);
+        assert!(cluster.clock.since(start) < Cluster::LIMIT);
         cluster.clock.sleep(Duration::from_millis(500)).await;
     }
     cluster.until_empty().await;
@@ -194,15 +177,8 @@ async fn d_298_deleting_a_node_drains_it_and_pods_move() {
     cluster.deploy("web", 4, "1").await;
     cluster.until_running(4).await;
     let victim = cluster.names::<Node>().await.remove(0);
-    Api::<Node>::all(cluster.client.clone())
-        .delete(&victim, &DeleteParams::default())
-        .await
-        .unwrap();
-    cluster
-        .until("the node is gone", async |cluster| {
-            !cluster.names::<Node>().await.contains(&victim)
-        })
-        .await;
+    cluster.delete::<Node>(&victim).await;
+    cluster.until_gone::<Node>(&victim).await;
     cluster.until_running(4).await;
     cluster.assert_tidy().await;
 }
@@ -212,19 +188,13 @@ async fn invariant_1_a_budget_that_allows_nothing_holds_the_drain_until_it_chang
     let cluster = Cluster::started(4, json!({})).await;
     cluster.deploy("web", 2, "1").await;
     cluster.until_running(2).await;
-    let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
-        Api::default_namespaced(cluster.client.clone());
-    let budget = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}})).unwrap();
-    budgets.create(&PostParams::default(), &budget).await.unwrap();
-    cluster.clock.sleep(Duration::from_secs(5)).await;
+    cluster.budget("web", json!({"minAvailable": 2})).await;
+    cluster.pass(5).await;
     let claim = cluster.names::<NodeClaim>().await.remove(0);
-    Api::<NodeClaim>::all(cluster.client.clone())
-        .delete(&claim, &DeleteParams::default())
-        .await
-        .unwrap();
-    cluster.clock.sleep(Duration::from_secs(300)).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.pass(300).await;
     assert_eq!(
-        cluster.running().await.len(),
+        cluster.running().await,
         2,
         "no pod was evicted against its budget"
     );
@@ -240,19 +210,9 @@ async fn invariant_1_a_budget_that_allows_nothing_holds_the_drain_until_it_chang
             .any(|message| message.starts_with("Failed to drain node")),
         "D-331: {events:?}"
     );
-    budgets
-        .patch(
-            "web",
-            &PatchParams::default(),
-            &Patch::Merge(json!({"spec": {"minAvailable": 1}})),
-        )
-        .await
-        .unwrap();
-    cluster
-        .until("the claim is gone", async |cluster| {
-            !cluster.names::<NodeClaim>().await.contains(&claim)
-        })
-        .await;
+    let looser = json!({"spec": {"minAvailable": 1}});
+    cluster.patch::<PodDisruptionBudget>("web", looser).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running(2).await;
 }
 
@@ -276,13 +236,8 @@ async fn invariant_35_two_runs_with_one_seed_send_the_same_requests() {
 #[tokio::test(start_paused = true)]
 async fn volumes_follow_their_pods_and_leave_with_their_claims() {
     let cluster = Cluster::started(7, json!({})).await;
-    let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
-    cluster
-        .create(&cluster.all::<StorageClass>(), class)
-        .await
-        .unwrap();
-    let sets: Api<StatefulSet> = Api::default_namespaced(cluster.client.clone());
-    let set = serde_json::from_value(json!({
+    cluster.storage_class().await;
+    let set = json!({
         "metadata": {"name": "db"}, "spec": {
             "replicas": 2, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
             "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [
@@ -292,9 +247,8 @@ async fn volumes_follow_their_pods_and_leave_with_their_claims() {
                 "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
             }}],
         },
-    }))
-    .unwrap();
-    sets.create(&PostParams::default(), &set).await.unwrap();
+    });
+    cluster.create::<StatefulSet>(set).await;
     cluster.until_running(2).await;
     cluster
         .until("each volume is attached where its pod runs", async |cluster| {
@@ -326,11 +280,9 @@ async fn volumes_follow_their_pods_and_leave_with_their_claims() {
             expected.len() == 2 && attached == expected
         })
         .await;
-
-    sets.delete("db", &DeleteParams::default()).await.unwrap();
-    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(cluster.client.clone());
+    cluster.delete::<StatefulSet>("db").await;
     for name in ["data-db-0", "data-db-1"] {
-        claims.delete(name, &DeleteParams::default()).await.unwrap();
+        cluster.delete::<PersistentVolumeClaim>(name).await;
     }
     cluster.until_empty().await;
     cluster

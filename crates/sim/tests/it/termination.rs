@@ -1,41 +1,28 @@
 //! The end of nodes through the whole stack (D §7.1–7.5, §8): what is deleted, in which order, what is counted and told.
 
-use crate::faulty;
 use std::time::Duration;
 
-use crate::faulty::{Cluster, Setup, pool};
+use crate::faulty::{Cluster, Running, Setup};
+use crate::words::*;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_provider_kwok::KwokOptions;
-use spokeshave_runtime::{Api, Metrics};
-
-/// The value of the first series of a family whose labels contain a text.
-fn value(metrics: &Metrics, family: &str, labels: &str) -> f64 {
-    let text = metrics.render();
-    let of_family = |line: &&str| {
-        line.strip_prefix(family)
-            .is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
-    };
-    let line = text.lines().filter(of_family).find(|line| line.contains(labels));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
-        .unwrap_or(0.0)
-}
 
 fn finalizers(claim: &NodeClaim) -> Vec<String> {
     claim.metadata.finalizers.clone().unwrap_or_default()
 }
 
-async fn one_node(seed: u64, change: Value) -> (Cluster, faulty::Running, String) {
+async fn one_node(seed: u64, change: Value) -> (Cluster, Running, String) {
     let cluster = Cluster::new(seed).await;
-    cluster.create::<NodePool>(pool("default", change)).await;
+    cluster.pool("default", change).await;
     let operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
     let claim = cluster.claim_of_pod("web").await;
     (cluster, operator, claim)
 }
@@ -44,34 +31,30 @@ async fn one_node(seed: u64, change: Value) -> (Cluster, faulty::Running, String
 async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node_ends_its_claim_and_both_carry_the_finalizer()
  {
     let (cluster, operator, name) = one_node(21, json!({})).await;
-    let claim = cluster.all::<NodeClaim>().get(&name).await.unwrap();
+    let claim = cluster.get::<NodeClaim>(&name).await;
     assert_eq!(finalizers(&claim), ["karpenter.sh/termination"]);
     let node = claim.status.unwrap().node_name.unwrap();
-    let object = cluster.all::<Node>().get(&node).await.unwrap();
+    let object = cluster.get::<Node>(&node).await;
     assert!(
         object
             .finalizers()
             .iter()
             .any(|one| one == "karpenter.sh/termination")
     );
-    cluster
-        .all::<Node>()
-        .delete(&node, &DeleteParams::default())
-        .await
-        .unwrap();
+    cluster.delete::<Node>(&node).await;
     cluster.pass(2).await;
     // D-308: the claim is deleted at the beginning of the node's termination; D-310: taint and label.
-    let claim = cluster.all::<NodeClaim>().get(&name).await.unwrap();
+    let claim = cluster.get::<NodeClaim>(&name).await;
     assert!(claim.is_deleting(), "at the beginning, not after the drain");
-    let object = cluster.all::<Node>().get(&node).await.unwrap();
+    let object = cluster.get::<Node>(&node).await;
     assert_eq!(
         object
             .labels()
             .get("node.kubernetes.io/exclude-from-external-load-balancers"),
         Some(&"karpenter".to_owned())
     );
-    cluster.until_gone(&name).await;
-    cluster.until_running("web", 1).await;
+    cluster.until_gone::<NodeClaim>(&name).await;
+    cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
     // D-316, D-332, D-333, D-350, D-348: what is counted.
     let metrics = &operator.metrics;
@@ -132,7 +115,7 @@ async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node
             .abs()
             < 0.1
     );
-    let told = cluster.events("Evicted").await;
+    let told = cluster.told("Evicted").await;
     assert!(
         told.iter()
             .any(|(_, text)| text == "Evicted pod: Forceful Termination"),
@@ -140,7 +123,7 @@ async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node
     );
     // P §17: conditions and finalizers are told as they change.
     assert!(!cluster.events("Drained").await.is_empty());
-    let told = cluster.events("Initialized").await;
+    let told = cluster.told("Initialized").await;
     assert!(
         told.iter().any(|(about, text)| about.starts_with("NodeClaim/")
             && text == "Status condition transitioned, Type: Initialized, Status: Unknown -> True, Reason: Initialized"),
@@ -151,12 +134,8 @@ async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node
 #[tokio::test(start_paused = true)]
 async fn d_300_deleting_a_nodepool_ends_its_nodes() {
     let (cluster, _operator, claim) = one_node(22, json!({})).await;
-    cluster
-        .all::<NodePool>()
-        .delete("default", &DeleteParams::default())
-        .await
-        .unwrap();
-    cluster.until_gone(&claim).await;
+    cluster.delete::<NodePool>("default").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
     cluster
         .until("no node is left", async |cluster| {
             cluster.list::<Node>().await.is_empty() && cluster.list::<KWOKInstance>().await.is_empty()
@@ -171,13 +150,9 @@ async fn d_299_nodes_of_others_are_left_alone_even_with_our_finalizer() {
     cluster
         .create::<Node>(json!({"metadata": {"name": "theirs", "finalizers": ["karpenter.sh/termination"]}, "spec": {"providerID": "aws:///a/i-1"}}))
         .await;
-    cluster
-        .all::<Node>()
-        .delete("theirs", &DeleteParams::default())
-        .await
-        .unwrap();
+    cluster.delete::<Node>("theirs").await;
     cluster.pass(600).await;
-    let node = cluster.all::<Node>().get("theirs").await.unwrap();
+    let node = cluster.get::<Node>("theirs").await;
     assert!(
         node.finalizers()
             .iter()
@@ -193,28 +168,27 @@ async fn d_299_nodes_of_others_are_left_alone_even_with_our_finalizer() {
 // D-241, D-243, D-245, D-247, D-248.
 #[tokio::test(start_paused = true)]
 async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_still_respects_budgets() {
-    let expiring = json!({"spec": {"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}}});
+    let expiring =
+        json!({"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}});
     let (cluster, operator, claim) = one_node(24, expiring).await;
-    let budget = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}});
-    cluster.budget("web", budget).await;
-    let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-    for node in cluster.list::<Node>().await {
+    cluster.budget("web", json!({"minAvailable": 1})).await;
+    for node in cluster.names::<Node>().await {
         cluster
-            .patch(cluster.all::<Node>(), &node.name_any(), patch.clone())
+            .annotate::<Node>(&node, "karpenter.sh/do-not-disrupt", "true")
             .await;
     }
-    let created = cluster.all::<NodeClaim>().get(&claim).await.unwrap();
+    let created = cluster.get::<NodeClaim>(&claim).await;
     let due = created.metadata.creation_timestamp.unwrap().0 + Duration::from_secs(3600);
     cluster.clock.sleep(cluster.clock.until(due)).await;
     cluster.pass(2).await;
-    let object = cluster.all::<NodeClaim>().get(&claim).await.unwrap();
+    let object = cluster.get::<NodeClaim>(&claim).await;
     assert!(
         object.is_deleting(),
         "D-246: exactly on time, whatever budgets and annotations say"
     );
     cluster.pass(600).await;
     assert_eq!(
-        cluster.running("web").await,
+        cluster.running_of("web").await,
         1,
         "the drain respects the PodDisruptionBudget"
     );
@@ -234,10 +208,9 @@ async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_st
             cluster.list::<Node>().await.len() == 2
         })
         .await;
-    let api: Api<PodDisruptionBudget> = Api::default_namespaced(cluster.client.clone());
-    api.delete("web", &DeleteParams::default()).await.unwrap();
-    cluster.until_gone(&claim).await;
-    cluster.until_running("web", 1).await;
+    cluster.delete::<PodDisruptionBudget>("web").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
 }
 
@@ -245,16 +218,12 @@ async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_st
 async fn d_249_d_309_a_node_whose_machine_is_gone_is_released_at_once() {
     let (cluster, _operator, claim) = one_node(25, json!({})).await;
     // A pod that would hold the drain for ever.
-    let pods: Api<Pod> = Api::default_namespaced(cluster.client.clone());
-    let name = cluster.list::<Pod>().await.remove(0).name_any();
-    let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-    cluster.patch(pods, &name, patch).await;
-    let instance = cluster.list::<KWOKInstance>().await.remove(0);
+    let pod = cluster.names::<Pod>().await.remove(0);
     cluster
-        .all::<KWOKInstance>()
-        .delete(instance.name(), &DeleteParams::default())
-        .await
-        .unwrap();
+        .annotate::<Pod>(&pod, "karpenter.sh/do-not-disrupt", "true")
+        .await;
+    let instance = cluster.names::<KWOKInstance>().await.remove(0);
+    cluster.delete::<KWOKInstance>(&instance).await;
     cluster
         .until("the node has fallen silent", async |cluster| {
             cluster.list::<Node>().await.iter().any(|node| {
@@ -263,14 +232,14 @@ async fn d_249_d_309_a_node_whose_machine_is_gone_is_released_at_once() {
                     .into_iter()
                     .flatten()
                     .any(|one| one.type_ == "Ready" && one.status != "True")
-            }) || !cluster.claims().await.contains(&claim)
+            }) || !cluster.names::<NodeClaim>().await.contains(&claim)
         })
         .await;
     let start = cluster.clock.now();
-    cluster.until_gone(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
     // D-249: found by garbage collection, at most two minutes later; then no drain.
     assert!(cluster.clock.since(start) < Duration::from_secs(150));
-    cluster.until_running("web", 1).await;
+    cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
 }
 
@@ -278,7 +247,7 @@ async fn d_249_d_309_a_node_whose_machine_is_gone_is_released_at_once() {
 #[tokio::test(start_paused = true)]
 async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() {
     let cluster = Cluster::new(26).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let setup = Setup {
         kwok: KwokOptions {
             insufficient_capacity: vec!["*/*/spot".parse().unwrap(), "*/test-zone-a".parse().unwrap()],
@@ -287,11 +256,11 @@ async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() 
         ..Setup::default()
     };
     let _operator = cluster.operator(setup);
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
     let starved = Cluster::new(27).await;
-    starved.create::<NodePool>(pool("default", json!({}))).await;
+    starved.pool("default", json!({})).await;
     let setup = Setup {
         kwok: KwokOptions {
             insufficient_capacity: vec!["*".parse().unwrap()],
@@ -300,13 +269,13 @@ async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() 
         ..Setup::default()
     };
     let operator = starved.operator(setup);
-    starved.deploy("web", 1, "1", json!({})).await;
+    starved.deploy("web", 1, "1").await;
     starved
         .until("the shortage is told", async |cluster| {
             !cluster.events("InsufficientCapacityError").await.is_empty()
         })
         .await;
-    let (about, text) = starved.events("InsufficientCapacityError").await.remove(0);
+    let (about, text) = starved.told("InsufficientCapacityError").await.remove(0);
     assert!(
         about.starts_with("NodeClaim/") && text.starts_with("NodeClaim ") && text.contains(" event: "),
         "{text}"
@@ -321,7 +290,7 @@ async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() 
 #[tokio::test(start_paused = true)]
 async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_errors_are_tried_again() {
     let cluster = Cluster::new(28).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let setup = Setup {
         kwok: KwokOptions {
             launch_errors: "first:2".parse().unwrap(),
@@ -330,10 +299,10 @@ async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_er
         ..Setup::default()
     };
     let operator = cluster.operator(setup);
-    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.deploy("web", 1, "1").await;
     cluster
         .until("the failure is on the claim", async |cluster| {
-            let Some(claim) = cluster.claims().await.into_iter().next() else {
+            let Some(claim) = cluster.names::<NodeClaim>().await.into_iter().next() else {
                 return false;
             };
             let launched = cluster.condition(&claim, "Launched").await;
@@ -344,21 +313,21 @@ async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_er
             })
         })
         .await;
-    cluster.until_running("web", 1).await;
-    assert_eq!(cluster.claims().await.len(), 1, "the same claim was tried again");
+    cluster.until_running_of("web", 1).await;
+    assert_eq!(
+        cluster.names::<NodeClaim>().await.len(),
+        1,
+        "the same claim was tried again"
+    );
     // A class that turns unready after planning.
-    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Broken", "message": "no subnets", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    cluster.deploy("more", 1, "6", json!({})).await;
+    let unready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Broken", "message": "no subnets", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    cluster.deploy("more", 1, "6").await;
     cluster
         .until("a second claim is made", async |cluster| {
-            cluster.claims().await.len() == 2
+            cluster.names::<NodeClaim>().await.len() == 2
         })
         .await;
-    cluster
-        .all::<KWOKNodeClass>()
-        .patch_status("default", &PatchParams::default(), &Patch::Merge(unready))
-        .await
-        .unwrap();
+    cluster.patch_status::<KWOKNodeClass>("default", unready).await;
     cluster.pass(60).await;
     let counted = value(
         &operator.metrics,
@@ -366,13 +335,17 @@ async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_er
         "reason=\"nodeclass_not_ready\"",
     );
     assert!(counted >= 1.0, "{counted}");
-    assert_eq!(cluster.running("web").await, 1, "who runs already is not touched");
+    assert_eq!(
+        cluster.running_of("web").await,
+        1,
+        "who runs already is not touched"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn d_263_a_launch_that_never_succeeds_is_given_up_after_five_minutes() {
     let cluster = Cluster::new(29).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let setup = Setup {
         kwok: KwokOptions {
             launch_errors: "1.0".parse().unwrap(),
@@ -381,15 +354,15 @@ async fn d_263_a_launch_that_never_succeeds_is_given_up_after_five_minutes() {
         ..Setup::default()
     };
     let operator = cluster.operator(setup);
-    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.deploy("web", 1, "1").await;
     cluster
         .until("a claim exists", async |cluster| {
-            !cluster.claims().await.is_empty()
+            !cluster.names::<NodeClaim>().await.is_empty()
         })
         .await;
-    let first = cluster.claims().await.remove(0);
+    let first = cluster.names::<NodeClaim>().await.remove(0);
     let start = cluster.clock.now();
-    cluster.until_gone(&first).await;
+    cluster.until_gone::<NodeClaim>(&first).await;
     let took = cluster.clock.since(start);
     assert!(
         took >= Duration::from_secs(290) && took <= Duration::from_secs(370),
@@ -402,23 +375,22 @@ async fn d_263_a_launch_that_never_succeeds_is_given_up_after_five_minutes() {
 // D-301, D-305, D-338, D-339, D-346: the deadline through the whole stack.
 #[tokio::test(start_paused = true)]
 async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_annotation_and_says_so() {
-    let grace = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "10m"}}}});
+    let grace = json!({"template": {"spec": {"terminationGracePeriod": "10m"}}});
     let (cluster, operator, claim) = one_node(30, grace).await;
-    let budget = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}});
-    cluster.budget("web", budget).await;
+    cluster.budget("web", json!({"minAvailable": 1})).await;
     // D-305: the claim keeps what it was made with.
     let later = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "5h"}}}});
-    cluster.patch(cluster.all::<NodePool>(), "default", later).await;
-    cluster.delete_claim(&claim).await;
+    cluster.patch::<NodePool>("default", later).await;
+    cluster.delete::<NodeClaim>(&claim).await;
     cluster.pass(2).await;
-    let object = cluster.all::<NodeClaim>().get(&claim).await.unwrap();
+    let object = cluster.get::<NodeClaim>(&claim).await;
     let deadline = object
         .annotation("karpenter.sh/nodeclaim-termination-timestamp")
         .unwrap()
         .to_owned();
     let deleted = object.metadata.deletion_timestamp.unwrap().0;
     assert_eq!(deadline, (deleted + Duration::from_secs(600)).to_string());
-    let told = cluster.events("TerminationGracePeriodExpiring").await;
+    let told = cluster.told("TerminationGracePeriodExpiring").await;
     for object in ["Node/", "NodeClaim/"] {
         assert!(
             told.iter()
@@ -427,11 +399,11 @@ async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_a
         );
     }
     cluster.pass(500).await;
-    assert_eq!(cluster.running("web").await, 1);
-    cluster.until_gone(&claim).await;
+    assert_eq!(cluster.running_of("web").await, 1);
+    cluster.until_gone::<NodeClaim>(&claim).await;
     let late = cluster.clock.since(deleted);
     assert!(late <= Duration::from_secs(630), "{late:?}");
-    let told = cluster.events("Disrupted").await;
+    let told = cluster.told("Disrupted").await;
     assert!(
         told.iter().any(
             |(_, text)| text.starts_with("Deleting the pod to accommodate the terminationTime ")
@@ -443,7 +415,7 @@ async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_a
         (value(&operator.metrics, "karpenter_pods_drained_total", "reason") - 1.0).abs() < 0.1,
         "D-339"
     );
-    cluster.until_running("web", 1).await;
+    cluster.until_running_of("web", 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -474,26 +446,22 @@ async fn d_262_the_kwok_cloud_gives_nodes_ten_minutes() {
 #[tokio::test(start_paused = true)]
 async fn d_254_without_the_gate_a_broken_node_stays() {
     let (cluster, _operator, claim) = one_node(31, json!({})).await;
-    let node = cluster.list::<Node>().await.remove(0).name_any();
-    let broken = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Broken", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    cluster
-        .all::<Node>()
-        .patch_status(&node, &PatchParams::default(), &Patch::Merge(broken))
-        .await
-        .unwrap();
+    let node = cluster.names::<Node>().await.remove(0);
+    let broken = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Broken", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    cluster.patch_status::<Node>(&node, broken).await;
     cluster.pass(3600).await;
-    assert!(cluster.claims().await.contains(&claim));
+    assert!(cluster.names::<NodeClaim>().await.contains(&claim));
 }
 
 #[tokio::test(start_paused = true)]
 async fn d_265_a_node_that_never_initialises_stays() {
     let cluster = Cluster::new(32).await;
-    let starting = json!({"spec": {"template": {"spec": {"startupTaints": [{"key": "example.com/prepare", "effect": "NoSchedule"}]}}}});
-    cluster.create::<NodePool>(pool("default", starting)).await;
+    let starting = json!({"template": {"spec": {"startupTaints": [{"key": "example.com/prepare", "effect": "NoSchedule"}]}}});
+    cluster.pool("default", starting).await;
     let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1", json!({})).await;
+    cluster.deploy("web", 1, "1").await;
     cluster.pass(3600).await;
-    let claims = cluster.claims().await;
+    let claims = cluster.names::<NodeClaim>().await;
     assert_eq!(claims.len(), 1, "one node was launched, and no other");
     let (status, reason, message) = cluster.condition(&claims[0], "Initialized").await.unwrap();
     assert_eq!(
@@ -506,7 +474,7 @@ async fn d_265_a_node_that_never_initialises_stays() {
 #[tokio::test(start_paused = true)]
 async fn d_327_evictions_keep_to_the_rate_that_was_set() {
     let cluster = Cluster::new(34).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let setup = Setup {
         options: OperatorOptions {
             eviction_rate: Some(EvictionRate {
@@ -518,14 +486,14 @@ async fn d_327_evictions_keep_to_the_rate_that_was_set() {
         ..Setup::default()
     };
     let operator = cluster.operator(setup);
-    cluster.deploy("web", 30, "100m", json!({})).await;
-    cluster.until_running("web", 30).await;
+    cluster.deploy("web", 30, "100m").await;
+    cluster.until_running_of("web", 30).await;
     let claim = cluster.claim_of_pod("web").await;
     let on_node = cluster.list::<Pod>().await.len();
     let start = cluster.clock.now();
-    cluster.delete_claim(&claim).await;
+    cluster.delete::<NodeClaim>(&claim).await;
     let mut evicted = 0.0;
-    while cluster.claims().await.contains(&claim) {
+    while cluster.names::<NodeClaim>().await.contains(&claim) {
         evicted = value(
             &operator.metrics,
             "karpenter_pods_eviction_requests_total",
@@ -540,13 +508,13 @@ async fn d_327_evictions_keep_to_the_rate_that_was_set() {
         );
     }
     assert!(on_node >= 30 && evicted >= 10.0, "{evicted} of {on_node}");
-    cluster.until_running("web", 30).await;
+    cluster.until_running_of("web", 30).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn p_16_series_of_single_objects_are_asked_for_and_go_with_their_objects() {
     let cluster = Cluster::new(35).await;
-    cluster.create::<NodePool>(pool("default", json!({}))).await;
+    cluster.pool("default", json!({})).await;
     let setup = Setup {
         options: OperatorOptions {
             object_metrics: true,
@@ -555,11 +523,11 @@ async fn p_16_series_of_single_objects_are_asked_for_and_go_with_their_objects()
         ..Setup::default()
     };
     let operator = cluster.operator(setup);
-    cluster.deploy("web", 1, "1", json!({})).await;
-    cluster.until_running("web", 1).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
     let claim = cluster.claim_of_pod("web").await;
-    let node = cluster.list::<Node>().await.remove(0).name_any();
-    let pod = cluster.list::<Pod>().await.remove(0).name_any();
+    let node = cluster.names::<Node>().await.remove(0);
+    let pod = cluster.names::<Pod>().await.remove(0);
     let text = operator.metrics.render();
     for line in [
         "karpenter_nodes_allocatable{arch=\"amd64\",capacity_type=".to_owned(),
@@ -583,12 +551,9 @@ async fn p_16_series_of_single_objects_are_asked_for_and_go_with_their_objects()
     ] {
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
-    Api::<k8s_openapi::api::apps::v1::Deployment>::default_namespaced(cluster.client.clone())
-        .delete("web", &DeleteParams::default())
-        .await
-        .unwrap();
-    cluster.delete_claim(&claim).await;
-    cluster.until_gone(&claim).await;
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
     cluster
         .until("the pod is gone", async |cluster| {
             cluster.list::<Pod>().await.is_empty()
@@ -600,11 +565,7 @@ async fn p_16_series_of_single_objects_are_asked_for_and_go_with_their_objects()
         assert!(!text.contains(name.as_str()), "{name} is still in\n{text}");
     }
     assert!(text.contains("operator_nodeclaim_termination_duration_seconds_count 1"));
-    cluster
-        .all::<NodePool>()
-        .delete("default", &DeleteParams::default())
-        .await
-        .unwrap();
+    cluster.delete::<NodePool>("default").await;
     cluster.pass(30).await;
     let text = operator.metrics.render();
     let left: Vec<&str> = text

@@ -3,51 +3,47 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::{Cluster, template};
+use crate::plain::Cluster;
+use crate::words::*;
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::{Value, json};
-use spokeshave_api::NodePool;
+use spokeshave_api::{NodeClaim, NodePool};
 
 fn of_app<'a>(pods: &'a [Pod], app: &str) -> Vec<&'a Pod> {
     let has = |pod: &&Pod| pod.labels().get("app").is_some_and(|value| value == app);
     pods.iter().filter(has).collect()
 }
 
-async fn daemon(cluster: &Cluster, name: &str) {
+async fn daemon(cluster: &Cluster, name: &str, cpu: &str) {
     let object = json!({"metadata": {"name": name}, "spec": {
-        "selector": {"matchLabels": {"app": name}}, "template": template(name, "50m", json!({})),
+        "selector": {"matchLabels": {"app": name}}, "template": template(name, cpu, json!({})),
     }});
-    cluster
-        .create(&cluster.here::<DaemonSet>(), object)
-        .await
-        .unwrap();
+    cluster.create::<DaemonSet>(object).await;
 }
 
 /// One daemon a node, also on new nodes, and replaced one at a time by a new template.
 #[tokio::test(start_paused = true)]
 async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
     let cluster = Cluster::started(31, json!({"disruption": {"consolidateAfter": "Never"}})).await;
-    daemon(&cluster, "d").await;
+    daemon(&cluster, "d", "50m").await;
     cluster.deploy("web", 3, "6").await;
     cluster.until_running(6).await;
-    let nodes: std::collections::BTreeSet<_> = of_app(&cluster.running().await, "d")
+    let nodes: std::collections::BTreeSet<_> = of_app(&cluster.running_pods().await, "d")
         .iter()
         .map(|pod| pod.spec.as_ref().unwrap().node_name.clone())
         .collect();
     assert_eq!(nodes.len(), 3, "one a node");
     let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
-    let sets = cluster.here::<DaemonSet>();
-    cluster.merge(&sets, "d", patch).await.unwrap();
+    cluster.patch::<DaemonSet>("d", patch).await;
     let mut fewest = 3;
     cluster
         .until("all daemons are of the new version", async |cluster| {
-            let pods = cluster.running().await;
+            let pods = cluster.running_pods().await;
             let daemons = of_app(&pods, "d");
             fewest = fewest.min(daemons.len());
             daemons.len() == 3
@@ -59,7 +55,7 @@ async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
         })
         .await;
     assert_eq!(fewest, 2, "maxUnavailable is 1");
-    let status = sets.get("d").await.unwrap().status.unwrap();
+    let status = cluster.get::<DaemonSet>("d").await.status.unwrap();
     assert_eq!(
         (status.updated_number_scheduled, status.number_ready),
         (Some(3), 3)
@@ -72,20 +68,14 @@ async fn a_daemon_that_waits_for_a_node_goes_with_it() {
     let cluster = Cluster::started(37, json!({"disruption": {"consolidateAfter": "Never"}})).await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
-    let object = json!({"metadata": {"name": "d"}, "spec": {
-        "selector": {"matchLabels": {"app": "d"}}, "template": template("d", "100", json!({})),
-    }});
-    cluster
-        .create(&cluster.here::<DaemonSet>(), object)
-        .await
-        .unwrap();
+    daemon(&cluster, "d", "100").await;
     let daemons = async |cluster: &Cluster| of_app(&cluster.list::<Pod>().await, "d").len();
     cluster
         .until("the daemon waits", async |cluster| daemons(cluster).await == 1)
         .await;
     cluster.scale("web", 0).await;
     let claim = cluster.claim_of(&cluster.names::<Node>().await[0]).await;
-    cluster.delete_claim(claim.name()).await;
+    cluster.delete::<NodeClaim>(claim.name()).await;
     cluster
         .until("the daemon is gone", async |cluster| daemons(cluster).await == 0)
         .await;
@@ -100,20 +90,15 @@ async fn a_job_completes_although_a_pod_is_lost() {
     let object = json!({"metadata": {"name": "j"}, "spec": {
         "parallelism": 2, "completions": 3, "backoffLimit": 10, "template": template("j", "1", change),
     }});
-    let jobs = cluster.here::<Job>();
-    cluster.create(&jobs, object).await.unwrap();
+    cluster.create::<Job>(object).await;
     cluster
-        .until("two pods run", async |cluster| cluster.running().await.len() == 2)
+        .until("two pods run", async |cluster| cluster.running().await == 2)
         .await;
-    let lost = cluster.running().await[0].name_any();
-    cluster
-        .here::<Pod>()
-        .delete(&lost, &DeleteParams::default())
-        .await
-        .unwrap();
+    let lost = cluster.running_pods().await[0].name_any();
+    cluster.delete::<Pod>(&lost).await;
     let took = cluster
-        .until("the job is complete", async |_| {
-            let status = jobs.get("j").await.unwrap().status.unwrap_or_default();
+        .until("the job is complete", async |cluster| {
+            let status = cluster.get::<Job>("j").await.status.unwrap_or_default();
             status.succeeded == Some(3) && status.completion_time.is_some()
         })
         .await;
@@ -131,8 +116,7 @@ async fn a_stateful_set_keeps_its_order() {
     let object = json!({"metadata": {"name": "s"}, "spec": {
         "replicas": 3, "serviceName": "s", "selector": {"matchLabels": {"app": "s"}}, "template": template("s", "1", json!({})),
     }});
-    let sets = cluster.here::<StatefulSet>();
-    cluster.create(&sets, object).await.unwrap();
+    cluster.create::<StatefulSet>(object).await;
     let names = async |cluster: &Cluster| {
         let mut names = cluster.names::<Pod>().await;
         names.sort();
@@ -140,18 +124,18 @@ async fn a_stateful_set_keeps_its_order() {
     };
     cluster
         .until("three pods run, one after the other", async |cluster| {
-            let (all, running) = (names(cluster).await, cluster.running().await.len());
+            let (all, running) = (names(cluster).await, cluster.running().await);
             assert!(all.len() <= running + 1, "{all:?} and {running} run");
             running == 3
         })
         .await;
     assert_eq!(names(&cluster).await, ["s-0", "s-1", "s-2"]);
     let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
-    cluster.merge(&sets, "s", patch).await.unwrap();
+    cluster.patch::<StatefulSet>("s", patch).await;
     let mut order: Vec<String> = Vec::new();
     cluster
         .until("all pods are of the new version", async |cluster| {
-            let pods = cluster.running().await;
+            let pods = cluster.running_pods().await;
             for pod in &pods {
                 let new = pod
                     .annotations()
@@ -166,9 +150,8 @@ async fn a_stateful_set_keeps_its_order() {
         .await;
     assert_eq!(order, ["s-2", "s-1", "s-0"]);
     cluster
-        .merge(&sets, "s", json!({"spec": {"replicas": 1}}))
-        .await
-        .unwrap();
+        .patch::<StatefulSet>("s", json!({"spec": {"replicas": 1}}))
+        .await;
     cluster
         .until("one is left", async |cluster| {
             cluster.list::<Pod>().await.len() == 1
@@ -187,14 +170,12 @@ async fn a_no_execute_taint_drives_pods_out() {
         ("lingers", toleration(json!(300))),
         ("stays", toleration(json!(null))),
     ] {
-        let mut pod = template(name, "100m", change);
-        pod["metadata"]["name"] = json!(name);
-        cluster.create(&cluster.here::<Pod>(), pod).await.unwrap();
+        cluster.pod(name, "100m", change).await;
     }
     cluster.until_running(3).await;
     let node = cluster.node_of("stays").await;
     let taint = json!({"spec": {"taints": [{"key": "bad", "effect": "NoExecute"}]}});
-    cluster.merge(&cluster.all::<Node>(), &node, taint).await.unwrap();
+    cluster.patch::<Node>(&node, taint).await;
     let start = cluster.clock.now();
     let mut gone: BTreeMap<String, u64> = BTreeMap::new();
     for _ in 0..400 {
@@ -219,8 +200,7 @@ async fn a_job_waits_ever_longer_with_the_successors_of_pods_that_failed() {
     let mut template = template("w", "1", json!({}));
     template["spec"]["restartPolicy"] = json!("Never");
     let object = json!({"metadata": {"name": "w"}, "spec": {"completions": 2, "parallelism": 2, "backoffLimit": 3, "template": template}});
-    let jobs = cluster.here::<Job>();
-    cluster.create(&jobs, object).await.unwrap();
+    cluster.create::<Job>(object).await;
     let at_once = DeleteParams {
         grace_period_seconds: Some(0),
         ..DeleteParams::default()
@@ -233,19 +213,19 @@ async fn a_job_waits_ever_longer_with_the_successors_of_pods_that_failed() {
             .await;
         // One of the two is lost; the other stays.
         let lost = cluster.list::<Pod>().await[0].name_any();
-        cluster.here::<Pod>().delete(&lost, &at_once).await.unwrap();
+        cluster.api::<Pod>().delete(&lost, &at_once).await.unwrap();
         cluster.pass(wait - 2).await;
         assert_eq!(cluster.list::<Pod>().await.len(), 1, "{wait} s are not over");
         cluster.pass(4).await;
         assert_eq!(cluster.list::<Pod>().await.len(), 2, "{wait} s are over");
     }
-    let status = jobs.get("w").await.unwrap().status.unwrap();
+    let status = cluster.get::<Job>("w").await.status.unwrap();
     assert_eq!(status.failed, Some(3));
     let lost = cluster.list::<Pod>().await[0].name_any();
-    cluster.here::<Pod>().delete(&lost, &at_once).await.unwrap();
+    cluster.api::<Pod>().delete(&lost, &at_once).await.unwrap();
     cluster
-        .until("the Job has failed", async |_| {
-            let status = jobs.get("w").await.unwrap().status.unwrap();
+        .until("the Job has failed", async |cluster| {
+            let status = cluster.get::<Job>("w").await.status.unwrap();
             let mut conditions = status.conditions.iter().flatten();
             conditions
                 .any(|one| one.type_ == "Failed" && one.reason.as_deref() == Some("BackoffLimitExceeded"))
@@ -264,24 +244,18 @@ async fn a_pod_preempts_another_of_lower_priority() {
     let change = json!({"disruption": {"consolidateAfter": "Never"}});
     let cluster = Cluster::started(35, change).await;
     let class = json!({"metadata": {"name": "high"}, "value": 1000});
-    cluster
-        .create(&cluster.all::<PriorityClass>(), class)
-        .await
-        .unwrap();
+    cluster.create::<PriorityClass>(class).await;
     cluster.deploy("low", 1, "6").await;
     cluster.until_running(1).await;
     let node = cluster.node_of("low").await;
     // No second machine can be had.
     let limit = json!({"spec": {"limits": {"cpu": "1"}}});
-    cluster
-        .merge(&cluster.all::<NodePool>(), "default", limit)
-        .await
-        .unwrap();
+    cluster.patch::<NodePool>("default", limit).await;
     let high = template("high", "6", json!({"spec": {"priorityClassName": "high"}}));
     cluster.deploy_with("high", 1, high).await;
     cluster
         .until("the important one runs", async |cluster| {
-            of_app(&cluster.running().await, "high").len() == 1
+            cluster.running_of("high").await == 1
         })
         .await;
     assert_eq!(cluster.node_of("high").await, node);
@@ -301,10 +275,7 @@ async fn room_that_is_made_for_a_pod_is_kept_for_it() {
     let change = json!({"disruption": {"consolidateAfter": "Never"}});
     let cluster = Cluster::started(37, change).await;
     let class = json!({"metadata": {"name": "high"}, "value": 1000});
-    cluster
-        .create(&cluster.all::<PriorityClass>(), class)
-        .await
-        .unwrap();
+    cluster.create::<PriorityClass>(class).await;
     // Of eight processors six are used, and a fifth pod would still fit.
     let low = |processors: &str| {
         let grace = json!({"spec": {"terminationGracePeriodSeconds": 5}});
@@ -313,14 +284,11 @@ async fn room_that_is_made_for_a_pod_is_kept_for_it() {
     cluster.deploy_with("low", 4, low("1500m")).await;
     cluster.until_running(4).await;
     let limit = json!({"spec": {"limits": {"cpu": "1"}}});
-    cluster
-        .merge(&cluster.all::<NodePool>(), "default", limit)
-        .await
-        .unwrap();
+    cluster.patch::<NodePool>("default", limit).await;
     let high = template("high", "4", json!({"spec": {"priorityClassName": "high"}}));
     cluster.deploy_with("high", 1, high).await;
     cluster.pass(60).await;
-    assert_eq!(of_app(&cluster.running().await, "high").len(), 1);
+    assert_eq!(cluster.running_of("high").await, 1);
     let pods = cluster.list::<Pod>().await;
     let nominated = |pod: &&&Pod| pod.status.as_ref().unwrap().nominated_node_name.is_some();
     assert_eq!(of_app(&pods, "low").len(), 4);
@@ -331,21 +299,9 @@ async fn room_that_is_made_for_a_pod_is_kept_for_it() {
 #[tokio::test(start_paused = true)]
 async fn an_ephemeral_volume_brings_its_own_claim() {
     let cluster = Cluster::started(36, json!({})).await;
-    let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
-    cluster
-        .create(&cluster.all::<StorageClass>(), class)
-        .await
-        .unwrap();
-    let source = json!({"volumeClaimTemplate": {"spec": {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}},
-    }}});
-    let mut pod = template(
-        "p",
-        "1",
-        json!({"spec": {"volumes": [{"name": "scratch", "ephemeral": source}]}}),
-    );
-    pod["metadata"]["name"] = json!("p");
-    cluster.create(&cluster.here::<Pod>(), pod).await.unwrap();
+    cluster.storage_class().await;
+    let volumes = json!({"spec": {"volumes": [ephemeral_volume("scratch")]}});
+    cluster.pod("p", "1", volumes).await;
     cluster.until_running(1).await;
     let claims = cluster.list::<PersistentVolumeClaim>().await;
     assert_eq!(claims.len(), 1);
@@ -355,7 +311,7 @@ async fn an_ephemeral_volume_brings_its_own_claim() {
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default()
     };
-    cluster.here::<Pod>().delete("p", &parameters).await.unwrap();
+    cluster.api::<Pod>().delete("p", &parameters).await.unwrap();
     cluster
         .until("the claim is gone", async |cluster| {
             cluster.list::<PersistentVolumeClaim>().await.is_empty()

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodTemplate};
 use kube::ResourceExt as _;
-use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeClaim};
 use spokeshave_controllers::FeatureGates;
 
 use super::consolidated;
-use crate::common::{Cluster, template};
+use crate::plain::Cluster;
+use crate::words::*;
 
 /// A cluster of machines that take one pod of 1500m each, with the feature gate as told.
 async fn cluster(seed: u64, gate: bool) -> Cluster {
@@ -22,21 +23,13 @@ async fn cluster(seed: u64, gate: bool) -> Cluster {
 
 async fn buffer(cluster: &Cluster, name: &str, spec: Value) {
     let object = json!({"metadata": {"name": name}, "spec": spec});
-    cluster
-        .lab
-        .create(&cluster.here::<CapacityBuffer>(), object)
-        .await
-        .expect("a CapacityBuffer");
+    cluster.create::<CapacityBuffer>(object).await;
 }
 
 /// Creates a PodTemplate whose pods carry `app` and ask for so much CPU.
 async fn pod_template(cluster: &Cluster, name: &str, app: &str, cpu: &str) {
     let object = json!({"metadata": {"name": name}, "template": template(app, cpu, json!({}))});
-    cluster
-        .lab
-        .create(&cluster.here::<PodTemplate>(), object)
-        .await
-        .expect("a PodTemplate");
+    cluster.create::<PodTemplate>(object).await;
 }
 
 fn of_web(more: Value) -> Value {
@@ -47,11 +40,7 @@ fn of_web(more: Value) -> Value {
 
 /// Status and reason of its conditions, by type, and its replicas.
 async fn seen(cluster: &Cluster, name: &str) -> (BTreeMap<String, (String, String)>, Option<i32>) {
-    let buffer = cluster
-        .here::<CapacityBuffer>()
-        .get(name)
-        .await
-        .expect("the buffer");
+    let buffer = cluster.get::<CapacityBuffer>(name).await;
     let status = buffer.status.unwrap_or_default();
     let conditions = status.conditions.into_iter();
     let conditions = conditions.map(|one| (one.type_, (one.status, one.reason)));
@@ -129,15 +118,11 @@ async fn d_369_d_370_p_185_p_186_room_is_held_used_rebuilt_and_given_up() {
     assert_eq!(cluster.list::<Node>().await.len(), 6);
     assert_virtual(&cluster).await;
     // Without the buffer nobody needs it.
-    let buffers = cluster.here::<CapacityBuffer>();
-    buffers
-        .delete("b", &DeleteParams::default())
-        .await
-        .expect("deleted");
+    cluster.delete::<CapacityBuffer>("b").await;
     until_nodes(&cluster, 4).await;
     cluster.pass(300).await;
     assert_eq!(cluster.list::<Node>().await.len(), 4);
-    assert_eq!(cluster.running().await.len(), 4);
+    assert_eq!(cluster.running().await, 4);
     for one in cluster.list::<Disruption>().await {
         assert!(one.spec.nodes.iter().all(|node| node.pods == 0), "{:?}", one.spec);
     }
@@ -199,17 +184,12 @@ async fn p_185_b_53_a_buffer_follows_what_it_names() {
         .await;
     assert!(took < Duration::from_secs(2), "B-53: noticed after {took:?}");
     until_nodes(&cluster, 6).await;
-    let templates = cluster.here::<PodTemplate>();
     pod_template(&cluster, "chunk", "chunk", "1500m").await;
     let took = until_said(&cluster, "chunk", "ReadyForProvisioning", "Resolved").await;
     assert!(took < Duration::from_secs(2), "noticed after {took:?}");
     until_nodes(&cluster, 7).await;
     let of_chunk = async || {
-        let buffer = cluster
-            .here::<CapacityBuffer>()
-            .get("chunk")
-            .await
-            .expect("the buffer");
+        let buffer = cluster.get::<CapacityBuffer>("chunk").await;
         let status = buffer.status.unwrap_or_default();
         (
             status.replicas,
@@ -220,10 +200,7 @@ async fn p_185_b_53_a_buffer_follows_what_it_names() {
     assert_eq!(of_chunk().await, (Some(1), Some(1), Some("chunk".to_owned())));
     // A smaller chunk fits twice into the limit, and both into one machine.
     let smaller = json!({"template": template("chunk", "900m", json!({}))});
-    cluster
-        .merge(&templates, "chunk", smaller)
-        .await
-        .expect("patched");
+    cluster.patch::<PodTemplate>("chunk", smaller).await;
     cluster
         .until("the shape is followed", async |_| {
             of_chunk().await == (Some(2), Some(2), Some("chunk".to_owned()))
@@ -233,11 +210,7 @@ async fn p_185_b_53_a_buffer_follows_what_it_names() {
     until_nodes(&cluster, 7).await;
     until_said(&cluster, "chunk", "Provisioning", "FitsExistingCapacity").await;
     // The workload goes, and with it the room.
-    let deployments = cluster.here::<k8s_openapi::api::apps::v1::Deployment>();
-    deployments
-        .delete("web", &DeleteParams::default())
-        .await
-        .expect("deleted");
+    cluster.delete::<Deployment>("web").await;
     until_said(&cluster, "half", "ReadyForProvisioning", "ScalableRefNotFound").await;
     until_nodes(&cluster, 1).await;
     assert_virtual(&cluster).await;
@@ -320,11 +293,7 @@ async fn p_186_w_06_room_that_is_needed_is_never_taken_for_empty() {
         let cluster = cluster(seed, true).await;
         // Machines come before kube-scheduler has looked again.
         let at_once = json!({"spec": {"nodeRegistrationDelay": "0s"}});
-        cluster
-            .merge(&cluster.all::<KWOKNodeClass>(), "default", at_once)
-            .await
-            .expect("patched");
-        let templates = cluster.here::<PodTemplate>();
+        cluster.patch::<KWOKNodeClass>("default", at_once).await;
         pod_template(&cluster, "chunk", "web", "1500m").await;
         buffer(
             &cluster,
@@ -340,7 +309,7 @@ async fn p_186_w_06_room_that_is_needed_is_never_taken_for_empty() {
         cluster.until_running(2).await;
         until_nodes(&cluster, 4).await;
         let other = json!({"template": {"metadata": {"labels": {"x": "y"}}}});
-        cluster.merge(&templates, "chunk", other).await.expect("patched");
+        cluster.patch::<PodTemplate>("chunk", other).await;
         cluster.pass(120).await;
         let commands = cluster.list::<Disruption>().await;
         let told: Vec<_> = commands

@@ -1,6 +1,5 @@
 //! NodeOverlays (P §13): another price, another choice; other capacities, other nodes; and nothing while the feature gate is off.
 
-use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::disruption::Disruption;
@@ -8,7 +7,8 @@ use spokeshave_api::{NodeClaim, NodeOverlay};
 use spokeshave_controllers::FeatureGates;
 
 use super::consolidated;
-use crate::common::{Cluster, template};
+use crate::plain::Cluster;
+use crate::words::*;
 
 const CHEAP: &str = "c-2x-amd64-linux";
 const DEAR: &str = "m-2x-amd64-linux";
@@ -29,11 +29,7 @@ fn about(instance_type: &str, change: Value) -> Value {
 
 async fn overlay(cluster: &Cluster, name: &str, spec: Value) {
     let object = json!({"metadata": {"name": name}, "spec": spec});
-    cluster
-        .lab
-        .create(&cluster.all::<NodeOverlay>(), object)
-        .await
-        .expect("a NodeOverlay");
+    cluster.create::<NodeOverlay>(object).await;
 }
 
 /// Types of the nodes that there are.
@@ -49,7 +45,7 @@ async fn types(cluster: &Cluster) -> Vec<String> {
 }
 
 async fn verdict(cluster: &Cluster, name: &str) -> Option<(String, String)> {
-    let overlay = cluster.all::<NodeOverlay>().get(name).await.ok()?;
+    let overlay = cluster.find::<NodeOverlay>(name).await?;
     let condition = overlay.condition("ValidationSucceeded")?;
     Some((condition.status.clone(), condition.reason.clone()))
 }
@@ -93,11 +89,7 @@ async fn d_364_d_366_p_187_a_price_makes_the_other_type_win_and_consolidation_se
     cluster.pass(900).await;
     assert_eq!(cluster.list::<Disruption>().await.len(), commands, "it settles");
     assert_eq!(types(&cluster).await, [DEAR], "D-368: not drifted either");
-    let overlays = cluster.all::<NodeOverlay>();
-    overlays
-        .delete("reserved", &DeleteParams::default())
-        .await
-        .expect("deleted");
+    cluster.delete::<NodeOverlay>("reserved").await;
     cluster
         .until("the cheap one is cheap again", async |cluster| {
             types(cluster).await == [CHEAP]
@@ -176,10 +168,7 @@ async fn d_367_p_187_conflicts_and_mistakes_are_told_and_undone() {
     overlay(&cluster, "c", json!({"requirements": nonsense, "price": "1"})).await;
     until_judged(&cluster, "c", ("False", "RuntimeValidation")).await;
     let heavier = json!({"spec": {"weight": 3}});
-    cluster
-        .merge(&cluster.all::<NodeOverlay>(), "a", heavier)
-        .await
-        .expect("patched");
+    cluster.patch::<NodeOverlay>("a", heavier).await;
     until_judged(&cluster, "a", ("True", "ValidationSucceeded")).await;
     cluster.pass(60).await;
     let versions = async || {

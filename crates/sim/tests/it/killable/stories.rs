@@ -7,6 +7,7 @@ use spokeshave_api::NodePool;
 use spokeshave_provider_kwok::KwokOptions;
 
 use super::Cluster;
+use crate::words::*;
 
 pub fn at_once() -> Value {
     json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})

@@ -1,0 +1,115 @@
+//! The kwok cloud with faults: it hangs, lies, leaves out and says twice, as a test asks it to.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt as _;
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::InstanceType;
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, NodeClassKind, RegistrationHook, RepairPolicy,
+};
+use spokeshave_provider_kwok::KwokProvider;
+
+/// What a cloud does wrong.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Launches for these NodePools never answer, and make nothing.
+    pub hanging_pools: Mutex<BTreeSet<String>>,
+    /// Deletions fail with this text.
+    pub delete_error: Mutex<Option<String>>,
+    /// Deletions and questions never answer.
+    pub hang: AtomicBool,
+    /// Instances that are left out of lists although they run, by provider ID.
+    pub unlisted: Mutex<BTreeSet<String>>,
+    /// Every instance is listed twice.
+    pub duplicates: AtomicBool,
+    /// Deletions answer "gone" and end nothing.
+    pub lies: AtomicBool,
+    /// What the cloud says of every instance when it is asked about drift; an empty text is an error.
+    pub drift: Mutex<Option<String>>,
+    /// Launches that were asked for.
+    pub launches: AtomicU64,
+}
+
+/// The kwok cloud with faults.
+#[derive(Debug)]
+pub struct Faulty {
+    pub inner: Arc<KwokProvider>,
+    pub faults: Arc<Faults>,
+    pub hooks: Vec<Arc<dyn RegistrationHook>>,
+}
+
+impl CloudProvider for Faulty {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn supported_node_classes(&self) -> &[NodeClassKind] {
+        self.inner.supported_node_classes()
+    }
+
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+        let pool = claim.node_pool().unwrap_or_default();
+        if self.faults.hanging_pools.lock().unwrap().contains(pool) {
+            return std::future::pending().boxed();
+        }
+        self.faults.launches.fetch_add(1, Ordering::Relaxed);
+        self.inner.create(claim)
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        if self.faults.hang.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
+        if let Some(error) = self.faults.delete_error.lock().unwrap().clone() {
+            return async move { Err(CloudError::Other(error)) }.boxed();
+        }
+        if self.faults.lies.load(Ordering::Relaxed) {
+            return async { Err(CloudError::NodeClaimNotFound("it says".to_owned())) }.boxed();
+        }
+        self.inner.delete(claim)
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
+        if self.faults.hang.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
+        self.inner.get(provider_id)
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+        async move {
+            let mut found = self.inner.list().await?;
+            let unlisted = self.faults.unlisted.lock().unwrap().clone();
+            found.retain(|one| !one.provider_id().is_some_and(|id| unlisted.contains(id)));
+            if self.faults.duplicates.load(Ordering::Relaxed) {
+                found.extend(found.clone());
+            }
+            Ok(found)
+        }
+        .boxed()
+    }
+
+    fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
+        &self.hooks
+    }
+
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+        self.inner.instance_types(pool)
+    }
+
+    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        let said = self.faults.drift.lock().unwrap().clone();
+        match said.as_deref() {
+            None => self.inner.is_drifted(claim),
+            Some("") => async { Err(CloudError::Other("no images are resolved".to_owned())) }.boxed(),
+            Some(_) => async move { Ok(said) }.boxed(),
+        }
+    }
+
+    fn repair_policies(&self) -> &[RepairPolicy] {
+        self.inner.repair_policies()
+    }
+}

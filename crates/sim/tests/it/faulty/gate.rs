@@ -1,0 +1,125 @@
+//! A gate before the API server: it refuses evictions, makes writes stumble, and can be shut.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http_body_util::BodyExt as _;
+use serde_json::json;
+
+/// What stands between an operator and the API server: refuses some evictions.
+#[derive(Clone, Default)]
+pub struct Gate {
+    /// Pods whose eviction is answered with this status.
+    pub refused: Arc<Mutex<BTreeMap<String, u16>>>,
+    /// When off, nothing passes.
+    pub cut: Arc<AtomicBool>,
+    /// So many writes to paths that contain a text are answered with a status.
+    pub stumbles: Arc<Mutex<Vec<(&'static str, u16, u32)>>>,
+}
+
+#[derive(Clone)]
+pub struct Gated<S> {
+    pub inner: S,
+    pub gate: Gate,
+}
+
+impl<S> tower::Service<http::Request<kube::client::Body>> for Gated<S>
+where
+    S: tower::Service<http::Request<kube::client::Body>> + Clone + Send + 'static,
+    S::Response: IntoAnswer,
+    S::Future: Send + 'static,
+    S::Error: std::fmt::Debug,
+{
+    type Response = http::Response<AnswerBody>;
+    type Error = std::io::Error;
+    type Future =
+        std::pin::Pin<Box<dyn Future<Output = Result<http::Response<AnswerBody>, std::io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), std::io::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<kube::client::Body>) -> Self::Future {
+        let cut = self.gate.cut.load(Ordering::Relaxed);
+        let write = request.method() != http::Method::GET;
+        let path = request.uri().path();
+        let stumble = if write { self.gate.stumble(path) } else { None };
+        let refused = self.gate.refusal(path).or(stumble);
+        let mut inner = self.inner.clone();
+        Box::pin(async move {
+            if cut {
+                return Err(std::io::Error::other("the network is cut"));
+            }
+            if let Some(answer) = refused {
+                return Ok(answer);
+            }
+            inner
+                .call(request)
+                .await
+                .map(IntoAnswer::into_answer)
+                .map_err(|error| std::io::Error::other(format!("{error:?}")))
+        })
+    }
+}
+
+fn answer(code: u16, reason: &str, message: &str) -> http::Response<AnswerBody> {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message,
+    });
+    let response = http::Response::builder()
+        .status(code)
+        .header("content-type", "application/json")
+        .body(serde_json::to_string(&body).unwrap());
+    response.unwrap().into_answer()
+}
+
+pub type AnswerBody = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, tower::BoxError>;
+
+/// Any response as one of one type.
+pub trait IntoAnswer {
+    fn into_answer(self) -> http::Response<AnswerBody>;
+}
+
+impl<B> IntoAnswer for http::Response<B>
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<tower::BoxError> + 'static,
+{
+    fn into_answer(self) -> http::Response<AnswerBody> {
+        self.map(|body| body.map_err(Into::into).boxed_unsync())
+    }
+}
+
+impl Gate {
+    /// The next writes fail whose path contains all the parts between `*`.
+    pub fn trip(&self, path: &'static str, status: u16, times: u32) {
+        self.stumbles.lock().unwrap().push((path, status, times));
+    }
+
+    /// Every failure that was asked for was met.
+    pub fn assert_tripped(&self) {
+        let stumbles = self.stumbles.lock().unwrap();
+        assert!(
+            stumbles.iter().all(|(.., left)| *left == 0),
+            "every failure was met: {stumbles:?}"
+        );
+    }
+
+    pub fn stumble(&self, path: &str) -> Option<http::Response<AnswerBody>> {
+        let mut stumbles = self.stumbles.lock().unwrap();
+        let (_, code, left) = stumbles
+            .iter_mut()
+            .find(|(parts, _, left)| *left > 0 && parts.split('*').all(|part| path.contains(part)))?;
+        *left -= 1;
+        let reason = if *code == 409 { "Conflict" } else { "InternalError" };
+        Some(answer(*code, reason, "stumbled"))
+    }
+
+    pub fn refusal(&self, path: &str) -> Option<http::Response<AnswerBody>> {
+        let pod = path.strip_suffix("/eviction")?.rsplit('/').next()?;
+        let code = *self.refused.lock().unwrap().get(pod)?;
+        let message = format!("admission webhook \"guard.example.com\" denied the request: {pod} is holy");
+        Some(answer(code, "Forbidden", &message))
+    }
+}

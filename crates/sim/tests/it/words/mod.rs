@@ -1,0 +1,42 @@
+//! The one vocabulary in which the tests of whole clusters speak: what users do, what they see, and how long they wait for it.
+//!
+//! A file a subject. Nothing here knows how an operator is made or what disturbs it: that is told by `plain`, `killable` and `faulty`.
+
+mod ledger;
+mod looks;
+mod objects;
+mod pools;
+mod rest;
+mod series;
+mod volumes;
+mod waiting;
+mod workloads;
+
+use std::time::Duration;
+
+use spokeshave_sim::lab::Lab;
+
+pub use ledger::Ledger;
+pub use looks::Looks;
+pub use objects::Objects;
+pub use pools::Pools;
+pub use rest::Rest;
+pub use series::{reading, sum, value};
+pub use volumes::{Volumes, ephemeral_volume};
+pub use waiting::Waiting;
+pub use workloads::{Workloads, template};
+
+/// What every word is about: a laboratory, and how patient its tests are.
+pub trait Scene: Sized {
+    /// Longest virtual time that a test waits for something.
+    const LIMIT: Duration = Duration::from_secs(3600);
+    /// Virtual time between two looks.
+    const STEP: Duration = Duration::from_secs(1);
+
+    fn lab(&self) -> &Lab;
+
+    /// Every promise is kept that the test does not break on purpose.
+    fn assert_kept(&self) {
+        self.lab().invariants.assert_kept();
+    }
+}

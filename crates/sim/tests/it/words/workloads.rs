@@ -1,0 +1,58 @@
+//! What users run: Deployments, single pods, and the budgets over them. The pods of an app carry its name as the label `app`.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Value, json};
+
+use super::{Objects as _, Scene};
+
+/// A pod template of an app, changed by a merge patch.
+pub fn template(app: &str, cpu: &str, change: Value) -> Value {
+    let mut template = json!({
+        "metadata": {"labels": {"app": app}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]},
+    });
+    json_patch::merge(&mut template, &change);
+    template
+}
+
+pub trait Workloads: Scene {
+    async fn deploy(&self, app: &str, replicas: i32, cpu: &str) {
+        self.deploy_with(app, replicas, template(app, cpu, json!({})))
+            .await;
+    }
+
+    async fn deploy_with(&self, app: &str, replicas: i32, template: Value) {
+        self.create::<Deployment>(json!({"metadata": {"name": app}, "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template,
+        }}))
+        .await;
+    }
+
+    async fn scale(&self, app: &str, replicas: i32) {
+        self.patch::<Deployment>(app, json!({"spec": {"replicas": replicas}}))
+            .await;
+    }
+
+    /// A pod that belongs to nobody, changed by a merge patch.
+    async fn pod(&self, name: &str, cpu: &str, change: Value) {
+        let mut pod = template(name, cpu, change);
+        pod["metadata"]["name"] = json!(name);
+        self.create::<Pod>(pod).await;
+    }
+
+    /// A PodDisruptionBudget over the pods of an app, with the app's name.
+    async fn budget(&self, app: &str, change: Value) {
+        self.budget_named(app, app, change).await;
+    }
+
+    async fn budget_named(&self, name: &str, app: &str, change: Value) {
+        let mut spec = json!({"selector": {"matchLabels": {"app": app}}});
+        json_patch::merge(&mut spec, &change);
+        self.create::<PodDisruptionBudget>(json!({"metadata": {"name": name}, "spec": spec}))
+            .await;
+    }
+}
+
+impl<S: Scene> Workloads for S {}
