@@ -3,7 +3,6 @@
 mod appendix;
 mod disruption;
 mod disruption_deaths;
-mod disruption_scenarios;
 mod faulty;
 mod features;
 mod invariants;
@@ -16,7 +15,6 @@ mod mid_write;
 mod plain;
 mod scenarios;
 mod soak;
-mod termination;
 mod words;
 mod workloads;
 mod zones;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::json;
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_controllers::Options as OperatorOptions;
+
 use crate::faulty::{Cluster, Setup};
 use crate::words::*;
-use k8s_openapi::api::core::v1::Node;
-use serde_json::json;
-use spokeshave_controllers::Options as OperatorOptions;
 
 /// Names after `karpenter_`, by type.
 const COUNTERS: &str = "nodeclaims_created_total nodeclaims_terminated_total nodeclaims_disrupted_total pods_disruption_initiated_total
@@ -91,4 +94,68 @@ async fn p_149_p_207_every_metric_has_upstreams_name_and_type() {
     }
     // What is gone is not in the next scrape.
     assert!(!text.contains(&format!("node_name=\"{node}\"")), "{node} is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_16_series_of_single_objects_are_asked_for_and_go_with_their_objects() {
+    let cluster = Cluster::new(35).await;
+    cluster.pool("default", json!({})).await;
+    let setup = Setup {
+        options: OperatorOptions {
+            object_metrics: true,
+            ..OperatorOptions::default()
+        },
+        ..Setup::default()
+    };
+    let operator = cluster.operator(setup);
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    let node = cluster.names::<Node>().await.remove(0);
+    let pod = cluster.names::<Pod>().await.remove(0);
+    let text = operator.metrics.render();
+    for line in [
+        "karpenter_nodes_allocatable{arch=\"amd64\",capacity_type=".to_owned(),
+        format!("node_name=\"{node}\""),
+        "karpenter_nodes_total_pod_requests{".to_owned(),
+        "karpenter_nodes_current_lifetime_seconds{".to_owned(),
+        "karpenter_pods_state{".to_owned(),
+        format!("name=\"{pod}\""),
+        format!(
+            "operator_nodeclaim_status_condition_count{{name=\"{claim}\",namespace=\"\",reason=\"Initialized\",status=\"True\",type=\"Initialized\"}} 1"
+        ),
+        "operator_nodepool_status_condition_current_status_seconds{name=\"default\"".to_owned(),
+        "operator_nodeclaim_status_condition_transitions_total{".to_owned(),
+        "karpenter_pods_startup_duration_seconds{quantile=".to_owned(),
+        "karpenter_pods_bound_duration_seconds_count 1".to_owned(),
+        "karpenter_pods_scheduling_decision_duration_seconds_count 1".to_owned(),
+        "karpenter_cluster_state_synced 1".to_owned(),
+        "karpenter_cluster_state_node_count 1".to_owned(),
+        "karpenter_nodepools_cost_total{nodepool=\"default\"} 0.".to_owned(),
+        "karpenter_build_info{".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster
+        .until("the pod is gone", async |cluster| {
+            cluster.list::<Pod>().await.is_empty()
+        })
+        .await;
+    cluster.pass(5).await;
+    let text = operator.metrics.render();
+    for name in [&claim, &node, &pod] {
+        assert!(!text.contains(name.as_str()), "{name} is still in\n{text}");
+    }
+    assert!(text.contains("operator_nodeclaim_termination_duration_seconds_count 1"));
+    cluster.delete::<NodePool>("default").await;
+    cluster.pass(30).await;
+    let text = operator.metrics.render();
+    let left: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("karpenter_nodepools_") && line.contains("nodepool=\"default\""))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use spokeshave_controllers::{Operator, Options as OperatorOptions};
 use spokeshave_ports::RegistrationHook;
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
@@ -105,6 +105,32 @@ impl Cluster {
         };
         cluster.node_class().await;
         cluster
+    }
+
+    /// A cluster with NodePool `default`, changed by a merge patch of its spec, and an operator.
+    pub async fn started(seed: u64, change: Value) -> (Self, Running) {
+        Self::started_with(seed, change, Setup::default()).await
+    }
+
+    pub async fn started_with(seed: u64, change: Value, setup: Setup) -> (Self, Running) {
+        let cluster = Self::new(seed).await;
+        cluster.pool("default", change).await;
+        let operator = cluster.operator(setup);
+        (cluster, operator)
+    }
+
+    /// The same with one node, on which the only pod of `web` runs, and the name of its NodeClaim.
+    pub async fn one_node(seed: u64, change: Value) -> (Self, Running, String) {
+        let (cluster, operator) = Self::started(seed, change).await;
+        let claim = cluster.run_one_pod().await;
+        (cluster, operator, claim)
+    }
+
+    /// Deploys `web` with one pod, waits until it runs, and returns the NodeClaim that was made for it.
+    pub async fn run_one_pod(&self) -> String {
+        self.deploy("web", 1, "1").await;
+        self.until_running_of("web", 1).await;
+        self.claim_of_pod("web").await
     }
 
     /// Starts an operator and, for it, a cloud.

@@ -1,9 +1,10 @@
 //! What users do in the scenarios of disruption, and how it ends.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use spokeshave_api::NodePool;
+use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_provider_kwok::KwokOptions;
 
 use super::Cluster;
@@ -84,4 +85,26 @@ pub fn never_registers() -> KwokOptions {
         never_register: vec!["*".parse().unwrap()],
         ..KwokOptions::default()
     }
+}
+
+/// `karpenter.sh/do-not-disrupt` on every pod; null takes it away.
+pub async fn annotate_pods(cluster: &Cluster, value: Value) {
+    for pod in cluster.names::<Pod>().await {
+        cluster
+            .annotate::<Pod>(&pod, "karpenter.sh/do-not-disrupt", value.clone())
+            .await;
+    }
+}
+
+/// Waits until a command waits for its replacement.
+pub async fn until_replacing(cluster: &Cluster) {
+    cluster
+        .until("a replacement is on its way", async |cluster| {
+            cluster
+                .ledger()
+                .await
+                .iter()
+                .any(|one| one.phase() == DisruptionPhase::Replacing)
+        })
+        .await;
 }

@@ -1,0 +1,195 @@
+//! What a NodePool may still launch: readiness, limits, minValues, reserved capacity.
+
+use serde_json::json;
+use spokeshave_example::{instance_type, node, node_pool};
+use spokeshave_model::{ClusterState, Requirement, labels};
+use spokeshave_schedule::{MinValuesPolicy, PackOptions};
+
+use super::{limited, pod, repelling, summary};
+use crate::support::{ZONES, run, run_with, types};
+
+#[test]
+fn p_059_no_ready_pool() {
+    let mut pool = node_pool("default");
+    pool.status = None;
+    let state = ClusterState::default()
+        .with_pool(pool, types())
+        .with_pod(pod("p", "1", json!({})));
+    assert_eq!(summary(&run(&state)), ["p: no dynamic nodepools found"]);
+}
+
+#[test]
+fn p_093_example_4_limits_partial_scheduling() {
+    let state = ClusterState::default()
+        .with_pool(
+            limited("default", &[("cpu", "3")]),
+            vec![
+                instance_type("two", 2, 4, &ZONES),
+                instance_type("three", 3, 6, &ZONES),
+            ],
+        )
+        .with_pods([repelling("p1", "1500m"), repelling("p2", "1500m")]);
+    assert_eq!(
+        summary(&run(&state)),
+        [
+            "default/two: p1",
+            "p2: all available instance types exceed limits for nodepool (NodePool=default)"
+        ]
+    );
+}
+
+#[test]
+fn p_094_b_44_example_5_node_limit_holds_within_a_pass_too() {
+    let state = ClusterState::default()
+        .with_pool(limited("default", &[("nodes", "2")]), types())
+        .with_pods(["p1", "p2", "p3"].map(|name| repelling(name, "1")));
+    assert_eq!(
+        summary(&run(&state)),
+        [
+            "default/small: p1",
+            "default/small: p2",
+            "p3: node limits have been exhausted for nodepool (NodePool=default)"
+        ]
+    );
+    let types = types();
+    let state = ClusterState::default()
+        .with_pool(limited("default", &[("nodes", "1")]), types.clone())
+        .with_node(node("default", "n", &types[0], "a", "spot"))
+        .with_pod(pod("p", "3", json!({})));
+    assert_eq!(
+        summary(&run(&state)),
+        ["p: node limits have been exhausted for nodepool (NodePool=default)"]
+    );
+}
+
+#[test]
+fn p_120_example_20_min_values() {
+    let mut pool = node_pool("default");
+    let mut wanted = spokeshave_api::Requirement::new(
+        "node.kubernetes.io/instance-type",
+        spokeshave_api::Operator::Exists,
+        &[],
+    );
+    wanted.min_values = Some(3);
+    pool.spec.template.spec.requirements = vec![wanted];
+    let state = ClusterState::default()
+        .with_pool(pool, types())
+        .with_pod(pod("p", "3", json!({})));
+    let text = summary(&run(&state)).join("");
+    assert!(
+        text.starts_with(
+            "p: minValues requirement is not met for label(s) (label(s)=[node.kubernetes.io/instance-type]"
+        ),
+        "{text}"
+    );
+    let best_effort = PackOptions {
+        min_values: MinValuesPolicy::BestEffort,
+        ..PackOptions::default()
+    };
+    let result = run_with(&state, &best_effort);
+    assert_eq!(summary(&result), ["default/medium: p"]);
+    let claim = &result.1.placements.claims[0];
+    assert!(claim.min_values_relaxed);
+    assert_eq!(
+        claim
+            .requirements
+            .find(labels::INSTANCE_TYPE)
+            .and_then(Requirement::min_values),
+        Some(2)
+    );
+}
+
+#[test]
+fn p_064_truncation_keeps_the_cheapest_and_rechecks_min_values() {
+    let mut pool = node_pool("default");
+    let options = PackOptions {
+        instance_types_per_claim: 2,
+        ..PackOptions::default()
+    };
+    let state = ClusterState::default()
+        .with_pool(pool.clone(), types())
+        .with_pod(pod("p", "1", json!({})));
+    assert_eq!(
+        run_with(&state, &options).1.placements.claims[0].launches.len(),
+        2
+    );
+    let mut wanted = spokeshave_api::Requirement::new(
+        "node.kubernetes.io/instance-type",
+        spokeshave_api::Operator::Exists,
+        &[],
+    );
+    wanted.min_values = Some(3);
+    pool.spec.template.spec.requirements = vec![wanted];
+    let state = ClusterState::default()
+        .with_pool(pool, types())
+        .with_pod(pod("p", "1", json!({})));
+    let text = summary(&run_with(&state, &options)).join("");
+    assert!(text.starts_with("p: pod didn’t schedule because NodePool couldn’t meet minValues requirements, validating minValues, "), "{text}");
+}
+
+#[test]
+fn p_119_example_19_reserved_capacity() {
+    const LABEL: &str = "example.com/reservation-id";
+    let with_reservation = |name: &str, id: &str, capacity: i64| {
+        let mut instance_type = instance_type(name, 2, 4, &["a"]);
+        for offering in &mut instance_type.offerings {
+            offering.requirements.add(Requirement::does_not_exist(LABEL));
+        }
+        let mut reserved = spokeshave_example::offering("a", "reserved", spokeshave_model::Price(1));
+        reserved.requirements.add(Requirement::is(LABEL, id));
+        reserved.reservation_id_label = Some(LABEL.to_owned());
+        reserved.reservation_capacity = capacity;
+        instance_type.offerings.push(reserved);
+        instance_type.requirements.replace(Requirement::one_of(
+            labels::CAPACITY_TYPE,
+            ["on-demand", "spot", "reserved"],
+        ));
+        instance_type.requirements.add(Requirement::one_of(LABEL, [id]));
+        instance_type
+    };
+    let mut light = node_pool("light");
+    light.spec.weight = Some(1);
+    let mut heavy = node_pool("heavy");
+    heavy.spec.weight = Some(9);
+    let state = ClusterState::default()
+        .with_pool(heavy, vec![with_reservation("small", "r-1", 1)])
+        .with_pool(light, types())
+        .with_pods([repelling("p1", "1"), repelling("p2", "1")]);
+    let result = run(&state);
+    assert_eq!(
+        summary(&result),
+        [
+            "heavy/small: p1",
+            "p2: one or more instance types with compatible reserved offerings are available, but could not be reserved"
+        ]
+    );
+    assert!(!result.1.unplaced[0].reason.is_reported());
+    let claim = &result.1.placements.claims[0];
+    assert_eq!(
+        claim.requirements.get(LABEL).to_string(),
+        "example.com/reservation-id In [r-1]"
+    );
+    assert_eq!(
+        claim
+            .capacity_types
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>(),
+        ["reserved"]
+    );
+    assert_eq!(claim.launches[0].price, spokeshave_model::Price(1));
+    let fallback = PackOptions {
+        reserved: spokeshave_schedule::ReservedPolicy::Fallback,
+        ..PackOptions::default()
+    };
+    let result = run_with(&state, &fallback);
+    assert_eq!(summary(&result), ["heavy/small: p1", "heavy/small: p2"]);
+    // A pod that rules reserved capacity out does not join the node that holds it; the deferred one may then join its node.
+    let spot = pod(
+        "p3",
+        "200m",
+        json!({"nodeSelector": {"karpenter.sh/capacity-type": "spot"}}),
+    );
+    let result = run(&state.with_pod(spot));
+    assert_eq!(summary(&result), ["heavy/small: p1", "heavy/small: p3 p2"]);
+}

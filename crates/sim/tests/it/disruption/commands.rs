@@ -1,0 +1,229 @@
+//! Commands from their decision to their end, whatever happens to nodes, operators, clocks and definitions on the way; and the ledger of them.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use serde_json::json;
+use spokeshave_api::NodeClaim;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
+    for by_hand in ["delete node", "delete nodeclaim", "cordon", "delete disruption"] {
+        let cluster = Cluster::new(17, at_once()).await;
+        let _operator = cluster.operator();
+        one_large_node(&cluster).await;
+        let (node, claim) = (
+            cluster.names::<Node>().await.remove(0),
+            cluster.names::<NodeClaim>().await.remove(0),
+        );
+        without_large(&cluster).await;
+        until_replacing(&cluster).await;
+        match by_hand {
+            "delete node" => cluster.delete::<Node>(&node).await,
+            "delete nodeclaim" => cluster.delete::<NodeClaim>(&claim).await,
+            "delete disruption" => {
+                let name = cluster.names::<Disruption>().await.remove(0);
+                cluster.delete::<Disruption>(&name).await;
+            }
+            _ => {
+                cluster
+                    .patch::<Node>(&node, json!({"spec": {"unschedulable": true}}))
+                    .await;
+            }
+        }
+        cluster
+            .until(
+                &format!("one small node in spite of: {by_hand}"),
+                on_one_small_node,
+            )
+            .await;
+        cluster.pass(60).await;
+        cluster.assert_at_rest().await;
+        assert!(on_one_small_node(&cluster).await, "{by_hand}");
+    }
+}
+
+/// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
+#[tokio::test(start_paused = true)]
+async fn g_1_14_d_115_d_116_d_117_d_270_w_50_a_replacement_that_never_registers() {
+    let cluster = Cluster::new(18, at_once()).await;
+    let first = cluster.operator();
+    one_large_node(&cluster).await;
+    first.kill().await;
+    let broken = cluster.operator_with(never_registers());
+    let start = cluster.clock.now();
+    without_large(&cluster).await;
+    cluster
+        .until("the command is taken back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    assert!(cluster.clock.since(start) >= Duration::from_secs(600), "D-114");
+    cluster.pass(10).await;
+    assert_eq!((cluster.running().await, cores(&cluster).await), (1, vec![8]));
+    cluster.assert_at_rest().await;
+    let text = broken.metrics.render();
+    let failures = "karpenter_voluntary_disruption_queue_failures_total{consolidation_type=\"single\",decision=\"replace\",reason=\"underutilized\"} 1";
+    assert!(text.lines().any(|line| line == failures), "D-117");
+    broken.kill().await;
+    let _whole = cluster.operator();
+    cluster.until("one small node", on_one_small_node).await;
+}
+
+/// A new leader whose clock is wrong, in mid-command: ahead, the command looks too old and is taken back; behind, it goes on,
+/// or its replacement is given up and another one comes.
+/// The simulated cloud keeps the operator's time, so a clock that is far behind would only make the cloud wait.
+#[tokio::test(start_paused = true)]
+async fn a_leader_with_a_wrong_clock_finishes_or_takes_back() {
+    for off_by in [240, -120] {
+        let cluster = Cluster::new(20, at_once()).await;
+        let first = cluster.operator();
+        one_large_node(&cluster).await;
+        without_large(&cluster).await;
+        until_replacing(&cluster).await;
+        first.kill().await;
+        cluster.pass(420).await;
+        let _again = cluster.operator_off_by(off_by);
+        cluster
+            .until(
+                &format!("one small node by a clock off by {off_by} s"),
+                on_one_small_node,
+            )
+            .await;
+        cluster.pass(60).await;
+        cluster.assert_at_rest().await;
+        let taken_back = cluster.ended("Underutilized", DisruptionPhase::RolledBack).await;
+        let expected = if off_by > 0 { 1..=1 } else { 0..=1 };
+        assert!(
+            expected.contains(&taken_back),
+            "{:?}",
+            cluster.ledger_text().await
+        );
+    }
+}
+
+/// A restart in mid-command goes on with it: the same replacement, one command.
+#[tokio::test(start_paused = true)]
+async fn g_1_15_d_072_a_restart_in_mid_command_goes_on() {
+    let cluster = Cluster::new(21, at_once()).await;
+    let first = cluster.operator();
+    one_large_node(&cluster).await;
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    first.kill().await;
+    cluster.pass(60).await;
+    let _again = cluster.operator();
+    cluster.until("one small node", on_one_small_node).await;
+    cluster.pass(30).await;
+    cluster.assert_at_rest().await;
+    let ledger = cluster.ledger().await;
+    assert_eq!(
+        (ledger.len(), ledger[0].phase()),
+        (1, DisruptionPhase::Succeeded),
+        "{:?}",
+        cluster.ledger_text().await
+    );
+}
+
+/// W-31: a command outlives the objects it names; W-56: nobody is told or counted twice.
+#[tokio::test(start_paused = true)]
+async fn w_31_w_56_a_command_whose_first_node_vanishes_ends() {
+    let cluster = Cluster::new(41, at_once()).await;
+    let operator = cluster.operator();
+    cluster.deploy("web", 3, "6").await;
+    cluster.until_running(3).await;
+    cluster.scale("web", 0).await;
+    cluster
+        .until("the command is written", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
+        .await;
+    let first = cluster.ledger().await[0].spec.nodes[0].node_claim.clone();
+    cluster.remove_finalizers::<NodeClaim>(&first).await;
+    // It may be gone with them.
+    let claims = cluster.api::<NodeClaim>();
+    claims.delete(&first, &DeleteParams::default()).await.ok();
+    cluster
+        .until("the command ends", async |cluster| {
+            cluster.ledger().await.iter().all(|one| one.is_finished())
+        })
+        .await;
+    cluster.until_empty().await;
+    let disrupted = sum(&operator.metrics, "karpenter_nodeclaims_disrupted_total");
+    assert!(disrupted <= 3.0, "{disrupted}");
+    let told = cluster.events("DisruptionTerminating").await.len();
+    assert!(told <= 6, "once for each Node and each NodeClaim: {told}");
+}
+
+/// An upgrade that brings the operator before its definitions: it is not ready and does nothing, and goes on by itself once they are there.
+#[tokio::test(start_paused = true)]
+async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everything_goes_on() {
+    let cluster = Cluster::new(42, at_once()).await;
+    let name = "disruptions.spokeshave.dev";
+    cluster.delete::<CustomResourceDefinition>(name).await;
+    let operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.pass(60).await;
+    assert!(
+        cluster.list::<NodeClaim>().await.is_empty(),
+        "nothing is decided in the dark"
+    );
+    let failures = operator.metrics.render();
+    assert!(
+        failures.contains("kind=\"Disruption\""),
+        "the kind that is missing is counted by name"
+    );
+    let definition = spokeshave_api::crds::crds()
+        .into_iter()
+        .find(|one| one.name_any() == name)
+        .unwrap();
+    cluster
+        .create::<CustomResourceDefinition>(json!(definition))
+        .await;
+    cluster.until_running(1).await;
+    cluster.scale("web", 0).await;
+    cluster.until_empty().await;
+}
+
+/// The ledger is short: what has ended is kept for a day.
+#[tokio::test(start_paused = true)]
+async fn the_ledger_forgets_after_a_day() {
+    let cluster = Cluster::new(
+        3,
+        json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}),
+    )
+    .await;
+    let operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+    cluster.scale("web", 0).await;
+    cluster.until_empty().await;
+    cluster.pass(5).await;
+    let names = cluster.names::<Disruption>().await;
+    assert!(
+        names.len() == 1 && names[0].starts_with("20260101-0"),
+        "{names:?}"
+    );
+    // The one who forgets need not be the one who wrote.
+    operator.kill().await;
+    let _again = cluster.operator();
+    cluster.pass(23 * 3600).await;
+    assert_eq!(cluster.ledger().await.len(), 1);
+    cluster.pass(3700).await;
+    cluster.assert_no_commands().await;
+    assert!(
+        cluster
+            .list::<Node>()
+            .await
+            .iter()
+            .all(|node| node.name_any().is_empty())
+    );
+}

@@ -1,0 +1,298 @@
+//! Nodes that are not what their NodePool or their cloud asks for any more, replaced as fast as budgets and limits allow.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use serde_json::json;
+use spokeshave_api::conditions::Conditioned as _;
+use spokeshave_api::disruption::DisruptionPhase;
+use spokeshave_api::{NodeClaim, NodePool};
+
+use crate::faulty;
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
+
+/// Scenario 16: a changed template label drifts every node, a requirement that still allows them none.
+#[tokio::test(start_paused = true)]
+async fn g_1_16_template_changes_replace_nodes_and_loosened_requirements_do_not() {
+    let cluster = Cluster::new(6, for_drift("1")).await;
+    let _operator = cluster.operator();
+    two_busy_nodes(&cluster).await;
+    let looser = json!({"spec": {"template": {"spec": {"requirements": [
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux", "windows"]},
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "Exists"},
+    ]}}}});
+    cluster.patch::<NodePool>("default", looser).await;
+    cluster.pass(120).await;
+    cluster.assert_no_commands().await;
+    new_team(&cluster).await;
+    cluster
+        .until("the first node is in a command", async |cluster| {
+            !cluster.ledger().await.is_empty()
+        })
+        .await;
+    let old = cluster.list::<NodeClaim>().await;
+    for claim in old.into_iter().filter(|claim| claim.label("team").is_none()) {
+        let conditions = claim.status.unwrap_or_default().conditions;
+        let drifted = conditions.iter().find(|one| one.type_ == "Drifted").unwrap();
+        assert_eq!(
+            (drifted.reason.as_str(), drifted.message.as_str()),
+            ("NodePoolDrifted", "NodePoolDrifted")
+        );
+    }
+    cluster
+        .until("both nodes are new", two_nodes_of_the_new_team)
+        .await;
+    cluster.pass(30).await;
+    cluster.assert_at_rest().await;
+    assert_eq!(cluster.ended("Drifted", DisruptionPhase::Succeeded).await, 2);
+    assert!(
+        cluster
+            .ledger()
+            .await
+            .iter()
+            .all(|one| one.spec.budgets[0].allowed == 1)
+    );
+}
+
+/// Scenario 17: hashes of another version are re-stamped, and nothing drifts.
+#[tokio::test(start_paused = true)]
+async fn g_1_17_d_224_another_hash_version_drifts_nothing() {
+    let cluster = Cluster::new(7, for_drift("100%")).await;
+    let first = cluster.operator();
+    two_busy_nodes(&cluster).await;
+    first.kill().await;
+    let theirs = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "1234", "karpenter.sh/nodepool-hash-version": "v3"}}});
+    cluster.patch::<NodePool>("default", theirs.clone()).await;
+    for name in cluster.names::<NodeClaim>().await {
+        cluster.patch::<NodeClaim>(&name, theirs.clone()).await;
+    }
+    new_team(&cluster).await;
+    let _again = cluster.operator();
+    cluster.pass(600).await;
+    cluster.assert_no_commands().await;
+    for claim in cluster.list::<NodeClaim>().await {
+        assert_eq!(
+            claim.annotation("karpenter.sh/nodepool-hash-version"),
+            Some(spokeshave_api::hash::VERSION)
+        );
+        assert_ne!(claim.annotation("karpenter.sh/nodepool-hash"), Some("1234"));
+    }
+}
+
+/// Scenario 11: ten drifted nodes and a budget of two.
+#[tokio::test(start_paused = true)]
+async fn g_1_11_never_more_nodes_under_way_than_the_budget_allows() {
+    let cluster = Cluster::new(8, for_drift("2")).await;
+    let _operator = cluster.operator();
+    cluster.deploy("web", 10, "6").await;
+    cluster.until_running(10).await;
+    new_team(&cluster).await;
+    let start = cluster.clock.now();
+    loop {
+        let claims = cluster.list::<NodeClaim>().await;
+        let has = |claim: &NodeClaim, type_: &str| {
+            let conditions = claim
+                .status
+                .as_ref()
+                .map(|status| status.conditions.as_slice())
+                .unwrap_or_default();
+            conditions
+                .iter()
+                .any(|one| one.type_ == type_ && one.status == "True")
+        };
+        let under_way = claims
+            .iter()
+            .filter(|claim| has(claim, "DisruptionReason") && !has(claim, "InstanceTerminating"))
+            .count();
+        assert!(
+            under_way <= 2,
+            "{under_way} nodes are under way: {:?}",
+            cluster.ledger_text().await
+        );
+        if cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 10 {
+            break;
+        }
+        assert!(
+            cluster.clock.since(start) < Cluster::LIMIT,
+            "{:?}",
+            cluster.ledger_text().await
+        );
+        cluster.clock.sleep(Duration::from_millis(500)).await;
+    }
+    cluster.until_running(10).await;
+    cluster.pass(30).await;
+    cluster.assert_at_rest().await;
+}
+
+/// D-010: an annotation of the template protects the nodes that come, and makes those that are there drift.
+#[tokio::test(start_paused = true)]
+async fn d_010_d_226_an_annotation_of_the_template_reaches_new_nodes_only() {
+    let cluster = Cluster::new(36, for_drift("100%")).await;
+    let _operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+    let old = cluster.names::<Node>().await;
+    let annotation = json!({"spec": {"template": {
+        "metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "spec": {"expireAfter": "1000h"}}}});
+    cluster.patch::<NodePool>("default", annotation).await;
+    cluster.pass(2).await;
+    let claim = cluster.list::<NodeClaim>().await.remove(0);
+    assert_ne!(
+        serde_json::to_value(&claim.spec).unwrap()["expireAfter"],
+        "1000h",
+        "D-226: what is there keeps what it was made with"
+    );
+    cluster
+        .until("the node is replaced by a protected one", async |cluster| {
+            let nodes = cluster.list::<Node>().await;
+            nodes.len() == 1
+                && cluster.running().await == 1
+                && nodes[0].name_any() != old[0]
+                && nodes[0]
+                    .annotations()
+                    .get("karpenter.sh/do-not-disrupt")
+                    .is_some_and(|value| value == "true")
+        })
+        .await;
+    // And protected it is.
+    new_team(&cluster).await;
+    cluster.pass(300).await;
+    assert_eq!(
+        cluster.ledger().await.len(),
+        1,
+        "{:?}",
+        cluster.ledger_text().await
+    );
+}
+
+/// D-214, D-218, D-219, D-223: hashes are stamped, a change of the NodePool is judged at once, and the condition survives others' writes.
+#[tokio::test(start_paused = true)]
+async fn d_214_d_218_d_219_d_223_hashes_and_the_drift_condition() {
+    let cluster = Cluster::new(
+        40,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
+    )
+    .await;
+    let _operator = cluster.operator();
+    two_busy_nodes(&cluster).await;
+    let hashes = async || {
+        let pool = cluster.list::<NodePool>().await.remove(0);
+        let mut all = vec![pool.annotations().clone()];
+        all.extend(
+            cluster
+                .list::<NodeClaim>()
+                .await
+                .iter()
+                .map(|claim| claim.annotations().clone()),
+        );
+        let mut pairs: Vec<(Option<String>, Option<String>)> = all
+            .iter()
+            .map(|annotations| {
+                let get = |key: &str| annotations.get(key).cloned();
+                (
+                    get("karpenter.sh/nodepool-hash"),
+                    get("karpenter.sh/nodepool-hash-version"),
+                )
+            })
+            .collect();
+        pairs.dedup();
+        pairs
+    };
+    let before = hashes().await;
+    assert_eq!(
+        before.len(),
+        1,
+        "the NodePool and its NodeClaims agree: {before:?}"
+    );
+    assert_eq!(before[0].1.as_deref(), Some(spokeshave_api::hash::VERSION));
+    new_team(&cluster).await;
+    // Somebody else writes to a NodeClaim at the same time.
+    let name = cluster.names::<NodeClaim>().await.remove(0);
+    cluster.annotate::<NodeClaim>(&name, "note", "mine").await;
+    cluster.pass(3).await;
+    let after = hashes().await;
+    assert_ne!(after[0].0, before[0].0, "the NodePool has another hash");
+    for claim in cluster.list::<NodeClaim>().await {
+        let drifted = claim.condition("Drifted").unwrap();
+        assert_eq!(
+            (drifted.status.as_str(), drifted.reason.as_str()),
+            ("True", "NodePoolDrifted")
+        );
+    }
+    let claim = cluster.get::<NodeClaim>(&name).await;
+    assert_eq!(claim.annotation("note"), Some("mine"));
+}
+
+/// Two commands are decided in one instant: the second leaves room for the replacement that the first has yet to make.
+#[tokio::test(start_paused = true)]
+async fn invariant_15_a_limit_holds_for_replacements_that_are_decided_together() {
+    let cluster = Cluster::new(41, for_drift("100%")).await;
+    let _operator = cluster.operator();
+    two_busy_nodes(&cluster).await;
+    cluster.disrupted_pool("small", for_drift("100%")).await;
+    // It is preferred, and has room for one of the two.
+    let small = json!({"spec": {"weight": 10, "limits": {"cpu": "8"}}});
+    cluster.patch::<NodePool>("small", small).await;
+    cluster.pass(60).await;
+    new_team(&cluster).await;
+    let mut most = 0;
+    cluster
+        .until("both nodes are replaced", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            let in_small = claims
+                .iter()
+                .filter(|claim| claim.label("karpenter.sh/nodepool") == Some("small"));
+            most = most.max(in_small.count());
+            cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 2
+        })
+        .await;
+    assert_eq!(most, 1, "{:?}", cluster.ledger_text().await);
+}
+
+// D-233: as the last check the cloud is asked, and what it answers is the reason, in its words (D-234…D-240); an error is no drift; kwok never drifts.
+#[tokio::test(start_paused = true)]
+async fn d_233_to_d_240_what_the_cloud_says_is_the_reason() {
+    let cluster = faulty::Cluster::new(16).await;
+    let spec = json!({"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}});
+    cluster.pool("default", spec).await;
+    let _operator = cluster.operator(faulty::Setup::default());
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    let name = cluster.names::<NodeClaim>().await.remove(0);
+    cluster.pass(600).await;
+    assert_eq!(cluster.condition(&name, "Drifted").await, None, "kwok");
+    for reason in [
+        "NodeClassDrift",
+        "AMIDrift",
+        "SecurityGroupDrift",
+        "SubnetDrift",
+        "CapacityReservationDrift",
+        "PlacementGroupDrift",
+        "K8sVersionDrift",
+        "KubeletIdentityDrift",
+        "ImageDrift",
+        "ClusterConfigDrift",
+    ] {
+        *cluster.faults.drift.lock().unwrap() = Some(reason.to_owned());
+        cluster.pass(310).await;
+        let (status, said, message) = cluster.condition(&name, "Drifted").await.unwrap();
+        assert_eq!(
+            (status.as_str(), said.as_str(), message.as_str()),
+            ("True", reason, reason)
+        );
+    }
+    *cluster.faults.drift.lock().unwrap() = None;
+    cluster.pass(310).await;
+    assert_eq!(cluster.condition(&name, "Drifted").await, None);
+    *cluster.faults.drift.lock().unwrap() = Some(String::new());
+    cluster.pass(310).await;
+    assert_eq!(
+        cluster.condition(&name, "Drifted").await,
+        None,
+        "an error is no drift"
+    );
+}

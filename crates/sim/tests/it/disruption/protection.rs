@@ -1,0 +1,231 @@
+//! What keeps a node: annotations on it and its pods, and the budgets over these; and what it says while it stays.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use spokeshave_api::disruption::DisruptionPhase;
+use spokeshave_api::{NodeClaim, NodePool};
+
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
+
+/// Scenario 6: protection for ten minutes from the start of the pod.
+#[tokio::test(start_paused = true)]
+async fn g_1_6_a_duration_protects_for_that_long() {
+    let cluster = Cluster::new(9, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    let start = cluster.clock.now();
+    annotate_pods(&cluster, json!("10m")).await;
+    without_large(&cluster).await;
+    cluster.pass(9 * 60).await;
+    cluster.assert_no_commands().await;
+    assert!(
+        cluster
+            .events("DisruptionBlocked")
+            .await
+            .iter()
+            .any(|text| text.starts_with("Pod has \"karpenter.sh/do-not-disrupt\" annotation"))
+    );
+    cluster.until("one small node", on_one_small_node).await;
+    assert!(cluster.clock.since(start) >= Duration::from_secs(9 * 60 + 30));
+}
+
+/// Scenarios 7 and 8: with a terminationGracePeriod drift passes protected pods, never a protected node; consolidation passes neither.
+#[tokio::test(start_paused = true)]
+async fn g_1_7_g_1_8_drift_with_a_grace_period() {
+    for protect_node in [true, false] {
+        let cluster = Cluster::new(10, for_drift("100%")).await;
+        let grace = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "60s"}}}});
+        cluster.patch::<NodePool>("default", grace).await;
+        let _operator = cluster.operator();
+        cluster.deploy("web", 1, "6").await;
+        cluster.until_running(1).await;
+        if protect_node {
+            let name = cluster.names::<Node>().await.remove(0);
+            cluster
+                .annotate::<Node>(&name, "karpenter.sh/do-not-disrupt", "true")
+                .await;
+        } else {
+            annotate_pods(&cluster, json!("true")).await;
+        }
+        new_team(&cluster).await;
+        if protect_node {
+            cluster.pass(600).await;
+            cluster.assert_no_commands().await;
+        } else {
+            cluster
+                .until("the node is replaced", async |cluster| {
+                    cluster.ended("Drifted", DisruptionPhase::Succeeded).await == 1
+                        && cluster.running().await == 1
+                })
+                .await;
+        }
+    }
+}
+
+/// A pod annotated do-not-disrupt between decision and taint: nothing is touched. Without the annotation it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_pod_protected_between_decision_and_taint_keeps_its_node() {
+    let cluster = Cluster::new(15, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    without_large(&cluster).await;
+    cluster
+        .until("the large pod is gone", async |cluster| {
+            cluster.list::<Pod>().await.len() == 1
+        })
+        .await;
+    cluster.pass(12).await;
+    annotate_pods(&cluster, json!("true")).await;
+    cluster.pass(120).await;
+    cluster.assert_no_commands().await;
+    cluster.assert_tidy().await;
+    annotate_pods(&cluster, Value::Null).await;
+    cluster.until("one small node", on_one_small_node).await;
+}
+
+/// Annotated while the replacement comes: the command is taken back, and what was bought for it goes again.
+#[tokio::test(start_paused = true)]
+async fn a_pod_protected_in_mid_command_takes_it_back() {
+    let cluster = Cluster::new(16, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    let node = cluster.names::<Node>().await;
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    annotate_pods(&cluster, json!("true")).await;
+    cluster
+        .until("the command is taken back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    cluster
+        .until("only the old node is left", async |cluster| {
+            cluster.names::<Node>().await == node && cluster.list::<NodeClaim>().await.len() == 1
+        })
+        .await;
+    cluster.pass(30).await;
+    cluster.assert_at_rest().await;
+    let message = cluster.ledger().await[0].status.clone().unwrap().message.unwrap();
+    assert!(
+        message.ends_with("is annotated karpenter.sh/do-not-disrupt"),
+        "{message}"
+    );
+}
+
+/// Scenario 9: two budgets over one pod, both of which allow its eviction: Kubernetes refuses it, so the node stays.
+#[tokio::test(start_paused = true)]
+async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {
+    let cluster = Cluster::new(32, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    for name in ["one", "two"] {
+        cluster
+            .budget_named(name, "web", json!({"maxUnavailable": 1}))
+            .await;
+    }
+    cluster.pass(5).await;
+    without_large(&cluster).await;
+    cluster.pass(300).await;
+    cluster.assert_no_commands().await;
+    cluster
+        .assert_said(
+            "DisruptionBlocked",
+            "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/one default/two])",
+        )
+        .await;
+    cluster.delete::<PodDisruptionBudget>("two").await;
+    cluster.until("one small node", on_one_small_node).await;
+}
+
+/// Gives the only pod of a Deployment a readiness probe, on the node where it was.
+async fn with_readiness_probe(cluster: &Cluster, name: &str) {
+    let running = cluster.running().await;
+    cluster.scale(name, 0).await;
+    cluster.until_running(running - 1).await;
+    let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let containers = json!([{"name": "c", "readinessProbe": probe}]);
+    cluster
+        .api::<Deployment>()
+        .patch(
+            name,
+            &PatchParams::default(),
+            &Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}})),
+        )
+        .await
+        .unwrap();
+    cluster.scale(name, 1).await;
+    cluster.until_running(running).await;
+}
+
+/// Scenario 10: a budget that allows nothing does not hold a pod that is not ready under `AlwaysAllow`.
+#[tokio::test(start_paused = true)]
+async fn g_1_10_d_021_an_unhealthy_pod_under_always_allow_does_not_block() {
+    for policy in ["AlwaysAllow", "IfHealthyBudget"] {
+        let cluster = Cluster::new(33, at_once()).await;
+        let _operator = cluster.operator();
+        one_large_node(&cluster).await;
+        with_readiness_probe(&cluster, "web").await;
+        let budget = json!({"minAvailable": 1, "unhealthyPodEvictionPolicy": policy});
+        cluster.budget("web", budget).await;
+        let web = cluster.pod_of("web").await.name_any();
+        cluster
+            .annotate::<Pod>(&web, "sim.spokeshave.dev/failing-probes", "readiness")
+            .await;
+        cluster.pass(5).await;
+        without_large(&cluster).await;
+        if policy == "AlwaysAllow" {
+            cluster.until("one small node", on_one_small_node).await;
+        } else {
+            cluster.pass(200).await;
+            cluster.assert_no_commands().await;
+            cluster
+                .assert_said(
+                    "DisruptionBlocked",
+                    "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])",
+                )
+                .await;
+        }
+    }
+}
+
+/// A cluster at rest is left in peace, and each node that stays says why.
+#[tokio::test(start_paused = true)]
+async fn at_rest_nothing_is_written_and_the_verdict_stands_on_the_node_claim() {
+    let cluster = Cluster::new(22, at_once()).await;
+    let (_operator, writes_left) = cluster.counted_operator();
+    one_large_node(&cluster).await;
+    annotate_pods(&cluster, json!("true")).await;
+    without_large(&cluster).await;
+    cluster.pass(300).await;
+    let claim = cluster.list::<NodeClaim>().await.remove(0);
+    let conditions = claim.status.unwrap_or_default().conditions;
+    let verdict = conditions
+        .iter()
+        .find(|one| one.type_ == "spokeshave.dev/Disruptable")
+        .unwrap_or_else(|| panic!("no verdict among {conditions:?}"));
+    assert_eq!(
+        (verdict.status.as_str(), verdict.reason.as_str()),
+        ("False", "Keep")
+    );
+    assert!(
+        verdict.message.contains("do-not-disrupt") && verdict.message.contains("; if "),
+        "{}",
+        verdict.message
+    );
+    let before = writes_left.load(Ordering::Relaxed);
+    cluster.pass(3 * 3600).await;
+    assert_eq!(
+        before - writes_left.load(Ordering::Relaxed),
+        0,
+        "writes in three hours at rest"
+    );
+}

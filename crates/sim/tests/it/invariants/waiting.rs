@@ -1,0 +1,56 @@
+//! Pods that wait (22), and daemons, which keep no node and have room on a new one (34).
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use super::stage::*;
+use crate::words::Objects as _;
+
+#[tokio::test(start_paused = true)]
+async fn invariant_22_a_pod_that_fits_gets_a_nodeclaim() {
+    let stage = Stage::new().await;
+    stage.pool("p", json!({})).await;
+    stage.pass(60).await;
+    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
+    stage.pod("w", "", fits).await;
+    stage.pod("too-large", "", json!({})).await;
+    stage.pass(4 * 60).await;
+    stage.assert_silent();
+    stage.pass(2 * 60).await;
+    stage.assert_broken(22, "default/w");
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_34_daemons_do_not_keep_a_node() {
+    let stage = with_node().await;
+    let owner = stage.daemon_set().await;
+    stage
+        .pod("d", "n", json!({"metadata": {"ownerReferences": [owner]}}))
+        .await;
+    stage.pass(25 * 60).await;
+    stage.assert_silent();
+    assert!(stage.pods().get("d").await.is_ok());
+    stage.pass(10 * 60).await;
+    stage.assert_broken(34, "node n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn invariant_34_a_new_node_has_room_for_daemons() {
+    let stage = with_node().await;
+    stage.pod("busy", "n", json!({})).await;
+    let field = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]});
+    let daemon = json!({
+        "metadata": {"ownerReferences": [stage.daemon_set().await]},
+        "spec": {
+            "priorityClassName": "system-node-critical",
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [field]}}},
+        },
+    });
+    stage.pod("d", "", daemon).await;
+    stage.pass(6 * 60).await;
+    stage.assert_silent();
+    let refused = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu."}]});
+    stage.patch_status::<Pod>("d", refused).await;
+    stage.pass(60).await;
+    stage.assert_broken(34, "default/d");
+}

@@ -1,0 +1,249 @@
+//! Ends that something holds up: budgets, webhooks, finalizers, clouds, rates. Each is named for as long as it holds, and nobody else is hurt.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use spokeshave_api::NodeClaim;
+use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
+
+use crate::faulty::{Cluster, Setup};
+use crate::words::*;
+
+// W-22, issue 6: what blocks a drain is named with the arithmetic of the budget, and cleared when it no longer does.
+#[tokio::test(start_paused = true)]
+async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
+    let cluster = Cluster::new(2).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 3, "1").await;
+    cluster.until_running_of("web", 3).await;
+    cluster.budget("web", json!({"minAvailable": 3})).await;
+    cluster.pass(5).await;
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    let message = cluster.until_blocked(&claim, "PodDisruptionBudget").await;
+    assert!(
+        message.ends_with("PodDisruptionBudget default/web: 0 of 3 may be down: minAvailable 3, 3 healthy"),
+        "{message}"
+    );
+    let told = cluster.told("TerminationBlocked").await;
+    for object in ["Node/", "NodeClaim/"] {
+        assert!(
+            told.iter().any(|(about, text)| about.starts_with(object)
+                && text.contains("0 of 3 may be down")
+                && text.contains(", since 2026-01-01T")),
+            "{object}: {told:?}"
+        );
+    }
+    // Written when it changes, and only then.
+    let version = async || cluster.get::<NodeClaim>(&claim).await.resource_version();
+    let before = version().await;
+    cluster.pass(1200).await;
+    assert_eq!(
+        before,
+        version().await,
+        "nothing has changed, and nothing was written"
+    );
+    let looser = json!({"spec": {"minAvailable": 1}});
+    cluster.patch::<PodDisruptionBudget>("web", looser).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 3).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_331_two_budgets_over_one_pod_are_named_and_the_rest_drains() {
+    let cluster = Cluster::new(3).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1").await;
+    cluster.deploy("other", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    cluster.until_running_of("other", 1).await;
+    for name in ["first", "second"] {
+        cluster
+            .budget_named(name, "web", json!({"minAvailable": 0}))
+            .await;
+    }
+    cluster.pass(5).await;
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    let message = cluster
+        .until_blocked(&claim, "MultiplePodDisruptionBudgets")
+        .await;
+    assert!(message.contains("(default/first, default/second)"), "{message}");
+    cluster.until_running_of("other", 1).await;
+    cluster.delete::<PodDisruptionBudget>("second").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+}
+
+// D-330: a webhook's 403 is quoted, tried again with back-off, and holds nobody else up.
+#[tokio::test(start_paused = true)]
+async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_slowly() {
+    let cluster = Cluster::new(4).await;
+    cluster.pool("default", json!({})).await;
+    let operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1").await;
+    cluster.deploy("other", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    cluster.until_running_of("other", 1).await;
+    let holy = cluster.pod_of("web").await.name_any();
+    cluster.gate.refused.lock().unwrap().insert(holy.clone(), 403);
+    let claim = cluster.claim_of_pod("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    let message = cluster.until_blocked(&claim, "EvictionRefused").await;
+    assert!(
+        message.contains("answered 403") && message.contains("guard.example.com"),
+        "{message}"
+    );
+    assert!(!cluster.events("EvictionRejected").await.is_empty());
+    let asked = || {
+        let family = "karpenter_pods_eviction_requests_total";
+        value(&operator.metrics, family, "{code=\"403\"}")
+    };
+    let before = asked();
+    cluster.pass(600).await;
+    let tries = asked() - before;
+    assert!(
+        (50.0..=70.0).contains(&tries),
+        "{tries} tries in ten minutes, every 10 s are due"
+    );
+    cluster.gate.refused.lock().unwrap().insert(holy.clone(), 500);
+    cluster.pass(60).await;
+    cluster.gate.refused.lock().unwrap().clear();
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_319_a_pod_that_never_ends_and_foreign_finalizers_are_told() {
+    let cluster = Cluster::new(11).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster
+        .deploy_with(
+            "web",
+            1,
+            template(
+                "web",
+                "1",
+                json!({"metadata": {"finalizers": ["example.com/hold"]}}),
+            ),
+        )
+        .await;
+    cluster.until_running_of("web", 1).await;
+    let claim = cluster.claim_of_pod("web").await;
+    let node = cluster.names::<Node>().await.remove(0);
+    let hold = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/audit"]}});
+    cluster.patch::<Node>(&node, hold).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    let message = cluster.until_blocked(&claim, "PodTerminating").await;
+    assert!(
+        message.contains("held by finalizer example.com/hold"),
+        "{message}"
+    );
+    // A minute after its end the drain goes on without it; then the Node is held by somebody else's finalizer.
+    let message = cluster.until_blocked(&claim, "NodeFinalizers").await;
+    assert!(
+        message.contains(&format!("{node} (example.com/audit)")),
+        "{message}"
+    );
+    assert!(!cluster.events("PodStuckTerminating").await.is_empty());
+    cluster.remove_finalizers::<Node>(&node).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_303_an_unreadable_deadline_is_named_and_can_be_mended() {
+    let cluster = Cluster::new(10).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    let claim = cluster.run_one_pod().await;
+    let key = "karpenter.sh/nodeclaim-termination-timestamp";
+    cluster.annotate::<NodeClaim>(&claim, key, "tomorrow").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    let message = cluster.until_blocked(&claim, "InvalidTerminationTimestamp").await;
+    assert!(
+        message.contains("\"tomorrow\"") && message.contains("RFC 3339"),
+        "{message}"
+    );
+    cluster.annotate::<NodeClaim>(&claim, key, Value::Null).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+}
+
+// D-314, D-351: a cloud that cannot end an instance is named, for as long as it cannot.
+#[tokio::test(start_paused = true)]
+async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
+    let cluster = Cluster::new(5).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    let claim = cluster.run_one_pod().await;
+    *cluster.faults.delete_error.lock().unwrap() = Some("quota of API calls is used up".to_owned());
+    cluster.delete::<NodeClaim>(&claim).await;
+    let message = cluster.until_blocked(&claim, "ProviderError").await;
+    assert!(message.contains("quota of API calls is used up"), "{message}");
+    cluster.until_running_of("web", 1).await;
+    *cluster.faults.delete_error.lock().unwrap() = None;
+    cluster.faults.hang.store(true, Ordering::Relaxed);
+    cluster
+        .until("the claim says that the cloud hangs", async |cluster| {
+            cluster
+                .blocked(&claim)
+                .await
+                .is_some_and(|(_, message)| message.contains("has not answered Delete within 120 s"))
+        })
+        .await;
+    // Meanwhile others come and go.
+    cluster.deploy("late", 1, "6").await;
+    cluster.until_running_of("late", 1).await;
+    cluster.faults.hang.store(false, Ordering::Relaxed);
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_327_evictions_keep_to_the_rate_that_was_set() {
+    let cluster = Cluster::new(34).await;
+    cluster.pool("default", json!({})).await;
+    let setup = Setup {
+        options: OperatorOptions {
+            eviction_rate: Some(EvictionRate {
+                per_second: 1.0,
+                burst: 1,
+            }),
+            ..OperatorOptions::default()
+        },
+        ..Setup::default()
+    };
+    let operator = cluster.operator(setup);
+    cluster.deploy("web", 30, "100m").await;
+    cluster.until_running_of("web", 30).await;
+    let claim = cluster.claim_of_pod("web").await;
+    let on_node = cluster.list::<Pod>().await.len();
+    let start = cluster.clock.now();
+    cluster.delete::<NodeClaim>(&claim).await;
+    let mut evicted = 0.0;
+    while cluster.names::<NodeClaim>().await.contains(&claim) {
+        evicted = value(
+            &operator.metrics,
+            "karpenter_pods_eviction_requests_total",
+            "code=\"200\"",
+        );
+        let seconds = cluster.clock.since(start).as_secs_f64();
+        assert!(evicted <= seconds + 2.0, "{evicted} evictions in {seconds} s");
+        cluster.pass(1).await;
+        assert!(
+            cluster.clock.since(start) < Duration::from_secs(600),
+            "the drain goes on"
+        );
+    }
+    assert!(on_node >= 30 && evicted >= 10.0, "{evicted} of {on_node}");
+    cluster.until_running_of("web", 30).await;
+}

@@ -1,0 +1,267 @@
+//! The end of nodes (D §7.1–7.5, §8): what is deleted, in which order, what is counted and told.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt as _;
+use serde_json::json;
+use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
+
+use crate::faulty::{Cluster, Setup};
+use crate::killable;
+use crate::words::*;
+
+fn finalizers(claim: &NodeClaim) -> Vec<String> {
+    claim.metadata.finalizers.clone().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node_ends_its_claim_and_both_carry_the_finalizer()
+ {
+    let (cluster, operator, name) = Cluster::one_node(21, json!({})).await;
+    let claim = cluster.get::<NodeClaim>(&name).await;
+    assert_eq!(finalizers(&claim), ["karpenter.sh/termination"]);
+    let node = claim.status.unwrap().node_name.unwrap();
+    let object = cluster.get::<Node>(&node).await;
+    assert!(
+        object
+            .finalizers()
+            .iter()
+            .any(|one| one == "karpenter.sh/termination")
+    );
+    cluster.delete::<Node>(&node).await;
+    cluster.pass(2).await;
+    // D-308: the claim is deleted at the beginning of the node's termination; D-310: taint and label.
+    let claim = cluster.get::<NodeClaim>(&name).await;
+    assert!(claim.is_deleting(), "at the beginning, not after the drain");
+    let object = cluster.get::<Node>(&node).await;
+    assert_eq!(
+        object
+            .labels()
+            .get("node.kubernetes.io/exclude-from-external-load-balancers"),
+        Some(&"karpenter".to_owned())
+    );
+    cluster.until_gone::<NodeClaim>(&name).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+    // D-316, D-332, D-333, D-350, D-348: what is counted.
+    let metrics = &operator.metrics;
+    assert!(
+        (value(
+            metrics,
+            "karpenter_nodes_terminated_total",
+            "nodepool=\"default\""
+        ) - 1.0)
+            .abs()
+            < 0.1
+    );
+    assert!(
+        (value(
+            metrics,
+            "karpenter_nodes_termination_duration_seconds_count",
+            "default"
+        ) - 1.0)
+            .abs()
+            < 0.1
+    );
+    assert!(
+        (value(
+            metrics,
+            "karpenter_nodes_lifetime_duration_seconds_count",
+            "default"
+        ) - 1.0)
+            .abs()
+            < 0.1
+    );
+    assert!((value(metrics, "karpenter_nodes_drained_total", "default") - 1.0).abs() < 0.1);
+    assert!((value(metrics, "karpenter_nodeclaims_terminated_total", "default") - 1.0).abs() < 0.1);
+    assert!(
+        (value(
+            metrics,
+            "karpenter_nodeclaims_termination_duration_seconds_count",
+            "default"
+        ) - 1.0)
+            .abs()
+            < 0.1
+    );
+    assert!(
+        (value(
+            metrics,
+            "karpenter_nodeclaims_instance_termination_duration_seconds_count",
+            "default"
+        ) - 1.0)
+            .abs()
+            < 0.1
+    );
+    assert!((value(metrics, "karpenter_pods_eviction_requests_total", "code=\"200\"") - 1.0).abs() < 0.1);
+    assert!(
+        (value(
+            metrics,
+            "karpenter_pods_drained_total",
+            "reason=\"Forceful Termination\""
+        ) - 1.0)
+            .abs()
+            < 0.1
+    );
+    let told = cluster.told("Evicted").await;
+    assert!(
+        told.iter()
+            .any(|(_, text)| text == "Evicted pod: Forceful Termination"),
+        "{told:?}"
+    );
+    // P §17: conditions and finalizers are told as they change.
+    assert!(!cluster.events("Drained").await.is_empty());
+    let told = cluster.told("Initialized").await;
+    assert!(
+        told.iter().any(|(about, text)| about.starts_with("NodeClaim/")
+            && text == "Status condition transitioned, Type: Initialized, Status: Unknown -> True, Reason: Initialized"),
+        "{told:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_300_deleting_a_nodepool_ends_its_nodes() {
+    let (cluster, _operator, claim) = Cluster::one_node(22, json!({})).await;
+    cluster.delete::<NodePool>("default").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster
+        .until("no node is left", async |cluster| {
+            cluster.list::<Node>().await.is_empty() && cluster.list::<KWOKInstance>().await.is_empty()
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_299_nodes_of_others_are_left_alone_even_with_our_finalizer() {
+    let cluster = Cluster::new(23).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster
+        .create::<Node>(json!({"metadata": {"name": "theirs", "finalizers": ["karpenter.sh/termination"]}, "spec": {"providerID": "aws:///a/i-1"}}))
+        .await;
+    cluster.delete::<Node>("theirs").await;
+    cluster.pass(600).await;
+    let node = cluster.get::<Node>("theirs").await;
+    assert!(
+        node.finalizers()
+            .iter()
+            .any(|one| one == "karpenter.sh/termination")
+    );
+    let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+    assert!(
+        taints.iter().all(|taint| taint.key != "karpenter.sh/disrupted"),
+        "{taints:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_249_d_309_a_node_whose_machine_is_gone_is_released_at_once() {
+    let (cluster, _operator, claim) = Cluster::one_node(25, json!({})).await;
+    // A pod that would hold the drain for ever.
+    let pod = cluster.names::<Pod>().await.remove(0);
+    cluster
+        .annotate::<Pod>(&pod, "karpenter.sh/do-not-disrupt", "true")
+        .await;
+    let instance = cluster.names::<KWOKInstance>().await.remove(0);
+    cluster.delete::<KWOKInstance>(&instance).await;
+    cluster
+        .until("the node has fallen silent", async |cluster| {
+            cluster.list::<Node>().await.iter().any(|node| {
+                let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+                conditions
+                    .into_iter()
+                    .flatten()
+                    .any(|one| one.type_ == "Ready" && one.status != "True")
+            }) || !cluster.names::<NodeClaim>().await.contains(&claim)
+        })
+        .await;
+    let start = cluster.clock.now();
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    // D-249: found by garbage collection, at most two minutes later; then no drain.
+    assert!(cluster.clock.since(start) < Duration::from_secs(150));
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-301, D-305, D-338, D-339, D-346: the deadline through the whole stack.
+#[tokio::test(start_paused = true)]
+async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_annotation_and_says_so() {
+    let grace = json!({"template": {"spec": {"terminationGracePeriod": "10m"}}});
+    let (cluster, operator, claim) = Cluster::one_node(30, grace).await;
+    cluster.budget("web", json!({"minAvailable": 1})).await;
+    // D-305: the claim keeps what it was made with.
+    let later = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "5h"}}}});
+    cluster.patch::<NodePool>("default", later).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.pass(2).await;
+    let object = cluster.get::<NodeClaim>(&claim).await;
+    let deadline = object
+        .annotation("karpenter.sh/nodeclaim-termination-timestamp")
+        .unwrap()
+        .to_owned();
+    let deleted = object.metadata.deletion_timestamp.unwrap().0;
+    assert_eq!(deadline, (deleted + Duration::from_secs(600)).to_string());
+    let told = cluster.told("TerminationGracePeriodExpiring").await;
+    for object in ["Node/", "NodeClaim/"] {
+        assert!(
+            told.iter()
+                .any(|(about, text)| about.starts_with(object) && text.ends_with(&deadline)),
+            "D-302: {told:?}"
+        );
+    }
+    cluster.pass(500).await;
+    assert_eq!(cluster.running_of("web").await, 1);
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    let late = cluster.clock.since(deleted);
+    assert!(late <= Duration::from_secs(630), "{late:?}");
+    let told = cluster.told("Disrupted").await;
+    assert!(
+        told.iter().any(
+            |(_, text)| text.starts_with("Deleting the pod to accommodate the terminationTime ")
+                && text.ends_with("This bypasses the PDB of the pod and the do-not-disrupt annotation.")
+        ),
+        "{told:?}"
+    );
+    assert!(
+        (value(&operator.metrics, "karpenter_pods_drained_total", "reason") - 1.0).abs() < 0.1,
+        "D-339"
+    );
+    cluster.until_running_of("web", 1).await;
+}
+
+/// What seeds 000, 003 and 004 say about how a node goes, in their words.
+#[tokio::test(start_paused = true)]
+async fn seed_000_seed_003_seed_004_how_a_node_goes() {
+    let cluster = killable::Cluster::new(
+        43,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
+    )
+    .await;
+    let _operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+    // "Karpenter sets a Kubernetes finalizer on each node and node claim it provisions."
+    let node = cluster.list::<Node>().await.remove(0);
+    let claim = cluster.list::<NodeClaim>().await.remove(0);
+    let finalizer = "karpenter.sh/termination".to_owned();
+    assert!(node.finalizers().contains(&finalizer) && claim.finalizers().contains(&finalizer));
+    // "The finalizer blocks deletion of the node object while the Termination Controller taints and drains the node"; by hand as well: "Disruption
+    // is triggered by the Disruption Controller, by the user through manual disruption". Budgets do not bound that.
+    cluster.delete::<Node>(&node.name_any()).await;
+    cluster.pass(1).await;
+    let going: Node = cluster.get(&node.name_any()).await;
+    let taints = going.spec.unwrap_or_default().taints.unwrap_or_default();
+    // "tainted with karpenter.sh/disrupted:NoSchedule to prevent new pods being scheduled there" (D §10.2, topic 1).
+    assert!(
+        taints.iter().any(|taint| taint.key == "karpenter.sh/disrupted"
+            && taint.effect == "NoSchedule"
+            && taint.value.is_none()),
+        "{taints:?}"
+    );
+    // "Finally the finalizer is removed from the node so the APIServer can remove it"
+    cluster
+        .until("the node is another one", async |cluster| {
+            let names = cluster.names::<Node>().await;
+            names.len() == 1 && names[0] != node.name_any() && cluster.running().await == 1
+        })
+        .await;
+}

@@ -1,0 +1,158 @@
+//! Nodes that have lived long enough go on time, whatever budgets say, and many at once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
+use serde_json::json;
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_controllers::{FeatureGates, Options as OperatorOptions};
+
+use crate::faulty::{Cluster, Setup};
+use crate::killable;
+use crate::words::*;
+
+// D-241, D-243, D-245, D-247, D-248.
+#[tokio::test(start_paused = true)]
+async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_still_respects_budgets() {
+    let expiring =
+        json!({"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}});
+    let (cluster, operator, claim) = Cluster::one_node(24, expiring).await;
+    cluster.budget("web", json!({"minAvailable": 1})).await;
+    for node in cluster.names::<Node>().await {
+        cluster
+            .annotate::<Node>(&node, "karpenter.sh/do-not-disrupt", "true")
+            .await;
+    }
+    let created = cluster.get::<NodeClaim>(&claim).await;
+    let due = created.metadata.creation_timestamp.unwrap().0 + Duration::from_secs(3600);
+    cluster.clock.sleep(cluster.clock.until(due)).await;
+    cluster.pass(2).await;
+    let object = cluster.get::<NodeClaim>(&claim).await;
+    assert!(
+        object.is_deleting(),
+        "D-246: exactly on time, whatever budgets and annotations say"
+    );
+    cluster.pass(600).await;
+    assert_eq!(
+        cluster.running_of("web").await,
+        1,
+        "the drain respects the PodDisruptionBudget"
+    );
+    let metrics = &operator.metrics;
+    let labels = "reason=\"expired\"";
+    assert!(
+        (value(metrics, "karpenter_nodeclaims_disrupted_total", labels) - 1.0).abs() < 0.1,
+        "D-248: counted once"
+    );
+    assert!(
+        (value(metrics, "karpenter_pods_disruption_initiated_total", labels) - 1.0).abs() < 0.1,
+        "D-243"
+    );
+    // D-242: nothing was launched in advance, but room for the pods that will have to move is bought.
+    cluster
+        .until("a second node waits for the pod", async |cluster| {
+            cluster.list::<Node>().await.len() == 2
+        })
+        .await;
+    cluster.delete::<PodDisruptionBudget>("web").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+// W-20: nodes of one age are all told to go within a minute. A tenth of a thousand nodes at a tenth of the default rate of requests; the whole
+// thousand is `scale -- 1000 0 --expire`.
+#[tokio::test(start_paused = true)]
+async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {
+    const NODES: usize = 100;
+    let options = spokeshave_sim::Options {
+        workloads: false,
+        scheduler: false,
+        volumes: false,
+        disruption_budgets: false,
+        ..spokeshave_sim::Options::all()
+    };
+    let cluster = Cluster::with(15, options).await;
+    let spec = json!({"replicas": NODES, "template": {"spec": {"expireAfter": "1h"}}});
+    cluster.pool("fixed", spec).await;
+    let setup = Setup {
+        options: OperatorOptions {
+            feature_gates: FeatureGates {
+                static_capacity: true,
+                ..FeatureGates::default()
+            },
+            ..OperatorOptions::default()
+        },
+        rate: Some((20.0, 30)),
+        ..Setup::default()
+    };
+    let operator = cluster.operator(setup);
+    let count = async |cluster: &Cluster| cluster.list::<NodeClaim>().await.len();
+    while count(&cluster).await < NODES {
+        cluster.pass(10).await;
+    }
+    let claims = cluster.list::<NodeClaim>().await;
+    let created = |claim: &NodeClaim| claim.metadata.creation_timestamp.as_ref().unwrap().0;
+    let last = claims.iter().map(created).max().unwrap();
+    let names: BTreeSet<String> = claims.iter().map(|claim| claim.name().to_owned()).collect();
+    // P §16, invariant 41: the number of series does not grow with the nodes.
+    let text = operator.metrics.render();
+    let series = operator.metrics.series_count();
+    assert!(series <= 500, "{series} series:\n{text}");
+    assert!(
+        !text.contains(names.first().unwrap()),
+        "a series names a NodeClaim"
+    );
+    let deadline = last + Duration::from_secs(3600 + 60);
+    cluster.clock.sleep(cluster.clock.until(deadline)).await;
+    let idle = cluster
+        .list::<NodeClaim>()
+        .await
+        .iter()
+        .filter(|claim| names.contains(claim.name()) && !claim.is_deleting())
+        .count();
+    assert_eq!(
+        idle, 0,
+        "{idle} of {NODES} were not told to go a minute after the last was due"
+    );
+}
+
+/// "Automated forceful methods will begin draining nodes as soon as the condition is met. Note that these methods blow past NodePool Disruption Budgets,
+/// and do not wait for a pre-spin replacement node to be healthy" (seed 000; 004 alike; of 003, which has budgets bind expiry, D §10.2 topic 3 says
+/// that it is wrong).
+#[tokio::test(start_paused = true)]
+async fn seed_000_seed_003_seed_004_expiry_asks_no_budget_and_waits_for_no_replacement() {
+    let cluster = killable::Cluster::new(
+        44,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
+    )
+    .await;
+    let expire = json!({"spec": {"template": {"spec": {"expireAfter": "10m"}}}});
+    cluster.patch::<NodePool>("default", expire).await;
+    let _operator = cluster.operator();
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+    let first = cluster.names::<NodeClaim>().await.remove(0);
+    cluster
+        .until("the first claim is told to go", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims
+                .iter()
+                .all(|claim| claim.name_any() != first || claim.is_deleting())
+        })
+        .await;
+    assert_eq!(cluster.list::<Node>().await.len(), 1, "nothing came before");
+    assert!(
+        cluster.ledger().await.is_empty(),
+        "no command: it is not voluntary"
+    );
+    cluster
+        .until("another node has the pod", async |cluster| {
+            let names = cluster.names::<NodeClaim>().await;
+            cluster.running().await == 1 && names.len() == 1 && names[0] != first
+        })
+        .await;
+}

@@ -1,0 +1,316 @@
+//! From a NodeClaim to a node that can run pods: launches that fail, hang or find nothing to buy, and nodes that do not join.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+use spokeshave_api::conditions::Conditioned as _;
+use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
+use spokeshave_provider_kwok::KwokOptions;
+
+use crate::faulty::{Cluster, Setup};
+use crate::words::*;
+
+// W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
+#[tokio::test(start_paused = true)]
+async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
+    let cluster = Cluster::new(1).await;
+    cluster.teams_a_and_b_where_launches_of_a_hang().await;
+    let _operator = cluster.operator(Setup::default());
+    let of = |team: &str| json!({"spec": {"nodeSelector": {"team": team}}});
+    cluster
+        .deploy_with("stuck", 1, template("stuck", "1", of("a")))
+        .await;
+    cluster.pass(30).await;
+    assert_eq!(
+        cluster.names::<NodeClaim>().await.len(),
+        1,
+        "the launch in pool a hangs"
+    );
+    let start = cluster.clock.now();
+    cluster
+        .deploy_with("free", 2, template("free", "1", of("b")))
+        .await;
+    cluster.until_running_of("free", 2).await;
+    assert!(
+        cluster.clock.since(start) < Duration::from_secs(40),
+        "pool b waited for pool a"
+    );
+    // D-263: the hanging launch is given up, and tried anew; when the cloud answers again the pod runs.
+    cluster.pass(600).await;
+    assert_eq!(cluster.running_of("stuck").await, 0);
+    cluster.faults.hanging_pools.lock().unwrap().clear();
+    cluster.until_running_of("stuck", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-243, D-244, D-266, D-267, D-268: the classes of errors at launch.
+#[tokio::test(start_paused = true)]
+async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() {
+    let cluster = Cluster::new(26).await;
+    cluster.pool("default", json!({})).await;
+    let setup = Setup {
+        kwok: KwokOptions {
+            insufficient_capacity: vec!["*/*/spot".parse().unwrap(), "*/test-zone-a".parse().unwrap()],
+            ..KwokOptions::default()
+        },
+        ..Setup::default()
+    };
+    let _operator = cluster.operator(setup);
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+    let starved = Cluster::new(27).await;
+    starved.pool("default", json!({})).await;
+    let setup = Setup {
+        kwok: KwokOptions {
+            insufficient_capacity: vec!["*".parse().unwrap()],
+            ..KwokOptions::default()
+        },
+        ..Setup::default()
+    };
+    let operator = starved.operator(setup);
+    starved.deploy("web", 1, "1").await;
+    starved
+        .until("the shortage is told", async |cluster| {
+            !cluster.events("InsufficientCapacityError").await.is_empty()
+        })
+        .await;
+    let (about, text) = starved.told("InsufficientCapacityError").await.remove(0);
+    assert!(
+        about.starts_with("NodeClaim/") && text.starts_with("NodeClaim ") && text.contains(" event: "),
+        "{text}"
+    );
+    let labels = "reason=\"insufficient_capacity\"";
+    assert!(value(&operator.metrics, "karpenter_nodeclaims_disrupted_total", labels) >= 1.0);
+    let text = operator.metrics.render();
+    assert!(text.contains("termination_mode=\"graceful\""), "D-244");
+    assert!(text.contains("error=\"InsufficientCapacityError\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_errors_are_tried_again() {
+    let cluster = Cluster::new(28).await;
+    cluster.pool("default", json!({})).await;
+    let setup = Setup {
+        kwok: KwokOptions {
+            launch_errors: "first:2".parse().unwrap(),
+            ..KwokOptions::default()
+        },
+        ..Setup::default()
+    };
+    let operator = cluster.operator(setup);
+    cluster.deploy("web", 1, "1").await;
+    cluster
+        .until("the failure is on the claim", async |cluster| {
+            let Some(claim) = cluster.names::<NodeClaim>().await.into_iter().next() else {
+                return false;
+            };
+            let launched = cluster.condition(&claim, "Launched").await;
+            launched.is_some_and(|(status, reason, message)| {
+                status == "Unknown"
+                    && reason == "InjectedLaunchError"
+                    && message.contains("injected failure of attempt")
+            })
+        })
+        .await;
+    cluster.until_running_of("web", 1).await;
+    assert_eq!(
+        cluster.names::<NodeClaim>().await.len(),
+        1,
+        "the same claim was tried again"
+    );
+    // A class that turns unready after planning.
+    let unready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Broken", "message": "no subnets", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    cluster.deploy("more", 1, "6").await;
+    cluster
+        .until("a second claim is made", async |cluster| {
+            cluster.names::<NodeClaim>().await.len() == 2
+        })
+        .await;
+    cluster.patch_status::<KWOKNodeClass>("default", unready).await;
+    cluster.pass(60).await;
+    let counted = value(
+        &operator.metrics,
+        "karpenter_nodeclaims_disrupted_total",
+        "reason=\"nodeclass_not_ready\"",
+    );
+    assert!(counted >= 1.0, "{counted}");
+    assert_eq!(
+        cluster.running_of("web").await,
+        1,
+        "who runs already is not touched"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_263_a_launch_that_never_succeeds_is_given_up_after_five_minutes() {
+    let cluster = Cluster::new(29).await;
+    cluster.pool("default", json!({})).await;
+    let setup = Setup {
+        kwok: KwokOptions {
+            launch_errors: "1.0".parse().unwrap(),
+            ..KwokOptions::default()
+        },
+        ..Setup::default()
+    };
+    let operator = cluster.operator(setup);
+    cluster.deploy("web", 1, "1").await;
+    cluster
+        .until("a claim exists", async |cluster| {
+            !cluster.names::<NodeClaim>().await.is_empty()
+        })
+        .await;
+    let first = cluster.names::<NodeClaim>().await.remove(0);
+    let start = cluster.clock.now();
+    cluster.until_gone::<NodeClaim>(&first).await;
+    let took = cluster.clock.since(start);
+    assert!(
+        took >= Duration::from_secs(290) && took <= Duration::from_secs(370),
+        "{took:?}"
+    );
+    let labels = "reason=\"launch_timeout\"";
+    assert!(value(&operator.metrics, "karpenter_nodeclaims_disrupted_total", labels) >= 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_265_a_node_that_never_initialises_stays() {
+    let cluster = Cluster::new(32).await;
+    let starting = json!({"template": {"spec": {"startupTaints": [{"key": "example.com/prepare", "effect": "NoSchedule"}]}}});
+    cluster.pool("default", starting).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1").await;
+    cluster.pass(3600).await;
+    let claims = cluster.names::<NodeClaim>().await;
+    assert_eq!(claims.len(), 1, "one node was launched, and no other");
+    let (status, reason, message) = cluster.condition(&claims[0], "Initialized").await.unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("Unknown", "StartupTaintsExist")
+    );
+    assert!(message.contains("example.com/prepare:NoSchedule"), "{message}");
+}
+
+// P-182, D-269, P-169.
+#[tokio::test(start_paused = true)]
+async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() {
+    let cluster = Cluster::new(14).await;
+    cluster.pool("default", json!({})).await;
+    let setup = Setup {
+        kwok: KwokOptions {
+            never_register_failures: "first:1".parse().unwrap(),
+            termination_delay: Duration::from_secs(3),
+            ..KwokOptions::default()
+        },
+        ..Setup::default()
+    };
+    let doomed = cluster.operator(setup);
+    cluster.deploy("web", 2, "6").await;
+    let health = async |cluster: &Cluster| {
+        let pool = cluster.get::<NodePool>("default").await;
+        let one = pool.condition("NodeRegistrationHealthy").cloned();
+        one.map(|one| (one.status, one.reason)).unwrap_or_default()
+    };
+    cluster
+        .until("the pool says that its nodes do not join", async |cluster| {
+            health(cluster).await == ("False".to_owned(), "RegistrationFailed".to_owned())
+        })
+        .await;
+    let text = doomed.metrics.render();
+    assert!(text.contains("reason=\"registration_timeout\""));
+    doomed.stop.request();
+    doomed.task.await.unwrap().unwrap();
+    let _again = cluster.operator(Setup::default());
+    cluster.until_running_of("web", 2).await;
+    // Two of the last four have failed still; the third success decides.
+    cluster.deploy("more", 1, "6").await;
+    cluster
+        .until("the pool has recovered", async |cluster| {
+            health(cluster).await.0 == "True"
+        })
+        .await;
+    cluster.assert_no_leak().await;
+}
+
+/// A hook that is ready when somebody says so, and until then fails, hangs or asks for patience.
+#[derive(Debug)]
+struct Hook {
+    name: &'static str,
+    ready: Arc<AtomicBool>,
+    until_then: Mood,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Mood {
+    Patient,
+    Failing,
+    Hanging,
+}
+
+impl RegistrationHook for Hook {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn registered<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, HookAnswer> {
+        let ready = self.ready.load(Ordering::Relaxed);
+        match self.until_then {
+            _ if ready => async { Ok(HookAnswer::Ready) }.boxed(),
+            Mood::Patient => async { Ok(HookAnswer::AskAgain(Duration::from_secs(3))) }.boxed(),
+            Mood::Failing => async { Err(CloudError::Other("not reachable".to_owned())) }.boxed(),
+            Mood::Hanging => std::future::pending().boxed(),
+        }
+    }
+}
+
+// P-167: until every hook is ready the Node keeps its taint, and the NodeClaim names who is waited for; then it registers by itself.
+#[tokio::test(start_paused = true)]
+async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
+    let cluster = Cluster::new(61).await;
+    cluster.pool("default", json!({})).await;
+    let ready = Arc::new(AtomicBool::new(false));
+    let hook = |name, until_then| -> Arc<dyn RegistrationHook> {
+        let ready = ready.clone();
+        Arc::new(Hook {
+            name,
+            ready,
+            until_then,
+        })
+    };
+    let _operator = cluster.operator(Setup {
+        hooks: vec![
+            hook("disks", Mood::Patient),
+            hook("network", Mood::Failing),
+            hook("audit", Mood::Hanging),
+        ],
+        ..Setup::default()
+    });
+    cluster.deploy("web", 1, "1").await;
+    cluster.pass(180).await;
+    let claim = cluster.names::<NodeClaim>().await.remove(0);
+    let (status, reason, message) = cluster.condition(&claim, "Registered").await.unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str(), message.as_str()),
+        ("Unknown", "RegistrationHookPending", "disks, network, audit")
+    );
+    let node = cluster.list::<Node>().await.remove(0);
+    assert!(
+        node.metadata.finalizers.is_some(),
+        "the Node has what its NodeClaim says"
+    );
+    let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+    assert!(
+        taints
+            .iter()
+            .any(|taint| taint.key == "karpenter.sh/unregistered")
+    );
+    assert_eq!(cluster.running_of("web").await, 0);
+    ready.store(true, Ordering::Relaxed);
+    cluster.until_running_of("web", 1).await;
+    assert_eq!(cluster.condition(&claim, "Registered").await.unwrap().0, "True");
+    cluster.assert_no_leak().await;
+}

@@ -1,0 +1,81 @@
+//! Two operators of which one leads.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+use spokeshave_controllers::{LeaderElectionOptions, Options as OperatorOptions};
+use spokeshave_runtime::client::RequestLog;
+
+use crate::faulty::{Cluster, Gate, Setup};
+use crate::words::*;
+
+// Invariant 36: only the leader writes, and one that is cut off from its Lease stops before the next one starts.
+#[tokio::test(start_paused = true)]
+async fn invariant_36_two_operators_only_the_leader_writes() {
+    let cluster = Cluster::new(16).await;
+    cluster.pool("default", json!({})).await;
+    let log = |identity: &'static str, log: &RequestLog| Setup {
+        options: OperatorOptions {
+            leader_election: Some(LeaderElectionOptions {
+                namespace: "kube-system".to_owned(),
+                name: "karpenter-leader-election".to_owned(),
+                identity: identity.to_owned(),
+            }),
+            ..OperatorOptions::default()
+        },
+        identity,
+        log: Some(log.clone()),
+        ..Setup::default()
+    };
+    let (first_log, second_log) = (RequestLog::new(), RequestLog::new());
+    let first = cluster.operator(log("first", &first_log));
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running_of("web", 2).await;
+    // The second shares the server, but not the gate that will be shut on the first.
+    let gate = std::mem::take(&mut cluster.gate.clone());
+    let mut apart = Cluster {
+        lab: cluster.lab.clone(),
+        shutdown: cluster.shutdown.clone(),
+        faults: cluster.faults.clone(),
+        gate: Gate::default(),
+        excused: cluster.excused.clone(),
+    };
+    apart.gate.refused = gate.refused.clone();
+    let second = apart.operator(log("second", &second_log));
+    let writes = |log: &RequestLog| -> Vec<String> {
+        log.text()
+            .lines()
+            .filter(|line| !line.starts_with("GET ") && !line.contains("/leases"))
+            .map(str::to_owned)
+            .collect()
+    };
+    cluster.pass(60).await;
+    cluster.deploy("more", 1, "6").await;
+    cluster.until_running_of("more", 1).await;
+    assert_eq!(
+        writes(&second_log),
+        Vec::<String>::new(),
+        "the standby has written"
+    );
+    assert!(!writes(&first_log).is_empty());
+    // The leader loses the network; nothing it had in hand may reach the server once the other leads.
+    let before = writes(&first_log).len();
+    cluster.gate.cut.store(true, Ordering::Relaxed);
+    cluster.deploy("last", 1, "6").await;
+    cluster.until_running_of("last", 1).await;
+    assert!(!writes(&second_log).is_empty(), "the standby has taken over");
+    cluster.gate.cut.store(false, Ordering::Relaxed);
+    let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;
+    assert!(
+        matches!(ended, Ok(Ok(Err(_)))),
+        "the deposed leader ends by itself: {ended:?}"
+    );
+    let after: Vec<String> = writes(&first_log).split_off(before);
+    let claims_made = after
+        .iter()
+        .filter(|line| line.starts_with("POST") && line.contains("/nodeclaims"));
+    assert!(claims_made.count() <= 1, "{after:?}");
+    cluster.assert_no_leak().await;
+    drop(second);
+}

@@ -1,0 +1,224 @@
+//! What belongs together and is torn apart: by clouds that lie or list wrongly, and by people who edit and delete. Nothing that runs is lost,
+//! and nothing is left over.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, PropagationPolicy};
+use serde_json::json;
+use spokeshave_api::{KWOKInstance, NodeClaim};
+use spokeshave_provider_kwok::KwokOptions;
+
+use crate::faulty::{Cluster, Setup};
+use crate::words::*;
+
+/// The NodePool has an event that names the NodeClaim whose instance was left over.
+async fn assert_told_of_leaked(cluster: &Cluster, claim: &str) {
+    let told = cluster.told("LeakedInstanceTerminated").await;
+    assert!(
+        told.iter()
+            .any(|(about, text)| about == "NodePool/default" && text.contains(claim)),
+        "{told:?}"
+    );
+}
+
+// D-252, D-253, invariant 11: a cloud that says "gone" of an instance that runs cannot make us lose it.
+#[tokio::test(start_paused = true)]
+async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
+    let cluster = Cluster::new(6).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    let claim = cluster.run_one_pod().await;
+    // The finalizer goes on the cloud's word, and the cloud lies.
+    cluster.excuse(14);
+    cluster.faults.lies.store(true, Ordering::Relaxed);
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.faults.lies.store(false, Ordering::Relaxed);
+    cluster
+        .until("the instance that was lied about is ended", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            let instances = cluster.list::<KWOKInstance>().await;
+            instances.iter().all(|instance| {
+                claims
+                    .iter()
+                    .any(|claim| claim.uid() == instance.spec.node_claim_uid)
+            })
+        })
+        .await;
+    cluster.until_running_of("web", 1).await;
+    assert_told_of_leaked(&cluster, &claim).await;
+}
+
+// D-252: an instance that ends at once when it is asked to is told of, and its Node goes with it.
+#[tokio::test(start_paused = true)]
+async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
+    let cluster = Cluster::new(62).await;
+    cluster.pool("default", json!({})).await;
+    let at_once = || Setup {
+        kwok: KwokOptions::default(),
+        ..Setup::default()
+    };
+    let first = cluster.operator(at_once());
+    let claim = cluster.run_one_pod().await;
+    let node = cluster.names::<Node>().await.remove(0);
+    first.stop.request();
+    first.task.await.unwrap().unwrap();
+    // Somebody takes the NodeClaim away and leaves its Node, while nobody looks.
+    cluster.excuse(14);
+    cluster.clock.sleep(Duration::from_secs(60)).await;
+    cluster.remove_finalizers::<NodeClaim>(&claim).await;
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    cluster.api::<NodeClaim>().delete(&claim, &orphan).await.unwrap();
+    let _second = cluster.operator(at_once());
+    cluster.until_gone::<Node>(&node).await;
+    cluster.until_running_of("web", 1).await;
+    assert_told_of_leaked(&cluster, &claim).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-253: a Node that somebody took away, finalizers and all, is missed, told and replaced, though its instance runs on.
+#[tokio::test(start_paused = true)]
+async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_minutes() {
+    let cluster = Cluster::new(63).await;
+    cluster.pool("default", json!({})).await;
+    let first = cluster.operator(Setup::default());
+    let claim = cluster.run_one_pod().await;
+    let node = cluster.names::<Node>().await.remove(0);
+    first.stop.request();
+    first.task.await.unwrap().unwrap();
+    cluster.excuse(14);
+    cluster.remove_finalizers::<Node>(&node).await;
+    cluster.delete::<Node>(&node).await;
+    let _second = cluster.operator(Setup::default());
+    cluster.pass(5 * 60).await;
+    let about = format!("NodeClaim/{claim}");
+    let told = cluster.told("NodeMissing").await;
+    assert!(
+        told.iter()
+            .any(|(object, text)| *object == about && text.contains(&node)),
+        "{told:?}"
+    );
+    cluster.pass(9 * 60).await;
+    assert!(
+        cluster.names::<NodeClaim>().await.contains(&claim),
+        "its Node may still come back"
+    );
+    cluster.pass(4 * 60).await;
+    assert!(
+        !cluster.names::<NodeClaim>().await.contains(&claim),
+        "{:?}",
+        cluster.names::<NodeClaim>().await
+    );
+    assert!(!cluster.events("NodeMissingTooLong").await.is_empty());
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+// D-249, D-250: lists that come late or twice end nothing that runs.
+#[tokio::test(start_paused = true)]
+async fn d_249_late_and_doubled_lists_end_nothing_that_runs() {
+    let cluster = Cluster::new(7).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.faults.duplicates.store(true, Ordering::Relaxed);
+    cluster.deploy("web", 3, "6").await;
+    cluster.until_running_of("web", 3).await;
+    let before = cluster.names::<NodeClaim>().await;
+    let ids = cluster.list::<NodeClaim>().await;
+    let ids = ids
+        .iter()
+        .filter_map(|claim| claim.provider_id().map(str::to_owned));
+    cluster.faults.unlisted.lock().unwrap().extend(ids);
+    cluster.pass(600).await;
+    assert_eq!(cluster.names::<NodeClaim>().await, before);
+    assert_eq!(cluster.running_of("web").await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_without_or_with_a_foreign_provider_id_are_told_and_left_alone() {
+    let cluster = Cluster::new(8).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    let labels = json!({"karpenter.sh/nodepool": "default"});
+    for (name, spec) in [
+        ("nameless", json!({})),
+        ("foreign", json!({"providerID": "aws:///zone-a/i-0123"})),
+    ] {
+        cluster
+            .create::<Node>(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))
+            .await;
+    }
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running_of("web", 1).await;
+    cluster.pass(120).await;
+    let about = |told: Vec<(String, String)>| told.into_iter().map(|(about, _)| about).collect::<Vec<_>>();
+    assert_eq!(about(cluster.told("ProviderIDMissing").await), ["Node/nameless"]);
+    assert_eq!(about(cluster.told("NodeClaimMissing").await), ["Node/foreign"]);
+    let nodes = cluster.names::<Node>().await;
+    assert!(nodes.contains(&"nameless".to_owned()) && nodes.contains(&"foreign".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_307_claims_edited_by_hand_are_mended_or_told() {
+    let cluster = Cluster::new(9).await;
+    cluster.pool("default", json!({})).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 2, "6").await;
+    cluster.until_running_of("web", 2).await;
+    let claims = cluster.names::<NodeClaim>().await;
+    let [one, two] = &claims[..] else {
+        panic!("two claims: {claims:?}")
+    };
+    let id = async |name: &str| {
+        let claim = cluster.get::<NodeClaim>(name).await;
+        claim.provider_id().map(str::to_owned)
+    };
+    // A provider ID that somebody took away is found again.
+    let own = id(one).await;
+    cluster
+        .patch_status::<NodeClaim>(one, json!({"providerID": null}))
+        .await;
+    cluster
+        .until("the provider ID is back", async |_| id(one).await == own)
+        .await;
+    // A finalizer that somebody took away is put back.
+    cluster.remove_finalizers::<NodeClaim>(one).await;
+    cluster
+        .until("the finalizer is back", async |cluster| {
+            let claim = cluster.get::<NodeClaim>(one).await;
+            claim
+                .finalizers()
+                .iter()
+                .any(|name| name == "karpenter.sh/termination")
+        })
+        .await;
+    // Another's provider ID is told, and the other's instance outlives the claim.
+    // Whose finalizer goes is not told by its own instance any more; that one is collected as garbage.
+    cluster.excuse(14);
+    let stolen = id(two).await.unwrap();
+    cluster
+        .patch_status::<NodeClaim>(one, json!({"providerID": stolen}))
+        .await;
+    cluster.pass(30).await;
+    assert!(!cluster.events("ProviderIDShared").await.is_empty());
+    cluster.delete::<NodeClaim>(one).await;
+    cluster.until_gone::<NodeClaim>(one).await;
+    cluster.pass(300).await;
+    assert!(
+        cluster.names::<NodeClaim>().await.contains(two),
+        "the other was not touched"
+    );
+    let instances = cluster.list::<KWOKInstance>().await;
+    assert!(
+        instances.iter().any(|instance| stolen.ends_with(instance.name())),
+        "the other's instance runs on"
+    );
+    cluster.until_running_of("web", 2).await;
+    cluster.assert_no_leak().await;
+}
