@@ -8,9 +8,17 @@ mod topology;
 
 use serde_json::{Value, json};
 use spokeshave_example::{node_pool, pending_pod};
-use spokeshave_model::Resources;
 use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::{Resources, labels};
 use spokeshave_schedule::Packing;
+
+/// What each planned claim asks of its zone.
+fn zones((_, packing): &(Snapshot, Packing)) -> Vec<String> {
+    let claims = packing.placements.claims.iter();
+    claims
+        .map(|claim| claim.requirements.get(labels::ZONE).to_string())
+        .collect()
+}
 
 /// One line per planned claim, placement on an existing node, and unplaced pod.
 fn summary((snapshot, packing): &(Snapshot, Packing)) -> Vec<String> {

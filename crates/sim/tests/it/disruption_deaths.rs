@@ -194,20 +194,9 @@ async fn invariant_37_a_delete_that_moves_pods_killed_at_any_write() {
     killed_at_any_write(
         23,
         json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}),
+        async |cluster| two_nodes_and_web(cluster, ["one", "two"]).await,
         async |cluster| {
-            cluster.deploy("one", 1, "6500m").await;
-            cluster.until_running(1).await;
-            cluster.deploy("two", 1, "6500m").await;
-            cluster.until_running(2).await;
-            cluster.deploy("web", 1, "1").await;
-            cluster.until_running(3).await;
-        },
-        async |cluster| {
-            let beside = if cluster.node_of("one").await == cluster.node_of("web").await {
-                "one"
-            } else {
-                "two"
-            };
+            let [beside, _] = beside_web_and_apart(cluster, ["one", "two"]).await;
             cluster.scale(beside, 0).await;
         },
         async |cluster| cluster.running().await == 2 && cores(cluster).await == [8],

@@ -38,7 +38,7 @@ fn container(pod: &Pod) -> &ContainerStatus {
 /// A pod that names its node when it is made never meets the scheduler, and runs all the same.
 #[tokio::test(start_paused = true)]
 async fn a_pod_made_with_its_node_is_started_there() {
-    let cluster = Cluster::started(51, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(51).await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
     let node = cluster.node_of("web").await;
@@ -61,7 +61,7 @@ async fn a_pod_made_with_its_node_is_started_there() {
 }
 
 async fn with_probe(seed: u64, probes: Value) -> Cluster {
-    let cluster = Cluster::started(seed, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(seed).await;
     let mut template = template("web", "1", json!({}));
     for (name, probe) in probes.as_object().unwrap() {
         template["spec"]["containers"][0][name] = probe.clone();
@@ -157,7 +157,7 @@ async fn liveness_restarts_containers() {
 /// A readiness gate holds a pod back until its condition is true.
 #[tokio::test(start_paused = true)]
 async fn readiness_gates_hold() {
-    let cluster = Cluster::started(54, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(54).await;
     let gate = json!({"spec": {"readinessGates": [{"conditionType": "example.com/lit"}]}});
     cluster.deploy_with("web", 1, template("web", "1", gate)).await;
     cluster.until_running(1).await;
@@ -182,7 +182,7 @@ async fn readiness_gates_hold() {
 /// Nodes take no more volumes of a driver than their CSINode allows.
 #[tokio::test(start_paused = true)]
 async fn volumes_are_spread_by_their_limit() {
-    let cluster = Cluster::started(55, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(55).await;
     let driver = json!({"metadata": {"name": "disk.csi.example.com", "annotations": {"sim.spokeshave.dev/attach-limit": "2"}}, "spec": {"attachRequired": true}});
     cluster.create::<CSIDriver>(driver).await;
     cluster.storage_class().await;

@@ -35,19 +35,18 @@ fn names(list: &str) -> impl Iterator<Item = String> {
     list.split_whitespace().map(|name| format!("karpenter_{name}"))
 }
 
+/// Series of single objects too.
+fn with_object_metrics() -> Setup {
+    Setup::with_options(OperatorOptions {
+        object_metrics: true,
+        ..OperatorOptions::default()
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn p_149_p_207_every_metric_has_upstreams_name_and_type() {
-    let cluster = Cluster::new(50).await;
-    cluster.pool("default", json!({})).await;
-    let operator = cluster.operator(Setup {
-        options: OperatorOptions {
-            object_metrics: true,
-            ..OperatorOptions::default()
-        },
-        ..Setup::default()
-    });
-    cluster.deploy("web", 2, "6").await;
-    cluster.until_running_of("web", 2).await;
+    let (cluster, operator) = Cluster::started_with(50, json!({}), with_object_metrics()).await;
+    cluster.run("web", 2, "6").await;
     let node = cluster.names::<Node>().await.remove(0);
     cluster.delete::<Node>(&node).await;
     cluster.pass(60).await;
@@ -98,19 +97,8 @@ async fn p_149_p_207_every_metric_has_upstreams_name_and_type() {
 
 #[tokio::test(start_paused = true)]
 async fn p_16_series_of_single_objects_are_asked_for_and_go_with_their_objects() {
-    let cluster = Cluster::new(35).await;
-    cluster.pool("default", json!({})).await;
-    let setup = Setup {
-        options: OperatorOptions {
-            object_metrics: true,
-            ..OperatorOptions::default()
-        },
-        ..Setup::default()
-    };
-    let operator = cluster.operator(setup);
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running_of("web", 1).await;
-    let claim = cluster.claim_of_pod("web").await;
+    let (cluster, operator) = Cluster::started_with(35, json!({}), with_object_metrics()).await;
+    let claim = cluster.run_one_pod().await;
     let node = cluster.names::<Node>().await.remove(0);
     let pod = cluster.names::<Pod>().await.remove(0);
     let text = operator.metrics.render();

@@ -19,12 +19,9 @@ fn errors(metrics: &Metrics) -> f64 {
 // D-352: conflicts on annotation, status and finalizer requeue and are no error; a NodeClaim that has vanished is done.
 #[tokio::test(start_paused = true)]
 async fn d_352_conflicts_requeue_and_what_has_vanished_is_done() {
-    let cluster = Cluster::new(40).await;
     let deadline = json!({"template": {"spec": {"terminationGracePeriod": "5m"}}});
-    cluster.pool("default", deadline).await;
-    let operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 2, "6").await;
-    cluster.until_running_of("web", 2).await;
+    let (cluster, operator) = Cluster::started(40, deadline).await;
+    cluster.run("web", 2, "6").await;
     let before = errors(&operator.metrics);
     let claims = cluster.names::<NodeClaim>().await;
     // Annotation, conditions, finalizer: each meets a conflict several times.
@@ -49,13 +46,8 @@ async fn d_352_conflicts_requeue_and_what_has_vanished_is_done() {
 // D-352, D-241: a deletion that meets a conflict brings no news of the NodeClaim; it is tried again all the same.
 #[tokio::test(start_paused = true)]
 async fn d_352_a_deletion_that_meets_a_conflict_is_tried_again() {
-    let cluster = Cluster::new(46).await;
     let short = json!({"template": {"spec": {"expireAfter": "10m"}}});
-    cluster.pool("default", short).await;
-    let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running_of("web", 1).await;
-    let claim = cluster.claim_of_pod("web").await;
+    let (cluster, _operator, claim) = Cluster::one_node(46, short).await;
     cluster.pass(500).await;
     cluster.gate.trip("/nodeclaims/", 409, 2);
     cluster.until_gone::<NodeClaim>(&claim).await;
@@ -66,12 +58,9 @@ async fn d_352_a_deletion_that_meets_a_conflict_is_tried_again() {
 // P-162: a launch whose result cannot be written is not done again.
 #[tokio::test(start_paused = true)]
 async fn p_162_a_launch_that_is_not_written_down_is_not_repeated() {
-    let cluster = Cluster::new(41).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
+    let (cluster, _operator) = Cluster::started(41, json!({})).await;
     cluster.gate.trip("/nodeclaims/*/status", 500, 4);
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running_of("web", 1).await;
+    cluster.run("web", 1, "1").await;
     cluster.pass(60).await;
     cluster.gate.assert_tripped();
     assert_eq!(cluster.faults.launches.load(Ordering::Relaxed), 1);
@@ -115,11 +104,8 @@ async fn p_147_d_048_a_nodeclaim_that_vanished_before_its_launch_holds_nothing_u
 // NodeClaim takes the instance along.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_torn_away_is_told_and_its_pods_move() {
-    let cluster = Cluster::new(43).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running_of("web", 1).await;
+    let (cluster, _operator) = Cluster::started(43, json!({})).await;
+    cluster.run("web", 1, "1").await;
     let claim = cluster.names::<NodeClaim>().await.remove(0);
     let node = cluster.names::<Node>().await.remove(0);
     cluster.remove_finalizers::<Node>(&node).await;

@@ -48,6 +48,11 @@ impl Cluster {
         Self::new(LabOptions::new(seed), change).await.with_operator()
     }
 
+    /// The same in which no node is consolidated.
+    pub async fn undisturbed(seed: u64) -> Self {
+        Self::started(seed, json!({"disruption": {"consolidateAfter": "Never"}})).await
+    }
+
     pub fn with_operator(mut self) -> Self {
         self.lab.start("a");
         self

@@ -29,7 +29,7 @@ async fn daemon(cluster: &Cluster, name: &str, cpu: &str) {
 /// One daemon a node, also on new nodes, and replaced one at a time by a new template.
 #[tokio::test(start_paused = true)]
 async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
-    let cluster = Cluster::started(31, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(31).await;
     daemon(&cluster, "d", "50m").await;
     cluster.deploy("web", 3, "6").await;
     cluster.until_running(6).await;
@@ -65,7 +65,7 @@ async fn a_daemon_set_covers_nodes_and_rolls_one_at_a_time() {
 /// A daemon's pod that never found room on its node goes with the node: nobody has bound it, so that nobody else would take it away.
 #[tokio::test(start_paused = true)]
 async fn a_daemon_that_waits_for_a_node_goes_with_it() {
-    let cluster = Cluster::started(37, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(37).await;
     cluster.deploy("web", 1, "1").await;
     cluster.until_running(1).await;
     daemon(&cluster, "d", "100").await;
@@ -112,7 +112,7 @@ async fn a_job_completes_although_a_pod_is_lost() {
 /// Pods of a StatefulSet come one after the other, go from the last, and are replaced from the last.
 #[tokio::test(start_paused = true)]
 async fn a_stateful_set_keeps_its_order() {
-    let cluster = Cluster::started(33, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(33).await;
     let object = json!({"metadata": {"name": "s"}, "spec": {
         "replicas": 3, "serviceName": "s", "selector": {"matchLabels": {"app": "s"}}, "template": template("s", "1", json!({})),
     }});
@@ -163,7 +163,7 @@ async fn a_stateful_set_keeps_its_order() {
 /// NoExecute drives out at once, after tolerationSeconds, or never, as each pod tolerates it.
 #[tokio::test(start_paused = true)]
 async fn a_no_execute_taint_drives_pods_out() {
-    let cluster = Cluster::started(34, json!({"disruption": {"consolidateAfter": "Never"}})).await;
+    let cluster = Cluster::undisturbed(34).await;
     let toleration = |seconds: Value| json!({"spec": {"tolerations": [{"key": "bad", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]}});
     for (name, change) in [
         ("leaves", json!({})),
@@ -241,8 +241,7 @@ async fn a_job_waits_ever_longer_with_the_successors_of_pods_that_failed() {
 /// A pod of high priority takes the room of one of low priority when no other can be had.
 #[tokio::test(start_paused = true)]
 async fn a_pod_preempts_another_of_lower_priority() {
-    let change = json!({"disruption": {"consolidateAfter": "Never"}});
-    let cluster = Cluster::started(35, change).await;
+    let cluster = Cluster::undisturbed(35).await;
     let class = json!({"metadata": {"name": "high"}, "value": 1000});
     cluster.create::<PriorityClass>(class).await;
     cluster.deploy("low", 1, "6").await;
@@ -272,8 +271,7 @@ async fn a_pod_preempts_another_of_lower_priority() {
 /// While the preempted pods stop, their successors do not take the room that is made.
 #[tokio::test(start_paused = true)]
 async fn room_that_is_made_for_a_pod_is_kept_for_it() {
-    let change = json!({"disruption": {"consolidateAfter": "Never"}});
-    let cluster = Cluster::started(37, change).await;
+    let cluster = Cluster::undisturbed(37).await;
     let class = json!({"metadata": {"name": "high"}, "value": 1000});
     cluster.create::<PriorityClass>(class).await;
     // Of eight processors six are used, and a fifth pod would still fit.

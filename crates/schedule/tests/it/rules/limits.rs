@@ -62,18 +62,20 @@ fn p_094_b_44_example_5_node_limit_holds_within_a_pass_too() {
     );
 }
 
-#[test]
-fn p_120_example_20_min_values() {
+/// NodePool `default`, whose NodeClaims must leave the choice between three instance types.
+fn with_three_types_at_least() -> spokeshave_api::NodePool {
     let mut pool = node_pool("default");
-    let mut wanted = spokeshave_api::Requirement::new(
-        "node.kubernetes.io/instance-type",
-        spokeshave_api::Operator::Exists,
-        &[],
-    );
+    let mut wanted =
+        spokeshave_api::Requirement::new(labels::INSTANCE_TYPE, spokeshave_api::Operator::Exists, &[]);
     wanted.min_values = Some(3);
     pool.spec.template.spec.requirements = vec![wanted];
+    pool
+}
+
+#[test]
+fn p_120_example_20_min_values() {
     let state = ClusterState::default()
-        .with_pool(pool, types())
+        .with_pool(with_three_types_at_least(), types())
         .with_pod(pod("p", "3", json!({})));
     let text = summary(&run(&state)).join("");
     assert!(
@@ -101,27 +103,19 @@ fn p_120_example_20_min_values() {
 
 #[test]
 fn p_064_truncation_keeps_the_cheapest_and_rechecks_min_values() {
-    let mut pool = node_pool("default");
     let options = PackOptions {
         instance_types_per_claim: 2,
         ..PackOptions::default()
     };
     let state = ClusterState::default()
-        .with_pool(pool.clone(), types())
+        .with_pool(node_pool("default"), types())
         .with_pod(pod("p", "1", json!({})));
     assert_eq!(
         run_with(&state, &options).1.placements.claims[0].launches.len(),
         2
     );
-    let mut wanted = spokeshave_api::Requirement::new(
-        "node.kubernetes.io/instance-type",
-        spokeshave_api::Operator::Exists,
-        &[],
-    );
-    wanted.min_values = Some(3);
-    pool.spec.template.spec.requirements = vec![wanted];
     let state = ClusterState::default()
-        .with_pool(pool, types())
+        .with_pool(with_three_types_at_least(), types())
         .with_pod(pod("p", "1", json!({})));
     let text = summary(&run_with(&state, &options)).join("");
     assert!(text.starts_with("p: pod didn’t schedule because NodePool couldn’t meet minValues requirements, validating minValues, "), "{text}");

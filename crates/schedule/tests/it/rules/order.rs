@@ -4,7 +4,7 @@ use serde_json::json;
 use spokeshave_example::{fake_instance_types, instance_type, node, node_pool};
 use spokeshave_model::{ClusterState, labels};
 
-use super::{pod, summary};
+use super::{pod, summary, zones};
 use crate::support::{ZONES, run, types};
 
 #[test]
@@ -49,13 +49,7 @@ fn p_081_p_082_failed_pods_try_again_with_all_their_preferences() {
         summary(&result),
         ["default/small: leader", "default/large: follower"]
     );
-    assert_eq!(
-        result.1.placements.claims[1]
-            .requirements
-            .get(labels::ZONE)
-            .to_string(),
-        "topology.kubernetes.io/zone In [b]"
-    );
+    assert_eq!(zones(&result)[1], "topology.kubernetes.io/zone In [b]");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use spokeshave_example::{instance_type, node, node_pool};
-use spokeshave_model::{ClusterState, InstanceType, Resources, labels};
+use spokeshave_model::{ClusterState, InstanceType, Resources};
 use spokeshave_schedule::{PackOptions, PreferencePolicy};
 
-use super::{pod, summary};
+use super::{pod, summary, zones};
 use crate::support::{run, run_with, types};
 
 #[test]
@@ -15,13 +15,7 @@ fn p_033_older_label_keys_mean_the_canonical_ones() {
         .with_pool(node_pool("default"), types())
         .with_pod(pod("p", "1", spec));
     let result = run(&state);
-    assert_eq!(
-        result.1.placements.claims[0]
-            .requirements
-            .get(labels::ZONE)
-            .to_string(),
-        "topology.kubernetes.io/zone In [b]"
-    );
+    assert_eq!(zones(&result), ["topology.kubernetes.io/zone In [b]"]);
 }
 
 #[test]

@@ -196,14 +196,9 @@ async fn without_the_definition_of_disruptions_nothing_begins_and_with_it_everyt
 /// The ledger is short: what has ended is kept for a day.
 #[tokio::test(start_paused = true)]
 async fn the_ledger_forgets_after_a_day() {
-    let cluster = Cluster::new(
-        3,
-        json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}),
-    )
-    .await;
+    let cluster = Cluster::new(3, at_once()).await;
     let operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
+    one_busy_node(&cluster).await;
     cluster.scale("web", 0).await;
     cluster.until_empty().await;
     cluster.pass(5).await;

@@ -108,11 +108,8 @@ async fn g_1_3_several_under_used_nodes_go_together() {
 /// Scenario 4: two large nodes and a small one whose pods all fit the small one: the large ones go, and nothing of the small one's kind is bought.
 #[tokio::test(start_paused = true)]
 async fn g_1_4_d_162_what_is_there_already_is_not_bought() {
-    let cluster = Cluster::new(
-        31,
-        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}),
-    )
-    .await;
+    let never = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
+    let cluster = Cluster::new(31, never).await;
     let types = [machine("c", 1, "amd64"), machine("c", 8, "amd64")];
     cluster.sells_only(&types, &["on-demand"]).await;
     let _operator = cluster.operator();
@@ -147,11 +144,7 @@ async fn g_1_4_d_162_what_is_there_already_is_not_bought() {
 #[tokio::test(start_paused = true)]
 async fn g_1_5_spot_to_spot_needs_fifteen_cheaper_types() {
     for (count, enough) in [(14, false), (15, true)] {
-        let cluster = Cluster::new(
-            30,
-            json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}),
-        )
-        .await;
+        let cluster = Cluster::new(30, at_once()).await;
         cluster.sells_only(&cheaper(count), &["spot"]).await;
         let _operator = cluster.operator_set(Options {
             spot_to_spot_consolidation: true,
@@ -190,8 +183,7 @@ async fn g_1_28_d_173_d_179_d_180_a_small_saving_is_not_worth_all_pods() {
             .sells_only(&[machine("m", 8, "amd64")], &["on-demand"])
             .await;
         let operator = cluster.operator();
-        cluster.deploy("web", 1, "6").await;
-        cluster.until_running(1).await;
+        one_busy_node(&cluster).await;
         let both = [machine("m", 8, "amd64"), machine("s", 8, "amd64")];
         cluster.sells_only(&both, &["on-demand"]).await;
         if goes {
@@ -235,19 +227,9 @@ async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
         .sells_only(&[machine("c", 8, "amd64")], &["on-demand"])
         .await;
     let _operator = cluster.operator();
-    // One after the other, so that each has a node of its own.
-    cluster.deploy("left", 1, "6500m").await;
-    cluster.until_running(1).await;
-    cluster.deploy("right", 1, "6500m").await;
-    cluster.until_running(2).await;
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running(3).await;
+    two_nodes_and_web(&cluster, ["left", "right"]).await;
     let quiet = cluster.node_of("web").await;
-    let (emptied, other) = if cluster.node_of("left").await == quiet {
-        ("left", "right")
-    } else {
-        ("right", "left")
-    };
+    let [emptied, other] = beside_web_and_apart(&cluster, ["left", "right"]).await;
     let restless = cluster.node_of(other).await;
     assert_ne!(quiet, restless);
     cluster.scale(emptied, 0).await;

@@ -133,8 +133,7 @@ async fn g_1_11_never_more_nodes_under_way_than_the_budget_allows() {
 async fn d_010_d_226_an_annotation_of_the_template_reaches_new_nodes_only() {
     let cluster = Cluster::new(36, for_drift("100%")).await;
     let _operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
+    one_busy_node(&cluster).await;
     let old = cluster.names::<Node>().await;
     let annotation = json!({"spec": {"template": {
         "metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "spec": {"expireAfter": "1000h"}}}});
@@ -172,11 +171,7 @@ async fn d_010_d_226_an_annotation_of_the_template_reaches_new_nodes_only() {
 /// D-214, D-218, D-219, D-223: hashes are stamped, a change of the NodePool is judged at once, and the condition survives others' writes.
 #[tokio::test(start_paused = true)]
 async fn d_214_d_218_d_219_d_223_hashes_and_the_drift_condition() {
-    let cluster = Cluster::new(
-        40,
-        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
-    )
-    .await;
+    let cluster = Cluster::new(40, by_hand_only()).await;
     let _operator = cluster.operator();
     two_busy_nodes(&cluster).await;
     let hashes = async || {
@@ -256,13 +251,8 @@ async fn invariant_15_a_limit_holds_for_replacements_that_are_decided_together()
 // D-233: as the last check the cloud is asked, and what it answers is the reason, in its words (D-234…D-240); an error is no drift; kwok never drifts.
 #[tokio::test(start_paused = true)]
 async fn d_233_to_d_240_what_the_cloud_says_is_the_reason() {
-    let cluster = faulty::Cluster::new(16).await;
-    let spec = json!({"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}});
-    cluster.pool("default", spec).await;
-    let _operator = cluster.operator(faulty::Setup::default());
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running_of("web", 1).await;
-    let name = cluster.names::<NodeClaim>().await.remove(0);
+    let closed = json!({"disruption": {"budgets": [{"nodes": "0"}]}});
+    let (cluster, _operator, name) = faulty::Cluster::one_node(16, closed).await;
     cluster.pass(600).await;
     assert_eq!(cluster.condition(&name, "Drifted").await, None, "kwok");
     for reason in [

@@ -21,13 +21,9 @@ async fn g_1_1_an_empty_node_goes_after_its_window_and_the_second_look() {
     )
     .await;
     let _operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
+    one_busy_node(&cluster).await;
     cluster.pass(60).await;
-    cluster.scale("web", 0).await;
-    cluster
-        .until("no pod is left", async |cluster| cluster.running().await == 0)
-        .await;
+    without_web(&cluster).await;
     let left = cluster.clock.now();
     cluster
         .until("the node is told to go", async |cluster| {
@@ -70,18 +66,10 @@ async fn g_1_1_an_empty_node_goes_after_its_window_and_the_second_look() {
 /// Scenario 2: a pod comes back during the wait; nothing is touched.
 #[tokio::test(start_paused = true)]
 async fn g_1_2_d_094_a_pod_that_comes_back_keeps_the_node() {
-    let cluster = Cluster::new(
-        2,
-        json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}),
-    )
-    .await;
+    let cluster = Cluster::new(2, at_once()).await;
     let operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
-    cluster.scale("web", 0).await;
-    cluster
-        .until("no pod is left", async |cluster| cluster.running().await == 0)
-        .await;
+    one_busy_node(&cluster).await;
+    without_web(&cluster).await;
     cluster.pass(8).await;
     cluster.scale("web", 1).await;
     cluster.until_running(1).await;
@@ -105,8 +93,7 @@ async fn g_1_2_d_094_a_pod_that_comes_back_keeps_the_node() {
 async fn d_043_d_064_changes_of_the_nodepool_are_seen_at_once_and_acted_on_within_ten_seconds() {
     let cluster = Cluster::new(37, json!({"consolidateAfter": "1h", "budgets": [{"nodes": "0"}]})).await;
     let _operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
+    one_busy_node(&cluster).await;
     cluster.scale("web", 0).await;
     cluster.pass(60).await;
     let consolidatable = async || cluster.list::<NodeClaim>().await[0].is_true("Consolidatable");
@@ -138,12 +125,8 @@ async fn d_043_d_064_changes_of_the_nodepool_are_seen_at_once_and_acted_on_withi
 async fn d_086_d_096_w_11_a_command_that_waits_ends_with_its_operator() {
     let cluster = Cluster::new(38, at_once()).await;
     let operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
-    cluster.scale("web", 0).await;
-    cluster
-        .until("no pod is left", async |cluster| cluster.running().await == 0)
-        .await;
+    one_busy_node(&cluster).await;
+    without_web(&cluster).await;
     cluster.pass(10).await;
     operator.kill().await;
     cluster.pass(60).await;

@@ -46,8 +46,7 @@ async fn g_1_7_g_1_8_drift_with_a_grace_period() {
         let grace = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "60s"}}}});
         cluster.patch::<NodePool>("default", grace).await;
         let _operator = cluster.operator();
-        cluster.deploy("web", 1, "6").await;
-        cluster.until_running(1).await;
+        one_busy_node(&cluster).await;
         if protect_node {
             let name = cluster.names::<Node>().await.remove(0);
             cluster

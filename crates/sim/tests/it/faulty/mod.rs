@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use spokeshave_controllers::{Operator, Options as OperatorOptions};
+use spokeshave_controllers::{FeatureGates, Operator, Options as OperatorOptions};
 use spokeshave_ports::RegistrationHook;
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
@@ -78,11 +78,42 @@ impl Default for Setup {
     }
 }
 
+impl Setup {
+    pub fn with_cloud(kwok: KwokOptions) -> Self {
+        Self {
+            kwok,
+            ..Self::default()
+        }
+    }
+
+    pub fn with_options(options: OperatorOptions) -> Self {
+        Self {
+            options,
+            ..Self::default()
+        }
+    }
+
+    pub fn with_gates(feature_gates: FeatureGates) -> Self {
+        Self::with_options(OperatorOptions {
+            feature_gates,
+            ..OperatorOptions::default()
+        })
+    }
+}
+
 pub struct Running {
     pub metrics: Metrics,
     /// Ends it in order.
     pub stop: Shutdown,
     pub task: tokio::task::JoinHandle<Result<(), spokeshave_controllers::OperatorError>>,
+}
+
+impl Running {
+    /// Ends it in order.
+    pub async fn end(self) {
+        self.stop.request();
+        self.task.await.unwrap().unwrap();
+    }
 }
 
 impl Cluster {
@@ -128,8 +159,7 @@ impl Cluster {
 
     /// Deploys `web` with one pod, waits until it runs, and returns the NodeClaim that was made for it.
     pub async fn run_one_pod(&self) -> String {
-        self.deploy("web", 1, "1").await;
-        self.until_running_of("web", 1).await;
+        self.run("web", 1, "1").await;
         self.claim_of_pod("web").await
     }
 

@@ -64,8 +64,7 @@ async fn invariant_31_a_machine_does_not_end_under_its_pods() {
     stage.pass(5).await;
     stage.end_instance("n").await;
     stage.assert_silent();
-    stage.claim("m", LIVE, "4").await;
-    stage.node("m", json!({})).await;
+    stage.live_node("m").await;
     stage.pod("w", "m", json!({})).await;
     stage.pass(5).await;
     stage.end_instance("m").await;

@@ -19,8 +19,7 @@ async fn invariant_2_no_more_than_the_budgets_allow() {
         )
         .await;
     for name in ["n", "m"] {
-        stage.claim(name, LIVE, "4").await;
-        stage.node(name, json!({})).await;
+        stage.live_node(name).await;
     }
     stage.pass(5).await;
     stage.disrupt("n", "Empty").await;
@@ -38,8 +37,7 @@ async fn invariant_2_counts_in_the_order_of_the_decisions() {
         let disruption = json!({"consolidateAfter": "0s", "budgets": budgets});
         stage.pool("p", json!({"disruption": disruption})).await;
         for name in ["n", "m"] {
-            stage.claim(name, LIVE, "4").await;
-            stage.node(name, json!({})).await;
+            stage.live_node(name).await;
         }
         stage.pass(5).await;
         // Whatever is decided first, the writes of the other come first.
@@ -94,8 +92,7 @@ async fn invariant_8_pods_have_a_place_before_their_node_goes() {
         let stage = with_node().await;
         stage.pod("w", "n", json!({})).await;
         if has_place {
-            stage.claim("other", LIVE, "4").await;
-            stage.node("other", json!({})).await;
+            stage.live_node("other").await;
         }
         stage.pass(5).await;
         stage.taint("n").await;

@@ -101,6 +101,12 @@ impl Stage {
         self.patch::<Node>(name, json!({"spec": {"taints": null}})).await;
     }
 
+    /// A NodeClaim and its node, as they are once it has joined.
+    pub async fn live_node(&self, name: &str) {
+        self.claim(name, LIVE, "4").await;
+        self.node(name, json!({})).await;
+    }
+
     /// A pod that runs on a node and is ready.
     pub async fn pod(&self, name: &str, node: &str, more: Value) -> Pod {
         let mut pod = json!({
@@ -237,7 +243,6 @@ pub const LIVE: &[&str] = &["Launched", "Registered", "Initialized"];
 pub async fn with_node() -> Stage {
     let stage = Stage::new().await;
     stage.pool("p", json!({})).await;
-    stage.claim("n", LIVE, "4").await;
-    stage.node("n", json!({})).await;
+    stage.live_node("n").await;
     stage
 }

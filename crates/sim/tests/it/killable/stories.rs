@@ -10,6 +10,7 @@ use spokeshave_provider_kwok::KwokOptions;
 use super::Cluster;
 use crate::words::*;
 
+/// Whatever may be consolidated is, as soon as it may.
 pub fn at_once() -> Value {
     json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})
 }
@@ -57,6 +58,39 @@ pub async fn three_pods_on_fewer_cores(cluster: &Cluster) -> bool {
     cluster.running().await == 3 && cores(cluster).await.iter().sum::<i64>() <= 4
 }
 
+pub async fn one_busy_node(cluster: &Cluster) {
+    cluster.deploy("web", 1, "6").await;
+    cluster.until_running(1).await;
+}
+
+/// Scales `web` to nothing, and waits until no pod runs.
+pub async fn without_web(cluster: &Cluster) {
+    cluster.scale("web", 0).await;
+    cluster
+        .until("no pod is left", async |cluster| cluster.running().await == 0)
+        .await;
+}
+
+/// Two nodes, each with one of these pods and room for little more, and `web` on one of them.
+pub async fn two_nodes_and_web(cluster: &Cluster, [first, second]: [&str; 2]) {
+    // One after the other, so that each has a node of its own.
+    cluster.deploy(first, 1, "6500m").await;
+    cluster.until_running(1).await;
+    cluster.deploy(second, 1, "6500m").await;
+    cluster.until_running(2).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(3).await;
+}
+
+/// Which of these pods is on the node of `web`, and which is not.
+pub async fn beside_web_and_apart<'a>(cluster: &Cluster, [first, second]: [&'a str; 2]) -> [&'a str; 2] {
+    if cluster.node_of(first).await == cluster.node_of("web").await {
+        [first, second]
+    } else {
+        [second, first]
+    }
+}
+
 pub async fn two_busy_nodes(cluster: &Cluster) {
     cluster.deploy("web", 2, "6").await;
     cluster.until_running(2).await;
@@ -76,6 +110,12 @@ pub async fn two_nodes_of_the_new_team(cluster: &Cluster) -> bool {
     cluster.running().await == 2 && nodes.len() == 2 && blue.count() == 2
 }
 
+/// Nothing goes that is not told to.
+pub fn by_hand_only() -> Value {
+    for_drift("0")
+}
+
+/// Nothing is consolidated, and so many nodes may drift at once.
 pub fn for_drift(nodes: &str) -> Value {
     json!({"consolidateAfter": "Never", "budgets": [{"nodes": nodes}]})
 }

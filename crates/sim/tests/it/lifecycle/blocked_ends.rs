@@ -16,11 +16,8 @@ use crate::words::*;
 // W-22, issue 6: what blocks a drain is named with the arithmetic of the budget, and cleared when it no longer does.
 #[tokio::test(start_paused = true)]
 async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
-    let cluster = Cluster::new(2).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 3, "1").await;
-    cluster.until_running_of("web", 3).await;
+    let (cluster, _operator) = Cluster::started(2, json!({})).await;
+    cluster.run("web", 3, "1").await;
     cluster.budget("web", json!({"minAvailable": 3})).await;
     cluster.pass(5).await;
     let claim = cluster.claim_of_pod("web").await;
@@ -57,9 +54,7 @@ async fn d_331_w_28_a_blocked_drain_names_its_budget_and_says_since_when() {
 
 #[tokio::test(start_paused = true)]
 async fn d_331_two_budgets_over_one_pod_are_named_and_the_rest_drains() {
-    let cluster = Cluster::new(3).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
+    let (cluster, _operator) = Cluster::started(3, json!({})).await;
     cluster.deploy("web", 1, "1").await;
     cluster.deploy("other", 1, "1").await;
     cluster.until_running_of("web", 1).await;
@@ -84,9 +79,7 @@ async fn d_331_two_budgets_over_one_pod_are_named_and_the_rest_drains() {
 // D-330: a webhook's 403 is quoted, tried again with back-off, and holds nobody else up.
 #[tokio::test(start_paused = true)]
 async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_slowly() {
-    let cluster = Cluster::new(4).await;
-    cluster.pool("default", json!({})).await;
-    let operator = cluster.operator(Setup::default());
+    let (cluster, operator) = Cluster::started(4, json!({})).await;
     cluster.deploy("web", 1, "1").await;
     cluster.deploy("other", 1, "1").await;
     cluster.until_running_of("web", 1).await;
@@ -122,9 +115,7 @@ async fn d_324_d_330_an_eviction_that_a_webhook_forbids_is_told_and_tried_again_
 
 #[tokio::test(start_paused = true)]
 async fn d_319_a_pod_that_never_ends_and_foreign_finalizers_are_told() {
-    let cluster = Cluster::new(11).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
+    let (cluster, _operator) = Cluster::started(11, json!({})).await;
     cluster
         .deploy_with(
             "web",
@@ -161,10 +152,7 @@ async fn d_319_a_pod_that_never_ends_and_foreign_finalizers_are_told() {
 
 #[tokio::test(start_paused = true)]
 async fn d_303_an_unreadable_deadline_is_named_and_can_be_mended() {
-    let cluster = Cluster::new(10).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
-    let claim = cluster.run_one_pod().await;
+    let (cluster, _operator, claim) = Cluster::one_node(10, json!({})).await;
     let key = "karpenter.sh/nodeclaim-termination-timestamp";
     cluster.annotate::<NodeClaim>(&claim, key, "tomorrow").await;
     cluster.delete::<NodeClaim>(&claim).await;
@@ -181,10 +169,7 @@ async fn d_303_an_unreadable_deadline_is_named_and_can_be_mended() {
 // D-314, D-351: a cloud that cannot end an instance is named, for as long as it cannot.
 #[tokio::test(start_paused = true)]
 async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
-    let cluster = Cluster::new(5).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
-    let claim = cluster.run_one_pod().await;
+    let (cluster, _operator, claim) = Cluster::one_node(5, json!({})).await;
     *cluster.faults.delete_error.lock().unwrap() = Some("quota of API calls is used up".to_owned());
     cluster.delete::<NodeClaim>(&claim).await;
     let message = cluster.until_blocked(&claim, "ProviderError").await;
@@ -201,8 +186,7 @@ async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
         })
         .await;
     // Meanwhile others come and go.
-    cluster.deploy("late", 1, "6").await;
-    cluster.until_running_of("late", 1).await;
+    cluster.run("late", 1, "6").await;
     cluster.faults.hang.store(false, Ordering::Relaxed);
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.assert_no_leak().await;
@@ -210,21 +194,16 @@ async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn d_327_evictions_keep_to_the_rate_that_was_set() {
-    let cluster = Cluster::new(34).await;
-    cluster.pool("default", json!({})).await;
-    let setup = Setup {
-        options: OperatorOptions {
-            eviction_rate: Some(EvictionRate {
-                per_second: 1.0,
-                burst: 1,
-            }),
-            ..OperatorOptions::default()
-        },
-        ..Setup::default()
+    let rate = EvictionRate {
+        per_second: 1.0,
+        burst: 1,
     };
-    let operator = cluster.operator(setup);
-    cluster.deploy("web", 30, "100m").await;
-    cluster.until_running_of("web", 30).await;
+    let setup = Setup::with_options(OperatorOptions {
+        eviction_rate: Some(rate),
+        ..OperatorOptions::default()
+    });
+    let (cluster, operator) = Cluster::started_with(34, json!({}), setup).await;
+    cluster.run("web", 30, "100m").await;
     let claim = cluster.claim_of_pod("web").await;
     let on_node = cluster.list::<Pod>().await.len();
     let start = cluster.clock.now();

@@ -9,6 +9,7 @@ use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
 
 use crate::faulty::{Cluster, Setup};
 use crate::killable;
+use crate::killable::stories::{by_hand_only, one_busy_node};
 use crate::words::*;
 
 fn finalizers(claim: &NodeClaim) -> Vec<String> {
@@ -45,64 +46,25 @@ async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node
     cluster.until_running_of("web", 1).await;
     cluster.assert_no_leak().await;
     // D-316, D-332, D-333, D-350, D-348: what is counted.
-    let metrics = &operator.metrics;
-    assert!(
-        (value(
-            metrics,
-            "karpenter_nodes_terminated_total",
-            "nodepool=\"default\""
-        ) - 1.0)
-            .abs()
-            < 0.1
-    );
-    assert!(
-        (value(
-            metrics,
-            "karpenter_nodes_termination_duration_seconds_count",
-            "default"
-        ) - 1.0)
-            .abs()
-            < 0.1
-    );
-    assert!(
-        (value(
-            metrics,
-            "karpenter_nodes_lifetime_duration_seconds_count",
-            "default"
-        ) - 1.0)
-            .abs()
-            < 0.1
-    );
-    assert!((value(metrics, "karpenter_nodes_drained_total", "default") - 1.0).abs() < 0.1);
-    assert!((value(metrics, "karpenter_nodeclaims_terminated_total", "default") - 1.0).abs() < 0.1);
-    assert!(
-        (value(
-            metrics,
+    for (family, labels) in [
+        ("karpenter_nodes_terminated_total", "nodepool=\"default\""),
+        ("karpenter_nodes_termination_duration_seconds_count", "default"),
+        ("karpenter_nodes_lifetime_duration_seconds_count", "default"),
+        ("karpenter_nodes_drained_total", "default"),
+        ("karpenter_nodeclaims_terminated_total", "default"),
+        (
             "karpenter_nodeclaims_termination_duration_seconds_count",
-            "default"
-        ) - 1.0)
-            .abs()
-            < 0.1
-    );
-    assert!(
-        (value(
-            metrics,
+            "default",
+        ),
+        (
             "karpenter_nodeclaims_instance_termination_duration_seconds_count",
-            "default"
-        ) - 1.0)
-            .abs()
-            < 0.1
-    );
-    assert!((value(metrics, "karpenter_pods_eviction_requests_total", "code=\"200\"") - 1.0).abs() < 0.1);
-    assert!(
-        (value(
-            metrics,
-            "karpenter_pods_drained_total",
-            "reason=\"Forceful Termination\""
-        ) - 1.0)
-            .abs()
-            < 0.1
-    );
+            "default",
+        ),
+        ("karpenter_pods_eviction_requests_total", "code=\"200\""),
+        ("karpenter_pods_drained_total", "reason=\"Forceful Termination\""),
+    ] {
+        assert_counted_once(&operator.metrics, family, labels);
+    }
     let told = cluster.told("Evicted").await;
     assert!(
         told.iter()
@@ -221,24 +183,17 @@ async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_a
         ),
         "{told:?}"
     );
-    assert!(
-        (value(&operator.metrics, "karpenter_pods_drained_total", "reason") - 1.0).abs() < 0.1,
-        "D-339"
-    );
+    // D-339.
+    assert_counted_once(&operator.metrics, "karpenter_pods_drained_total", "reason");
     cluster.until_running_of("web", 1).await;
 }
 
 /// What seeds 000, 003 and 004 say about how a node goes, in their words.
 #[tokio::test(start_paused = true)]
 async fn seed_000_seed_003_seed_004_how_a_node_goes() {
-    let cluster = killable::Cluster::new(
-        43,
-        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
-    )
-    .await;
+    let cluster = killable::Cluster::new(43, by_hand_only()).await;
     let _operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
+    one_busy_node(&cluster).await;
     // "Karpenter sets a Kubernetes finalizer on each node and node claim it provisions."
     let node = cluster.list::<Node>().await.remove(0);
     let claim = cluster.list::<NodeClaim>().await.remove(0);

@@ -8,10 +8,11 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_controllers::{FeatureGates, Options as OperatorOptions};
+use spokeshave_controllers::FeatureGates;
 
 use crate::faulty::{Cluster, Setup};
 use crate::killable;
+use crate::killable::stories::{by_hand_only, one_busy_node};
 use crate::words::*;
 
 // D-241, D-243, D-245, D-247, D-248.
@@ -43,14 +44,9 @@ async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_st
     );
     let metrics = &operator.metrics;
     let labels = "reason=\"expired\"";
-    assert!(
-        (value(metrics, "karpenter_nodeclaims_disrupted_total", labels) - 1.0).abs() < 0.1,
-        "D-248: counted once"
-    );
-    assert!(
-        (value(metrics, "karpenter_pods_disruption_initiated_total", labels) - 1.0).abs() < 0.1,
-        "D-243"
-    );
+    // D-248, D-243.
+    assert_counted_once(metrics, "karpenter_nodeclaims_disrupted_total", labels);
+    assert_counted_once(metrics, "karpenter_pods_disruption_initiated_total", labels);
     // D-242: nothing was launched in advance, but room for the pods that will have to move is bought.
     cluster
         .until("a second node waits for the pod", async |cluster| {
@@ -78,16 +74,13 @@ async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {
     let cluster = Cluster::with(15, options).await;
     let spec = json!({"replicas": NODES, "template": {"spec": {"expireAfter": "1h"}}});
     cluster.pool("fixed", spec).await;
+    let gates = FeatureGates {
+        static_capacity: true,
+        ..FeatureGates::default()
+    };
     let setup = Setup {
-        options: OperatorOptions {
-            feature_gates: FeatureGates {
-                static_capacity: true,
-                ..FeatureGates::default()
-            },
-            ..OperatorOptions::default()
-        },
         rate: Some((20.0, 30)),
-        ..Setup::default()
+        ..Setup::with_gates(gates)
     };
     let operator = cluster.operator(setup);
     let count = async |cluster: &Cluster| cluster.list::<NodeClaim>().await.len();
@@ -125,16 +118,11 @@ async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {
 /// that it is wrong).
 #[tokio::test(start_paused = true)]
 async fn seed_000_seed_003_seed_004_expiry_asks_no_budget_and_waits_for_no_replacement() {
-    let cluster = killable::Cluster::new(
-        44,
-        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}),
-    )
-    .await;
+    let cluster = killable::Cluster::new(44, by_hand_only()).await;
     let expire = json!({"spec": {"template": {"spec": {"expireAfter": "10m"}}}});
     cluster.patch::<NodePool>("default", expire).await;
     let _operator = cluster.operator();
-    cluster.deploy("web", 1, "6").await;
-    cluster.until_running(1).await;
+    one_busy_node(&cluster).await;
     let first = cluster.names::<NodeClaim>().await.remove(0);
     cluster
         .until("the first claim is told to go", async |cluster| {

@@ -51,28 +51,19 @@ async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
 // D-243, D-244, D-266, D-267, D-268: the classes of errors at launch.
 #[tokio::test(start_paused = true)]
 async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() {
-    let cluster = Cluster::new(26).await;
-    cluster.pool("default", json!({})).await;
-    let setup = Setup {
-        kwok: KwokOptions {
-            insufficient_capacity: vec!["*/*/spot".parse().unwrap(), "*/test-zone-a".parse().unwrap()],
-            ..KwokOptions::default()
-        },
-        ..Setup::default()
-    };
-    let _operator = cluster.operator(setup);
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running_of("web", 1).await;
+    let setup = Setup::with_cloud(KwokOptions {
+        insufficient_capacity: vec!["*/*/spot".parse().unwrap(), "*/test-zone-a".parse().unwrap()],
+        ..KwokOptions::default()
+    });
+    let (cluster, _operator) = Cluster::started_with(26, json!({}), setup).await;
+    cluster.run("web", 1, "1").await;
     cluster.assert_no_leak().await;
     let starved = Cluster::new(27).await;
     starved.pool("default", json!({})).await;
-    let setup = Setup {
-        kwok: KwokOptions {
-            insufficient_capacity: vec!["*".parse().unwrap()],
-            ..KwokOptions::default()
-        },
-        ..Setup::default()
-    };
+    let setup = Setup::with_cloud(KwokOptions {
+        insufficient_capacity: vec!["*".parse().unwrap()],
+        ..KwokOptions::default()
+    });
     let operator = starved.operator(setup);
     starved.deploy("web", 1, "1").await;
     starved
@@ -94,16 +85,11 @@ async fn d_244_d_266_no_capacity_ends_the_claim_and_another_offering_is_tried() 
 
 #[tokio::test(start_paused = true)]
 async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_errors_are_tried_again() {
-    let cluster = Cluster::new(28).await;
-    cluster.pool("default", json!({})).await;
-    let setup = Setup {
-        kwok: KwokOptions {
-            launch_errors: "first:2".parse().unwrap(),
-            ..KwokOptions::default()
-        },
-        ..Setup::default()
-    };
-    let operator = cluster.operator(setup);
+    let setup = Setup::with_cloud(KwokOptions {
+        launch_errors: "first:2".parse().unwrap(),
+        ..KwokOptions::default()
+    });
+    let (cluster, operator) = Cluster::started_with(28, json!({}), setup).await;
     cluster.deploy("web", 1, "1").await;
     cluster
         .until("the failure is on the claim", async |cluster| {
@@ -149,16 +135,11 @@ async fn d_267_p_163_a_class_that_is_not_ready_ends_the_claim_and_d_268_other_er
 
 #[tokio::test(start_paused = true)]
 async fn d_263_a_launch_that_never_succeeds_is_given_up_after_five_minutes() {
-    let cluster = Cluster::new(29).await;
-    cluster.pool("default", json!({})).await;
-    let setup = Setup {
-        kwok: KwokOptions {
-            launch_errors: "1.0".parse().unwrap(),
-            ..KwokOptions::default()
-        },
-        ..Setup::default()
-    };
-    let operator = cluster.operator(setup);
+    let setup = Setup::with_cloud(KwokOptions {
+        launch_errors: "1.0".parse().unwrap(),
+        ..KwokOptions::default()
+    });
+    let (cluster, operator) = Cluster::started_with(29, json!({}), setup).await;
     cluster.deploy("web", 1, "1").await;
     cluster
         .until("a claim exists", async |cluster| {
@@ -179,10 +160,8 @@ async fn d_263_a_launch_that_never_succeeds_is_given_up_after_five_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn d_265_a_node_that_never_initialises_stays() {
-    let cluster = Cluster::new(32).await;
     let starting = json!({"template": {"spec": {"startupTaints": [{"key": "example.com/prepare", "effect": "NoSchedule"}]}}});
-    cluster.pool("default", starting).await;
-    let _operator = cluster.operator(Setup::default());
+    let (cluster, _operator) = Cluster::started(32, starting).await;
     cluster.deploy("web", 1, "1").await;
     cluster.pass(3600).await;
     let claims = cluster.names::<NodeClaim>().await;
@@ -198,17 +177,12 @@ async fn d_265_a_node_that_never_initialises_stays() {
 // P-182, D-269, P-169.
 #[tokio::test(start_paused = true)]
 async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() {
-    let cluster = Cluster::new(14).await;
-    cluster.pool("default", json!({})).await;
-    let setup = Setup {
-        kwok: KwokOptions {
-            never_register_failures: "first:1".parse().unwrap(),
-            termination_delay: Duration::from_secs(3),
-            ..KwokOptions::default()
-        },
-        ..Setup::default()
-    };
-    let doomed = cluster.operator(setup);
+    let setup = Setup::with_cloud(KwokOptions {
+        never_register_failures: "first:1".parse().unwrap(),
+        termination_delay: Duration::from_secs(3),
+        ..KwokOptions::default()
+    });
+    let (cluster, doomed) = Cluster::started_with(14, json!({}), setup).await;
     cluster.deploy("web", 2, "6").await;
     let health = async |cluster: &Cluster| {
         let pool = cluster.get::<NodePool>("default").await;
@@ -222,8 +196,7 @@ async fn p_182_nodes_that_never_join_make_their_pool_unhealthy_until_one_does() 
         .await;
     let text = doomed.metrics.render();
     assert!(text.contains("reason=\"registration_timeout\""));
-    doomed.stop.request();
-    doomed.task.await.unwrap().unwrap();
+    doomed.end().await;
     let _again = cluster.operator(Setup::default());
     cluster.until_running_of("web", 2).await;
     // Two of the last four have failed still; the third success decides.

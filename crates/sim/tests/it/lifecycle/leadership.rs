@@ -30,8 +30,7 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     };
     let (first_log, second_log) = (RequestLog::new(), RequestLog::new());
     let first = cluster.operator(log("first", &first_log));
-    cluster.deploy("web", 2, "6").await;
-    cluster.until_running_of("web", 2).await;
+    cluster.run("web", 2, "6").await;
     // The second shares the server, but not the gate that will be shut on the first.
     let gate = std::mem::take(&mut cluster.gate.clone());
     let mut apart = Cluster {
@@ -51,8 +50,7 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
             .collect()
     };
     cluster.pass(60).await;
-    cluster.deploy("more", 1, "6").await;
-    cluster.until_running_of("more", 1).await;
+    cluster.run("more", 1, "6").await;
     assert_eq!(
         writes(&second_log),
         Vec::<String>::new(),
@@ -62,8 +60,7 @@ async fn invariant_36_two_operators_only_the_leader_writes() {
     // The leader loses the network; nothing it had in hand may reach the server once the other leads.
     let before = writes(&first_log).len();
     cluster.gate.cut.store(true, Ordering::Relaxed);
-    cluster.deploy("last", 1, "6").await;
-    cluster.until_running_of("last", 1).await;
+    cluster.run("last", 1, "6").await;
     assert!(!writes(&second_log).is_empty(), "the standby has taken over");
     cluster.gate.cut.store(false, Ordering::Relaxed);
     let ended = tokio::time::timeout(Duration::from_secs(60), first.task).await;

@@ -27,10 +27,7 @@ async fn assert_told_of_leaked(cluster: &Cluster, claim: &str) {
 // D-252, D-253, invariant 11: a cloud that says "gone" of an instance that runs cannot make us lose it.
 #[tokio::test(start_paused = true)]
 async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
-    let cluster = Cluster::new(6).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
-    let claim = cluster.run_one_pod().await;
+    let (cluster, _operator, claim) = Cluster::one_node(6, json!({})).await;
     // The finalizer goes on the cloud's word, and the cloud lies.
     cluster.excuse(14);
     cluster.faults.lies.store(true, Ordering::Relaxed);
@@ -57,15 +54,11 @@ async fn d_253_a_cloud_that_lies_about_the_end_is_found_out() {
 async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
     let cluster = Cluster::new(62).await;
     cluster.pool("default", json!({})).await;
-    let at_once = || Setup {
-        kwok: KwokOptions::default(),
-        ..Setup::default()
-    };
+    let at_once = || Setup::with_cloud(KwokOptions::default());
     let first = cluster.operator(at_once());
     let claim = cluster.run_one_pod().await;
     let node = cluster.names::<Node>().await.remove(0);
-    first.stop.request();
-    first.task.await.unwrap().unwrap();
+    first.end().await;
     // Somebody takes the NodeClaim away and leaves its Node, while nobody looks.
     cluster.excuse(14);
     cluster.clock.sleep(Duration::from_secs(60)).await;
@@ -85,13 +78,9 @@ async fn d_252_a_leaked_instance_that_ends_at_once_takes_its_node_along() {
 // D-253: a Node that somebody took away, finalizers and all, is missed, told and replaced, though its instance runs on.
 #[tokio::test(start_paused = true)]
 async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_minutes() {
-    let cluster = Cluster::new(63).await;
-    cluster.pool("default", json!({})).await;
-    let first = cluster.operator(Setup::default());
-    let claim = cluster.run_one_pod().await;
+    let (cluster, first, claim) = Cluster::one_node(63, json!({})).await;
     let node = cluster.names::<Node>().await.remove(0);
-    first.stop.request();
-    first.task.await.unwrap().unwrap();
+    first.end().await;
     cluster.excuse(14);
     cluster.remove_finalizers::<Node>(&node).await;
     cluster.delete::<Node>(&node).await;
@@ -123,12 +112,9 @@ async fn d_253_a_claim_whose_node_was_taken_away_is_told_and_goes_after_fifteen_
 // D-249, D-250: lists that come late or twice end nothing that runs.
 #[tokio::test(start_paused = true)]
 async fn d_249_late_and_doubled_lists_end_nothing_that_runs() {
-    let cluster = Cluster::new(7).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
+    let (cluster, _operator) = Cluster::started(7, json!({})).await;
     cluster.faults.duplicates.store(true, Ordering::Relaxed);
-    cluster.deploy("web", 3, "6").await;
-    cluster.until_running_of("web", 3).await;
+    cluster.run("web", 3, "6").await;
     let before = cluster.names::<NodeClaim>().await;
     let ids = cluster.list::<NodeClaim>().await;
     let ids = ids
@@ -142,9 +128,7 @@ async fn d_249_late_and_doubled_lists_end_nothing_that_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_without_or_with_a_foreign_provider_id_are_told_and_left_alone() {
-    let cluster = Cluster::new(8).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
+    let (cluster, _operator) = Cluster::started(8, json!({})).await;
     let labels = json!({"karpenter.sh/nodepool": "default"});
     for (name, spec) in [
         ("nameless", json!({})),
@@ -154,8 +138,7 @@ async fn nodes_without_or_with_a_foreign_provider_id_are_told_and_left_alone() {
             .create::<Node>(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))
             .await;
     }
-    cluster.deploy("web", 1, "1").await;
-    cluster.until_running_of("web", 1).await;
+    cluster.run("web", 1, "1").await;
     cluster.pass(120).await;
     let about = |told: Vec<(String, String)>| told.into_iter().map(|(about, _)| about).collect::<Vec<_>>();
     assert_eq!(about(cluster.told("ProviderIDMissing").await), ["Node/nameless"]);
@@ -166,11 +149,8 @@ async fn nodes_without_or_with_a_foreign_provider_id_are_told_and_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn d_307_claims_edited_by_hand_are_mended_or_told() {
-    let cluster = Cluster::new(9).await;
-    cluster.pool("default", json!({})).await;
-    let _operator = cluster.operator(Setup::default());
-    cluster.deploy("web", 2, "6").await;
-    cluster.until_running_of("web", 2).await;
+    let (cluster, _operator) = Cluster::started(9, json!({})).await;
+    cluster.run("web", 2, "6").await;
     let claims = cluster.names::<NodeClaim>().await;
     let [one, two] = &claims[..] else {
         panic!("two claims: {claims:?}")

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use serde_json::json;
 use spokeshave_api::NodeClaim;
-use spokeshave_controllers::{FeatureGates, Options as OperatorOptions};
+use spokeshave_controllers::FeatureGates;
 use spokeshave_provider_kwok::KwokOptions;
 
 use crate::faulty::{Cluster, Setup};
@@ -22,19 +22,12 @@ async fn d_257_d_258_d_259_d_260_d_261_node_repair_replaces_one_broken_node_and_
     let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let closed = json!({"disruption": {"budgets": [{"nodes": "0"}]}, "template": protected});
     cluster.pool("default", closed).await;
-    let setup = Setup {
-        options: OperatorOptions {
-            feature_gates: FeatureGates {
-                node_repair: true,
-                ..FeatureGates::default()
-            },
-            ..OperatorOptions::default()
-        },
-        ..Setup::default()
-    };
+    let setup = Setup::with_gates(FeatureGates {
+        node_repair: true,
+        ..FeatureGates::default()
+    });
     let operator = cluster.operator(setup);
-    cluster.deploy("web", 5, "6").await;
-    cluster.until_running_of("web", 5).await;
+    cluster.run("web", 5, "6").await;
     let nodes = cluster.names::<Node>().await;
     let fell = cluster.clock.now();
     let break_node = async |name: &str| {

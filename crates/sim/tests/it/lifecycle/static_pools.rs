@@ -3,7 +3,7 @@
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_controllers::{FeatureGates, Options as OperatorOptions};
+use spokeshave_controllers::FeatureGates;
 
 use crate::faulty::{Cluster, Setup};
 use crate::words::*;
@@ -12,16 +12,10 @@ use crate::words::*;
 #[tokio::test(start_paused = true)]
 async fn d_356_d_357_a_static_pool_keeps_its_number() {
     let cluster = Cluster::new(13).await;
-    let setup = Setup {
-        options: OperatorOptions {
-            feature_gates: FeatureGates {
-                static_capacity: true,
-                ..FeatureGates::default()
-            },
-            ..OperatorOptions::default()
-        },
-        ..Setup::default()
-    };
+    let setup = Setup::with_gates(FeatureGates {
+        static_capacity: true,
+        ..FeatureGates::default()
+    });
     cluster
         .pool("fixed", json!({"replicas": 3, "limits": {"nodes": "4"}}))
         .await;

@@ -27,3 +27,9 @@ pub fn value(metrics: &Metrics, family: &str, labels: &str) -> f64 {
 pub fn sum(metrics: &Metrics, family: &str) -> f64 {
     values(metrics, family, "").iter().sum()
 }
+
+/// The first series of a family whose labels contain a text counts one.
+pub fn assert_counted_once(metrics: &Metrics, family: &str, labels: &str) {
+    let found = reading(metrics, family, labels);
+    assert_eq!(found, Some(1.0), "{family} with {labels}");
+}

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 
-use super::{Objects as _, Scene};
+use super::{Objects as _, Scene, Waiting as _};
 
 /// A pod template of an app, changed by a merge patch.
 pub fn template(app: &str, cpu: &str, change: Value) -> Value {
@@ -28,6 +28,12 @@ pub trait Workloads: Scene {
             "replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template,
         }}))
         .await;
+    }
+
+    /// Deploys, and waits until all pods of the app run.
+    async fn run(&self, app: &str, replicas: i32, cpu: &str) {
+        self.deploy(app, replicas, cpu).await;
+        self.until_running_of(app, replicas as usize).await;
     }
 
     async fn scale(&self, app: &str, replicas: i32) {
