@@ -1,4 +1,4 @@
-//! Rules of placement that `rules.rs` has no room for, explanations, and input that makes no sense.
+//! Rules of placement beside those of `rules`, explanations, and input that makes no sense.
 
 use serde_json::{Value, json};
 use spokeshave_example::{Dice, bound, instance_type, labelled, node, node_pool, pending_pod, random_world};

@@ -9,3 +9,4 @@ mod leadership;
 mod leaks;
 mod repair;
 mod static_pools;
+mod zones;

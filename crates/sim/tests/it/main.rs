@@ -17,4 +17,3 @@ mod scenarios;
 mod soak;
 mod words;
 mod workloads;
-mod zones;

@@ -41,6 +41,14 @@ pub struct Faulty {
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
 }
 
+impl Faulty {
+    /// Launches for this NodeClaim never answer.
+    fn hangs(&self, claim: &NodeClaim) -> bool {
+        let pool = claim.node_pool().unwrap_or_default();
+        self.faults.hanging_pools.lock().unwrap().contains(pool)
+    }
+}
+
 impl CloudProvider for Faulty {
     fn name(&self) -> &str {
         self.inner.name()
@@ -51,12 +59,23 @@ impl CloudProvider for Faulty {
     }
 
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
-        let pool = claim.node_pool().unwrap_or_default();
-        if self.faults.hanging_pools.lock().unwrap().contains(pool) {
+        if self.hangs(claim) {
             return std::future::pending().boxed();
         }
         self.faults.launches.fetch_add(1, Ordering::Relaxed);
         self.inner.create(claim)
+    }
+
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        if self.hangs(claim) {
+            return std::future::pending().boxed();
+        }
+        self.faults.launches.fetch_add(1, Ordering::Relaxed);
+        self.inner.create_from(claim, types)
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {

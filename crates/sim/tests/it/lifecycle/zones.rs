@@ -1,0 +1,116 @@
+//! Zones in which no node ever joins: pods that may run elsewhere do, those that may not wait and say so, and the zone is tried again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use spokeshave_api::NodeClaim;
+use spokeshave_provider_kwok::KwokOptions;
+
+use crate::faulty::{Cluster, Running, Setup};
+use crate::words::*;
+
+const CUT_OFF: &str = "test-zone-a";
+const SOUND: &str = "test-zone-b";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// A cluster with one NodePool in these zones, and a cloud whose instances never join in one of them.
+async fn cut_off(seed: u64, zones: &[&str]) -> (Cluster, Running) {
+    let requirements = json!([
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
+        {"key": ZONE, "operator": "In", "values": zones},
+    ]);
+    let change = json!({"template": {"spec": {"requirements": requirements}}});
+    let setup = Setup::with_cloud(KwokOptions {
+        never_register: vec![format!("*/{CUT_OFF}").parse().unwrap()],
+        ..KwokOptions::default()
+    });
+    Cluster::started_with(seed, change, setup).await
+}
+
+/// A pod of an app that would rather be spread over zones.
+fn rather_spread(app: &str) -> Value {
+    let constraint = json!({
+        "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": app}},
+    });
+    template(
+        app,
+        "5",
+        json!({"spec": {"topologySpreadConstraints": [constraint]}}),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_169_p_182_pods_that_would_rather_be_in_a_cut_off_zone_run_elsewhere_after_one_try() {
+    let (cluster, _operator) = cut_off(81, &[CUT_OFF, SOUND]).await;
+    cluster.deploy_with("web", 2, rather_spread("web")).await;
+    let took = cluster.until_running_of("web", 2).await;
+    assert!(
+        (900..1020).contains(&took.as_secs()),
+        "one launch was waited for, and no second: {took:?}"
+    );
+    for node in cluster.list::<Node>().await {
+        assert_eq!(node.labels()[ZONE], SOUND);
+    }
+    let told = cluster.told("ZoneAvoided").await;
+    assert!(
+        told.iter()
+            .any(|(about, text)| about == "NodePool/default" && text.contains(CUT_OFF)),
+        "{told:?}"
+    );
+    // What comes within ten minutes knows it.
+    cluster.deploy_with("late", 1, rather_spread("late")).await;
+    let took = cluster.until_running_of("late", 1).await;
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_169_plain_pods_are_launched_in_zones_where_nodes_join() {
+    let (cluster, _operator) = cut_off(82, &[CUT_OFF, SOUND]).await;
+    for one in 0..6 {
+        cluster.deploy(&format!("web-{one}"), 1, "5").await;
+    }
+    let took = cluster.until_running(6).await;
+    assert!(
+        (900..1020).contains(&took.as_secs()),
+        "nobody waits for a second launch: {took:?}"
+    );
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_169_pods_of_a_cut_off_zone_wait_and_the_zone_is_tried_again() {
+    let (cluster, operator) = cut_off(83, &[CUT_OFF, SOUND]).await;
+    let pinned = template("pinned", "5", json!({"spec": {"nodeSelector": {ZONE: CUT_OFF}}}));
+    cluster.deploy_with("pinned", 1, pinned).await;
+    cluster.pass(1000).await;
+    let claims = cluster.names::<NodeClaim>().await;
+    assert!(claims.is_empty(), "the zone is avoided: {claims:?}");
+    assert!(!cluster.events("FailedScheduling").await.is_empty());
+    cluster.pass(600).await;
+    let claims = cluster.names::<NodeClaim>().await;
+    assert_eq!(claims.len(), 1, "ten minutes later it is tried again");
+    operator.stop.request();
+    operator.task.await.unwrap().unwrap();
+    // The zone is mended; a new operator knows nothing of the past.
+    let _operator = cluster.operator(Setup::default());
+    cluster.until_running_of("pinned", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_169_a_nodepool_with_one_zone_goes_on_trying_it() {
+    let (cluster, _operator) = cut_off(84, &[CUT_OFF]).await;
+    cluster.deploy("web", 1, "5").await;
+    let mut tried = BTreeSet::new();
+    for _ in 0..3 {
+        cluster.pass(5).await;
+        tried.extend(cluster.names::<NodeClaim>().await);
+        cluster.pass(925).await;
+    }
+    assert_eq!(tried.len(), 3, "{tried:?}");
+}
