@@ -1,5 +1,5 @@
-//! The cloud as the controllers call it: every call is timed and counted (P §16), none lasts for ever, and instance types are as NodeOverlays
-//! correct them, without zones in which nodes do not join.
+//! The cloud as the controllers call it: every call is timed and counted (P §16), none lasts for ever, instance types are as NodeOverlays correct
+//! them, and launches go to zones in which nodes join, if there are any.
 //!
 //! Owns the time limit and the metrics of calls, and is the one place where corrected types come from. It changes no other answer.
 
@@ -78,7 +78,8 @@ impl Measured {
             .await
     }
 
-    /// Launches a NodeClaim of a NodePool; where overlays correct its types, the cheapest goes by their prices, and no zone is taken that is avoided.
+    /// Launches a NodeClaim of a NodePool; where overlays correct its types, the cheapest goes by their prices. A zone in which nodes do not join is
+    /// taken only where nothing else is left.
     pub(crate) async fn launch(
         &self,
         claim: &NodeClaim,
@@ -92,7 +93,13 @@ impl Measured {
             return self.create(claim).await;
         }
         let types = self.instance_types(pool).await?;
-        if !avoids && types.iter().all(|one| one.overlaid.is_none()) {
+        if let Some(elsewhere) = self.zones.elsewhere(pool, &types, self.clock.now()) {
+            match self.create_from(claim, &elsewhere).await {
+                Err(CloudError::InsufficientCapacity(_)) => {}
+                answer => return answer,
+            }
+        }
+        if types.iter().all(|one| one.overlaid.is_none()) {
             return self.create(claim).await;
         }
         self.create_from(claim, &types).await
@@ -167,11 +174,10 @@ impl CloudProvider for Measured {
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
         async move {
             let types = self.plain_instance_types(pool).await?;
-            let types = match &self.overlays {
-                None => types,
-                Some(overlays) => overlays.correct(pool, types)?,
-            };
-            Ok(self.zones.correct(pool, types, self.clock.now()))
+            match &self.overlays {
+                None => Ok(types),
+                Some(overlays) => overlays.correct(pool, types),
+            }
         }
         .boxed()
     }

@@ -14,7 +14,9 @@ use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Price, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
-use spokeshave_plan::{ProvisionOutcome, limit_exceeded, pending_pods, provision, report, to_node_claim};
+use spokeshave_plan::{
+    ProvisionOutcome, limit_exceeded, pending_pods, provision_only, report, to_node_claim,
+};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
@@ -188,18 +190,36 @@ impl Provisioner {
 
     async fn pass(&self) {
         let shared = &self.shared;
+        let Some(snapshot) = shared.freeze_where_nodes_join().await else {
+            let snapshot = shared.freeze().await;
+            let outcome = self.decide(&snapshot, |_| true);
+            self.tell_of_room(&snapshot, &outcome).await;
+            return self.carry_out(&snapshot, &outcome).await;
+        };
+        // Who has a place where nodes join goes there. The others are planned for in every zone, once the new NodeClaims count.
+        let mut outcome = self.decide(&snapshot, |_| true);
+        self.tell_of_room(&snapshot, &outcome).await;
+        let left = outcome.take_unschedulable().into_iter();
+        let left: BTreeSet<String> = left.map(|pod| snapshot.pod(pod).uid().to_owned()).collect();
+        self.carry_out(&snapshot, &outcome).await;
+        if !left.is_empty() {
+            let snapshot = shared.freeze().await;
+            let is_left = |pod| left.contains(snapshot.pod(pod).uid());
+            let outcome = self.decide(&snapshot, is_left);
+            self.carry_out(&snapshot, &outcome).await;
+        }
+    }
+
+    /// Decides about the pods that are meant, and counts.
+    fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> ProvisionOutcome {
+        let shared = &self.shared;
         let started = shared.now();
-        let snapshot = shared.freeze().await;
-        let now = shared.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed).to_string();
         let labels = ["provisioner", run.as_str()];
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        shared
-            .families
-            .queue_depth
-            .set(&labels, waiting(&snapshot) as f64);
+        shared.families.queue_depth.set(&labels, waiting(snapshot) as f64);
         shared.scheduling(Some((&run, started)));
-        let outcome = provision(&snapshot, &shared.policy, now);
+        let outcome = provision_only(snapshot, &shared.policy, started, is_meant);
         shared.scheduling(None);
         shared.families.queue_depth.remove(&labels);
         shared
@@ -222,35 +242,48 @@ impl Provisioner {
                 .unschedulable_pods
                 .set(&["provisioner"], failed.count() as f64);
         }
-        if shared.options.feature_gates.capacity_buffer {
-            tell_buffers(shared, &tally(&snapshot, &outcome)).await;
+        outcome
+    }
+
+    async fn tell_of_room(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+        if self.shared.options.feature_gates.capacity_buffer {
+            tell_buffers(&self.shared, &tally(snapshot, outcome)).await;
         }
-        if outcome.pods.is_empty() {
-            return;
-        }
-        let violations = spokeshave_audit::check_placements(&snapshot, &outcome.pods, &outcome.placements);
-        if !violations.is_empty() {
-            for violation in violations.iter().take(5) {
-                tracing::error!(%violation, "the plan breaks a rule and is not carried out");
-            }
-            shared.families.audit_violations.add(&[], 1.0);
+    }
+
+    /// Tells of an outcome and makes it true, unless the audit has something against it.
+    async fn carry_out(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+        let shared = &self.shared;
+        if outcome.pods.is_empty() || !self.is_sound(snapshot, outcome) {
             return;
         }
         let failed: BTreeSet<_> = outcome.unschedulable.iter().map(|one| one.pod).collect();
-        for pod in outcome.real_pods(&snapshot) {
+        for pod in outcome.real_pods(snapshot) {
             let uid = snapshot.pod(pod).uid();
             shared.pod_times.decided(uid, !failed.contains(&pod));
         }
-        self.count_zones(&snapshot, &outcome);
-        self.warn_of_preferences(&snapshot, &outcome, now);
-        self.report(&snapshot, &outcome);
-        for event in outcome.events(&snapshot) {
+        self.count_zones(snapshot, outcome);
+        self.warn_of_preferences(snapshot, outcome, shared.now());
+        self.report(snapshot, outcome);
+        for event in outcome.events(snapshot) {
             shared.execute.tell(&event);
         }
-        for (node, _) in outcome.nominated_nodes(&snapshot) {
+        for (node, _) in outcome.nominated_nodes(snapshot) {
             shared.nominate(&snapshot.node(node).provider_id);
         }
-        self.create(&snapshot, &outcome).await;
+        self.create(snapshot, outcome).await;
+    }
+
+    /// Whether an independent check has nothing against the plan.
+    fn is_sound(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) -> bool {
+        let violations = spokeshave_audit::check_placements(snapshot, &outcome.pods, &outcome.placements);
+        for violation in violations.iter().take(5) {
+            tracing::error!(%violation, "the plan breaks a rule and is not carried out");
+        }
+        if !violations.is_empty() {
+            self.shared.families.audit_violations.add(&[], 1.0);
+        }
+        violations.is_empty()
     }
 
     /// P-123.

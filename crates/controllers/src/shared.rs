@@ -23,7 +23,7 @@ use crate::blocked::Told;
 use crate::cloud::Measured;
 use crate::decision::{Decision, DecisionKind, DecisionLog};
 use crate::execute::Execute;
-use crate::frozen::{Frozen, Inputs, PODS};
+use crate::frozen::{Frozen, Inputs, InstanceTypes, PODS};
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::options::Options;
@@ -121,10 +121,7 @@ impl Shared {
     pub(crate) fn version(&self) -> u64 {
         let evaluations = self.cloud.overlays().map_or(0, Overlays::evaluations);
         let room = self.virtual_pods.changes(&self.stores.buffers);
-        let zones = self.cloud.zones().changes(self.now());
-        [evaluations, room, zones]
-            .into_iter()
-            .fold(self.stores.version(), u64::wrapping_add)
+        self.stores.version().wrapping_add(evaluations).wrapping_add(room)
     }
 
     /// Notes the scheduling run that is under way, for metrics.
@@ -235,11 +232,51 @@ impl Shared {
     ///
     /// While nothing of it has changed, everybody gets the same Snapshot.
     pub(crate) async fn freeze_with(&self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
-        let versions = self.versions();
-        let node_pools = self.stores.node_pools.snapshot();
-        let mut instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>> =
-            BTreeMap::new();
-        for pool in &node_pools {
+        let inputs = self.inputs(pending).await;
+        if let Some(known) = self.frozen.find(&inputs) {
+            return known;
+        }
+        let patched = self
+            .frozen
+            .with_pods(&inputs, || self.planned_pods(&inputs.assigned));
+        let snapshot = match patched {
+            Some(snapshot) => {
+                #[cfg(debug_assertions)]
+                self.compare(&snapshot, &inputs);
+                snapshot
+            }
+            None => Arc::new(lower(&self.cluster_state(&inputs))),
+        };
+        self.refresh_prices(&snapshot);
+        self.frozen.keep(inputs, &snapshot);
+        snapshot
+    }
+
+    /// Freezes what is known, as if nothing were for sale in zones in which nodes do not join; `None` while no NodePool avoids a zone.
+    pub(crate) async fn freeze_where_nodes_join(&self) -> Option<Snapshot> {
+        let now = self.now();
+        let mut pools = self.stores.node_pools.snapshot();
+        pools.retain(|pool| self.cloud.zones().avoids(pool.name(), now));
+        if pools.is_empty() {
+            return None;
+        }
+        let mut inputs = self.inputs(&[]).await;
+        let mut differs = false;
+        for pool in pools {
+            if let Some(Ok(types)) = inputs.instance_types.get_mut(pool.name())
+                && let Some(elsewhere) = self.cloud.zones().elsewhere(&pool, types, now)
+            {
+                *types = elsewhere;
+                differs = true;
+            }
+        }
+        differs.then(|| lower(&self.cluster_state(&inputs)))
+    }
+
+    /// What every NodePool can launch, by its name.
+    async fn instance_types(&self) -> InstanceTypes {
+        let mut instance_types = InstanceTypes::new();
+        for pool in &self.stores.node_pools.snapshot() {
             let found = match self.provider.instance_types(pool).await {
                 Ok(types) if types.is_empty() => Err(InstanceTypesProblem::Failed(
                     "the cloud offers no instance types".to_owned(),
@@ -250,6 +287,13 @@ impl Shared {
             };
             instance_types.insert(pool.name().to_owned(), found);
         }
+        instance_types
+    }
+
+    /// What a Snapshot is made of now.
+    async fn inputs(&self, pending: &[Arc<Disruption>]) -> Inputs {
+        let versions = self.versions();
+        let instance_types = self.instance_types().await;
         let now = self.now();
         let (in_command, marked_for_deletion) = self.held_nodes(pending);
         let replacement_nodes = self.replacement_nodes();
@@ -280,7 +324,7 @@ impl Shared {
             let assigned: BTreeSet<String> = memory.assigned.values().flatten().cloned().collect();
             (nominations, assigned)
         };
-        let inputs = Inputs {
+        Inputs {
             versions,
             pending: pending.to_vec(),
             instance_types,
@@ -288,24 +332,7 @@ impl Shared {
             assigned,
             in_command,
             marked_for_deletion,
-        };
-        if let Some(known) = self.frozen.find(&inputs) {
-            return known;
         }
-        let patched = self
-            .frozen
-            .with_pods(&inputs, || self.planned_pods(&inputs.assigned));
-        let snapshot = match patched {
-            Some(snapshot) => {
-                #[cfg(debug_assertions)]
-                self.compare(&snapshot, &inputs);
-                snapshot
-            }
-            None => Arc::new(lower(&self.cluster_state(&inputs))),
-        };
-        self.refresh_prices(&snapshot);
-        self.frozen.keep(inputs, &snapshot);
-        snapshot
     }
 
     /// A Snapshot with changed pods must equal one that is made anew. Where stores have changed meanwhile, nothing can be said.
@@ -531,7 +558,7 @@ impl Shared {
     fn avoid_zone(&self, claim: &NodeClaim, pool: &NodePool) {
         if let Some(until) = self.cloud.zones().timed_out(claim, self.now()) {
             let zone = claim.label(labels::ZONE).unwrap_or_default();
-            tracing::warn!(NodePool = pool.name(), zone, %until, "nodes do not join in this zone; launching elsewhere");
+            tracing::warn!(NodePool = pool.name(), zone, %until, "nodes do not join in this zone; other zones come first");
             self.execute.tell(&avoided_event(pool, zone, until));
         }
     }

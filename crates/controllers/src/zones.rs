@@ -24,7 +24,6 @@ struct State {
     unjoined: UnjoinedZones,
     /// By NodePool.
     sold: BTreeMap<String, Sold>,
-    changes: u64,
 }
 
 /// What is known of zones. Clones share it.
@@ -35,29 +34,18 @@ impl Zones {
     /// What is known, without what is over.
     fn state(&self, now: Timestamp) -> MutexGuard<'_, State> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.changes += state.unjoined.expire(now) as u64;
+        state.unjoined.expire(now);
         state
     }
 
     /// The Node of a claim has joined.
     pub(crate) fn joined(&self, claim: &NodeClaim, now: Timestamp) {
-        let mut state = self.state(now);
-        if state.unjoined.joined(claim, now) {
-            state.changes += 1;
-        }
+        self.state(now).unjoined.joined(claim, now);
     }
 
     /// A claim was given up because its Node never joined. Returns until when its zone is avoided, if it is.
     pub(crate) fn timed_out(&self, claim: &NodeClaim, now: Timestamp) -> Option<Timestamp> {
-        let mut state = self.state(now);
-        let until = state.unjoined.timed_out(claim, now)?;
-        state.changes += 1;
-        Some(until)
-    }
-
-    /// How often a zone has come to be avoided, or is no more.
-    pub(crate) fn changes(&self, now: Timestamp) -> u64 {
-        self.state(now).changes
+        self.state(now).unjoined.timed_out(claim, now)
     }
 
     /// Whether a NodePool avoids zones.
@@ -65,36 +53,37 @@ impl Zones {
         !self.state(now).unjoined.avoided(pool).is_empty()
     }
 
-    /// What a NodePool may launch now; the same value again while nothing has changed.
-    pub(crate) fn correct(
+    /// What a NodePool may launch in zones where nodes join; the same value again while nothing has changed. `None` when it avoids no zone, or would
+    /// be left with nothing.
+    pub(crate) fn elsewhere(
         &self,
         pool: &NodePool,
-        all: Arc<[InstanceType]>,
+        all: &Arc<[InstanceType]>,
         now: Timestamp,
-    ) -> Arc<[InstanceType]> {
+    ) -> Option<Arc<[InstanceType]>> {
         let mut state = self.state(now);
         let avoided = state.unjoined.avoided(pool.name());
         if avoided.is_empty() {
             state.sold.remove(pool.name());
-            return all;
+            return None;
         }
         let generation = pool.metadata.generation;
         if let Some(known) = state.sold.get(pool.name())
             && known.generation == generation
             && known.avoided == avoided
-            && Arc::ptr_eq(&known.all, &all)
+            && Arc::ptr_eq(&known.all, all)
         {
-            return Arc::clone(&known.types);
+            return Some(Arc::clone(&known.types));
         }
-        let types = elsewhere(pool, &all, &avoided).unwrap_or_else(|| Arc::clone(&all));
+        let types = elsewhere(pool, all, &avoided)?;
         let sold = Sold {
             generation,
             avoided,
-            all,
+            all: Arc::clone(all),
             types: Arc::clone(&types),
         };
         state.sold.insert(pool.name().to_owned(), sold);
-        types
+        Some(types)
     }
 
     /// Drops what is known of other NodePools than these.
@@ -125,19 +114,13 @@ mod tests {
         );
         let (zones, pool) = (Zones::default(), node_pool("p"));
         let all: Arc<[InstanceType]> = vec![instance_type("t", 2, 8, &["a", "b"])].into();
-        let sold = |now| zones.correct(&pool, Arc::clone(&all), at(now));
-        assert!(Arc::ptr_eq(&sold(0), &all));
+        let sold = |now| zones.elsewhere(&pool, &all, at(now));
+        assert!(sold(0).is_none());
         assert!(!zones.avoids("p", at(0)));
         let until = zones.timed_out(&claim, at(900)).unwrap();
         assert!(zones.avoids("p", at(900)) && !zones.avoids("q", at(900)));
-        let first = sold(900);
-        assert!(!Arc::ptr_eq(&first, &all));
-        assert!(
-            Arc::ptr_eq(&first, &sold(901)),
-            "a Snapshot is not made anew for it"
-        );
-        assert_eq!(zones.changes(at(901)), 1);
-        assert!(Arc::ptr_eq(&zones.correct(&pool, Arc::clone(&all), until), &all));
-        assert_eq!(zones.changes(until), 2, "disruption looks again");
+        let first = sold(900).unwrap();
+        assert!(Arc::ptr_eq(&first, &sold(901).unwrap()));
+        assert!(zones.elsewhere(&pool, &all, until).is_none());
     }
 }

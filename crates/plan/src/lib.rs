@@ -36,6 +36,6 @@ pub use node_claim::{create_action, to_node_claim};
 pub use policy::{Policy, nomination_window};
 pub use provision::{
     LimitExceeded, ProvisionOutcome, ProvisionReport, displaced_pods, failed_scheduling_event,
-    limit_exceeded, nominated_event, pending_pods, provision, skipped_pool_text,
+    limit_exceeded, nominated_event, pending_pods, provision, provision_only, skipped_pool_text,
 };
 pub use spokeshave_schedule::{MinValuesPolicy, PreferencePolicy, SkippedPool, UnplacedPod};

@@ -51,8 +51,20 @@ pub struct ProvisionReport {
 
 /// Decides which nodes to launch. With nothing to place the outcome is empty.
 pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> ProvisionOutcome {
-    let (pending, ignored) = pending_pods(snapshot);
-    let displaced = displaced_pods(snapshot, now);
+    provision_only(snapshot, policy, now, |_| true)
+}
+
+/// The same for some of the pods.
+pub fn provision_only(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    is_meant: impl Fn(PodId) -> bool,
+) -> ProvisionOutcome {
+    let (mut pending, ignored) = pending_pods(snapshot);
+    pending.retain(|pod| is_meant(*pod));
+    let mut displaced = displaced_pods(snapshot, now);
+    displaced.retain(|pod| is_meant(*pod));
     let virtual_pods = pending
         .iter()
         .filter(|pod| snapshot.pod(**pod).is_virtual)
@@ -158,6 +170,13 @@ fn pod_ref(snapshot: &Snapshot, pod: PodId) -> ObjectRef {
 }
 
 impl ProvisionOutcome {
+    /// Takes the pods without a place out of the outcome, for somebody else to place.
+    pub fn take_unschedulable(&mut self) -> Vec<PodId> {
+        let left: Vec<PodId> = self.unschedulable.drain(..).map(|one| one.pod).collect();
+        self.pods.retain(|pod| !left.contains(pod));
+        left
+    }
+
     /// Existing nodes that are to receive pods, with these; each is to be nominated (P-071). Virtual pods nominate nothing (P-186).
     pub fn nominated_nodes(&self, snapshot: &Snapshot) -> Vec<(NodeId, Vec<PodId>)> {
         let existing = self.placements.existing.iter();

@@ -1,4 +1,4 @@
-//! Zones in which the nodes that a NodePool launches do not join: for a while it launches elsewhere, if it can.
+//! Zones in which the nodes that a NodePool launches do not join: for a while other zones come first.
 //!
 //! A zone that is cut off is often the cheapest, or the one that a spread asks for: each new try would go there again and no pod would ever run.
 //! Owns what is remembered and what is for sale meanwhile. Launches that fail say nothing here: what has no capacity is the cloud's to tell.
@@ -11,8 +11,8 @@ use spokeshave_api::conditions::{Conditioned as _, LAUNCHED};
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Event, EventType, InstanceType, ObjectKind, ObjectRef, Offering, Requirements};
 
-/// How long a NodePool launches in other zones. Pods that can run in no other zone wait for as long.
-pub const AVOIDED_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// How long other zones come first. Much longer than a node has time to join, so that several such zones are known at once.
+pub const AVOIDED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Zone {
@@ -26,13 +26,12 @@ struct Zone {
 pub struct UnjoinedZones(BTreeMap<String, BTreeMap<String, Zone>>);
 
 impl UnjoinedZones {
-    /// The Node of a claim has joined: its zone is as good as any. True when it was avoided.
-    pub fn joined(&mut self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let Some(zone) = self.zone(claim) else {
-            return false;
-        };
-        zone.joined = Some(now);
-        zone.avoided_until.take().is_some()
+    /// The Node of a claim has joined: its zone is as good as any.
+    pub fn joined(&mut self, claim: &NodeClaim, now: Timestamp) {
+        if let Some(zone) = self.zone(claim) {
+            zone.joined = Some(now);
+            zone.avoided_until = None;
+        }
     }
 
     /// A launched claim was given up because its Node never joined. Its zone is avoided from now on, unless another node joined there in the
@@ -51,11 +50,11 @@ impl UnjoinedZones {
         Some(until)
     }
 
-    /// Forgets what is over, and returns how many zones that frees.
-    pub fn expire(&mut self, now: Timestamp) -> usize {
-        let zones = self.0.values_mut().flat_map(BTreeMap::values_mut);
-        let over = zones.filter_map(|zone| zone.avoided_until.take_if(|until| *until <= now));
-        over.count()
+    /// Forgets what is over.
+    pub fn expire(&mut self, now: Timestamp) {
+        for zone in self.0.values_mut().flat_map(BTreeMap::values_mut) {
+            zone.avoided_until.take_if(|until| *until <= now);
+        }
     }
 
     /// The zones that a NodePool avoids.
@@ -108,8 +107,7 @@ pub fn elsewhere(
 pub fn avoided_event(pool: &NodePool, zone: &str, until: Timestamp) -> Event {
     let object = ObjectRef::cluster(ObjectKind::NodePool, pool.name(), pool.uid());
     let message = format!(
-        "A node launched in zone {zone} did not join the cluster and no other has joined there since; until {until} nodes are launched in other \
-         zones where there are any"
+        "A node launched in zone {zone} did not join the cluster and no other has joined there since; until {until} other zones come first"
     );
     Event::new(object, EventType::Warning, "ZoneAvoided", message)
 }
@@ -139,23 +137,25 @@ mod tests {
     #[test]
     fn a_zone_is_avoided_until_a_node_joins_or_time_has_passed() {
         let mut zones = UnjoinedZones::default();
-        assert_eq!(zones.timed_out(&claim("a", 0), at(900)), Some(at(1500)));
+        assert_eq!(zones.timed_out(&claim("a", 0), at(900)), Some(at(4500)));
         assert_eq!(zones.avoided("p"), BTreeSet::from(["a".to_owned()]));
         assert!(
             zones.avoided("q").is_empty(),
             "another NodePool has nodes of its own"
         );
-        assert!(!zones.joined(&claim("b", 0), at(901)));
-        assert!(zones.joined(&claim("a", 10), at(902)), "late, but it joined");
-        assert!(zones.avoided("p").is_empty());
+        zones.joined(&claim("b", 0), at(901));
+        assert_eq!(zones.avoided("p").len(), 1);
+        zones.joined(&claim("a", 10), at(902));
+        assert!(zones.avoided("p").is_empty(), "late, but it joined");
         assert_eq!(
             zones.timed_out(&claim("a", 20), at(920)),
             None,
             "one node failed, another joined"
         );
         assert!(zones.timed_out(&claim("a", 903), at(1803)).is_some());
-        assert_eq!(zones.expire(at(2402)), 0);
-        assert_eq!(zones.expire(at(2403)), 1);
+        zones.expire(at(5402));
+        assert_eq!(zones.avoided("p").len(), 1);
+        zones.expire(at(5403));
         assert!(zones.avoided("p").is_empty());
         assert!(zones.timed_out(&claim("a", 903), at(3000)).is_some());
         zones.retain(&BTreeSet::new());

@@ -10,6 +10,9 @@ use super::{Checker, Expectations, Report, RequestInfo};
 pub const FITS: &str = "sim.spokeshave.dev/fits";
 /// A launch may time out once (5 minutes) and a registration once (15 minutes), and both again with the next machine.
 const PLACED_WITHIN: Duration = Duration::from_secs(60 * 60);
+/// What each further machine of the cloud that never joins costs, and how many of them may follow each other.
+const JOINS_NOT_WITHIN: Duration = Duration::from_secs(16 * 60);
+const UNJOINED_IN_A_ROW: usize = 6;
 /// consolidateAfter of a minute, the poll, the validation, and other nodes' turns.
 const EMPTY_GOES_WITHIN: Duration = Duration::from_secs(30 * 60);
 
@@ -92,7 +95,7 @@ impl Waiting {
                     pod.message
                 ),
             );
-        } else if view.has_lasted(since, PLACED_WITHIN) {
+        } else if view.has_lasted(since, PLACED_WITHIN + unlucky(view, since)) {
             report.fail(
                 22,
                 object,
@@ -195,4 +198,10 @@ fn overhead(view: &View, pod: &Pod, report: &mut Report) {
             format!("of a DaemonSet finds no room on node {name}: {}", pod.message),
         );
     }
+}
+
+/// What the cloud's machines that never joined have cost since then.
+fn unlucky(view: &View, since: jiff::Timestamp) -> Duration {
+    let unjoined = view.unjoined.iter().filter(|at| **at >= since).count();
+    JOINS_NOT_WITHIN * u32::try_from(unjoined.min(UNJOINED_IN_A_ROW)).unwrap_or_default()
 }

@@ -126,7 +126,17 @@ pub(crate) struct Claim {
     pub(crate) limits: Amounts,
 }
 
+/// How long a launched node may take to join (P-169).
+const JOINS_WITHIN: Duration = Duration::from_secs(15 * 60);
+
 impl Claim {
+    /// Whether its instance was launched and its node has not joined in the time that it has for it.
+    pub(crate) fn never_joined(&self, now: Timestamp) -> bool {
+        let is_true = |kind: &str| self.conditions.get(kind).filter(|one| one.status == "True");
+        let launched = is_true("Launched").is_some_and(|one| super::later(one.since, JOINS_WITHIN) <= now);
+        launched && is_true("Registered").is_none()
+    }
+
     pub(super) fn read(value: &Value, before: Option<&Claim>, view: &View) -> Self {
         let now = view.now;
         let metadata = &value["metadata"];

@@ -124,6 +124,8 @@ pub(crate) struct View {
     pub(crate) blind: (Timestamp, Timestamp),
     /// When NodeClaims were made last.
     pub(crate) last_claim_made: Timestamp,
+    /// When NodeClaims were asked to go whose launched nodes had all the time to join and did not.
+    pub(crate) unjoined: Vec<Timestamp>,
     /// UIDs of NodeClaims that are gone, with the time.
     pub(crate) gone_claims: BTreeMap<String, Timestamp>,
     /// Nodes from which a pod has gone, with the last time.
@@ -159,6 +161,7 @@ impl View {
             disturbed: now,
             blind: (Timestamp::MIN, Timestamp::MIN),
             last_claim_made: now,
+            unjoined: Vec::new(),
             gone_claims: BTreeMap::new(),
             last_departure: BTreeMap::new(),
         }
@@ -303,6 +306,13 @@ impl View {
                     }
                 } else {
                     self.last_claim_made = now;
+                }
+                if let Some(after) = &after
+                    && after.deletion.is_some()
+                    && before.as_ref().is_some_and(|before| before.deletion.is_none())
+                    && after.never_joined(now)
+                {
+                    self.unjoined.push(now);
                 }
                 if let Some(after) = &after {
                     self.claims_by_uid.insert(after.uid.clone(), key.1.clone());

@@ -20,6 +20,22 @@ async fn invariant_22_a_pod_that_fits_gets_a_nodeclaim() {
     stage.assert_broken(22, "default/w");
 }
 
+// A machine that never joins is the cloud's fault, and costs a quarter of an hour; a pod that is never placed is ours.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_a_pod_that_fits_is_placed_in_the_end() {
+    let stage = Stage::new().await;
+    stage.pool("p", json!({})).await;
+    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
+    stage.pod("w", "", fits).await;
+    stage.claim("c", &["Launched"], "2").await;
+    stage.pass(16 * 60).await;
+    stage.delete_claim("c").await;
+    stage.pass(58 * 60).await;
+    assert!(!stage.broken().contains(&22), "an hour and a quarter");
+    stage.pass(4 * 60).await;
+    assert!(stage.broken().contains(&22));
+}
+
 #[tokio::test(start_paused = true)]
 async fn invariant_34_daemons_do_not_keep_a_node() {
     let stage = with_node().await;
