@@ -173,7 +173,8 @@ impl ProvisionOutcome {
     /// Takes the pods without a place out of the outcome, for somebody else to place.
     pub fn take_unschedulable(&mut self) -> Vec<PodId> {
         let left: Vec<PodId> = self.unschedulable.drain(..).map(|one| one.pod).collect();
-        self.pods.retain(|pod| !left.contains(pod));
+        // They are in pod order.
+        self.pods.retain(|pod| left.binary_search(pod).is_err());
         left
     }
 
