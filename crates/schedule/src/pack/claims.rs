@@ -39,7 +39,8 @@ impl Opening {
 }
 
 impl Engine<'_> {
-    /// Puts the pod on the first claim that takes it, fewest pods first (P-083). O(claims ÷ 64 × occupied pod counts), plus the claims looked at.
+    /// Puts the pod on the first claim that takes it, fewest pods first (P-083). O(words of 64 claims between the first
+    /// and the last with so many pods, for each number of pods), plus the claims looked at.
     pub(super) fn try_claims(&mut self, pod: PodId, class: ClassId, step: usize, bound: bool) -> bool {
         if self.live == self.closed_claims {
             return false;
@@ -60,15 +61,13 @@ impl Engine<'_> {
                 }
                 continue;
             }
-            let first = self.closed_claims / 64;
-            let words = self.buckets[bucket].word_count().saturating_sub(first);
-            for nth in 0..words {
-                let position = first
-                    + if order.is_newest_first() {
-                        words - 1 - nth
-                    } else {
-                        nth
-                    };
+            let words = self.buckets[bucket].words();
+            for nth in 0..words.len() {
+                let position = if order.is_newest_first() {
+                    words.end - 1 - nth
+                } else {
+                    words.start + nth
+                };
                 let variant = &self.classes[class.index()].variants[step];
                 let mut word = self.buckets[bucket].word(position)
                     & !variant.failed_claims.word(position)

@@ -7,6 +7,7 @@
 mod apply;
 mod ask;
 mod attempt;
+mod bucket;
 mod claims;
 mod explain;
 mod finish;
@@ -26,6 +27,7 @@ use crate::relax::{PreferencePolicy, relax, without_preferences};
 use crate::template::{Numbers, Reservations, SkippedPool, Template};
 use crate::topology::{Bindings, Topology};
 use apply::Undo;
+use bucket::Bucket;
 use run::Queue;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
@@ -212,7 +214,7 @@ pub(crate) struct Engine<'a> {
     /// Claims below this number take no pods any more.
     closed_claims: usize,
     /// Claims by number of pods.
-    buckets: Vec<Bits>,
+    buckets: Vec<Bucket>,
     placed: Vec<Placed>,
     // Memory of failures.
     nodes_too_small: Vec<Bits>,
