@@ -88,12 +88,12 @@ impl Measured {
         let Some(pool) = pool else {
             return self.create(claim).await;
         };
-        let avoids = self.zones.avoids(pool.name(), self.clock.now());
-        if self.overlays.is_none() && !avoids {
+        let now = self.clock.now();
+        if self.overlays.is_none() && !self.zones.avoids(pool.name(), now) {
             return self.create(claim).await;
         }
         let types = self.instance_types(pool).await?;
-        if let Some(elsewhere) = self.zones.elsewhere(pool, &types, self.clock.now()) {
+        if let Some(elsewhere) = self.zones.elsewhere(pool, &types, now) {
             match self.create_from(claim, &elsewhere).await {
                 Err(CloudError::InsufficientCapacity(_)) => {}
                 answer => return answer,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_api::{ConsolidationPolicy, NodePool};
+use spokeshave_api::{ConsolidationPolicy, NodeClaim, NodePool};
 use spokeshave_audit::{CommandCheck, check_command};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
@@ -77,14 +78,10 @@ impl DisruptionLoop {
         // A node that becomes a candidate is looked at soon, not at the next poll.
         let woken = wake.clone();
         shared.stores.node_claims.on_change(move |change| {
-            let has = |claim: Option<&spokeshave_api::NodeClaim>, condition: &str| {
-                claim.is_some_and(|claim| spokeshave_model::state_node::has_condition(claim, condition))
+            let has = |claim: Option<&NodeClaim>, condition: &str| {
+                claim.is_some_and(|claim| claim.is_true(condition))
             };
-            let conditions = [
-                spokeshave_api::conditions::CONSOLIDATABLE,
-                spokeshave_api::conditions::DRIFTED,
-            ];
-            if conditions
+            if [CONSOLIDATABLE, DRIFTED]
                 .iter()
                 .any(|one| has(change.new.as_deref(), one) && !has(change.old.as_deref(), one))
             {

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use spokeshave_api::conditions::{DRIFTED, LAUNCHED};
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHED};
 use spokeshave_api::constants::DRIFT_PERIOD;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
-use spokeshave_model::state_node::has_condition;
 use spokeshave_plan::drift::{Finding, check, condition_action};
 use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
@@ -27,8 +26,8 @@ fn matters(claim: &NodeClaim) -> impl PartialEq + use<'_> {
         claim.metadata.labels.as_ref(),
         claim.metadata.annotations.as_ref(),
         claim.is_deleting(),
-        has_condition(claim, LAUNCHED),
-        has_condition(claim, DRIFTED),
+        claim.is_true(LAUNCHED),
+        claim.is_true(DRIFTED),
     )
 }
 

@@ -124,7 +124,7 @@ impl NodePools {
             .health
             .retain(|uid, _| alive.contains(uid.as_str()));
         let names = pools.iter().map(|pool| pool.name()).collect();
-        self.shared.cloud.zones().retain(&names, self.shared.now());
+        self.shared.cloud.zones().retain(&names);
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge")]

@@ -190,24 +190,26 @@ impl Provisioner {
 
     async fn pass(&self) {
         let shared = &self.shared;
-        let Some(snapshot) = shared.freeze_where_nodes_join().await else {
-            let snapshot = shared.freeze().await;
-            let outcome = self.decide(&snapshot, |_| true);
-            self.tell_of_room(&snapshot, &outcome).await;
-            return self.carry_out(&snapshot, &outcome).await;
+        let elsewhere = shared.freeze_where_nodes_join().await;
+        let avoids_zones = elsewhere.is_some();
+        let snapshot = match elsewhere {
+            Some(snapshot) => Arc::new(snapshot),
+            None => shared.freeze().await,
         };
-        // Who has a place where nodes join goes there. The others are planned for in every zone, once the new NodeClaims count.
         let mut outcome = self.decide(&snapshot, |_| true);
-        self.tell_of_room(&snapshot, &outcome).await;
+        if shared.options.feature_gates.capacity_buffer {
+            tell_buffers(shared, &tally(&snapshot, &outcome)).await;
+        }
+        if !avoids_zones || outcome.unschedulable.is_empty() {
+            return self.carry_out(&snapshot, &outcome).await;
+        }
+        // Who has a place where nodes join goes there. The others are planned for in every zone, once the new NodeClaims count.
         let left = outcome.take_unschedulable().into_iter();
         let left: BTreeSet<String> = left.map(|pod| snapshot.pod(pod).uid().to_owned()).collect();
         self.carry_out(&snapshot, &outcome).await;
-        if !left.is_empty() {
-            let snapshot = shared.freeze().await;
-            let is_left = |pod| left.contains(snapshot.pod(pod).uid());
-            let outcome = self.decide(&snapshot, is_left);
-            self.carry_out(&snapshot, &outcome).await;
-        }
+        let snapshot = shared.freeze().await;
+        let outcome = self.decide(&snapshot, |pod| left.contains(snapshot.pod(pod).uid()));
+        self.carry_out(&snapshot, &outcome).await;
     }
 
     /// Decides about the pods that are meant, and counts.
@@ -243,12 +245,6 @@ impl Provisioner {
                 .set(&["provisioner"], failed.count() as f64);
         }
         outcome
-    }
-
-    async fn tell_of_room(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
-        if self.shared.options.feature_gates.capacity_buffer {
-            tell_buffers(&self.shared, &tally(snapshot, outcome)).await;
-        }
     }
 
     /// Tells of an outcome and makes it true, unless the audit has something against it.

@@ -31,26 +31,23 @@ struct State {
 pub(crate) struct Zones(Arc<Mutex<State>>);
 
 impl Zones {
-    /// What is known, without what is over.
-    fn state(&self, now: Timestamp) -> MutexGuard<'_, State> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.unjoined.expire(now);
-        state
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The Node of a claim has joined.
     pub(crate) fn joined(&self, claim: &NodeClaim, now: Timestamp) {
-        self.state(now).unjoined.joined(claim, now);
+        self.state().unjoined.joined(claim, now);
     }
 
     /// A claim was given up because its Node never joined. Returns until when its zone is avoided, if it is.
     pub(crate) fn timed_out(&self, claim: &NodeClaim, now: Timestamp) -> Option<Timestamp> {
-        self.state(now).unjoined.timed_out(claim, now)
+        self.state().unjoined.timed_out(claim, now)
     }
 
     /// Whether a NodePool avoids zones.
     pub(crate) fn avoids(&self, pool: &str, now: Timestamp) -> bool {
-        !self.state(now).unjoined.avoided(pool).is_empty()
+        !self.state().unjoined.avoided(pool, now).is_empty()
     }
 
     /// What a NodePool may launch in zones where nodes join; the same value again while nothing has changed. `None` when it avoids no zone, or would
@@ -61,8 +58,8 @@ impl Zones {
         all: &Arc<[InstanceType]>,
         now: Timestamp,
     ) -> Option<Arc<[InstanceType]>> {
-        let mut state = self.state(now);
-        let avoided = state.unjoined.avoided(pool.name());
+        let mut state = self.state();
+        let avoided = state.unjoined.avoided(pool.name(), now);
         if avoided.is_empty() {
             state.sold.remove(pool.name());
             return None;
@@ -87,8 +84,8 @@ impl Zones {
     }
 
     /// Drops what is known of other NodePools than these.
-    pub(crate) fn retain(&self, pools: &BTreeSet<&str>, now: Timestamp) {
-        let mut state = self.state(now);
+    pub(crate) fn retain(&self, pools: &BTreeSet<&str>) {
+        let mut state = self.state();
         state.unjoined.retain(pools);
         state.sold.retain(|pool, _| pools.contains(pool.as_str()));
     }

@@ -12,6 +12,7 @@ use crate::vector::ResourceVector;
 use crate::{labels, pod};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use spokeshave_api::NodeClaim;
+use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, INSTANCE_TERMINATING};
 use spokeshave_api::labels::PRICE_AT_LAUNCH;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,18 +81,6 @@ fn is_true(labels: Option<&BTreeMap<String, String>>, key: &str) -> bool {
         .is_some_and(|value| value == "true")
 }
 
-/// Whether a condition of a NodeClaim is True.
-pub fn has_condition(claim: &NodeClaim, condition_type: &str) -> bool {
-    let conditions = claim
-        .status
-        .as_ref()
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
-    conditions
-        .iter()
-        .any(|condition| condition.type_ == condition_type && condition.status == "True")
-}
-
 /// Whether a Node is cordoned.
 pub fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
@@ -151,7 +140,7 @@ fn view(
     });
     let instance_terminating = claim
         .as_ref()
-        .is_some_and(|claim| has_condition(claim, "InstanceTerminating"));
+        .is_some_and(|claim| claim.is_true(INSTANCE_TERMINATING));
     let claim_deleting = claim.as_ref().is_some_and(|claim| claim.is_deleting());
     let node_deleting = unmanaged
         && node
@@ -169,9 +158,7 @@ fn view(
         ready: node.as_deref().is_some_and(is_node_ready),
         marked_for_deletion: marked || claim_deleting || instance_terminating || node_deleting,
         in_command: state.in_command.contains(&provider_id),
-        consolidatable: claim
-            .as_ref()
-            .is_some_and(|claim| has_condition(claim, "Consolidatable")),
+        consolidatable: claim.as_ref().is_some_and(|claim| claim.is_true(CONSOLIDATABLE)),
         nominated_until: state
             .nominations
             .get(&provider_id)

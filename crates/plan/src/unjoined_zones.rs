@@ -50,17 +50,10 @@ impl UnjoinedZones {
         Some(until)
     }
 
-    /// Forgets what is over.
-    pub fn expire(&mut self, now: Timestamp) {
-        for zone in self.0.values_mut().flat_map(BTreeMap::values_mut) {
-            zone.avoided_until.take_if(|until| *until <= now);
-        }
-    }
-
     /// The zones that a NodePool avoids.
-    pub fn avoided(&self, pool: &str) -> BTreeSet<String> {
+    pub fn avoided(&self, pool: &str, now: Timestamp) -> BTreeSet<String> {
         let zones = self.0.get(pool).into_iter().flatten();
-        let avoided = zones.filter(|(_, zone)| zone.avoided_until.is_some());
+        let avoided = zones.filter(|(_, zone)| zone.avoided_until.is_some_and(|until| now < until));
         avoided.map(|(name, _)| name.clone()).collect()
     }
 
@@ -138,28 +131,26 @@ mod tests {
     fn a_zone_is_avoided_until_a_node_joins_or_time_has_passed() {
         let mut zones = UnjoinedZones::default();
         assert_eq!(zones.timed_out(&claim("a", 0), at(900)), Some(at(4500)));
-        assert_eq!(zones.avoided("p"), BTreeSet::from(["a".to_owned()]));
+        assert_eq!(zones.avoided("p", at(900)), BTreeSet::from(["a".to_owned()]));
         assert!(
-            zones.avoided("q").is_empty(),
+            zones.avoided("q", at(900)).is_empty(),
             "another NodePool has nodes of its own"
         );
         zones.joined(&claim("b", 0), at(901));
-        assert_eq!(zones.avoided("p").len(), 1);
+        assert_eq!(zones.avoided("p", at(901)).len(), 1);
         zones.joined(&claim("a", 10), at(902));
-        assert!(zones.avoided("p").is_empty(), "late, but it joined");
+        assert!(zones.avoided("p", at(902)).is_empty(), "late, but it joined");
         assert_eq!(
             zones.timed_out(&claim("a", 20), at(920)),
             None,
             "one node failed, another joined"
         );
         assert!(zones.timed_out(&claim("a", 903), at(1803)).is_some());
-        zones.expire(at(5402));
-        assert_eq!(zones.avoided("p").len(), 1);
-        zones.expire(at(5403));
-        assert!(zones.avoided("p").is_empty());
+        assert_eq!(zones.avoided("p", at(5402)).len(), 1);
+        assert!(zones.avoided("p", at(5403)).is_empty());
         assert!(zones.timed_out(&claim("a", 903), at(3000)).is_some());
         zones.retain(&BTreeSet::new());
-        assert!(zones.avoided("p").is_empty());
+        assert!(zones.avoided("p", at(3000)).is_empty());
     }
 
     #[test]

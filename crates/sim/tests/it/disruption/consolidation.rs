@@ -89,12 +89,7 @@ async fn d_102_d_105_d_112_an_under_used_node_is_replaced_and_the_ledger_says_wh
 async fn g_1_3_several_under_used_nodes_go_together() {
     let cluster = Cluster::new(5, at_once()).await;
     let _operator = cluster.operator();
-    three_large_nodes(&cluster).await;
-    without_large(&cluster).await;
-    cluster
-        .until("three pods on fewer cores", three_pods_on_fewer_cores)
-        .await;
-    cluster.pass(60).await;
+    three_large_nodes_become_fewer_cores(&cluster).await;
     cluster.assert_at_rest().await;
     let ledger = cluster.ledger().await;
     assert!(
@@ -266,12 +261,7 @@ async fn g_1_29_d_044_a_restless_neighbour_takes_pods_of_drift_only() {
 async fn d_049_d_067_d_104_d_105_d_118_metrics_and_nominations_of_commands() {
     let cluster = Cluster::new(39, at_once()).await;
     let operator = cluster.operator();
-    three_large_nodes(&cluster).await;
-    without_large(&cluster).await;
-    cluster
-        .until("three pods on fewer cores", three_pods_on_fewer_cores)
-        .await;
-    cluster.pass(60).await;
+    three_large_nodes_become_fewer_cores(&cluster).await;
     let metrics = &operator.metrics;
     let value = |family: &str, labels: &str| {
         reading(metrics, family, labels).unwrap_or_else(|| panic!("{family} is not among the metrics"))

@@ -94,19 +94,9 @@ async fn g_1_11_never_more_nodes_under_way_than_the_budget_allows() {
     let start = cluster.clock.now();
     loop {
         let claims = cluster.list::<NodeClaim>().await;
-        let has = |claim: &NodeClaim, type_: &str| {
-            let conditions = claim
-                .status
-                .as_ref()
-                .map(|status| status.conditions.as_slice())
-                .unwrap_or_default();
-            conditions
-                .iter()
-                .any(|one| one.type_ == type_ && one.status == "True")
-        };
         let under_way = claims
             .iter()
-            .filter(|claim| has(claim, "DisruptionReason") && !has(claim, "InstanceTerminating"))
+            .filter(|claim| claim.is_true("DisruptionReason") && !claim.is_true("InstanceTerminating"))
             .count();
         assert!(
             under_way <= 2,

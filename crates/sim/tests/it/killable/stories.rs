@@ -58,6 +58,16 @@ pub async fn three_pods_on_fewer_cores(cluster: &Cluster) -> bool {
     cluster.running().await == 3 && cores(cluster).await.iter().sum::<i64>() <= 4
 }
 
+/// [`three_large_nodes`] whose large pods go, until a minute after their small ones have come together.
+pub async fn three_large_nodes_become_fewer_cores(cluster: &Cluster) {
+    three_large_nodes(cluster).await;
+    without_large(cluster).await;
+    cluster
+        .until("three pods on fewer cores", three_pods_on_fewer_cores)
+        .await;
+    cluster.pass(60).await;
+}
+
 pub async fn one_busy_node(cluster: &Cluster) {
     cluster.deploy("web", 1, "6").await;
     cluster.until_running(1).await;
