@@ -1,6 +1,7 @@
-//! Every behaviour of the specification that is promised has a test that bears its id in its name.
+//! Every behaviour of the specification has a test that bears its id in its name, or a written reason why not.
 //!
-//! It reads the names of test functions only (`d_041_d_042_…`, `d_022_to_d_030_…`, `w_05_…`); what a test proves is for its reader to judge.
+//! Owns how ids stand in names of tests (`d_041_d_042_…`, `d_022_to_d_030_…`, `w_05_…`, `g_1_14_…`, `invariant_8_…`) and the reading of
+//! `docs/spec/coverage.md`, the table of reasons. What a test proves is for its reader to judge.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,64 +9,76 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// An id: its letter and its number.
-type Id = (char, u32);
+use crate::specification::{FOLDER, Family, Id, Specification, cited};
 
-/// Ids that must have a test: the letter, the first and the last number, and what they are about.
-const PROMISED: &[(char, u32, u32, &str)] = &[
-    ('d', 1, 240, "voluntary disruption"),
-    ('d', 241, 275, "forceful disruption"),
-    ('d', 276, 285, "interruption"),
-    ('d', 297, 352, "termination"),
-    ('p', 30, 40, "requirements"),
-    ('p', 56, 64, "collecting pods"),
-    ('p', 66, 69, "planned NodeClaims"),
-    ('p', 72, 72, "preferences"),
-    ('p', 80, 125, "placement"),
-    ('p', 140, 149, "cluster state"),
-    ('p', 160, 176, "life cycle of NodeClaims"),
-    ('p', 180, 187, "controllers of NodePools"),
-    ('w', 1, 17, "weaknesses that voluntary disruption mends"),
-    ('w', 22, 28, "weaknesses that voluntary disruption mends"),
-    ('w', 31, 43, "weaknesses that voluntary disruption mends"),
-    ('w', 45, 45, "weaknesses that voluntary disruption mends"),
-    ('w', 56, 59, "weaknesses that voluntary disruption mends"),
-];
-
-/// Left out, with the reason.
-const LEFT_OUT: &[(char, u32, u32, &str)] = &[
-    (
-        'd',
-        272,
-        279,
-        "SQS queue and EventBridge messages of the AWS provider",
-    ),
-    ('d', 284, 284, "keys of the AWS provider's cache"),
-];
-
-/// Adds a finding for every promised id without a test. Returns how many ids have one.
-pub(crate) fn check(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
+/// Adds a finding for every id without test and reason, and for every reason that has become pointless. Returns how many ids have a test.
+pub(crate) fn check(root: &Path, specification: &Specification, findings: &mut Vec<String>) -> Result<usize> {
     let mut tested = BTreeSet::new();
     for folder in ["crates", "xtask"] {
         visit(&root.join(folder), &mut tested)?;
     }
-    for (letter, first, last, subject) in PROMISED {
-        let ids = (*first..=*last).map(|number| (*letter, number));
-        for id in ids.filter(|id| !tested.contains(id) && !is_left_out(*id)) {
-            findings.push(format!("{}: no test bears its name ({subject})", spelt(id)));
+    let path = root.join(FOLDER).join("coverage.md");
+    let table = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let reasons = reasons(&table, specification);
+    findings.extend(judge(specification, &tested, &reasons));
+    Ok(specification.ids.intersection(&tested).count())
+}
+
+/// A row of `coverage.md`.
+#[derive(Debug)]
+struct Reason {
+    line: usize,
+    ids: BTreeSet<Id>,
+    text: String,
+}
+
+fn judge(specification: &Specification, tested: &BTreeSet<Id>, reasons: &[Reason]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let excused: BTreeSet<Id> = reasons
+        .iter()
+        .flat_map(|reason| reason.ids.iter().copied())
+        .collect();
+    for id in &specification.ids {
+        if !tested.contains(id) && !excused.contains(id) {
+            findings.push(format!(
+                "{id}: no test bears its name; write one, or a reason into {FOLDER}/coverage.md"
+            ));
         }
     }
-    Ok(tested.len())
+    for reason in reasons {
+        let place = format!("{FOLDER}/coverage.md:{}", reason.line);
+        if reason.text.split_whitespace().count() < 3 {
+            findings.push(format!("{place}: a row needs a reason"));
+        }
+        if reason.ids.is_subset(tested) {
+            findings.push(format!("{place}: all its ids have a test; remove the row"));
+        }
+    }
+    findings
 }
 
-fn is_left_out((letter, number): Id) -> bool {
-    let mut left_out = LEFT_OUT.iter();
-    left_out.any(|(other, first, last, _)| *other == letter && (*first..=*last).contains(&number))
+/// Rows whose first cell names ids: one by one, or as ranges (`D-288 to D-296`), of which the ids that exist count.
+fn reasons(table: &str, specification: &Specification) -> Vec<Reason> {
+    let rows = (1..).zip(table.lines()).filter_map(|(line, row)| {
+        let (cell, text) = row.strip_prefix("| ")?.split_once(" | ")?;
+        let mut ids = BTreeSet::new();
+        for part in cell.split(", ") {
+            match cited(part)[..] {
+                [id] => ids.extend([id]),
+                [first, last] if first.family == last.family => ids.extend(range(first, last, specification)),
+                _ => return None,
+            }
+        }
+        let text = text.trim_end_matches('|').trim().to_owned();
+        Some(Reason { line, ids, text })
+    });
+    rows.collect()
 }
 
-fn spelt((letter, number): Id) -> String {
-    let width = if letter == 'w' { 2 } else { 3 };
-    format!("{}-{number:0width$}", letter.to_ascii_uppercase())
+fn range(first: Id, last: Id, specification: &Specification) -> Vec<Id> {
+    let ids = specification.ids.iter().copied();
+    ids.filter(|id| id.family == first.family && (first.number..=last.number).contains(&id.number))
+        .collect()
 }
 
 fn visit(folder: &Path, tested: &mut BTreeSet<Id>) -> Result<()> {
@@ -76,16 +89,16 @@ fn visit(folder: &Path, tested: &mut BTreeSet<Id>) -> Result<()> {
             visit(&path, tested)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            tested.extend(tests(&text).flat_map(ids));
+            tested.extend(tests(&text).flat_map(|(name, _)| ids(name)));
         }
     }
     Ok(())
 }
 
-/// Names of functions that follow an attribute `#[test]` or `#[tokio::test…]`, also inside `proptest!`.
-fn tests(text: &str) -> impl Iterator<Item = &str> {
+/// Names of functions that follow an attribute `#[test]` or `#[tokio::test…]`, also inside `proptest!`, and their lines.
+pub(crate) fn tests(text: &str) -> impl Iterator<Item = (&str, usize)> {
     let mut is_test = false;
-    text.lines().filter_map(move |line| {
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
         let line = line.trim();
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             is_test = true;
@@ -96,30 +109,38 @@ fn tests(text: &str) -> impl Iterator<Item = &str> {
         }
         let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
         let name = function.filter(|_| std::mem::take(&mut is_test))?;
-        name.split('(').next()
+        Some((name.split('(').next()?, number))
     })
 }
 
 /// `d_271_and_p_173_…` gives D-271 and P-173; `d_003_to_d_005` also what lies between.
-fn ids(name: &str) -> Vec<Id> {
+pub(crate) fn ids(name: &str) -> Vec<Id> {
     let words: Vec<&str> = name.split('_').collect();
     let mut ids: Vec<Id> = Vec::new();
     for (index, word) in words.iter().enumerate() {
-        let letter = match *word {
-            "d" => 'd',
-            "p" => 'p',
-            "w" => 'w',
+        let next = |steps: usize| words.get(index + steps).copied().unwrap_or_default();
+        let (family, digits) = match *word {
+            "g" if next(1) == "1" => (Family::Scenario, next(2)),
+            "a" => (Family::Aws, next(1)),
+            "b" => (Family::ProvisioningWeakness, next(1)),
+            "d" => (Family::Disruption, next(1)),
+            "g" => (Family::Protocol, next(1)),
+            "p" => (Family::Provisioning, next(1)),
+            "w" => (Family::DisruptionWeakness, next(1)),
+            "z" => (Family::Azure, next(1)),
+            "invariant" => (Family::Invariant, next(1)),
             _ => continue,
         };
-        let width = if letter == 'w' { 2 } else { 3 };
-        let digits = words.get(index + 1).filter(|digits| digits.len() == width);
-        let Some(number) = digits.and_then(|digits| digits.parse::<u32>().ok()) else {
+        if family.digits().is_some_and(|expected| expected != digits.len()) {
+            continue;
+        }
+        let Ok(number) = digits.parse::<u32>() else {
             continue;
         };
         let is_range = index > 0 && words[index - 1] == "to";
-        let start = ids.last().filter(|(other, _)| is_range && *other == letter);
-        let start = start.map_or(number, |(_, start)| *start);
-        ids.extend((start..=number).map(|number| (letter, number)));
+        let start = ids.last().filter(|last| is_range && last.family == family);
+        let start = start.map_or(number, |last| last.number);
+        ids.extend((start..=number).map(|number| Id { family, number }));
     }
     ids
 }
@@ -128,13 +149,48 @@ fn ids(name: &str) -> Vec<Id> {
 mod tests {
     use super::*;
 
+    fn of(family: Family, numbers: &[u32]) -> Vec<Id> {
+        numbers
+            .iter()
+            .map(|number| Id {
+                family,
+                number: *number,
+            })
+            .collect()
+    }
+
     #[test]
     fn names_are_read_one_by_one_and_as_ranges() {
         let text = "#[test]\nfn d_001_d_003_to_d_005_w_07_words() {\n}\nfn d_100_no_test() {}\n#[tokio::test(start_paused = true)]\nasync fn g_1_4_d_162_p_088_more() {";
-        let found: BTreeSet<Id> = tests(text).flat_map(ids).collect();
-        let expected = [1, 3, 4, 5, 162].map(|number| ('d', number));
-        assert_eq!(found, expected.into_iter().chain([('p', 88), ('w', 7)]).collect());
+        let found: BTreeSet<Id> = super::tests(text).flat_map(|(name, _)| ids(name)).collect();
+        let expected = [
+            of(Family::Disruption, &[1, 3, 4, 5, 162]),
+            of(Family::DisruptionWeakness, &[7]),
+            of(Family::Scenario, &[4]),
+            of(Family::Provisioning, &[88]),
+        ];
+        assert_eq!(found, expected.concat().into_iter().collect());
         assert!(ids("group_1_of_2_of_d_1").is_empty());
-        assert_eq!(spelt(('w', 7)), "W-07");
+        assert_eq!(ids("invariant_36_words"), of(Family::Invariant, &[36]));
+        assert_eq!(ids("a_pod_and_a_001"), of(Family::Aws, &[1]));
+    }
+
+    #[test]
+    fn an_id_needs_a_test_or_a_reason_and_a_reason_needs_an_id_without_test() {
+        let specification = Specification {
+            ids: of(Family::Disruption, &[1, 2, 3, 4, 5]).into_iter().collect(),
+            ..Specification::default()
+        };
+        let table = "| Ids | Reason |\n|---|---|\n| D-002 to D-003 | waits for a provider |\n| D-001 | no longer true at all |\n| D-005 | |\n";
+        let reasons = reasons(table, &specification);
+        let tested = of(Family::Disruption, &[1, 2]).into_iter().collect();
+        assert_eq!(
+            judge(&specification, &tested, &reasons),
+            [
+                "D-004: no test bears its name; write one, or a reason into docs/spec/coverage.md",
+                "docs/spec/coverage.md:4: all its ids have a test; remove the row",
+                "docs/spec/coverage.md:5: a row needs a reason",
+            ]
+        );
     }
 }

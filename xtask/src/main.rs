@@ -3,8 +3,10 @@
 //! Owns what CI runs beside the compiler and what regenerates committed data. It is never a dependency of the product.
 
 mod behaviours;
+mod citations;
 mod openapi_facts;
 mod protobuf_facts;
+mod specification;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -13,7 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
 commands:
-  tidy                           check the dependency rules of ARCHITECTURE.md, licences, house rules, and that each promised id has a test
+  tidy                           check dependency rules, licences, house rules, and the ids of docs/spec both ways (cited ones exist, each has a test or a reason)
   openapi-facts FLAGS            regenerate the API server's table of core kinds from a real server's OpenAPI
   protobuf-facts FILE…           regenerate the API server's table of protobuf fields from Kubernetes' generated.proto files";
 

@@ -11,7 +11,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::behaviours;
+use crate::specification::Specification;
+use crate::{behaviours, citations};
 
 /// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -103,7 +104,28 @@ const LICENCES: &[&str] = &[
 ];
 
 /// Longest source file, in lines. A file beyond it has outgrown its subject.
-const LONGEST_FILE_LINES: usize = 1800;
+const LONGEST_FILE_LINES: usize = 600;
+
+/// Files that are longer, with what they must not exceed. The list only ever shrinks: a file that fits is taken off it.
+const LONG_FILES: &[(&str, usize)] = &[
+    ("crates/controllers/src/claims.rs", 700),
+    ("crates/controllers/src/shared.rs", 700),
+    ("crates/model/src/lower.rs", 650),
+    ("crates/plan/src/explain/tests.rs", 900),
+    ("crates/plan/src/lifecycle.rs", 750),
+    ("crates/plan/tests/it/advance.rs", 700),
+    ("crates/plan/tests/it/disrupt.rs", 700),
+    ("crates/plan/tests/it/disrupt_consolidation.rs", 650),
+    ("crates/plan/tests/it/disrupt_methods.rs", 750),
+    ("crates/plan/tests/it/disrupt_rules.rs", 750),
+    ("crates/plan/tests/it/disrupt_worlds.rs", 750),
+    ("crates/plan/tests/it/termination.rs", 700),
+    ("crates/provider-kwok/tests/embedded.rs", 750),
+    ("crates/runtime/src/client.rs", 650),
+    ("crates/runtime/src/queue.rs", 750),
+    ("crates/sim/src/volumes.rs", 750),
+    ("crates/spokeshave/src/settings.rs", 750),
+];
 
 /// Runs every check and fails with the list of all findings.
 pub fn run() -> Result<()> {
@@ -114,11 +136,14 @@ pub fn run() -> Result<()> {
     check_licences(&metadata, &mut findings)?;
     check_pure_lints(&root, &mut findings)?;
     let files = check_files(&root, &mut findings)?;
-    let ids = behaviours::check(&root, &mut findings)?;
+    let specification = Specification::read(&root)?;
+    citations::check(&root, &specification, &mut findings)?;
+    let ids = behaviours::check(&root, &specification, &mut findings)?;
     if findings.is_empty() {
         println!(
-            "tidy: {} crates, {files} files, tests of {ids} ids, nothing to say",
-            ALLOWED.len() + 2
+            "tidy: {} crates, {files} files, tests of {ids} of {} ids: no findings",
+            ALLOWED.len() + 2,
+            specification.ids.len()
         );
         return Ok(());
     }
@@ -174,7 +199,7 @@ fn check_dependencies(metadata: &Value, findings: &mut Vec<String>) -> Result<()
     }
     for member in array(metadata, "workspace_members").filter_map(Value::as_str) {
         let name = names.get(member).copied().unwrap_or_default();
-        if matches!(name, "spokeshave" | "xtask") || name.ends_with("-e2e") {
+        if matches!(name, "spokeshave" | "xtask") {
             continue;
         }
         let Some((_, allowed)) = ALLOWED.iter().find(|(row, _)| *row == name) else {
@@ -273,7 +298,7 @@ fn check_pure_lints(root: &Path, findings: &mut Vec<String>) -> Result<()> {
 /// Rules about single files. Returns how many were read.
 fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
     let mut files = Vec::new();
-    for folder in ["crates", "xtask", "e2e"] {
+    for folder in ["crates", "xtask"] {
         collect(&root.join(folder), &mut files)?;
     }
     files.sort();
@@ -286,11 +311,7 @@ fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
             ));
         }
         let lines = content.lines().count();
-        if lines > LONGEST_FILE_LINES {
-            findings.push(format!(
-                "{shown}: {lines} lines; a file beyond {LONGEST_FILE_LINES} has outgrown its subject"
-            ));
-        }
+        findings.extend(check_length(&shown, lines));
         for (number, line) in content.lines().enumerate() {
             for mark in FORBIDDEN_MARKS {
                 if line.contains(mark.0) && !shown.ends_with("tidy.rs") {
@@ -300,6 +321,23 @@ fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
         }
     }
     Ok(files.len())
+}
+
+/// A file is at most as long as all are, or as its row in the list of long ones allows; a row that is not needed is a finding, too.
+fn check_length(shown: &str, lines: usize) -> Option<String> {
+    let row = LONG_FILES.iter().find(|(path, _)| *path == shown);
+    match row {
+        None if lines > LONGEST_FILE_LINES => Some(format!(
+            "{shown}: {lines} lines; a file beyond {LONGEST_FILE_LINES} has outgrown its subject"
+        )),
+        Some((_, most)) if lines > *most => Some(format!(
+            "{shown}: {lines} lines; it is on the list of long files with {most}, which only shrinks"
+        )),
+        Some(_) if lines <= LONGEST_FILE_LINES => Some(format!(
+            "{shown}: has {lines} lines again; take it off the list of long files in xtask/src/tidy.rs"
+        )),
+        _ => None,
+    }
 }
 
 /// Text that must not be in a source file, with the reason.
@@ -312,6 +350,7 @@ const FORBIDDEN_MARKS: &[(&str, &str)] = &[
     ),
     ("thread::sleep", "wait on the Clock"),
     ("FIXME", "mend it or write it into docs/roadmap.md"),
+    ("TODO", "finish it or write it into docs/roadmap.md"),
 ];
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -332,4 +371,19 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_file_is_on_the_list_and_a_short_one_is_not() {
+        let (listed, most) = LONG_FILES[0];
+        assert!(check_length("crates/x/src/lib.rs", LONGEST_FILE_LINES).is_none());
+        assert!(check_length("crates/x/src/lib.rs", LONGEST_FILE_LINES + 1).is_some());
+        assert!(check_length(listed, most).is_none());
+        assert!(check_length(listed, most + 1).is_some());
+        assert!(check_length(listed, LONGEST_FILE_LINES).is_some());
+    }
 }

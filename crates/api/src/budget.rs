@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn d_193_windows() {
+    fn g_1_13_d_193_windows() {
         for (schedule, duration, active, inactive) in [
             (
                 "@daily",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn d_195_worked_examples() {
+    fn p_022_d_195_worked_examples() {
         let now = at("2026-01-01T12:00:00Z");
         let in_window = at("2026-01-01T00:05:00Z");
         let b = pool(json!([

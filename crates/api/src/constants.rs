@@ -24,7 +24,7 @@ pub const DISRUPTION_POLL: Duration = Duration::from_secs(10);
 pub const STUCK_TERMINATING_AFTER: Duration = Duration::from_secs(60);
 /// Least duration of a drain, to catch pods that the scheduler binds meanwhile (D-312).
 pub const MINIMUM_DRAIN: Duration = Duration::from_secs(5);
-/// Entries of the registration health ring (P §10.4).
+/// Entries of the registration health ring (P §10).
 pub const REGISTRATION_HEALTH_ENTRIES: usize = 4;
 /// Default period in which an event is not repeated (D-034).
 pub const EVENT_DEDUPLICATION: Duration = Duration::from_secs(2 * 60);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn d_221_what_the_hash_covers() {
+    fn p_021_d_221_what_the_hash_covers() {
         let base = hash(|_| {});
         assert_eq!(
             base, "5090215182239074029",

@@ -10,7 +10,7 @@ use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
 use crate::shared::Shared;
 
-/// Changes of nodes are counted together for this long (P §10.5).
+/// Changes of nodes are counted together for this long (P §10).
 const COUNT_DELAY: Duration = spokeshave_api::constants::NODE_POOL_COUNTERS;
 
 /// After a start, a NodeClass counts as missing only once its kind was listed, or after this long (its kind may not be installed).

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn d_257_d_258_too_many_unhealthy_nodes_block_and_are_told() {
+    fn d_257_d_258_w_49_b_56_too_many_unhealthy_nodes_block_and_are_told() {
         let sick = node(&[("Ready", "False", 0)]);
         for (pool, text) in [
             (Some("p"), "more than 20% nodes are unhealthy in the nodepool"),

@@ -1,4 +1,4 @@
-//! What a NodePool says of itself: hash, validity, readiness, counts (P §10.1–10.5).
+//! What a NodePool says of itself: hash, validity, readiness, counts (P §10–10.5).
 
 use std::collections::BTreeMap;
 

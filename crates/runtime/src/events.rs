@@ -487,7 +487,7 @@ mod tests {
 
     /// P §17: Nominated is limited to 5 a second with a burst of 10.
     #[test]
-    fn a_reason_has_a_rate() {
+    fn p_206_a_reason_has_a_rate() {
         let mut filter = filter(1000);
         let mut told = 0;
         for number in 0..100 {

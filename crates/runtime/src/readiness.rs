@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn ready_when_all_hold() {
+    async fn p_204_ready_when_all_hold() {
         let readiness = Readiness::new();
         readiness.declare("pods synced");
         readiness.declare("nodes synced");

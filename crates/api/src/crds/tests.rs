@@ -133,7 +133,7 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
 }
 
 #[test]
-fn unknown_fields_and_values_survive_a_read_modify_write() {
+fn invariant_42_unknown_fields_and_values_survive_a_read_modify_write() {
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"},
         "spec": {

@@ -597,7 +597,7 @@ fn d_338_volumes_then_the_instance_then_the_finalizers() {
 }
 
 #[test]
-fn p_159_a_node_claim_tells_its_life_and_what_it_waits_for() {
+fn a_node_claim_tells_its_life_and_what_it_waits_for() {
     let mut claim = NodeClaim::new("fresh", Default::default());
     claim.metadata.creation_timestamp = Some(Time(at("01:58:00")));
     claim.metadata.labels = Some([("karpenter.sh/nodepool".to_owned(), "default".to_owned())].into());

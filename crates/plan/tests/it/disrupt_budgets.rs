@@ -192,7 +192,7 @@ fn budgets(value: &serde_json::Value) -> Vec<Budget> {
 }
 
 #[test]
-fn d_199_d_200_d_203_worked_examples_of_remaining_disruptions() {
+fn g_1_12_d_199_d_200_worked_examples_of_remaining_disruptions() {
     let noon = later(12 * 3600);
     let window = later(300);
     let mut default_pool = on_demand_pool("default");

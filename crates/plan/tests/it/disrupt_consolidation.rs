@@ -34,7 +34,7 @@ fn d_144_two_nodes_become_one_cheaper_node() {
 }
 
 #[test]
-fn d_145_a_replacement_is_strictly_cheaper_in_the_worst_case() {
+fn d_145_invariant_16_a_replacement_is_strictly_cheaper_in_the_worst_case() {
     let world = World::new(on_demand_pool("default"))
         .node("a", "large")
         .pod("p", "a", "3");

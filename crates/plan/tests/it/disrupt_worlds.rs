@@ -681,7 +681,7 @@ fn plain(seed: u64, scatter: bool) -> Executor {
 }
 
 #[test]
-fn invariant_17_moves_end() {
+fn invariant_17_invariant_20_moves_end() {
     for scatter in [false, true] {
         let mut total = 0;
         for seed in 0..60 {

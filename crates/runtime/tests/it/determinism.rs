@@ -240,7 +240,7 @@ fn on_one_thread(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn two_runs_with_one_seed_send_the_same_bytes() {
+fn invariant_35_two_runs_with_one_seed_send_the_same_bytes() {
     // The panics are part of the world.
     std::panic::set_hook(Box::new(|_| {}));
     let (first, second, other) = (on_one_thread(7), on_one_thread(7), on_one_thread(8));

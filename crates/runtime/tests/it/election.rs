@@ -49,7 +49,7 @@ async fn spec(world: &World) -> LeaseSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_and_gives_the_lease_back() {
+async fn p_204_one_leads_and_gives_the_lease_back() {
     let world = World::new(1);
     let first = candidate(&world, "first");
     let epoch = first.leadership.acquired().await;

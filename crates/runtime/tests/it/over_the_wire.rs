@@ -92,7 +92,7 @@ async fn busy_server() -> (std::net::SocketAddr, std::sync::Arc<std::sync::atomi
 
 // D-330: a refusal comes back to the controller, which counts, tells and paces it; the client does not try again by itself.
 #[tokio::test]
-async fn d_330_a_429_is_answered_once() {
+async fn d_330_too_many_requests_is_answered_once() {
     let (address, count) = busy_server().await;
     let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());

@@ -230,7 +230,7 @@ fn p_113_any_label_can_name_domains() {
 
 /// P-088, and the example of counts instead of walls.
 #[test]
-fn p_088_derivations_count_and_find_the_smallest_set() {
+fn p_088_invariant_39_derivations_count_and_find_the_smallest_set() {
     let types = types(&ZONES);
     let mut state = ClusterState::default().with_pool(node_pool("default"), vec![types[0].clone()]);
     for index in 0..5 {

@@ -311,7 +311,7 @@ async fn message(cluster: &Cluster, text: &str) -> KWOKInstance {
 /// 24: a spot instance that is taken back: its NodeClaim goes at once and has the instance's time, another offering takes its place, and the
 /// message is deleted.
 #[tokio::test(start_paused = true)]
-async fn g_1_24_d_283_invariant_33_a_spot_interruption_is_answered_at_once() {
+async fn g_1_24_d_279_d_283_invariant_33_a_spot_interruption_is_answered_at_once() {
     let spot = json!([
         {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
         {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},

@@ -96,7 +96,7 @@ async fn p_149_p_207_every_metric_has_upstreams_name_and_type() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p_16_series_of_single_objects_are_asked_for_and_go_with_their_objects() {
+async fn p_208_w_51_series_of_single_objects_are_asked_for_and_go_with_their_objects() {
     let (cluster, operator) = Cluster::started_with(35, json!({}), with_object_metrics()).await;
     let claim = cluster.run_one_pod().await;
     let node = cluster.names::<Node>().await.remove(0);

@@ -12,7 +12,7 @@ use crate::words::*;
 
 // D-254…D-260: broken nodes are replaced after their time, but not when many are broken.
 #[tokio::test(start_paused = true)]
-async fn d_257_d_258_d_259_d_260_d_261_node_repair_replaces_one_broken_node_and_stops_at_many() {
+async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops_at_many() {
     let options = spokeshave_sim::Options {
         kubelets: true,
         ..spokeshave_sim::Options::all()
