@@ -40,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-watched",
         ],
     ),
+    ("spokeshave-provider-aws", &["spokeshave-api", "spokeshave-model"]),
     (
         "spokeshave-provider-kwok",
         &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],

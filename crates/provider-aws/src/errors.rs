@@ -1,0 +1,319 @@
+//! What an error of an AWS call means (A5.6): the class that decides what happens next, and the reason that a NodeClaim's condition shows.
+
+use std::fmt;
+
+/// An error of a call, or one error in the reply of a fleet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiError {
+    /// Code, such as `InsufficientInstanceCapacity`.
+    pub code: String,
+    /// Message.
+    pub message: String,
+    /// Whether the service says that the fault is its own.
+    pub server_fault: bool,
+}
+
+impl ApiError {
+    /// An error of the caller's making.
+    #[must_use]
+    pub fn new(code: &str, message: &str) -> Self {
+        ApiError {
+            code: code.to_owned(),
+            message: message.to_owned(),
+            server_fault: false,
+        }
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+const NOT_FOUND: [&str; 9] = [
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "InvalidCapacityReservationId.NotFound",
+    "InvalidInstanceID.NotFound",
+    "InvalidLaunchTemplateId.NotFound",
+    LAUNCH_TEMPLATE_NAME_NOT_FOUND,
+    "NoSuchEntity",
+    "ParameterNotFound",
+    "QueueDoesNotExist",
+    // The queue's code in the JSON protocol of SQS.
+    "com.amazonaws.sqs#QueueDoesNotExist",
+];
+
+const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
+
+/// Codes of a fleet's reply that say that this offering has no capacity now.
+const NO_CAPACITY: [&str; 8] = [
+    "InsufficientFreeAddressesInSubnet",
+    "InsufficientInstanceCapacity",
+    "MaxFleetCountExceeded",
+    "MaxSpotInstanceCountExceeded",
+    RESERVATION_CAPACITY_EXCEEDED,
+    "UnfulfillableCapacity",
+    "Unsupported",
+    "VcpuLimitExceeded",
+];
+
+const RESERVATION_CAPACITY_EXCEEDED: &str = "ReservationCapacityExceeded";
+
+/// Classes of an error that a call returned.
+impl ApiError {
+    /// What was asked for does not exist (any more).
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        NOT_FOUND.contains(&self.code.as_str())
+    }
+
+    /// A launch template that was named does not exist: it is forgotten, and made again.
+    #[must_use]
+    pub fn is_launch_template_not_found(&self) -> bool {
+        self.code == LAUNCH_TEMPLATE_NAME_NOT_FOUND
+    }
+
+    /// What was to be created exists.
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        self.code == "EntityAlreadyExists"
+    }
+
+    /// The dry run would have succeeded.
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.code == "DryRunOperation"
+    }
+
+    /// The caller may not do this.
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(
+            self.code.as_str(),
+            "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException"
+        )
+    }
+
+    /// The caller asks too often.
+    #[must_use]
+    pub fn is_rate_limited(&self) -> bool {
+        matches!(
+            self.code.as_str(),
+            "RequestLimitExceeded" | "Throttling" | "ThrottlingException"
+        )
+    }
+
+    /// The service failed.
+    #[must_use]
+    pub fn is_server_error(&self) -> bool {
+        self.server_fault
+    }
+
+    /// The instance profile of a launch does not exist (yet).
+    #[must_use]
+    pub fn is_instance_profile_not_found(&self) -> bool {
+        self.code == "InvalidParameterValue" && self.message.contains("Invalid IAM Instance Profile name")
+    }
+
+    /// User data is over EC2's limit.
+    #[must_use]
+    pub fn is_user_data_too_large(&self) -> bool {
+        self.code == "InvalidUserData.Malformed" && self.message.contains("User data is limited to")
+    }
+}
+
+/// Classes of an error in the reply of a fleet.
+impl ApiError {
+    /// This offering has no capacity now; it is left out for three minutes.
+    #[must_use]
+    pub fn is_unfulfillable_capacity(&self) -> bool {
+        NO_CAPACITY.contains(&self.code.as_str())
+    }
+
+    /// The subnet has no free addresses; it is left out for three minutes.
+    #[must_use]
+    pub fn is_insufficient_free_addresses(&self) -> bool {
+        self.code == "InsufficientFreeAddressesInSubnet"
+    }
+
+    /// The capacity reservation is used up.
+    #[must_use]
+    pub fn is_reservation_capacity_exceeded(&self) -> bool {
+        self.code == RESERVATION_CAPACITY_EXCEEDED
+    }
+
+    /// The account has no service-linked role for spot, and the caller may not create it: spot is left out as a whole.
+    #[must_use]
+    pub fn is_service_linked_role_missing(&self) -> bool {
+        self.code == "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+    }
+
+    /// The spread placement group has as many instances in this zone as it may have.
+    #[must_use]
+    pub fn is_spread_placement_group_full(&self) -> bool {
+        self.message
+            .contains("limit of instances in this spread placement group")
+    }
+}
+
+/// Reason and message for condition `Launched` of a NodeClaim whose launch failed with this error.
+#[must_use]
+pub fn launch_reason(error: &ApiError) -> (&'static str, &'static str) {
+    let text = error.to_string();
+    let row = REASONS
+        .iter()
+        .find(|(marks, ..)| marks.iter().all(|mark| text.contains(mark)));
+    match row {
+        Some((_, reason, message)) => (reason, message),
+        None => ("LaunchFailed", "Instance launch failed"),
+    }
+}
+
+type ReasonRow = (&'static [&'static str], &'static str, &'static str);
+
+const UNAUTHORIZED_BOUNDARY: &str =
+    "User is not authorized to perform this operation due to a permission boundary";
+const UNAUTHORIZED_POLICY: &str =
+    "User is not authorized to perform this operation due to a service control policy";
+const UNAUTHORIZED: &str =
+    "User is not authorized to perform this operation because no identity-based policy allows it";
+const NOT_FOR_IMAGE: &str = "User is not authorized for AMI used in instance launch";
+
+/// What a text must contain, the reason, the message; the first row that matches counts.
+const REASONS: &[ReasonRow] = &[
+    (
+        &["AuthFailure.ServiceLinkedRoleCreationNotPermitted"],
+        "SpotSLRCreationFailed",
+        "User does not have sufficient permission to create the Spot ServiceLinkedRole to launch spot instances",
+    ),
+    (
+        &[
+            "UnauthorizedOperation",
+            "with an explicit deny in a permissions boundary",
+        ],
+        "Unauthorized",
+        UNAUTHORIZED_BOUNDARY,
+    ),
+    (
+        &["AccessDenied", "with an explicit deny in a permissions boundary"],
+        "Unauthorized",
+        UNAUTHORIZED_BOUNDARY,
+    ),
+    (
+        &["AuthFailure", "with an explicit deny in a permissions boundary"],
+        "Unauthorized",
+        UNAUTHORIZED_BOUNDARY,
+    ),
+    (
+        &[
+            "UnauthorizedOperation",
+            "with an explicit deny in a service control policy",
+        ],
+        "Unauthorized",
+        UNAUTHORIZED_POLICY,
+    ),
+    (
+        &[
+            "AccessDenied",
+            "with an explicit deny in a service control policy",
+        ],
+        "Unauthorized",
+        UNAUTHORIZED_POLICY,
+    ),
+    (
+        &["AuthFailure", "with an explicit deny in a service control policy"],
+        "Unauthorized",
+        UNAUTHORIZED_POLICY,
+    ),
+    (
+        &["UnauthorizedOperation", "Not authorized for images"],
+        "AMIAuthorizationFailure",
+        NOT_FOR_IMAGE,
+    ),
+    (
+        &["AccessDenied", "Not authorized for images"],
+        "AMIAuthorizationFailure",
+        NOT_FOR_IMAGE,
+    ),
+    (
+        &["AuthFailure", "Not authorized for images"],
+        "AMIAuthorizationFailure",
+        NOT_FOR_IMAGE,
+    ),
+    (&["UnauthorizedOperation"], "Unauthorized", UNAUTHORIZED),
+    (&["AccessDenied"], "Unauthorized", UNAUTHORIZED),
+    (&["AuthFailure"], "Unauthorized", UNAUTHORIZED),
+    (
+        &["InvalidParameter", "belong to different networks"],
+        "SecurityGroupSubnetVPCMismatch",
+        "Security groups and subnets must be in the same VPC.",
+    ),
+    (
+        &["iamInstanceProfile.name is invalid"],
+        "InstanceProfileNameInvalid",
+        "Instance profile name used from EC2NodeClass status does not exist",
+    ),
+    (
+        &["InvalidLaunchTemplateId.NotFound"],
+        "LaunchTemplateNotFound",
+        "Launch template used for instance launch wasn't found",
+    ),
+    (
+        &["User data is limited to"],
+        "UserDataSizeLimitExceeded",
+        "Rendered user data exceeds the EC2 user data size limit",
+    ),
+    (
+        &["InvalidAMIID.Malformed"],
+        "InvalidAMIID",
+        "AMI used for instance launch is invalid",
+    ),
+    (
+        &["InvalidAMIID.NotFound"],
+        "AMINotFound",
+        "AMI used for instance launch either does not exist or you don't have permissions to use it",
+    ),
+    (
+        &["RequestLimitExceeded"],
+        "RequestLimitExceeded",
+        "Request limit exceeded",
+    ),
+    (
+        &["InternalError"],
+        "InternalError",
+        "An internal error has occurred",
+    ),
+    (
+        &["not eligible for Free Tier"],
+        "FreeTierIneligible",
+        "The specified instance type is not eligible for Free Tier",
+    ),
+    (
+        &["MaxFleetCountExceeded"],
+        "FleetQuotaExceeded",
+        "A fleet launch was requested but this would exceed your fleet request quota",
+    ),
+    (
+        &["PendingVerification"],
+        "AccountPendingVerification",
+        "An instance launch was requested but the request for launching resources in this region is still being verified",
+    ),
+    (
+        &["MaxSpotInstanceCountExceeded"],
+        "SpotQuotaExceeded",
+        "A spot instance launch was requested but this would exceed your spot instance quota",
+    ),
+    (
+        &["VcpuLimitExceeded"],
+        "VCPULimitExceeded",
+        "An instance was requested that would exceed your VCPU quota",
+    ),
+    (
+        &["InsufficientFreeAddressesInSubnet"],
+        "InsufficientFreeAddressesInSubnet",
+        "There are not enough free IP addresses to launch an instance in this subnet",
+    ),
+];

@@ -1,0 +1,27 @@
+//! EC2 as a cloud: what instance types hold and cost, which of them are launched and how, what drifts, what an interruption means.
+//!
+//! Owns the rules of part A of the specification as functions of values. It never calls AWS: descriptions come in as values with
+//! EC2's own field names ([`describe`]), decisions go out as values.
+//!
+//! | Module | Question | Source |
+//! |---|---|---|
+//! | [`describe`] | what does EC2 say of an instance type | A3.1 |
+//! | [`instance_types`] | what does a node of this type hold, and which labels has it | A1.7, A3.2, A3.3 |
+//! | [`compatibility`] | can this type be launched from this class | A3.4 |
+//! | [`offerings`] | where can it be bought, for how much | A4 |
+//! | [`unavailable`] | what was out of capacity lately | A4.4 |
+//! | [`errors`] | what does an error of a call mean | A5.6 |
+//! | [`messages`] | what does a message of the queue mean | A9.2 |
+
+pub mod compatibility;
+pub mod describe;
+pub mod errors;
+pub mod family;
+pub mod instance_types;
+pub mod kubelet;
+pub mod labels;
+pub mod messages;
+pub mod network;
+pub mod offerings;
+pub mod prices;
+pub mod unavailable;

@@ -1,0 +1,6 @@
+//! The rules against what upstream's own provider answers (v1.14.1): the cases and expectations of `e2e/aws/cases`.
+
+mod errors;
+mod messages;
+mod oracle;
+mod types;
