@@ -4,6 +4,7 @@
 //! rest, because a class that breaks a rule is not launched from.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 use spokeshave_api::ec2_node_class::AmiFamily;
@@ -212,11 +213,11 @@ fn check_field(field: &str, value: &Value, errors: &mut Vec<KubeletError>) {
             }
         }
         "clusterDNS" => {
-            let texts = value
-                .as_array()
-                .is_some_and(|list| list.iter().all(Value::is_string));
-            if !texts {
-                errors.push(invalid(field, "must be a list of addresses"));
+            let is_address =
+                |entry: &Value| entry.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok());
+            let addresses = value.as_array().is_some_and(|list| list.iter().all(is_address));
+            if !addresses {
+                errors.push(invalid(field, "must be a list of IP addresses"));
             }
         }
         "cpuCFSQuota" => {

@@ -11,6 +11,7 @@
 //! | [`offerings`] | where can it be bought, for how much | A4 |
 //! | [`unavailable`] | what was out of capacity lately | A4.4 |
 //! | [`errors`] | what does an error of a call mean | A5.6 |
+//! | [`user_data`] | what does a node do when it starts | A5.3 |
 //! | [`messages`] | what does a message of the queue mean | A9.2 |
 
 pub mod compatibility;
@@ -25,3 +26,4 @@ pub mod network;
 pub mod offerings;
 pub mod prices;
 pub mod unavailable;
+pub mod user_data;

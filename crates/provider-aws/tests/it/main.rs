@@ -4,3 +4,4 @@ mod errors;
 mod messages;
 mod oracle;
 mod types;
+mod user_data;
