@@ -1,5 +1,7 @@
 # Everything that CI runs and developers repeat. `just` alone lists the recipes.
 
+set positional-arguments
+
 default:
     @just --list --unsorted
 
@@ -56,6 +58,22 @@ bench:
     cargo bench -p spokeshave-apiserver
     cargo bench -p spokeshave-schedule
     cargo bench -p spokeshave-plan
+
+# Decisions on generated worlds against upstream's own code (e2e/upstream, built with Go): provisioning, then disruption.
+parity worlds="250":
+    cargo build --release -p spokeshave
+    python3 -B e2e/parity/provisioning.py --worlds {{worlds}}
+    python3 -B e2e/parity/disruption.py --worlds {{worlds}}
+
+# Upstream's end-to-end suites against Spokeshave: all specs (70 minutes), or those that match; options of e2e/suites/run.py.
+upstream-suites *specs:
+    cargo build --release -p spokeshave
+    e2e/suites/run.py "$@"
+
+# Ten minutes of them, as CI does.
+upstream-suites-quick:
+    cargo build --release -p spokeshave
+    e2e/suites/run.py --selection e2e/suites/selection.txt --seconds ${SUITES_SECONDS:-600}
 
 # The same end-to-end scenario on a genuine kube-apiserver, scheduler and controller-manager.
 e2e-real:

@@ -4,11 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . e2e/controlplane.sh
-
-if ! command -v python3 >/dev/null; then
-    echo "skipped: the comparison needs Python 3" >&2
-    exit 0
-fi
+need_program python3 "the comparison needs Python 3.9 or later"
 ${CARGO:-cargo} build --quiet -p spokeshave-apiserver --example serve
 start_controlplane
 "${CARGO_TARGET_DIR:-target}/debug/examples/serve" "$work/ours" >"$work/ours.log" 2>&1 &

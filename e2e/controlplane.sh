@@ -1,7 +1,7 @@
-# Finds or builds the genuine control plane (controlplane-build.sh), and starts it; to be sourced. Exits with 0 where its sources or Go are not there.
-# CONTROLPLANE_BINARY names a program that is built already.
+# Builds the genuine control plane (build.sh) and starts it; to be sourced. CONTROLPLANE_BINARY names a program that is built already.
+# Ends the script where it cannot be built: with 1, or with 0 where SKIP_WITHOUT_GO=1 allows that.
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$(dirname "${BASH_SOURCE[0]}")/instruments.sh"
 CONTROLPLANE=${CONTROLPLANE_BINARY:-}
 
 if [ -n "$CONTROLPLANE" ] && [ ! -x "$CONTROLPLANE" ]; then
@@ -9,12 +9,8 @@ if [ -n "$CONTROLPLANE" ] && [ ! -x "$CONTROLPLANE" ]; then
     exit 2
 fi
 if [ -z "$CONTROLPLANE" ]; then
-    status=0
-    "$root/e2e/controlplane-build.sh" || status=$?
-    # 3 is: not here, and it has said why.
-    [ "$status" -ne 3 ] || exit 0
-    [ "$status" -eq 0 ] || exit 1
-    CONTROLPLANE=$root/target/controlplane/controlplane
+    need controlplane
+    CONTROLPLANE=$target/controlplane/controlplane
 fi
 
 work=$(mktemp -d)

@@ -4,10 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 spokeshave=${SPOKESHAVE:-${CARGO_TARGET_DIR:-target}/release/spokeshave}
-if ! command -v python3 >/dev/null; then
-    echo "skipped: the scenario needs Python 3" >&2
-    exit 0
-fi
 . e2e/controlplane.sh
+need_program python3 "the scenario needs Python 3.9 or later"
 start_controlplane --scheduler --controller-manager
 python3 -B e2e/lifecycle.py --kubeconfig "$work/kubeconfig" --spokeshave "$spokeshave" --logs "$work" ${TRANSCRIPTS:+--transcripts "$TRANSCRIPTS"}

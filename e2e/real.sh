@@ -5,10 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 spokeshave=${SPOKESHAVE:-${CARGO_TARGET_DIR:-target}/release/spokeshave}
-if ! command -v python3 >/dev/null; then
-    echo "skipped: the scenario needs Python 3" >&2
-    exit 0
-fi
+. e2e/instruments.sh
+need_program python3 "the scenario needs Python 3.9 or later"
 case ${1:-} in
 --embedded | --embedded-apart)
     SPOKESHAVE=$spokeshave

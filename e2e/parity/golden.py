@@ -17,7 +17,7 @@ from provisioning import arguments, upstream
 MOST_BYTES = 45_000
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "crates/spokeshave/tests/golden"
-HAND_WRITTEN = ROOT.parent / "shared/peers/upstream/cases"
+HAND_WRITTEN = ROOT / "e2e/upstream/cases"
 
 
 def provisioning(options, path):
@@ -67,7 +67,7 @@ def write(options, kind, make, judge, wanted):
 
 
 def written_by_hand(options):
-    """The oracle's own cases, where its sources lie beside the checkout."""
+    """The cases that are written by hand."""
     import yaml
 
     class Loader(yaml.SafeLoader):

@@ -2,7 +2,7 @@
 """Compares what Spokeshave and upstream Karpenter would launch for the same pending pods.
 
 For each generated world: the same pods must find a place, and ours must not cost more. Differences are printed, and the
-world is kept in --keep DIR. See e2e/README.md for how to build the oracle.
+world is kept in --keep DIR. See e2e/README.md for the oracle.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import worlds
+from oracle import oracle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +25,7 @@ DEARER = "ours costs more"
 
 def arguments(description):
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--oracle", default=os.environ.get("UPSTREAM_ORACLE"), help="the upstream oracle [env: UPSTREAM_ORACLE]")
+    parser.add_argument("--oracle", default=os.environ.get("UPSTREAM_ORACLE"), help="the upstream oracle; by default it is built from e2e/upstream [env: UPSTREAM_ORACLE]")
     parser.add_argument("--spokeshave", default=os.environ.get("SPOKESHAVE", str(ROOT / "target/release/spokeshave")))
     parser.add_argument("--catalog", help="instance types; by default both programs use their built-in kwok ones")
     parser.add_argument("--worlds", type=int, default=200)
@@ -33,9 +34,7 @@ def arguments(description):
     parser.add_argument("--keep", help="directory for the worlds that differ")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    if not options.oracle:
-        print("no oracle: set UPSTREAM_ORACLE (see e2e/README.md)", file=sys.stderr)
-        sys.exit(0)
+    options.oracle = oracle(options.oracle)
     return options
 
 

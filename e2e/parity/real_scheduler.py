@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import worlds  # noqa: E402
 from apiserver import Server  # noqa: E402
+from oracle import controlplane, oracle  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = "/api/v1"
@@ -313,9 +314,7 @@ def main():
     parser.add_argument("--free", action="store_true", help="nominate no nodes: the scheduler chooses among all")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds without progress before a pod counts as refused")
     options = parser.parse_args()
-    if not options.oracle or not options.controlplane:
-        print("skipped: set UPSTREAM_ORACLE and CONTROLPLANE_BINARY (see e2e/README.md)", file=sys.stderr)
-        sys.exit(0)
+    options.oracle, options.controlplane = oracle(options.oracle), controlplane(options.controlplane)
     catalog = json.loads(subprocess.run([options.oracle, "catalog"], check=True, capture_output=True, text=True).stdout)
     types = {machine["name"]: machine for machine in catalog}
     failed = pods_bound = as_planned = launched = 0

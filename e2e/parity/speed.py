@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import worlds
+from oracle import oracle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,7 +89,7 @@ def disruption(options, directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--oracle", default=os.environ.get("UPSTREAM_ORACLE"), help="the upstream oracle [env: UPSTREAM_ORACLE]")
+    parser.add_argument("--oracle", default=os.environ.get("UPSTREAM_ORACLE"), help="the upstream oracle; by default it is built from e2e/upstream [env: UPSTREAM_ORACLE]")
     parser.add_argument("--spokeshave", default=os.environ.get("SPOKESHAVE", str(ROOT / "target/release/spokeshave")))
     parser.add_argument("--pods", type=int, nargs="*", default=[500, 1000, 5000, 10000])
     parser.add_argument("--nodes", type=int, nargs="*", default=[100, 1000, 5000])
@@ -97,9 +98,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=3, help="runs of ours; the median counts")
     parser.add_argument("--threads", type=int, default=2, help="GOMAXPROCS of upstream")
     options = parser.parse_args()
-    if not options.oracle:
-        print("no oracle: set UPSTREAM_ORACLE (see e2e/README.md)", file=sys.stderr)
-        sys.exit(0)
+    options.oracle = oracle(options.oracle)
     with tempfile.TemporaryDirectory() as directory:
         if options.pods:
             provisioning(options, directory)

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the instruments that are written in Go, from the sources beside this script, into target/:
+#
+#   e2e/build.sh controlplane   target/controlplane/controlplane   a genuine Kubernetes control plane (minutes the first time)
+#   e2e/build.sh oracle         target/upstream/oracle             upstream Karpenter's decisions on a state in a file
+#   e2e/build.sh suites         target/suites/bin/…                upstream's end-to-end suites, and the shim in front of the API server
+#   e2e/build.sh operator       target/suites/bin/upstream-operator   upstream's operator with its kwok provider
+#
+# Ends with 3, and says why, where Go is missing or its modules cannot be fetched; with another status where a build fails. Kubernetes and Karpenter are
+# fetched as Go modules and never copied into the repository. GOFLAGS and GOPROXY are Go's own.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+target=${CARGO_TARGET_DIR:-$here/../target}
+mkdir -p "$target"
+target=$(cd "$target" && pwd)
+export GOTOOLCHAIN=${GOTOOLCHAIN:-local}
+
+unavailable() {
+    echo "$1" >&2
+    exit 3
+}
+
+# enter FOLDER PACKAGE…: goes to the sources, with the modules fetched that these packages need.
+enter() {
+    command -v go >/dev/null || unavailable "no Go: building $what needs Go 1.26.6 or later (https://go.dev/dl)"
+    cd "$here/$1"
+    shift
+    local said
+    said=$(go list -deps -test "$@" 2>&1 >/dev/null) || unavailable "the Go modules of $what cannot be fetched: $(tail -n 1 <<<"$said")"
+}
+
+# first FILE: says that it takes long, where it does.
+first() {
+    [ -x "$1" ] || echo "building $what (minutes the first time, seconds later)" >&2
+}
+
+what=${1:-}
+case $what in
+controlplane)
+    enter controlplane .
+    version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+    IFS=. read -r major minor _ <<<"${version#v}"
+    package=k8s.io/component-base/version
+    first "$target/controlplane/controlplane"
+    go build -o "$target/controlplane/controlplane" \
+        -ldflags "-s -w -X $package.gitVersion=$version -X $package.gitMajor=$major -X $package.gitMinor=$minor" .
+    ;;
+oracle)
+    enter upstream .
+    first "$target/upstream/oracle"
+    go build -o "$target/upstream/oracle" .
+    ;;
+suites)
+    read -r -a suites <<<"${SUITES:-regression}"
+    enter suites ./apishim "${suites[@]/#/sigs.k8s.io/karpenter/test/suites/}"
+    first "$target/suites/bin/${suites[0]}.test"
+    for suite in "${suites[@]}"; do
+        go test -c -o "$target/suites/bin/$suite.test" "sigs.k8s.io/karpenter/test/suites/$suite"
+    done
+    go build -o "$target/suites/bin/apishim" ./apishim
+    ;;
+operator)
+    enter suites sigs.k8s.io/karpenter/kwok
+    first "$target/suites/bin/upstream-operator"
+    go build -o "$target/suites/bin/upstream-operator" sigs.k8s.io/karpenter/kwok
+    ;;
+*)
+    echo "usage: e2e/build.sh controlplane | oracle | suites | operator" >&2
+    exit 2
+    ;;
+esac
