@@ -68,10 +68,16 @@ impl Canonical {
     }
 
     fn digest(&self) -> u64 {
-        self.0.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        digest(&self.0)
     }
+}
+
+/// FNV-1a of a text, 64 bits. Values are stored in clusters: the algorithm never changes.
+#[must_use]
+pub fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn encode(name: &str, parts: &[&str]) -> String {

@@ -7,17 +7,24 @@
 //! |---|---|---|
 //! | [`describe`] | what does EC2 say of an instance type | A3.1 |
 //! | [`instance_types`] | what does a node of this type hold, and which labels has it | A1.7, A3.2, A3.3 |
+//! | [`images`] | which image does it start from | A2.2 |
 //! | [`compatibility`] | can this type be launched from this class | A3.4 |
 //! | [`offerings`] | where can it be bought, for how much | A4 |
+//! | [`fleet`] | what does the reply to a launch mean | A5.6 |
+//! | [`class_hash`], [`drift`] | is an instance still what its class asks for | A1.6, A7 |
 //! | [`unavailable`] | what was out of capacity lately | A4.4 |
 //! | [`errors`] | what does an error of a call mean | A5.6 |
 //! | [`user_data`] | what does a node do when it starts | A5.3 |
 //! | [`messages`] | what does a message of the queue mean | A9.2 |
 
+pub mod class_hash;
 pub mod compatibility;
 pub mod describe;
+pub mod drift;
 pub mod errors;
 pub mod family;
+pub mod fleet;
+pub mod images;
 pub mod instance_types;
 pub mod kubelet;
 pub mod labels;

@@ -1,6 +1,8 @@
 //! The rules against what upstream's own provider answers (v1.14.1): the cases and expectations of `e2e/aws/cases`.
 
 mod errors;
+mod fleets;
+mod hash;
 mod messages;
 mod oracle;
 mod types;
