@@ -1,6 +1,6 @@
 //! `spokeshave plan` as a user runs it: the examples word for word, the documented format, and what it says about bad files.
 //!
-//! After a wanted change, `UPDATE_GOLDEN=1 cargo test -p spokeshave --test plan` rewrites the expected outputs; read the difference.
+//! After a wanted change, `BLESS=1 cargo test -p spokeshave --test plan` rewrites the expected outputs; read the difference.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -50,7 +50,7 @@ fn example(name: &str) -> String {
 }
 
 fn check_golden(path: &Path, actual: &str) {
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+    if std::env::var_os("BLESS").is_some() {
         std::fs::write(path, actual).expect("the expected output can be written");
     }
     let expected = std::fs::read_to_string(path).unwrap_or_default();
