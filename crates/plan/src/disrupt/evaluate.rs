@@ -185,6 +185,13 @@ pub(super) fn most_replacements(ground: &Ground<'_>, going: usize) -> usize {
         .max(1)
 }
 
+/// What may be made up by rounding when so many prices are added up and compared: half a nano-dollar each. Of two prices alone the greater is greater
+/// before rounding, too.
+fn rounding(prices: usize) -> Price {
+    let halves = if prices > 2 { prices } else { 0 };
+    Price(i64::try_from(halves / 2).unwrap_or(i64::MAX))
+}
+
 /// One claim may cost anything below what goes. Of several each gets its cheapest price and an equal share of what is left over, so that they
 /// are cheaper together whatever each is launched as (W-03).
 fn all_affordable(
@@ -198,7 +205,8 @@ fn all_affordable(
     if let [_] = claims.as_slice()
         && let Some(claim) = claims.pop()
     {
-        return Ok(vec![affordable(ground, moved, set, claim, price_before, lifted)?]);
+        let limit = price_before.saturating_sub(rounding(set.len() + 1));
+        return Ok(vec![affordable(ground, moved, set, claim, limit, lifted)?]);
     }
     let mut floors = Vec::with_capacity(claims.len());
     for claim in &mut claims {
@@ -208,7 +216,9 @@ fn all_affordable(
         }
         floors.push(worst_of_cheapest(moved, claim));
     }
-    let slack = price_before.saturating_sub(floors.iter().copied().sum());
+    let slack = price_before
+        .saturating_sub(floors.iter().copied().sum())
+        .saturating_sub(rounding(set.len() + floors.len()));
     let share = slack.0 / i64::try_from(claims.len()).unwrap_or(i64::MAX);
     if share <= 0 {
         return Err(Stop::new(Hurdle::NotCheaper, "Can't replace with cheaper nodes"));
@@ -387,31 +397,37 @@ fn check_min_values(
     Err(Stop::new(Hurdle::MinValues, text))
 }
 
-/// D-156, D-157, W-09: a spot node needs 15 cheaper choices, and the launch is limited to the types that make them up, or to as many as minValues
-/// needs. What the cloud chooses among, and what may run out, is a type in a zone: that is what is counted.
+/// D-156, D-157, W-09: a spot node needs 15 cheaper instance types, and, where its pods may be in several zones, these in more than one of them. The
+/// launch is limited to the cheapest that make this up, or to as many as minValues needs.
 fn flexible(snapshot: &Snapshot, claim: &mut PlannedClaim, lifted: &Lifted) -> Result<(), Stop> {
     let types = &snapshot.pool(claim.pool).instance_types;
-    let zones = |launch: &Launch| {
-        let offerings =
-            types[launch.instance_type].available_offerings(&claim.requirements, &snapshot.well_known);
-        let zones: BTreeSet<Option<&str>> = offerings.map(Offering::zone).collect();
-        zones.len().max(1)
+    let zones_of = |instance_type: usize| {
+        let offerings = types[instance_type].available_offerings(&claim.requirements, &snapshot.well_known);
+        offerings.filter_map(Offering::zone)
     };
-    let (mut choices, mut needed) = (0, 0);
-    for launch in claim.launches.iter() {
-        choices += zones(launch);
-        needed += 1;
-        if choices >= SPOT_TO_SPOT_INSTANCE_TYPES {
-            break;
-        }
-    }
-    if choices < SPOT_TO_SPOT_INSTANCE_TYPES && !lifted.contains(&Hurdle::SpotToSpotFlexibility) {
+    let count = claim.launches.len();
+    let stands = !lifted.contains(&Hurdle::SpotToSpotFlexibility);
+    if count < SPOT_TO_SPOT_INSTANCE_TYPES && stands {
         let text = format!(
-            "SpotToSpotConsolidation requires {SPOT_TO_SPOT_INSTANCE_TYPES} cheaper instance type options than the current candidate to consolidate, got {choices}"
+            "SpotToSpotConsolidation requires {SPOT_TO_SPOT_INSTANCE_TYPES} cheaper instance type options than the current candidate to consolidate, got {count}"
         );
         return Err(Stop::new(Hurdle::SpotToSpotFlexibility, text));
     }
-    let count = claim.launches.len();
+    let mut zones = BTreeSet::new();
+    let spread = claim.launches.iter().position(|launch| {
+        zones.extend(zones_of(launch.instance_type));
+        zones.len() > 1
+    });
+    // Dearer types tell whether there is another zone at all.
+    let open = |zone: &str| !zones.contains(zone);
+    if spread.is_none() && stands && (0..types.len()).any(|index| zones_of(index).any(open)) {
+        let only = zones.first().copied().unwrap_or_default();
+        let text = format!(
+            "SpotToSpotConsolidation requires cheaper instance type options in more than one zone, got {count} in zone {only:?}"
+        );
+        return Err(Stop::new(Hurdle::SpotToSpotFlexibility, text));
+    }
+    let needed = SPOT_TO_SPOT_INSTANCE_TYPES.max(spread.map_or(0, |position| position + 1));
     let enough = (needed..count).find(|size| reached(snapshot, claim, *size).is_ok());
     claim.launches.truncate(enough.unwrap_or(count));
     Ok(())

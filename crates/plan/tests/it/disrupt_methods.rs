@@ -589,10 +589,15 @@ fn w_06_w_37_one_definition_of_empty() {
 }
 
 #[test]
-fn w_09_g_1_5_flexibility_is_counted_in_types_and_zones() {
-    let world = |cheaper: i64, zones: &[&str]| {
+fn w_09_d_156_d_157_g_1_5_fifteen_types_and_in_more_than_one_zone() {
+    // The n-th type is sold in the n-th of these lists of zones, the last list for all that follow.
+    let world = |cheaper: i64, zones: &[&[&str]]| {
+        let zones_of = |index: i64| {
+            let index = usize::try_from(index).unwrap();
+            zones[index.min(zones.len() - 1)]
+        };
         let types = (0..=cheaper)
-            .map(|index| instance_type(&format!("t{index:02}"), 4 + index, 8, zones))
+            .map(|index| instance_type(&format!("t{index:02}"), 4 + index, 8, zones_of(index)))
             .collect();
         let mut world = World::with_types(free_pool("default"), types)
             .node_in("default", "n", &format!("t{cheaper:02}"), "spot")
@@ -601,18 +606,73 @@ fn w_09_g_1_5_flexibility_is_counted_in_types_and_zones() {
         world
     };
     let names = |world: &World| world.command().replacements[0].instance_types.len();
-    assert_eq!(world(14, &["a"]).pass().commands, []);
-    assert_eq!(names(&world(15, &["a"])), 15);
-    assert_eq!(
-        names(&world(20, &["a"])),
-        15,
-        "and no dearer ones: otherwise it goes down step by step"
+    let few = |got: usize| {
+        format!(
+            "Unconsolidatable: SpotToSpotConsolidation requires 15 cheaper instance type options than the current candidate to consolidate, got {got}"
+        )
+    };
+    for zones in [&["a"][..], &["a", "b", "c", "d"]] {
+        for cheaper in [4, 5, 14] {
+            let world = world(cheaper, &[zones]);
+            assert_eq!(world.pass().commands, [], "{cheaper} types in {zones:?}");
+            let got = few(usize::try_from(cheaper).unwrap());
+            assert!(world.events("n").contains(&got), "{:?}", world.events("n"));
+        }
+        assert_eq!(names(&world(15, &[zones])), 15);
+        assert_eq!(
+            names(&world(20, &[zones])),
+            15,
+            "and no dearer ones: otherwise it goes down step by step"
+        );
+    }
+    // Fifteen types in one zone may run out together where there are others: types are named until a second zone is among them.
+    let mixed = |second: usize| -> Vec<&[&str]> {
+        let mut zones: Vec<&[&str]> = vec![&["a"]; second];
+        zones.push(&["a", "b"]);
+        zones
+    };
+    assert_eq!(names(&world(20, &mixed(10))), 15);
+    assert_eq!(names(&world(20, &mixed(17))), 18);
+    let alone = world(20, &mixed(20));
+    assert_eq!(alone.pass().commands, []);
+    let one = "Unconsolidatable: SpotToSpotConsolidation requires cheaper instance type options in more than one zone, got 20 in zone \"a\"";
+    assert!(
+        alone.events("n").iter().any(|event| event == one),
+        "{:?}",
+        alone.events("n")
     );
-    // Five types in three zones are fifteen pools of spot capacity that may run out; five in one zone are five.
-    assert_eq!(world(4, &["a", "b", "c"]).pass().commands, []);
-    assert_eq!(names(&world(5, &["a", "b", "c"])), 5);
-    assert_eq!(names(&world(9, &["a", "b", "c"])), 5);
-    assert_eq!(world(5, &["a"]).pass().commands, []);
+    // A pod that must be in a zone leaves no other.
+    let bound = world(20, &mixed(20)).edit_pod("p", |pod| {
+        let zone = [("topology.kubernetes.io/zone".to_owned(), "a".to_owned())];
+        pod.spec.as_mut().unwrap().node_selector = Some(zone.into());
+    });
+    assert_eq!(names(&bound), 15);
+}
+
+/// The kwok catalogue's m-8x and m-16x: one costs exactly twice as much as the other, but not when both are rounded to nano-dollars.
+#[test]
+fn d_145_rounding_makes_no_saving() {
+    let world = |big: f64| {
+        let priced = |name: &str, cores: i64, price: f64| {
+            let mut priced = instance_type(name, cores, cores * 8, &["a"]);
+            for offering in &mut priced.offerings {
+                offering.price = Price::from_dollars(price);
+            }
+            priced
+        };
+        let types = vec![priced("m-8x", 8, 0.268_719_476_736), priced("m-16x", 16, big)];
+        // No node has room for more than its own pods.
+        World::with_types(on_demand_pool("default"), types)
+            .node_in("default", "one", "m-8x", "on-demand")
+            .node_in("default", "two", "m-8x", "on-demand")
+            .pod("p", "one", "6")
+            .pod("q", "two", "6")
+    };
+    assert_eq!(world(0.537_438_953_472).pass().commands, []);
+    assert_eq!(
+        text(&world(0.537_438_952).command()),
+        "MultiNodeConsolidation replace [one, two] by m-16x"
+    );
 }
 
 #[test]
