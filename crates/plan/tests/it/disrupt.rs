@@ -268,7 +268,7 @@ fn allowed(snapshot: &Snapshot, reason: &DisruptionReason, seconds: u64) -> (i64
 }
 
 #[test]
-fn d_195_to_d_203_the_worked_examples_of_the_budget_table() {
+fn g_1_12_d_197_d_200_the_worked_examples_of_the_budget_table() {
     let names: Vec<String> = (0..30).map(|index| format!("n{index:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let not_ready = |mut state: ClusterState, count: usize| {

@@ -121,7 +121,7 @@ fn d_159_the_prefix_search_takes_at_most_a_hundred_and_one_nodes() {
 }
 
 #[test]
-fn d_163_d_164_d_165_d_168_d_169_w_25_no_time_limit_and_every_candidate_in_every_pass() {
+fn d_163_d_168_w_25_no_time_limit_and_every_candidate_in_every_pass() {
     let world = many(130);
     let outcome = world.pass();
     let report = outcome
@@ -676,7 +676,7 @@ fn d_145_rounding_makes_no_saving() {
 }
 
 #[test]
-fn w_12_w_14_w_15_w_16_w_17_w_18_one_snapshot_serves_all_methods_on_any_number_of_threads() {
+fn w_14_w_15_candidates_cost_their_own_pods_on_any_number_of_threads() {
     let mut world = many(130);
     world.policy.disrupt.verdicts = true;
     let snapshot = world.snapshot();

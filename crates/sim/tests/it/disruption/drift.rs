@@ -238,9 +238,9 @@ async fn invariant_15_a_limit_holds_for_replacements_that_are_decided_together()
     assert_eq!(most, 1, "{:?}", cluster.ledger_text().await);
 }
 
-// D-233: as the last check the cloud is asked, and what it answers is the reason, in its words (D-234…D-240); an error is no drift; kwok never drifts.
+// D-233: as the last check the cloud is asked, and what it answers is the reason, in its words; an error is no drift; kwok never drifts.
 #[tokio::test(start_paused = true)]
-async fn d_233_to_d_240_what_the_cloud_says_is_the_reason() {
+async fn d_233_what_the_cloud_says_is_the_reason() {
     let closed = json!({"disruption": {"budgets": [{"nodes": "0"}]}});
     let (cluster, _operator, name) = faulty::Cluster::one_node(16, closed).await;
     cluster.pass(600).await;

@@ -17,7 +17,7 @@ use crate::words::*;
 
 // W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
 #[tokio::test(start_paused = true)]
-async fn d_045_d_046_d_047_d_048_w_22_a_stuck_nodeclaim_delays_nobody_else() {
+async fn d_047_w_22_a_stuck_nodeclaim_delays_nobody_else() {
     let cluster = Cluster::new(1).await;
     cluster.teams_a_and_b_where_launches_of_a_hang().await;
     let _operator = cluster.operator(Setup::default());
