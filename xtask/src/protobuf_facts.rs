@@ -13,7 +13,8 @@ const OUTPUT: &str = "crates/apiserver/facts/protobuf.txt";
 const SCALARS: [&str; 7] = ["string", "bytes", "int32", "int64", "bool", "double", "uint32"];
 
 /// Groups whose objects clients send.
-const ROOTS: [&str; 15] = [
+const ROOTS: [&str; 16] = [
+    "api.admissionregistration.v1.ValidatingAdmissionPolicy",
     "api.core.v1.",
     "api.apps.v1.",
     "api.batch.v1.",

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::{admission_policy, autoscalers};
+
 fn set(map: &mut Map<String, Value>, key: &str, value: Value) {
     map.entry(key.to_owned()).or_insert(value);
 }
@@ -19,6 +21,8 @@ pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
         }
         ("apps", "DaemonSet") => daemon_set(object),
         ("batch", "Job") => job(object),
+        (admission_policy::GROUP, kind) => admission_policy::defaults(kind, object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscalers::defaults(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
         ("storage.k8s.io", "StorageClass") => with(object, |object| {
             set(object, "reclaimPolicy", json!("Delete"));

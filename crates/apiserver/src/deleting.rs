@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::admission_policy::Attributes;
 use crate::definitions;
 use crate::delete_options::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::error::{ApiError, ApiResult};
@@ -20,7 +21,35 @@ impl ApiServer {
     pub(crate) fn delete(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
         let options = DeleteOptions::of(request)?;
         let stored = state.find(scope)?;
+        options.check(scope, &stored)?;
+        self.admit_deletion(state, scope, &scope.key(), &stored, options.dry_run)?;
         self.delete_checked(state, request, scope, &stored, &options)
+    }
+
+    fn admit_deletion(
+        &self,
+        state: &mut State,
+        scope: &Scope,
+        key: &Key,
+        stored: &Stored,
+        dry_run: bool,
+    ) -> ApiResult<()> {
+        let namespace = if scope.resource.is("", "namespaces") {
+            &key.1
+        } else {
+            &key.0
+        };
+        let attributes = Attributes {
+            operation: "DELETE",
+            resource: &scope.resource,
+            subresource: "",
+            namespace,
+            name: &key.1,
+            object: None,
+            old: Some(&stored.value),
+            dry_run,
+        };
+        self.admit(state, &attributes)
     }
 
     /// Deletes an object with options, and answers as the delete verb does.
@@ -79,6 +108,7 @@ impl ApiServer {
             .collect();
         let mut shown = Vec::new();
         for (key, stored) in chosen {
+            self.admit_deletion(state, scope, &key, &stored, options.dry_run)?;
             let outcome = outcome(&scope.resource, &stored, &options, self.now());
             // Something deleted before may have taken this one along.
             if options.dry_run || state.stored(&storage, &key).is_none() {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::accept;
 use crate::error::{ApiError, ApiResult};
 use crate::openapi;
 use crate::registry::{Registry, Resource};
@@ -24,7 +25,7 @@ impl ApiServer {
             return Err(ApiError::no_such_path());
         }
         let state = self.lock();
-        let aggregated = request.accept.contains("as=APIGroupDiscoveryList");
+        let aggregated = accept::aggregated_discovery(&request.accept);
         match path {
             "/version" => Ok(Answer::ok(version())),
             "/healthz" | "/livez" | "/readyz" => Ok(Answer::Text(200, "ok".to_owned())),
@@ -69,19 +70,7 @@ impl ApiServer {
                 );
                 Ok(Answer::ok(json!({"paths": paths})))
             }
-            "/openapi/v2" => {
-                if !request.accepts_json() {
-                    if request.accept.contains(openapi::V2_PROTOBUF) {
-                        return Ok(Answer::Bytes(openapi::V2_PROTOBUF, openapi::V2_DOCUMENT.into()));
-                    }
-                    return Err(ApiError::new(
-                        406,
-                        "NotAcceptable",
-                        "only the following media types are accepted: application/json",
-                    ));
-                }
-                Ok(Answer::ok(openapi::v2(&state.registry)))
-            }
+            "/openapi/v2" => Ok(openapi::v2_answer(&state.registry, &request.accept)),
             "/openapi/v3" => Ok(Answer::ok(openapi::v3_index(&state.registry))),
             _ => match path
                 .strip_prefix("/openapi/v3/")

@@ -6,6 +6,10 @@
 //!
 //! The core is synchronous behind one lock, so that the order of requests alone decides the result; only watches are streams.
 
+mod accept;
+mod admission_policy;
+mod autoscalers;
+mod conversion;
 mod crd;
 mod decode;
 mod defaults;

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use crate::accept;
 use crate::facts::facts;
 use crate::registry::{Registry, Resource};
+use crate::response::Answer;
 
 /// `/openapi/v3`: where each group version's document is.
 pub(crate) fn v3_index(registry: &Registry) -> Value {
@@ -49,17 +51,34 @@ pub(crate) fn v3(registry: &Registry, path: &str) -> Option<Value> {
     }))
 }
 
-/// The content type under which kubectl asks for `/openapi/v2`, and for nothing else.
-pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// Content type of `/openapi/v2` in protobuf, and the older name under which kubectl asks for it, which is none that parsers of media types read.
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const V2_PROTOBUF_SUBTYPES: [&str; 2] = [
+    "com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "com.github.proto-openapi.spec.v2.v1.0+protobuf",
+];
 
 /// `/openapi/v2` in protobuf (gnostic's `openapi.v2.Document`): which API it is, and no kinds. kubectl asks for it when version 3 does not know a
 /// kind; a document without it lets kubectl go on to say that there is no such kind.
 ///
 /// `swagger` (1), `info` (2) with `title` (1) and `version` (2), and empty `paths` (8).
-pub(crate) const V2_DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.0\x42\x00";
+const V2_DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.0\x42\x00";
+
+/// `/openapi/v2` in what the client takes; 406 without a word, as a real server has it, where that is neither JSON nor protobuf.
+pub(crate) fn v2_answer(registry: &Registry, header: &str) -> Answer {
+    for clause in accept::clauses(header) {
+        if clause.takes("json") {
+            return Answer::ok(v2(registry));
+        }
+        if V2_PROTOBUF_SUBTYPES.iter().any(|subtype| clause.takes(subtype)) {
+            return Answer::Bytes(V2_PROTOBUF, V2_DOCUMENT.into());
+        }
+    }
+    Answer::Text(406, String::new())
+}
 
 /// `/openapi/v2`: everything in one document.
-pub(crate) fn v2(registry: &Registry) -> Value {
+fn v2(registry: &Registry) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for resource in registry.all() {
         let prefix = if resource.group.is_empty() {

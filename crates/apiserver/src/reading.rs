@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::accept::{Form, MetaVersion};
 use crate::error::{ApiError, ApiResult};
 use crate::packed::write_json;
 use crate::registry::Resource;
@@ -15,7 +16,7 @@ use crate::response::Answer;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::{ApiServer, Scope, State};
 use crate::store::{Key, Stored};
-use crate::{events, table};
+use crate::{conversion, table};
 
 /// Which objects of a resource are meant.
 #[derive(Debug, Clone)]
@@ -146,8 +147,8 @@ fn core_fields(resource: &Resource) -> &'static [&'static str] {
 
 /// An object in the version that was asked for.
 pub(crate) fn view<'a>(resource: &Resource, value: &'a Value) -> Cow<'a, Value> {
-    if resource.group == "events.k8s.io" {
-        return Cow::Owned(events::to_new(value));
+    if conversion::is_converted(resource) {
+        return Cow::Owned(conversion::to_shown(resource, value));
     }
     if is_stored_as_shown(resource, value) {
         return Cow::Borrowed(value);
@@ -159,15 +160,15 @@ pub(crate) fn view<'a>(resource: &Resource, value: &'a Value) -> Cow<'a, Value> 
 
 /// True when objects are kept exactly as they are shown.
 pub(crate) fn is_stored_as_shown(resource: &Resource, value: &Value) -> bool {
-    resource.group != "events.k8s.io"
+    !conversion::is_converted(resource)
         && value["apiVersion"]
             .as_str()
             .is_some_and(|version| version == resource.api_version())
 }
 
 /// Only what every object has.
-pub(crate) fn partial(value: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value["metadata"]})
+pub(crate) fn partial(value: &Value, version: MetaVersion) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": value["metadata"]})
 }
 
 pub(crate) fn parse_revision(text: &str) -> Result<u64, String> {
@@ -240,7 +241,7 @@ impl ApiServer {
             chosen.push((key, stored));
         }
         let mut meta = json!({"resourceVersion": revision.to_string()});
-        if scope.resource.custom().is_some() && !request.wants_table() {
+        if scope.resource.custom().is_some() && !matches!(request.form(), Form::Table(_)) {
             // Lists of custom resources have no Go type that would leave it out.
             meta["continue"] = json!("");
         }
@@ -260,21 +261,22 @@ impl ApiServer {
         chosen: &[(&Key, &Arc<Stored>)],
         meta: &Value,
     ) -> Answer {
-        if request.wants_table() {
-            let values: Vec<&Value> = chosen.iter().map(|(_, stored)| &stored.value).collect();
-            return Answer::ok(table::render(
-                resource,
-                &values,
-                meta,
-                table::include(request),
-                self.now(),
-            ));
-        }
-        if request.wants_partial_metadata() {
-            let items: Vec<Value> = chosen.iter().map(|(_, stored)| partial(&stored.value)).collect();
-            return Answer::ok(
-                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items}),
-            );
+        match request.form() {
+            Form::Table(version) => {
+                let values: Vec<&Value> = chosen.iter().map(|(_, stored)| &stored.value).collect();
+                let wanted = (version, table::include(request));
+                return Answer::ok(table::render(resource, &values, meta, wanted, self.now()));
+            }
+            Form::Partial(version) | Form::PartialList(version) => {
+                let items: Vec<Value> = chosen
+                    .iter()
+                    .map(|(_, stored)| partial(&stored.value, version))
+                    .collect();
+                return Answer::ok(
+                    json!({"kind": "PartialObjectMetadataList", "apiVersion": version.api_version(), "metadata": meta, "items": items}),
+                );
+            }
+            Form::Object => {}
         }
         let mut body = Vec::with_capacity(chosen.len() * 1536 + 256);
         body.extend_from_slice(
@@ -298,13 +300,13 @@ impl ApiServer {
 
 /// Appends an item of a list. Items of core kinds do not say again what they are; custom ones do.
 fn write_item(resource: &Resource, stored: &Stored, body: &mut Vec<u8>) {
-    if resource.group == "events.k8s.io" {
-        let mut event = events::to_new(&stored.value);
-        if let Some(map) = event.as_object_mut() {
+    if conversion::is_converted(resource) {
+        let mut object = conversion::to_shown(resource, &stored.value);
+        if let Some(map) = object.as_object_mut() {
             map.remove("kind");
             map.remove("apiVersion");
         }
-        write_json(body, &event);
+        write_json(body, &object);
     } else if resource.custom().is_none() {
         stored.write_untyped(body);
     } else if is_stored_as_shown(resource, &stored.value) {

@@ -69,6 +69,31 @@ pub(crate) struct Registry {
     resources: BTreeMap<(String, String, String), Arc<Resource>>,
 }
 
+/// Where a version stands among those of its group: stable ones first, then beta, alpha and names of other forms; larger numbers first.
+fn priority(version: &str) -> (u8, std::cmp::Reverse<(u32, u32)>, String) {
+    let other = (3, std::cmp::Reverse((0, 0)), version.to_owned());
+    let Some(rest) = version.strip_prefix('v') else {
+        return other;
+    };
+    let digits = rest.len()
+        - rest
+            .trim_start_matches(|letter: char| letter.is_ascii_digit())
+            .len();
+    let (major, stage) = rest.split_at(digits);
+    let Ok(major) = major.parse::<u32>() else {
+        return other;
+    };
+    let (rank, minor) = match (stage, stage.strip_prefix("beta"), stage.strip_prefix("alpha")) {
+        ("", ..) => (0, Ok(0)),
+        (_, Some(minor), _) => (1, minor.parse::<u32>()),
+        (_, _, Some(minor)) => (2, minor.parse::<u32>()),
+        _ => return other,
+    };
+    minor.map_or(other, |minor| {
+        (rank, std::cmp::Reverse((major, minor)), String::new())
+    })
+}
+
 fn texts(value: &Value) -> Vec<String> {
     value
         .as_array()
@@ -88,7 +113,7 @@ impl Registry {
             let Some(schema) = TypeSchema::builtin(&group, &version, &kind) else {
                 continue;
             };
-            if (group.as_str(), version.as_str()) == ("autoscaling", "v1") || kind == "ComponentStatus" {
+            if kind == "ComponentStatus" {
                 continue;
             }
             registry.insert(Resource {
@@ -128,7 +153,7 @@ impl Registry {
         self.resources.values()
     }
 
-    /// Groups with their versions, the core group first.
+    /// Groups with their versions, the core group first; of the versions the preferred one first.
     pub(crate) fn groups(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (group, version, _) in self.resources.keys() {
@@ -136,6 +161,9 @@ impl Registry {
             if !versions.contains(&version.as_str()) {
                 versions.push(version);
             }
+        }
+        for versions in groups.values_mut() {
+            versions.sort_by_key(|version| priority(version));
         }
         groups
     }

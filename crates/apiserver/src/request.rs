@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::accept::Form;
 use crate::error::{ApiError, ApiResult};
 use crate::json;
 use crate::packed;
@@ -22,6 +23,8 @@ pub struct Request {
     pub query: BTreeMap<String, String>,
     /// `Accept` header.
     pub accept: String,
+    /// The form in which the client wants an answer about a resource; `None` when it takes none that there is.
+    pub(crate) form: Option<Form>,
     /// `Content-Type` header without parameters.
     pub content_type: String,
     /// `User-Agent` header.
@@ -73,32 +76,21 @@ impl Request {
         if program.is_empty() { "unknown" } else { program }
     }
 
-    /// True when the client wants a table.
-    pub(crate) fn wants_table(&self) -> bool {
-        self.accept
-            .split(',')
-            .next()
-            .is_some_and(|first| first.contains("as=Table"))
+    /// The form that is wanted, objects where that is open.
+    pub(crate) fn form(&self) -> Form {
+        self.form.unwrap_or(Form::Object)
     }
 
-    /// True when the client wants only metadata.
-    pub(crate) fn wants_partial_metadata(&self) -> bool {
-        self.accept
-            .split(',')
-            .next()
-            .is_some_and(|first| first.contains("as=PartialObjectMetadata"))
-    }
-
-    /// True when JSON is acceptable.
-    pub(crate) fn accepts_json(&self) -> bool {
-        self.accept.is_empty()
-            || self.accept.split(',').any(|part| {
-                let part = part.trim();
-                part.starts_with("application/json")
-                    || part.starts_with("*/*")
-                    || part.starts_with("application/*")
-                    || part.starts_with("application/yaml")
-            })
+    /// Custom kinds have no messages in protobuf, so that nobody can write one.
+    pub(crate) fn check_encoding(&self, custom: bool) -> ApiResult<()> {
+        if custom && self.content_type == "application/vnd.kubernetes.protobuf" {
+            return Err(ApiError::new(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
+            ));
+        }
+        Ok(())
     }
 
     /// The body as an object of a kind (named in errors); YAML and protobuf are read too.

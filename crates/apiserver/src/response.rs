@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use jiff::fmt::rfc2822::DateTimePrinter;
 use serde_json::Value;
 
+use crate::accept::{self, Encoding};
 use crate::error::ApiError;
 use crate::packed;
 use crate::request::{MAX_BODY_BYTES, Request, parse_query};
@@ -38,6 +39,8 @@ pub(crate) enum Answer {
     Typed(&'static str, Value),
     /// Bytes whose content type says what they are.
     Bytes(&'static str, Bytes),
+    /// YAML with a status code, and warnings for the client.
+    Yaml(u16, String, Vec<String>),
     /// Text.
     Text(u16, String),
     /// A stream of changes.
@@ -47,6 +50,14 @@ pub(crate) enum Answer {
 impl Answer {
     pub(crate) fn ok(value: Value) -> Self {
         Answer::Json(200, value, Vec::new())
+    }
+
+    /// The same answer with more warnings.
+    pub(crate) fn warning(mut self, more: Vec<String>) -> Self {
+        if let Answer::Json(_, _, warnings) | Answer::Encoded(_, _, warnings) = &mut self {
+            warnings.extend(more);
+        }
+        self
     }
 }
 
@@ -140,17 +151,26 @@ impl Service {
             .unwrap_or_default()
             .trim()
             .to_owned();
+        let query = parse_query(parts.uri.query().unwrap_or_default());
+        let watch = query
+            .get("watch")
+            .is_some_and(|value| matches!(value.as_str(), "true" | "1"));
+        let accepted = accept::resource(header(http::header::ACCEPT), watch);
         let request = Request {
             method: parts.method.as_str().to_owned(),
             path: parts.uri.path().to_owned(),
-            query: parse_query(parts.uri.query().unwrap_or_default()),
+            query,
             accept: header(http::header::ACCEPT).to_owned(),
+            form: accepted.map(|(form, _)| form),
             content_type,
             user_agent: header(http::header::USER_AGENT).to_owned(),
             body,
         };
         match self.server.handle(&request) {
-            Ok(answer) => self.respond(answer),
+            Ok(answer) => match accepted {
+                Some((_, Encoding::Yaml)) => self.respond(in_yaml(answer)),
+                _ => self.respond(answer),
+            },
             Err(error) => error_response(&error),
         }
     }
@@ -169,6 +189,9 @@ impl Service {
                 serde_json::to_vec(&value).unwrap_or_default().into(),
             ),
             Answer::Bytes(content_type, bytes) => full(200, content_type, bytes),
+            Answer::Yaml(code, text, warnings) => {
+                with_warnings(full(code, "application/yaml", text.into()), &warnings)
+            }
             Answer::Text(code, text) => full(code, "text/plain; charset=utf-8", text.into()),
             Answer::Watch(request) => {
                 let stream = request
@@ -221,6 +244,23 @@ where
         return Err(ApiError::new(413, "RequestEntityTooLarge", message));
     }
     Ok(if read.is_empty() { first } else { read.into() })
+}
+
+/// The same answer in YAML, where it is an object or a list.
+fn in_yaml(answer: Answer) -> Answer {
+    let (code, value, warnings) = match answer {
+        Answer::Json(code, value, warnings) => (code, value, warnings),
+        Answer::Encoded(code, bytes, warnings) => {
+            (code, serde_json::from_slice(&bytes).unwrap_or_default(), warnings)
+        }
+        other => return other,
+    };
+    // Packed fields are JSON only once they are written.
+    let plain: Value = serde_json::from_slice(&encode(&value)).unwrap_or_default();
+    match serde_saphyr::to_string(&plain) {
+        Ok(text) => Answer::Yaml(code, text, warnings),
+        Err(_) => Answer::Json(code, value, warnings),
+    }
 }
 
 fn full(code: u16, content_type: &'static str, bytes: Bytes) -> http::Response<ResponseBody> {

@@ -11,6 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
+use crate::accept::Form;
+use crate::admission_policy::{self, Policies};
 use crate::crd::CompiledCrd;
 use crate::error::{ApiError, ApiResult};
 use crate::registry::{Registry, Resource};
@@ -111,6 +113,10 @@ pub(crate) struct State {
     /// Where objects were kept whose definition has gone, and the revision at which their history ends.
     pub(crate) retired: BTreeMap<(String, String), u64>,
     pub(crate) history_limit: usize,
+    /// The admission policies in force, when they have been asked for since they changed.
+    pub(crate) policies: Option<Arc<Policies>>,
+    /// Warnings for the answer to the request at hand.
+    pub(crate) warnings: Vec<String>,
     observer: Option<Observer>,
     chance: ChaCha8Rng,
 }
@@ -128,6 +134,8 @@ impl ApiServer {
             compiled: BTreeMap::new(),
             retired: BTreeMap::new(),
             history_limit: config.history_limit.max(10),
+            policies: None,
+            warnings: Vec::new(),
             observer: config.observer.clone(),
             chance: ChaCha8Rng::seed_from_u64(config.seed),
         };
@@ -146,6 +154,7 @@ impl ApiServer {
                 path: path.to_owned(),
                 query: BTreeMap::new(),
                 accept: String::new(),
+                form: Some(Form::Object),
                 content_type: "application/json".to_owned(),
                 user_agent: "kube-apiserver".to_owned(),
                 body: serde_json::to_vec(&body).unwrap_or_default().into(),
@@ -220,10 +229,12 @@ impl ApiServer {
                     namespace: namespace.unwrap_or_default(),
                     name: name.unwrap_or_default(),
                 };
-                match subresource {
+                state.warnings.clear();
+                let answer = match subresource {
                     Some(subresource) => self.subresource(&mut state, request, &scope, &subresource),
                     None => self.resource(&mut state, request, &scope),
-                }
+                };
+                answer.map(|answer| answer.warning(std::mem::take(&mut state.warnings)))
             }
         }
     }
@@ -259,12 +270,9 @@ impl ApiServer {
                 ))
             });
         }
-        if !request.accepts_json() {
-            return Err(ApiError::new(
-                406,
-                "NotAcceptable",
-                "only the following media types are accepted: application/json, application/yaml",
-            ));
+        check_form(request, verb)?;
+        if matches!(verb, "create" | "update") {
+            request.check_encoding(resource.custom().is_some())?;
         }
         if verb == "create"
             && matches!(
@@ -284,6 +292,23 @@ impl ApiServer {
             "delete" => self.delete(state, request, scope),
             _ => self.delete_collection(state, request, scope),
         }
+    }
+}
+
+/// The client takes a form that there is, and one that fits what it asks for.
+fn check_form(request: &Request, verb: &str) -> ApiResult<()> {
+    let refuse = |message: &str| Err(ApiError::new(406, "NotAcceptable", message));
+    match (request.form, verb) {
+        (None, _) => {
+            refuse("only the following media types are accepted: application/json, application/yaml")
+        }
+        (Some(Form::Partial(_)), "list") => {
+            refuse("you requested PartialObjectMetadata, but the requested object is a list")
+        }
+        (Some(Form::PartialList(_)), "get" | "create" | "update" | "patch") => {
+            refuse("you requested PartialObjectMetadataList, but the requested object is not a list")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -317,6 +342,15 @@ pub(crate) struct Scope {
 impl Scope {
     pub(crate) fn key(&self) -> Key {
         (self.namespace.clone(), self.name.clone())
+    }
+
+    /// The namespace as admission has it: a Namespace is in itself.
+    pub(crate) fn admitted_namespace(&self) -> &str {
+        if self.resource.is("", "namespaces") {
+            &self.name
+        } else {
+            &self.namespace
+        }
     }
 
     pub(crate) fn not_found(&self) -> ApiError {
@@ -382,6 +416,9 @@ impl State {
         self.revision += 1;
         let revision = self.revision;
         value["metadata"]["resourceVersion"] = json!(revision.to_string());
+        if storage.0 == admission_policy::GROUP {
+            self.policies = None;
+        }
         let old = self.stored(storage, key);
         let new = Stored::new(value, revision);
         self.index(storage, key, old.as_deref(), (!deleted).then_some(&*new));

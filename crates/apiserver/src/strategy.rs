@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::conversion;
 use crate::decode;
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
@@ -19,7 +20,11 @@ pub(crate) fn has_generation(resource: &Resource) -> bool {
             resource.kind.as_str(),
             "Pod" | "PodTemplate" | "ReplicationController"
         ),
-        "coordination.k8s.io" | "events.k8s.io" | "rbac.authorization.k8s.io" | "storage.k8s.io" => false,
+        "autoscaling"
+        | "coordination.k8s.io"
+        | "events.k8s.io"
+        | "rbac.authorization.k8s.io"
+        | "storage.k8s.io" => false,
         "node.k8s.io" | "discovery.k8s.io" => resource.kind == "EndpointSlice",
         _ => true,
     }
@@ -93,8 +98,8 @@ pub(crate) fn prepare_create(state: &mut State, resource: &Resource, object: &mu
     match resource.custom() {
         // A default may stand in the status, which has just gone.
         Some(version) => version.default(object),
-        // An event of the new form is stored in the old one, which has other fields.
-        None if resource.group == "events.k8s.io" => {}
+        // It is in the form that is kept by now, which has other fields, and complete.
+        None if conversion::is_converted(resource) => {}
         None => decode::complete(&resource.schema, object),
     }
     Ok(())

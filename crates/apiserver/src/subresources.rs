@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::admission_policy::Attributes;
 use crate::crd::Cause;
 use crate::decode;
 use crate::delete_options::DeleteOptions;
@@ -128,6 +129,17 @@ impl ApiServer {
             };
             return Err(ApiError::invalid("autoscaling", "Scale", &scope.name, &[cause]));
         }
+        let attributes = Attributes {
+            operation: "UPDATE",
+            resource,
+            subresource: "scale",
+            namespace: &scope.namespace,
+            name: &scope.name,
+            object: Some(&wanted),
+            old: Some(&current),
+            dry_run: request.is_dry_run()?,
+        };
+        self.admit(state, &attributes)?;
         let mut value = old.value.clone();
         set_path(&mut value, &paths.0, json!(replicas));
         if value != old.value {
@@ -205,7 +217,9 @@ impl ApiServer {
         {
             return conflict(format!("pod {} has non-empty .spec.schedulingGates", scope.name));
         }
-        if !request.is_dry_run()? {
+        let dry_run = request.is_dry_run()?;
+        self.admit_posted(state, scope, "binding", &binding, dry_run)?;
+        if !dry_run {
             let mut value = old.value.clone();
             value["spec"]["nodeName"] = json!(node);
             if let Some(status) = value["status"].as_object_mut() {
@@ -234,6 +248,28 @@ impl ApiServer {
             state.commit(&scope.resource.storage(), &scope.key(), value, false);
         }
         Ok(Answer::Json(201, success(), Vec::new()))
+    }
+
+    /// Asks the admission policies about an object that is posted to a subresource.
+    fn admit_posted(
+        &self,
+        state: &mut State,
+        scope: &Scope,
+        subresource: &str,
+        object: &Value,
+        dry_run: bool,
+    ) -> ApiResult<()> {
+        let attributes = Attributes {
+            operation: "CREATE",
+            resource: &scope.resource,
+            subresource,
+            namespace: &scope.namespace,
+            name: &scope.name,
+            object: Some(object),
+            old: None,
+            dry_run,
+        };
+        self.admit(state, &attributes)
     }
 
     /// Puts a condition into a pod's status in place of the one of its type.
@@ -271,6 +307,7 @@ impl ApiServer {
         }
         let pod = state.find(scope)?;
         let options = DeleteOptions::from_value(&eviction["deleteOptions"], request)?;
+        self.admit_posted(state, scope, "eviction", &eviction, options.dry_run)?;
         let exempt = matches!(
             pod.value["status"]["phase"].as_str(),
             Some("Succeeded" | "Failed" | "Pending")

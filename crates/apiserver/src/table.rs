@@ -3,12 +3,14 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::accept::MetaVersion;
 use crate::reading::partial;
 use crate::registry::Resource;
 use crate::request::Request;
 use crate::table_kinds::{
-    BUDGET, CLAIM, DAEMON_SET, DEPLOYMENT, EVENT, JOB, NODE, POD, REPLICA_SET, SERVICE, STATEFUL_SET, VOLUME,
-    budget, claim, daemon_set, deployment, event, job, node, pod, replica_set, service, stateful_set, volume,
+    AUTOSCALER, BUDGET, CLAIM, CRON_JOB, DAEMON_SET, DEPLOYMENT, EVENT, JOB, NODE, POD, REPLICA_SET, SERVICE,
+    STATEFUL_SET, VOLUME, autoscaler, budget, claim, cron_job, daemon_set, deployment, event, job, node, pod,
+    replica_set, service, stateful_set, volume,
 };
 
 /// What comes along with each row.
@@ -39,7 +41,7 @@ pub(crate) fn render(
     resource: &Resource,
     objects: &[&Value],
     list_meta: &Value,
-    include: Include,
+    (version, include): (MetaVersion, Include),
     now: Timestamp,
 ) -> Value {
     let (columns, rows): (Vec<Value>, Vec<Vec<Value>>) = match resource.custom() {
@@ -53,13 +55,13 @@ pub(crate) fn render(
             let mut row = json!({"cells": cells});
             match include {
                 Include::Nothing => row["object"] = Value::Null,
-                Include::Metadata => row["object"] = partial(object),
+                Include::Metadata => row["object"] = partial(object, version),
                 Include::Object => row["object"] = (*object).clone(),
             }
             row
         })
         .collect();
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta, "columnDefinitions": columns, "rows": rows})
+    json!({"kind": "Table", "apiVersion": version.api_version(), "metadata": list_meta, "columnDefinitions": columns, "rows": rows})
 }
 
 fn column(column: &Column) -> Value {
@@ -323,6 +325,53 @@ fn core(resource: &Resource, objects: &[&Value], now: Timestamp) -> (Vec<Value>,
         ("apps", "statefulsets") => (STATEFUL_SET, stateful_set),
         ("apps", "daemonsets") => (DAEMON_SET, daemon_set),
         ("batch", "jobs") => (JOB, job),
+        ("batch", "cronjobs") => (CRON_JOB, cron_job),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => (
+            &[
+                NAME,
+                Column("Validations", "integer", 0),
+                Column("ParamKind", "string", 0),
+                AGE,
+            ],
+            |o, now| {
+                let kind = &o["spec"]["paramKind"];
+                let kind = if kind.is_null() {
+                    "<unset>".to_owned()
+                } else {
+                    format!("{}/{}", plain(&kind["apiVersion"]), plain(&kind["kind"]))
+                };
+                vec![
+                    o["metadata"]["name"].clone(),
+                    json!(o["spec"]["validations"].as_array().map_or(0, Vec::len)),
+                    json!(kind),
+                    created(o, now),
+                ]
+            },
+        ),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => (
+            &[
+                NAME,
+                Column("PolicyName", "string", 0),
+                Column("ParamRef", "string", 0),
+                AGE,
+            ],
+            |o, now| {
+                let reference = &o["spec"]["paramRef"];
+                let reference = match (reference["name"].as_str(), reference["namespace"].as_str()) {
+                    (None, _) if reference.is_null() => "<unset>".to_owned(),
+                    (Some(name), Some(namespace)) => format!("{namespace}/{name}"),
+                    (Some(name), None) => format!("*/{name}"),
+                    (None, _) => selector(&reference["selector"]),
+                };
+                vec![
+                    o["metadata"]["name"].clone(),
+                    o["spec"]["policyName"].clone(),
+                    json!(reference),
+                    created(o, now),
+                ]
+            },
+        ),
+        ("autoscaling", "horizontalpodautoscalers") => (AUTOSCALER, autoscaler),
         ("policy", "poddisruptionbudgets") => (BUDGET, budget),
         ("coordination.k8s.io", "leases") => (&[NAME, Column("Holder", "string", 0), AGE], |o, now| {
             vec![

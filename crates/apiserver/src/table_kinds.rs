@@ -498,3 +498,135 @@ pub(crate) fn budget(object: &Value, now: Timestamp) -> Vec<Value> {
         created(object, now),
     ]
 }
+
+pub(crate) const CRON_JOB: &[Column] = &[
+    NAME,
+    Column("Schedule", "string", 0),
+    Column("Timezone", "string", 0),
+    Column("Suspend", "boolean", 0),
+    Column("Active", "integer", 0),
+    Column("Last Schedule", "string", 0),
+    AGE,
+    WORKLOAD_WIDE[0],
+    WORKLOAD_WIDE[1],
+    WORKLOAD_WIDE[2],
+];
+
+pub(crate) fn cron_job(object: &Value, now: Timestamp) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let job = &spec["jobTemplate"]["spec"];
+    let suspend = match spec["suspend"].as_bool() {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "<unset>",
+    };
+    let last = status["lastScheduleTime"]
+        .as_str()
+        .map_or_else(|| "<none>".to_owned(), |text| age(text, now));
+    vec![
+        object["metadata"]["name"].clone(),
+        spec["schedule"].clone(),
+        or_none(spec["timeZone"].as_str().unwrap_or_default()),
+        json!(suspend),
+        json!(status["active"].as_array().map_or(0, Vec::len)),
+        json!(last),
+        created(object, now),
+        json!(texts(&job["template"], ".spec.containers[*].name")),
+        json!(texts(&job["template"], ".spec.containers[*].image")),
+        or_none(&selector(&job["selector"])),
+    ]
+}
+
+pub(crate) const AUTOSCALER: &[Column] = &[
+    NAME,
+    Column("Reference", "string", 0),
+    Column("Targets", "string", 0),
+    Column("MinPods", "string", 0),
+    Column("MaxPods", "string", 0),
+    Column("Replicas", "string", 0),
+    AGE,
+];
+
+pub(crate) fn autoscaler(object: &Value, now: Timestamp) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let target = &spec["scaleTargetRef"];
+    vec![
+        object["metadata"]["name"].clone(),
+        json!(format!("{}/{}", plain(&target["kind"]), plain(&target["name"]))),
+        json!(targets(&spec["metrics"], &status["currentMetrics"])),
+        json!(
+            spec["minReplicas"]
+                .as_i64()
+                .map_or_else(|| "<unset>".to_owned(), |count| count.to_string())
+        ),
+        number(&spec["maxReplicas"]),
+        number(&status["currentReplicas"]),
+        created(object, now),
+    ]
+}
+
+/// `cpu: 30%/80%`, of the first two metrics.
+fn targets(metrics: &Value, current: &Value) -> String {
+    let metrics = metrics.as_array().map(Vec::as_slice).unwrap_or_default();
+    if metrics.is_empty() {
+        return "<none>".to_owned();
+    }
+    let shown: Vec<String> = metrics
+        .iter()
+        .enumerate()
+        .take(2)
+        .map(|(index, metric)| target(metric, &current[index]))
+        .collect();
+    let text = shown.join(", ");
+    if metrics.len() > 2 {
+        format!("{text} + {} more...", metrics.len() - 2)
+    } else {
+        text
+    }
+}
+
+fn target(metric: &Value, current: &Value) -> String {
+    let (field, named) = match metric["type"].as_str().unwrap_or_default() {
+        "Resource" => ("resource", true),
+        "ContainerResource" => ("containerResource", true),
+        "Pods" => ("pods", false),
+        "Object" => ("object", false),
+        "External" => ("external", false),
+        _ => return "<unknown type>".to_owned(),
+    };
+    let (wanted, found) = (&metric[field]["target"], &current[field]["current"]);
+    let known = |value: &Value, unit: &str| {
+        if value.is_null() {
+            "<unknown>".to_owned()
+        } else {
+            format!("{}{unit}", plain(value))
+        }
+    };
+    let name = if named {
+        format!("{}: ", plain(&metric[field]["name"]))
+    } else {
+        String::new()
+    };
+    if !wanted["averageValue"].is_null() {
+        let average = if matches!(field, "object" | "external") {
+            " (avg)"
+        } else {
+            ""
+        };
+        format!(
+            "{name}{}/{}{average}",
+            known(&found["averageValue"], ""),
+            plain(&wanted["averageValue"])
+        )
+    } else if named {
+        let percent = &wanted["averageUtilization"];
+        let percent = if percent.is_null() {
+            "<auto>".to_owned()
+        } else {
+            format!("{percent}%")
+        };
+        format!("{name}{}/{percent}", known(&found["averageUtilization"], "%"))
+    } else {
+        format!("{}/{}", known(&found["value"], ""), plain(&wanted["value"]))
+    }
+}

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::admission_policy;
+use crate::autoscalers;
 use crate::crd::Cause;
 use crate::facts::facts;
 use crate::quantity::nanos;
@@ -270,6 +272,9 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
                 not_negative(spec, "spec", field, &mut causes);
             }
         }
+        ("batch", "CronJob") => cron_job(spec, &mut causes),
+        (admission_policy::GROUP, kind) => admission_policy::check(kind, spec, &mut causes),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscalers::check(spec, &mut causes),
         ("policy", "PodDisruptionBudget") => {
             if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
                 causes.push(invalid(
@@ -377,6 +382,49 @@ fn forbidden(field: &str) -> Cause {
         reason: "FieldValueForbidden",
         field: field.to_owned(),
         message: "Forbidden: field is immutable when `immutable` is set".to_owned(),
+    }
+}
+
+/// What is run, and how often; whether the schedule can be read, its controller finds out, in the time zone that it knows.
+fn cron_job(spec: &Value, causes: &mut Vec<Cause>) {
+    let schedule = spec["schedule"].as_str().unwrap_or_default();
+    if schedule.is_empty() {
+        causes.push(required("spec.schedule", ""));
+    } else if schedule.contains("TZ") {
+        causes.push(invalid(
+            "spec.schedule",
+            &spec["schedule"],
+            "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        ));
+    } else if !schedule.starts_with('@') && schedule.split_whitespace().count() != 5 {
+        let problem = format!(
+            "expected exactly 5 fields, found {}: {schedule:?}",
+            schedule.split_whitespace().count()
+        );
+        causes.push(invalid("spec.schedule", &spec["schedule"], &problem));
+    }
+    if !["Allow", "Forbid", "Replace"].contains(&spec["concurrencyPolicy"].as_str().unwrap_or_default()) {
+        causes.push(Cause::not_supported(
+            "spec.concurrencyPolicy",
+            &spec["concurrencyPolicy"],
+            ["Allow", "Forbid", "Replace"].into_iter(),
+        ));
+    }
+    for field in [
+        "startingDeadlineSeconds",
+        "successfulJobsHistoryLimit",
+        "failedJobsHistoryLimit",
+    ] {
+        not_negative(spec, "spec", field, causes);
+    }
+    let template = &spec["jobTemplate"]["spec"]["template"]["spec"];
+    pod_spec(template, "spec.jobTemplate.spec.template.spec", causes);
+    if template["restartPolicy"] == "Always" {
+        causes.push(Cause {
+            reason: "FieldValueNotSupported",
+            field: "spec.jobTemplate.spec.template.spec.restartPolicy".to_owned(),
+            message: "Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\"".to_owned(),
+        });
     }
 }
 

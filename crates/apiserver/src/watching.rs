@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use spokeshave_watched as watch;
 use tokio::time::Instant;
 
+use crate::accept::Form;
 use crate::error::{ApiError, ApiResult};
 use crate::packed::write_json;
 use crate::reading::{self, Filter, parse_revision};
@@ -39,15 +40,9 @@ pub(crate) struct WatchRequest {
     ends_initial: bool,
     bookmarks: bool,
     form: Form,
+    include: table::Include,
     timeout: Duration,
     changed: watch::Receiver<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Object,
-    Partial,
-    Table(table::Include),
 }
 
 impl ApiServer {
@@ -58,13 +53,6 @@ impl ApiServer {
         let asked = parse_revision(request.parameter("resourceVersion"))
             .map_err(|problem| ApiError::new(500, "", problem))?;
         let send_initial = request.flag("sendInitialEvents");
-        let form = if request.wants_table() {
-            Form::Table(table::include(request))
-        } else if request.wants_partial_metadata() {
-            Form::Partial
-        } else {
-            Form::Object
-        };
         let resource = scope.resource.clone();
         let current = state.revision;
         let collection = state.collection(&resource.storage());
@@ -87,7 +75,8 @@ impl ApiServer {
             initial,
             ends_initial: send_initial && bookmarks,
             bookmarks,
-            form,
+            form: request.form(),
+            include: table::include(request),
             timeout: if seconds == 0 {
                 DEFAULT_TIMEOUT
             } else {
@@ -196,13 +185,14 @@ impl Watch {
             self.write("ADDED", stored, &mut chunk);
         }
         if self.request.initial.is_empty() && std::mem::take(&mut self.request.ends_initial) {
-            chunk.extend_from_slice(&bookmark(&self.request.resource, self.request.revision, true));
+            self.write_bookmark(true, &mut chunk);
         }
         (!chunk.is_empty()).then(|| chunk.into())
     }
 
     /// A bookmark at the newest revision that this watch has seen everything of.
     fn bookmark(&mut self) -> Bytes {
+        let mut chunk = Vec::new();
         let mut state = self.server.lock();
         let newest = state.revision;
         let pending = state
@@ -212,7 +202,26 @@ impl Watch {
             self.request.revision = self.request.revision.max(newest);
         }
         drop(state);
-        bookmark(&self.request.resource, self.request.revision, false)
+        self.write_bookmark(false, &mut chunk);
+        chunk.into()
+    }
+
+    /// An object that says nothing but its version, in the form in which the client wants objects.
+    fn write_bookmark(&mut self, ends_initial_events: bool, chunk: &mut Vec<u8>) {
+        let (resource, revision) = (&self.request.resource, self.request.revision);
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if ends_initial_events {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let value =
+            json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
+        let include = self.request.include;
+        if ends_initial_events && include == table::Include::Nothing {
+            // Without it nobody would know which bookmark this is.
+            self.request.include = table::Include::Metadata;
+        }
+        self.write("BOOKMARK", &Stored::new(value, revision), chunk);
+        self.request.include = include;
     }
 
     /// Changes since the last ones, encoded; `None` when there are none for this watch.
@@ -269,14 +278,18 @@ impl Watch {
         chunk.extend_from_slice(kind.as_bytes());
         chunk.extend_from_slice(b"\",\"object\":");
         match self.request.form {
-            Form::Object if reading::is_stored_as_shown(resource, &stored.value) => {
+            // Bookmarks of converted kinds, too, are of the form that was asked for, and have nothing to convert.
+            Form::Object if kind == "BOOKMARK" || reading::is_stored_as_shown(resource, &stored.value) => {
                 chunk.extend_from_slice(&stored.json())
             }
             Form::Object => write_json(chunk, &reading::view(resource, &stored.value)),
-            Form::Partial => write_json(chunk, &reading::partial(&stored.value)),
-            Form::Table(include) => {
+            Form::Partial(version) | Form::PartialList(version) => {
+                write_json(chunk, &reading::partial(&stored.value, version));
+            }
+            Form::Table(version) => {
+                let wanted = (version, self.request.include);
                 let meta = json!({"resourceVersion": stored.value["metadata"]["resourceVersion"]});
-                let mut table = table::render(resource, &[&stored.value], &meta, include, self.server.now());
+                let mut table = table::render(resource, &[&stored.value], &meta, wanted, self.server.now());
                 if std::mem::replace(&mut self.columns_sent, true) {
                     table["columnDefinitions"] = Value::Null;
                 }
@@ -285,16 +298,6 @@ impl Watch {
         }
         chunk.extend_from_slice(b"}\n");
     }
-}
-
-fn bookmark(resource: &Resource, revision: u64, end_of_initial_events: bool) -> Bytes {
-    let mut metadata = json!({"resourceVersion": revision.to_string()});
-    if end_of_initial_events {
-        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-    }
-    line(
-        &json!({"type": "BOOKMARK", "object": {"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata}}),
-    )
 }
 
 fn line(value: &Value) -> Bytes {

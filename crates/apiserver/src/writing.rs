@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::accept::Form;
+use crate::admission_policy::{self, Attributes};
 use crate::crd::Cause;
 use crate::error::{ApiError, ApiResult};
 use crate::managed_fields::{self, ApplyError, Writer};
@@ -17,9 +19,10 @@ use crate::server::{ApiServer, Scope, State};
 use crate::store::Stored;
 use crate::strategy::{has_generation, metadata_map, prepare_create, prepare_update, reset_of, text_at};
 use crate::writing_checks::{
-    apply_error, check_identity, check_preconditions, check_values, definition_accepts, namespace_accepts,
+    apply_error, check_identity, check_preconditions, check_stored_size, check_values, definition_accepts,
+    namespace_accepts,
 };
-use crate::{decode, defaults, definitions, events, packed, patch, reading, table};
+use crate::{conversion, decode, defaults, definitions, packed, patch, reading, table};
 
 /// What to do with fields that the schema does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,19 +159,17 @@ impl ApiServer {
         code: u16,
         warnings: Vec<String>,
     ) -> Answer {
-        if request.wants_table() {
-            let meta = json!({"resourceVersion": stored.revision.to_string()});
-            let table = table::render(
-                resource,
-                &[&stored.value],
-                &meta,
-                table::include(request),
-                self.now(),
-            );
-            return Answer::Json(code, table, warnings);
-        }
-        if request.wants_partial_metadata() {
-            return Answer::Json(code, reading::partial(&stored.value), warnings);
+        match request.form() {
+            Form::Table(version) => {
+                let meta = json!({"resourceVersion": stored.revision.to_string()});
+                let wanted = (version, table::include(request));
+                let table = table::render(resource, &[&stored.value], &meta, wanted, self.now());
+                return Answer::Json(code, table, warnings);
+            }
+            Form::Partial(version) | Form::PartialList(version) => {
+                return Answer::Json(code, reading::partial(&stored.value, version), warnings);
+            }
+            Form::Object => {}
         }
         if reading::is_stored_as_shown(resource, &stored.value) {
             return Answer::Encoded(code, stored.json(), warnings);
@@ -190,8 +191,8 @@ impl ApiServer {
     ) -> ApiResult<Arc<Stored>> {
         let resource = &scope.resource;
         let dry_run = request.is_dry_run()?;
-        if resource.group == "events.k8s.io" {
-            object = events::to_core(&resource.schema, object);
+        if conversion::is_converted(resource) {
+            object = conversion::to_stored(resource, object);
         }
         if resource.namespaced {
             namespace_accepts(state, scope, &object)?;
@@ -215,6 +216,18 @@ impl ApiServer {
         };
         prepare_create(state, resource, &mut object)?;
         check_values(resource, &object, None, &scope.name)?;
+        let attributes = Attributes {
+            operation: "CREATE",
+            resource,
+            subresource: "",
+            namespace: scope.admitted_namespace(),
+            name: &scope.name,
+            object: Some(&object),
+            old: None,
+            dry_run,
+        };
+        self.admit(state, &attributes)?;
+        admission_policy::note_observed(resource, &mut object);
         if state.stored(&resource.storage(), &scope.key()).is_some() {
             return Err(ApiError::already_exists(
                 &resource.group,
@@ -222,6 +235,7 @@ impl ApiServer {
                 &scope.name,
             ));
         }
+        check_stored_size(request, None, &object)?;
         let compiled = definitions::compile(resource, &object)?;
         if dry_run {
             return Ok(Stored::new(object, state.revision));
@@ -431,11 +445,28 @@ impl ApiServer {
     ) -> ApiResult<Arc<Stored>> {
         let resource = &scope.resource;
         let dry_run = request.is_dry_run()?;
-        if resource.group == "events.k8s.io" {
-            object = events::to_core(&resource.schema, object);
+        if conversion::is_converted(resource) {
+            object = conversion::to_stored(resource, object);
         }
         prepare_update(resource, subresource, &old.value, &mut object);
         check_values(resource, &object, Some(&old.value), &scope.name)?;
+        // What is scaled is admitted as the Scale that the client has sent.
+        if subresource != "scale" {
+            let attributes = Attributes {
+                operation: "UPDATE",
+                resource,
+                subresource,
+                namespace: scope.admitted_namespace(),
+                name: &scope.name,
+                object: Some(&object),
+                old: Some(&old.value),
+                dry_run,
+            };
+            self.admit(state, &attributes)?;
+        }
+        if subresource.is_empty() {
+            admission_policy::note_observed(resource, &mut object);
+        }
         metadata_map(&mut object).insert(
             "resourceVersion".to_owned(),
             old.value["metadata"]["resourceVersion"].clone(),
@@ -443,6 +474,7 @@ impl ApiServer {
         if object == old.value || is_same_but_times(&object, &old.value) {
             return Ok(old.clone());
         }
+        check_stored_size(request, Some(old), &object)?;
         let compiled = if subresource.is_empty() {
             definitions::compile(resource, &object)?
         } else {

@@ -2,12 +2,15 @@
 //! out, another version than was seen, values that the rules of the kind refuse.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, ApiResult};
 use crate::managed_fields::ApplyError;
+use crate::packed;
 use crate::registry::Resource;
+use crate::request::Request;
 use crate::server::{Scope, State};
 use crate::store::Stored;
 use crate::strategy::{metadata_map, text_at};
@@ -71,6 +74,29 @@ pub(crate) fn check_values(
     } else {
         Err(ApiError::invalid(&resource.group, &resource.kind, name, &causes))
     }
+}
+
+/// Most bytes of an object, as etcd has it.
+const MOST_STORED_BYTES: usize = 1_572_864;
+/// A write of fewer bytes to a small object makes none that is too large: what the server adds is less than this many times as much.
+const LARGEST_GROWTH: usize = 4;
+
+/// An object that etcd would refuse is refused.
+pub(crate) fn check_stored_size(
+    request: &Request,
+    old: Option<&Arc<Stored>>,
+    object: &Value,
+) -> ApiResult<()> {
+    let old_bytes = old.map_or(0, |old| old.json().len());
+    if (request.body.len() + old_bytes) * LARGEST_GROWTH < MOST_STORED_BYTES {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    packed::write_json(&mut bytes, object);
+    if bytes.len() <= MOST_STORED_BYTES {
+        return Ok(());
+    }
+    Err(ApiError::new(500, "", "etcdserver: request is too large"))
 }
 
 /// Kind, apiVersion, namespace and name of a body must be those of the path.

@@ -100,6 +100,25 @@ fn convert_open(value: &Value) -> Cel {
     }
 }
 
+/// An object without a schema, all of its fields as they are named; who owns which field is not shown.
+pub(crate) fn open(object: &Value) -> Cel {
+    let Value::Object(map) = object else {
+        return convert_open(object);
+    };
+    let fields = map.iter().map(|(key, value)| {
+        let metadata = value.as_object().filter(|_| key == "metadata");
+        let value = match metadata {
+            Some(metadata) => {
+                let shown = metadata.iter().filter(|(key, _)| *key != "managedFields");
+                map_of(shown.map(|(key, value)| (key.clone(), convert_open(value))))
+            }
+            None => convert_open(value),
+        };
+        (key.clone(), value)
+    });
+    map_of(fields)
+}
+
 fn convert_text(schema: &Structural, text: &str) -> Cel {
     let plain = || Cel::String(Arc::new(text.to_owned()));
     match schema.text_format {

@@ -23,6 +23,12 @@ pub use cause::Cause;
 use path::Path;
 use structural::Structural;
 
+/// CEL as rules have it, for expressions elsewhere.
+pub(crate) mod cel {
+    pub(crate) use super::cel_values::open;
+    pub(crate) use super::rules::{error_text, parse, with_functions};
+}
+
 /// A compiled CustomResourceDefinition.
 #[derive(Debug)]
 pub struct CompiledCrd {

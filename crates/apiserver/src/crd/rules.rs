@@ -100,6 +100,11 @@ thread_local! {
     static FUNCTIONS: Context<'static> = functions();
 }
 
+/// Lends the functions to whoever evaluates expressions outside a schema.
+pub(crate) fn with_functions<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
+    FUNCTIONS.with(evaluate)
+}
+
 /// Kubernetes' functions, and CEL's types as values, which the CEL crate lacks: `type(self) == string`.
 fn functions() -> Context<'static> {
     let mut context = Context::default().with_all();
@@ -341,7 +346,7 @@ fn evaluate(
             &format!("rule evaluated to no boolean: {}", rule.shown()),
         )),
         Err(error) => {
-            let text = go_error(&error);
+            let text = error_text(&error);
             let text = if text == NO_OVERLOAD {
                 format!(
                     "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {}",
@@ -393,7 +398,7 @@ fn message(rule: &Rule, context: &Context<'_>) -> String {
 const NO_OVERLOAD: &str = "no such overload";
 
 /// The text of Go's implementation for an error.
-fn go_error(error: &ExecutionError) -> String {
+pub(crate) fn error_text(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
         ExecutionError::IndexOutOfBounds(index) => format!("index out of bounds: {}", index_text(index)),

@@ -3,6 +3,9 @@
 #![allow(missing_docs)]
 #![recursion_limit = "256"]
 
+mod accepting;
+mod admission_policies;
+mod autoscalers;
 mod bad_input;
 mod client;
 mod custom_resources;
