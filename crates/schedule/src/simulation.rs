@@ -16,7 +16,7 @@ pub struct Fork {
     mark: Mark,
     depth: usize,
     #[cfg(debug_assertions)]
-    before: Option<String>,
+    before: Option<crate::pack::Fingerprint>,
 }
 
 /// What became of the pods of one `Simulation::place`.

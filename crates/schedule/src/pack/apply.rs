@@ -297,6 +297,7 @@ impl Engine<'_> {
             saved.headroom.clone_from(&claim.headroom);
             saved.ports.clone_from(&claim.ports);
             saved.reserved.clone_from(&claim.reserved);
+            saved.grown = claim.grown;
             self.saved_live += 1;
             self.log.push(Undo::Grown { claim: index });
         }
@@ -315,6 +316,7 @@ impl Engine<'_> {
         claim.requests.clone_from(&saved.requests);
         claim.headroom.clone_from(&saved.headroom);
         claim.ports.clone_from(&saved.ports);
+        claim.grown = saved.grown;
         claim.pods -= 1;
         let (pods, template) = (claim.pods, claim.template);
         if let Some(set) = claim.set {
@@ -416,38 +418,70 @@ impl Engine<'_> {
 
     /// Everything that a fork may change, to compare what was reverted with what it was. Only where that is cheap, and only in debug builds.
     #[cfg(debug_assertions)]
-    pub(crate) fn fingerprint_if_small(&self) -> Option<String> {
+    pub(crate) fn fingerprint_if_small(&self) -> Option<Fingerprint> {
         (self.snapshot.nodes.len() <= 64).then(|| self.fingerprint())
     }
 
-    /// Asserts that a revert left nothing behind, unless tables have grown since.
+    /// Asserts that a revert left nothing behind: groups and keys that have come into being since are all that may be new, and what is remembered of
+    /// failures must be true of the state as it is.
     #[cfg(debug_assertions)]
-    pub(crate) fn assert_equals(&self, before: Option<&String>) {
-        if let Some(before) = before {
-            let now = self.fingerprint();
-            let sizes = |text: &str| text.split('|').next().map(ToOwned::to_owned);
-            if sizes(before) == sizes(&now) {
-                assert_eq!(*before, now, "a revert left something behind");
+    pub(crate) fn assert_equals(&self, before: Option<&Fingerprint>) {
+        let Some(before) = before else { return };
+        let now = self.fingerprint();
+        assert_eq!(before.own, now.own, "a revert left something behind");
+        for (before, now) in before.topology.iter().zip(&now.topology) {
+            assert!(
+                now.starts_with(before),
+                "a revert left something behind: {before:?} became {now:?}"
+            );
+        }
+        self.assert_memory_is_true();
+    }
+
+    /// A node that is passed over as too small for a request is too small for it.
+    #[cfg(debug_assertions)]
+    fn assert_memory_is_true(&self) {
+        for (request, nodes) in self.nodes_too_small.iter().enumerate() {
+            let needs = &self.snapshot.requests[request].0;
+            for node in nodes.ones() {
+                let free = &self.free[node * self.width..(node + 1) * self.width];
+                let is_too_small = needs
+                    .iter()
+                    .zip(free)
+                    .any(|(need, free)| need > free || *free < 0);
+                assert!(
+                    is_too_small,
+                    "node {node} is remembered as too small for request {request}"
+                );
             }
         }
     }
 
     #[cfg(debug_assertions)]
-    fn fingerprint(&self) -> String {
+    fn fingerprint(&self) -> Fingerprint {
         fn used(map: &rustc_hash::FxHashMap<NodeId, Vec<u32>>) -> BTreeMap<NodeId, &Vec<u32>> {
             let used = map.iter().filter(|(_, list)| !list.is_empty());
             used.map(|(node, list)| (*node, list)).collect()
         }
-        let claims: Vec<_> = self.claims[..self.live]
+        let claims: Vec<String> = self.claims[..self.live]
             .iter()
             .map(|claim| {
-                (
-                    claim.set,
-                    claim.pods,
-                    &claim.requests,
-                    &claim.headroom,
-                    &claim.reserved,
-                    &claim.ports,
+                // Every field, so that a further one cannot be forgotten.
+                let Claim {
+                    template,
+                    set,
+                    types,
+                    requests,
+                    headroom,
+                    ports,
+                    pods,
+                    grown,
+                    reserved,
+                    relaxed_min_values,
+                } = claim;
+                let types: Vec<usize> = types.ones().collect();
+                format!(
+                    "{template} {set:?} {types:?} {requests:?} {headroom:?} {ports:?} {pods} {grown} {reserved:?} {relaxed_min_values:?}"
                 )
             })
             .collect();
@@ -457,9 +491,8 @@ impl Engine<'_> {
             .map(|bucket| bucket.ones().collect())
             .collect();
         let buckets: Vec<_> = buckets.iter().filter(|bucket| !bucket.is_empty()).collect();
-        format!(
-            "{:?}|{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {claims:?} {buckets:?} {} {}",
-            self.topology.sizes(),
+        let own = format!(
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {claims:?} {buckets:?} {} {}",
             self.free,
             self.usable.ones().collect::<Vec<_>>(),
             self.remaining,
@@ -469,7 +502,20 @@ impl Engine<'_> {
             self.uncounted.ones().collect::<Vec<_>>(),
             self.placed,
             self.saved_live,
-            self.topology.fingerprint()
-        )
+            self.too_small_for_now,
+        );
+        Fingerprint {
+            own,
+            topology: self.topology.fingerprint(),
+        }
     }
+}
+
+/// What [`Engine::fork`] found and a revert must bring back.
+#[cfg(debug_assertions)]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint {
+    own: String,
+    /// Of pods that are placed, groups, censuses and keys; of the last three more may come into being.
+    topology: [Vec<String>; 4],
 }

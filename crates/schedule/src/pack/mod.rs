@@ -16,6 +16,8 @@ mod run;
 mod setup;
 mod zones;
 
+#[cfg(debug_assertions)]
+pub(crate) use apply::Fingerprint;
 pub(crate) use apply::Mark;
 pub use orders::{ClaimOrder, pack_cheapest};
 pub use zones::effective_zones;

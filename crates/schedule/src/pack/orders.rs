@@ -80,6 +80,8 @@ pub fn pack_cheapest(
     let mut best: Option<Decided> = None;
     for order in orders {
         engine.claim_order = *order;
+        #[cfg(debug_assertions)]
+        let before = engine.fingerprint_if_small();
         let mark = engine.fork();
         engine.place(&request.pods);
         let rank = engine.rank(mark);
@@ -87,6 +89,8 @@ pub fn pack_cheapest(
             best = Some(engine.decided(mark, rank));
         }
         engine.revert(mark);
+        #[cfg(debug_assertions)]
+        engine.assert_equals(before.as_ref());
     }
     best.map_or_else(Packing::default, |best| engine.finish(best))
 }

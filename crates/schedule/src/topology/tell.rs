@@ -67,37 +67,25 @@ impl Topology<'_> {
         }
     }
 
-    /// Everything that changes, to compare what was reverted with what is fresh.
+    /// Everything that changes, to compare what was reverted with what was there: what is placed, groups, censuses, and claims by key.
     #[cfg(debug_assertions)]
-    pub(crate) fn fingerprint(&self) -> String {
-        use std::fmt::Write;
-        let mut text = format!(
-            "{:?} {:?}",
-            self.removed.ones().collect::<Vec<_>>(),
-            self.placed.len()
-        );
-        for group in &self.groups {
-            let _ = write!(
-                text,
-                " {:?} {:?}",
-                group.counts,
-                group.hosts.as_ref().map(|hosts| hosts.counts())
-            );
-        }
-        for census in &self.censuses {
-            let _ = write!(text, " {:?}", census.present);
-        }
-        for key in &self.keys {
-            let claims: Vec<Vec<usize>> = key.claims.iter().map(|claims| claims.ones().collect()).collect();
-            let _ = write!(text, " {claims:?}");
-        }
-        text
-    }
-
-    /// How many groups and keys there are: both only grow.
-    #[cfg(debug_assertions)]
-    pub(crate) fn sizes(&self) -> (usize, usize) {
-        (self.groups.len(), self.keys.len())
+    pub(crate) fn fingerprint(&self) -> [Vec<String>; 4] {
+        let removed = self.removed.ones().collect::<Vec<_>>();
+        let groups = self.groups.iter().map(|group| {
+            let hosts = group.hosts.as_ref().map(|hosts| hosts.counts());
+            format!("{:?} {hosts:?}", group.counts)
+        });
+        let censuses = self.censuses.iter().map(|census| format!("{:?}", census.present));
+        let keys = self.keys.iter().map(|key| {
+            let claims = key.claims.iter().map(|claims| claims.ones().collect::<Vec<_>>());
+            format!("{:?}", claims.collect::<Vec<_>>())
+        });
+        [
+            vec![format!("{removed:?} {}", self.placed.len())],
+            groups.collect(),
+            censuses.collect(),
+            keys.collect(),
+        ]
     }
 
     /// The values of a label key that the pod's own groups over that key admit; `None` without such a group.
