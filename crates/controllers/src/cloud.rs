@@ -17,6 +17,7 @@ use spokeshave_ports::{
 
 use crate::metrics::ControllerFamilies;
 use crate::overlays::Overlays;
+use crate::reserved::ReservedHidden;
 use crate::zones::Zones;
 
 /// A cloud with a watch in hand.
@@ -29,6 +30,8 @@ pub(crate) struct Measured {
     limit: Duration,
     /// `None` when the feature gate NodeOverlay is off.
     overlays: Option<Overlays>,
+    /// `None` when the feature gate ReservedCapacity is on.
+    reserved: Option<ReservedHidden>,
     zones: Zones,
 }
 
@@ -47,6 +50,7 @@ impl Measured {
             controller: "operator",
             limit,
             overlays: None,
+            reserved: None,
             zones: Zones::default(),
         }
     }
@@ -55,6 +59,14 @@ impl Measured {
     pub(crate) fn under(self, overlays: Overlays) -> Self {
         Self {
             overlays: Some(overlays),
+            ..self
+        }
+    }
+
+    /// The same cloud of which reserved capacity is not used.
+    pub(crate) fn without_reserved(self) -> Self {
+        Self {
+            reserved: Some(ReservedHidden::default()),
             ..self
         }
     }
@@ -69,13 +81,18 @@ impl Measured {
         &self.zones
     }
 
-    /// The instance types as the cloud itself lists them.
+    /// The instance types as the cloud itself lists them, reserved capacity aside where that is off.
     pub(crate) async fn plain_instance_types(
         &self,
         pool: &NodePool,
     ) -> Result<Arc<[InstanceType]>, CloudError> {
-        self.timed("GetInstanceTypes", self.inner.instance_types(pool))
-            .await
+        let types = self
+            .timed("GetInstanceTypes", self.inner.instance_types(pool))
+            .await?;
+        Ok(match &self.reserved {
+            None => types,
+            Some(reserved) => reserved.hide(pool.name(), types),
+        })
     }
 
     /// Launches a NodeClaim of a NodePool; where overlays correct its types, the cheapest goes by their prices. A zone in which nodes do not join is
@@ -89,7 +106,7 @@ impl Measured {
             return self.create(claim).await;
         };
         let now = self.clock.now();
-        if self.overlays.is_none() && !self.zones.avoids(pool.name(), now) {
+        if self.overlays.is_none() && self.reserved.is_none() && !self.zones.avoids(pool.name(), now) {
             return self.create(claim).await;
         }
         let types = self.instance_types(pool).await?;
@@ -99,7 +116,11 @@ impl Measured {
                 answer => return answer,
             }
         }
-        if types.iter().all(|one| one.overlaid.is_none()) {
+        let hides_some = self
+            .reserved
+            .as_ref()
+            .is_some_and(|reserved| reserved.hides(pool.name()));
+        if types.iter().all(|one| one.overlaid.is_none()) && !hides_some {
             return self.create(claim).await;
         }
         self.create_from(claim, &types).await

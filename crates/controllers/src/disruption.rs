@@ -24,6 +24,7 @@ use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
 use crate::disruption_verdicts::Verdicts;
+use crate::frozen::Inputs;
 use crate::shared::Shared;
 
 /// The time after which it is worth a word that nothing has been looked at (D-068).
@@ -57,9 +58,27 @@ struct Thread {
     unclean: bool,
     /// Conditions to be written.
     verdicts: Verdicts,
+    /// What the last turn looked at, with the number that the frontier knows it by.
+    seen: Option<(Arc<Inputs>, u64)>,
 }
 
 impl Thread {
+    /// The number of these inputs: that of the last turn while nothing has changed, and otherwise a new one.
+    fn number(&mut self, inputs: &Arc<Inputs>) -> u64 {
+        let number = match self.seen.take() {
+            Some((seen, number)) if seen.is_same(inputs) => number,
+            Some((_, number)) => number + 1,
+            None => 0,
+        };
+        self.seen = Some((inputs.clone(), number));
+        number
+    }
+
+    /// Commands that wait, as others plan with them.
+    fn waiting(&self) -> Vec<Arc<Disruption>> {
+        self.pending.iter().map(|one| one.object.clone()).collect()
+    }
+
     fn next_due(&self) -> Option<Timestamp> {
         self.pending.iter().map(|pending| pending.due).min()
     }
@@ -164,15 +183,21 @@ impl DisruptionLoop {
             tracing::debug!("disruption has not been looked at for more than 15 minutes");
         }
         self.learn(thread);
-        let version = self.shared.version();
+        let inputs = Arc::new(self.shared.inputs(&thread.waiting()).await);
+        let version = thread.number(&inputs);
         thread.frontier.version = Some(version);
         // A state that was found fruitless is not even looked at, until it or the hour changes it.
-        if (thread.unclean || !thread.frontier.is_settled(now)) && self.pass(thread).await {
+        if (thread.unclean || !thread.frontier.is_settled(now)) && self.pass(thread, &inputs).await {
             return true;
         }
         let writes = thread.verdicts.write(&self.shared).await;
-        if writes > 0 && self.shared.version() == version.wrapping_add(writes) {
-            thread.frontier.carry_to(version.wrapping_add(writes));
+        if writes > 0 {
+            // No decision reads verdicts: what was fruitless before they were written still is.
+            let after = Arc::new(self.shared.inputs(&thread.waiting()).await);
+            if after.are_after_claim_writes(&inputs, writes) {
+                let version = thread.number(&after);
+                thread.frontier.carry_to(version);
+            }
         }
         false
     }
@@ -193,11 +218,15 @@ impl DisruptionLoop {
     }
 
     /// Cleans up after commands that are no more, then looks for new ones. True when it found one.
-    async fn pass(&self, thread: &mut Thread) -> bool {
+    async fn pass(&self, thread: &mut Thread, inputs: &Arc<Inputs>) -> bool {
         let shared = &self.shared;
-        let pending: Vec<Arc<Disruption>> = thread.pending.iter().map(|one| one.object.clone()).collect();
-        let snapshot = shared.freeze_with(&pending).await;
+        let snapshot = shared.freeze_from(inputs.clone());
         let now = shared.now();
+        let is_news = !thread.frontier.is_refresh();
+        shared
+            .families
+            .disruption_passes
+            .inc(&[if is_news { "change" } else { "refresh" }]);
         thread.unclean = false;
         for action in cleanup_actions(&snapshot, now) {
             if let Err(error) = shared.execute.run(&action).await {
@@ -210,6 +239,12 @@ impl DisruptionLoop {
         policy.disrupt.verdicts &= judged_again <= now;
         let outcome = disrupt(&snapshot, &policy, now, &thread.frontier);
         self.observe(&snapshot, &outcome, now);
+        // What a refresh finds again has been said before.
+        if is_news || !outcome.commands.is_empty() {
+            for event in &outcome.events {
+                shared.execute.tell(event);
+            }
+        }
         thread.frontier = outcome.frontier;
         if policy.disrupt.verdicts {
             thread.verdicts.learn(&snapshot, &outcome.verdicts, now);
@@ -272,9 +307,6 @@ impl DisruptionLoop {
                 }
             }
         }
-        for event in &outcome.events {
-            self.shared.execute.tell(event);
-        }
     }
 
     /// D-179, D-180, D-181.
@@ -299,8 +331,7 @@ impl DisruptionLoop {
     /// The second look (D-087…D-091); what stands is started.
     async fn second_look(&self, thread: &mut Thread, pending: Pending) {
         let shared = &self.shared;
-        let others: Vec<Arc<Disruption>> = thread.pending.iter().map(|one| one.object.clone()).collect();
-        let snapshot = shared.freeze_with(&others).await;
+        let snapshot = shared.freeze_with(&thread.waiting()).await;
         let now = shared.now();
         let validation = validate(&pending.command, &snapshot, &shared.policy, now);
         self.count_rejections(&pending.command, &validation);

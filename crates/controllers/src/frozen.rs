@@ -1,6 +1,7 @@
 //! The last Snapshot and what it was made of: while nothing of that has changed, nothing is lowered again, and where a few pods have, only those are.
 //!
-//! Owns the comparison only. At 5,000 nodes it saves an idle operator nearly all of its work.
+//! Owns the comparison only, which is also the answer to "has anything changed since the last pass?" ([`Inputs::is_same`]): the two cannot disagree.
+//! At 5,000 nodes it saves an idle operator nearly all of its work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +11,18 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::{InstanceType, Nomination};
 
+use crate::stores::Versions;
+
+/// What a NodePool can launch.
+type TypesOfPool = Result<Arc<[InstanceType]>, InstanceTypesProblem>;
 /// Instance types by NodePool.
-pub(crate) type InstanceTypes = BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>;
+pub(crate) type InstanceTypes = BTreeMap<String, TypesOfPool>;
 
-/// Position of pods, virtual ones included, among the versions: the first.
-pub(crate) const PODS: usize = 0;
-
-/// Everything that a Snapshot depends on; objects in stores by the number of their changes.
+/// Everything that a Snapshot depends on; objects in stores by the number of their changes, instance types with their prices and offerings by
+/// identity (see [`CloudProvider::instance_types`](spokeshave_ports::CloudProvider::instance_types)).
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    pub(crate) versions: [u64; 13],
+    pub(crate) versions: Versions,
     pub(crate) pending: Vec<Arc<Disruption>>,
     pub(crate) instance_types: InstanceTypes,
     pub(crate) nominations: BTreeMap<String, Nomination>,
@@ -30,39 +33,52 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     /// Equal for certain; shared values are compared by identity, which is cheap and errs on the side of lowering again.
-    fn is_same(&self, other: &Inputs) -> bool {
-        self.versions[PODS] == other.versions[PODS] && self.is_same_but_for_pods(other)
+    pub(crate) fn is_same(&self, other: &Inputs) -> bool {
+        self.versions.pods == other.versions.pods && self.is_same_but_for_pods(other)
+    }
+
+    /// Whether these are the others after so many writes to NodeClaims, and nothing else has changed.
+    pub(crate) fn are_after_claim_writes(&self, before: &Inputs, writes: u64) -> bool {
+        let expected = Versions {
+            node_claims: before.versions.node_claims.wrapping_add(writes),
+            ..before.versions
+        };
+        self.versions.is_same(&expected) && self.is_same_but_for_objects(before)
     }
 
     /// Equal for certain, except that pods may have changed.
     fn is_same_but_for_pods(&self, other: &Inputs) -> bool {
-        let same_types = || {
-            self.instance_types.len() == other.instance_types.len()
-                && self.instance_types.iter().zip(&other.instance_types).all(
-                    |((name, types), (other_name, other_types))| {
-                        name == other_name
-                            && match (types, other_types) {
-                                (Ok(types), Ok(other)) => Arc::ptr_eq(types, other),
-                                (Err(problem), Err(other)) => problem == other,
-                                _ => false,
-                            }
-                    },
-                )
+        self.versions.is_same_but_for_pods(&other.versions) && self.is_same_but_for_objects(other)
+    }
+
+    fn is_same_but_for_objects(&self, other: &Inputs) -> bool {
+        let is_same_answer = |types: &TypesOfPool, other: &TypesOfPool| match (types, other) {
+            (Ok(types), Ok(other)) => Arc::ptr_eq(types, other),
+            (Err(problem), Err(other)) => problem == other,
+            _ => false,
         };
-        self.versions[PODS + 1..] == other.versions[PODS + 1..]
-            && self.pending.is_empty()
-            && other.pending.is_empty()
-            && self.nominations == other.nominations
+        self.nominations == other.nominations
             && self.assigned == other.assigned
             && self.in_command == other.in_command
             && self.marked_for_deletion == other.marked_for_deletion
-            && same_types()
+            && self.pending.len() == other.pending.len()
+            && self
+                .pending
+                .iter()
+                .zip(&other.pending)
+                .all(|(one, other)| Arc::ptr_eq(one, other))
+            && self.instance_types.keys().eq(other.instance_types.keys())
+            && self
+                .instance_types
+                .values()
+                .zip(other.instance_types.values())
+                .all(|(types, other)| is_same_answer(types, other))
     }
 }
 
 /// The last Snapshot, if there was one.
 #[derive(Debug, Default)]
-pub(crate) struct Frozen(Mutex<Option<(Inputs, Arc<Snapshot>)>>);
+pub(crate) struct Frozen(Mutex<Option<(Arc<Inputs>, Arc<Snapshot>)>>);
 
 impl Frozen {
     /// The last Snapshot, when it was made of the same.
@@ -90,7 +106,7 @@ impl Frozen {
     }
 
     /// Keeps a Snapshot in place of the last.
-    pub(crate) fn keep(&self, inputs: Inputs, snapshot: &Arc<Snapshot>) {
+    pub(crate) fn keep(&self, inputs: Arc<Inputs>, snapshot: &Arc<Snapshot>) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some((inputs, Arc::clone(snapshot)));
     }
@@ -101,10 +117,11 @@ mod tests {
     use super::*;
 
     fn inputs(pods: u64, types: &Arc<[InstanceType]>) -> Inputs {
-        let mut versions = [0; 13];
-        versions[0] = pods;
         Inputs {
-            versions,
+            versions: Versions {
+                pods,
+                ..Versions::default()
+            },
             pending: Vec::new(),
             instance_types: BTreeMap::from([("p".to_owned(), Ok(types.clone()))]),
             nominations: BTreeMap::new(),
@@ -120,7 +137,7 @@ mod tests {
         let frozen = Frozen::default();
         assert!(frozen.find(&inputs(1, &types)).is_none());
         let snapshot = Arc::new(spokeshave_model::lower(&spokeshave_model::ClusterState::default()));
-        frozen.keep(inputs(1, &types), &snapshot);
+        frozen.keep(inputs(1, &types).into(), &snapshot);
         let again = frozen.find(&inputs(1, &types)).unwrap();
         assert!(Arc::ptr_eq(&again, &snapshot));
         assert!(frozen.find(&inputs(2, &types)).is_none(), "a pod has changed");
@@ -130,15 +147,61 @@ mod tests {
             frozen.with_pods(&inputs(2, &types), Vec::new).is_some(),
             "no pod is there, before and now"
         );
-        frozen.keep(inputs(1, &types), &snapshot);
+        frozen.keep(inputs(1, &types).into(), &snapshot);
         let new = || vec![Arc::new(Pod::default())];
         assert!(
             frozen.with_pods(&inputs(2, &types), new).is_none(),
             "a pod is new"
         );
-        frozen.keep(inputs(1, &types), &snapshot);
+        frozen.keep(inputs(1, &types).into(), &snapshot);
         let mut marked = inputs(1, &types);
         marked.in_command.insert("id".to_owned());
         assert!(frozen.find(&marked).is_none(), "a command has begun");
+    }
+
+    #[test]
+    fn writes_to_claims_explain_only_changes_of_claims() {
+        let types: Arc<[InstanceType]> = Vec::new().into();
+        let before = inputs(1, &types);
+        let after = |claims: u64, others: u64| Inputs {
+            versions: Versions {
+                node_claims: claims,
+                others,
+                ..before.versions
+            },
+            ..inputs(1, &types)
+        };
+        assert!(after(2, 0).are_after_claim_writes(&before, 2));
+        assert!(
+            !after(3, 0).are_after_claim_writes(&before, 2),
+            "another has written, too"
+        );
+        assert!(
+            !after(2, 1).are_after_claim_writes(&before, 2),
+            "a Node has changed"
+        );
+        assert!(!after(1, 1).are_after_claim_writes(&before, 2), "no sum of both");
+        let dearer: Arc<[InstanceType]> = vec![InstanceType::default()].into();
+        assert!(
+            !inputs(1, &dearer).are_after_claim_writes(&before, 0),
+            "a price has changed"
+        );
+    }
+
+    #[test]
+    fn a_command_that_waits_is_the_same_command_until_it_is_decided_again() {
+        let types: Arc<[InstanceType]> = Vec::new().into();
+        let waiting = |one: &Arc<Disruption>| Inputs {
+            pending: vec![one.clone()],
+            ..inputs(1, &types)
+        };
+        let spec = serde_json::json!({
+            "method": "SingleNodeConsolidation", "reason": "Underutilized", "decision": "Delete", "decidedAt": "2026-01-01T00:00:00.000000Z", "nodes": [],
+            "priceBefore": "1", "priceAfter": "0", "savings": "1", "evictions": 0, "nodeSummary": "", "replacementSummary": "",
+        });
+        let one = Arc::new(Disruption::new("d", serde_json::from_value(spec).unwrap()));
+        assert!(waiting(&one).is_same(&waiting(&one)));
+        assert!(!waiting(&one).is_same(&waiting(&Arc::new(Disruption::clone(&one)))));
+        assert!(!waiting(&one).is_same(&inputs(1, &types)));
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct ControllerFamilies {
     pub(crate) queue_depth: Gauge,
     pub(crate) unfinished_work: Gauge,
     pub(crate) cost_errors: Counter,
+    pub(crate) snapshots_made: Counter,
+    pub(crate) disruption_passes: Counter,
 }
 
 const DISRUPTED: [&str; 5] = [
@@ -73,6 +75,16 @@ impl ControllerFamilies {
         timeouts.add(&["multi"], 0.0);
         timeouts.add(&["single"], 0.0);
         Self {
+            snapshots_made: counter(
+                "spokeshave_snapshots_made_total",
+                "Snapshots of the cluster that were made from scratch. None is while nothing changes, or only pods do.",
+                &[],
+            ),
+            disruption_passes: counter(
+                "spokeshave_voluntary_disruption_passes_total",
+                "Passes of voluntary disruption, by cause: a change of what decisions read, or the refresh that follows after five minutes without one.",
+                &["cause"],
+            ),
             claims_created: counter(
                 "karpenter_nodeclaims_created_total",
                 "Number of nodeclaims created in total.",

@@ -59,6 +59,9 @@ pub enum OperatorError {
     /// Another replica leads now; the process should end, so that nothing of the old term lives on.
     #[error("leader election lost: another replica may lead now")]
     LeadershipLost,
+    /// The thread that renews the Lease could not be started.
+    #[error("cannot start leader election: {0}")]
+    LeaseThread(String),
 }
 
 /// The controllers, not yet running.
@@ -71,7 +74,12 @@ pub struct Operator {
     metrics: Metrics,
     readiness: Readiness,
     decisions: DecisionLog,
+    /// Makes the client of the Lease, where that has a thread of its own.
+    lease_client: Option<Connect>,
 }
+
+/// Makes a client.
+type Connect = Box<dyn FnOnce() -> Result<Client, String> + Send>;
 
 impl std::fmt::Debug for Operator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -104,7 +112,19 @@ impl Operator {
             metrics,
             readiness,
             decisions: DecisionLog::default(),
+            lease_client: None,
         }
+    }
+
+    /// Competes for the Lease on a thread and runtime of its own, with a client that is made there: whatever keeps the controllers' threads busy, the
+    /// Lease is renewed in time. On the real clock only.
+    #[must_use]
+    pub fn with_lease_thread<E: std::fmt::Display>(
+        mut self,
+        connect: impl FnOnce() -> Result<Client, E> + Send + 'static,
+    ) -> Self {
+        self.lease_client = Some(Box::new(move || connect().map_err(|error| format!("{error:#}"))));
+        self
     }
 
     /// Counts in a registry that others count in too. Give it before anybody asks for it.
@@ -137,7 +157,7 @@ impl Operator {
     ///
     /// # Errors
     /// Leadership was lost.
-    pub async fn run(self, shutdown: Shutdown) -> Result<(), OperatorError> {
+    pub async fn run(mut self, shutdown: Shutdown) -> Result<(), OperatorError> {
         let Some(election) = self.options.leader_election.clone() else {
             let leadership = Leadership::always(self.clock.clone(), "single");
             self.lead(leadership, &shutdown).await;
@@ -158,7 +178,16 @@ impl Operator {
         let (competing, clock) = (lease_shutdown.clone(), self.clock.clone());
         // In sets, so that an operator that is dropped takes its competition along instead of holding the Lease for ever.
         let (mut competition, mut watchdog) = (JoinSet::new(), JoinSet::new());
-        competition.spawn(async move { candidate.run(competing).await });
+        match self.lease_client.take() {
+            None => drop(competition.spawn(async move { candidate.run(competing).await })),
+            Some(connect) => {
+                let apart = candidate
+                    .start_apart(connect, competing)
+                    .await
+                    .map_err(OperatorError::LeaseThread)?;
+                competition.spawn(apart.ended());
+            }
+        }
         let mut outcome = Ok(());
         if let Some(epoch) = shutdown.cut(leadership.acquired()).await {
             let work = shutdown.child();
@@ -214,7 +243,11 @@ impl Operator {
             );
             tasks.spawn(format!("watch {}", kind.kind), watch);
         }
-        if shutdown.cut(shared.stores.ready(wanted)).await.is_some() {
+        if shutdown
+            .cut(shared.stores.filled(wanted, &self.clock))
+            .await
+            .is_some()
+        {
             self.readiness.set("caches", true);
             parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
             shutdown.requested().await;
@@ -250,6 +283,11 @@ impl Operator {
             cloud.under(Overlays::default())
         } else {
             cloud
+        };
+        let cloud = if self.options.feature_gates.reserved_capacity {
+            cloud
+        } else {
+            cloud.without_reserved()
         };
         let shared = Arc::new(Shared {
             execute: Execute::new(writer.clone(), stores.clone(), recorder),

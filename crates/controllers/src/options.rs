@@ -18,9 +18,11 @@ pub struct LeaderElectionOptions {
     pub identity: String,
 }
 
-/// What is built in and off unless asked for, with Karpenter's names (P-203).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is built in and can be turned on or off, with Karpenter's names and defaults (P-203).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
+    /// `ReservedCapacity`: reserved offerings are used, and NodeClaims that hold some are pinned to them (P §6.12). On.
+    pub reserved_capacity: bool,
     /// `NodeRepair`: replace Nodes that their cloud declares broken.
     pub node_repair: bool,
     /// `StaticCapacity`: NodePools with a fixed number of nodes.
@@ -29,6 +31,18 @@ pub struct FeatureGates {
     pub node_overlay: bool,
     /// `CapacityBuffer`: room is kept for pods to come.
     pub capacity_buffer: bool,
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        Self {
+            reserved_capacity: true,
+            node_repair: false,
+            static_capacity: false,
+            node_overlay: false,
+            capacity_buffer: false,
+        }
+    }
 }
 
 /// How fast pods are evicted, over all nodes.
@@ -65,7 +79,7 @@ pub struct Options {
     pub label_rules: LabelRules,
     /// How long a shutdown may take.
     pub shutdown_limit: Duration,
-    /// What is off unless asked for.
+    /// What is on and off.
     pub feature_gates: FeatureGates,
     /// Milli-cores that the controllers may count on; more of them work on more objects at once (D-318, D-327).
     pub cpu_requests_milli: u32,

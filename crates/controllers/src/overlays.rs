@@ -35,7 +35,6 @@ struct State {
     pools: BTreeSet<String>,
     /// By NodePool.
     corrected: BTreeMap<String, Corrected>,
-    evaluations: u64,
 }
 
 /// The overlays in force. Clones share them.
@@ -45,11 +44,6 @@ pub(crate) struct Overlays(Arc<Mutex<State>>);
 impl Overlays {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How often all overlays were judged: what depends on prices is worth another look after each time (D-366).
-    pub(crate) fn evaluations(&self) -> u64 {
-        self.state().evaluations
     }
 
     /// The instance types of a NodePool as the overlays correct them; the same value again while nothing has changed.
@@ -98,7 +92,6 @@ impl Overlays {
         state.corrected.retain(|pool, _| pools.contains(pool));
         state.in_force = in_force;
         state.pools = pools;
-        state.evaluations += 1;
     }
 }
 
@@ -309,7 +302,6 @@ mod tests {
             overlays.correct(&other, plain).is_err(),
             "one pool that fails stops no other"
         );
-        assert_eq!(overlays.evaluations(), 1);
     }
 
     #[test]

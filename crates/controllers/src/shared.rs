@@ -23,13 +23,12 @@ use crate::blocked::Told;
 use crate::cloud::Measured;
 use crate::decision::{Decision, DecisionKind, DecisionLog};
 use crate::execute::Execute;
-use crate::frozen::{Frozen, Inputs, InstanceTypes, PODS};
+use crate::frozen::{Frozen, Inputs, InstanceTypes};
 use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::options::Options;
-use crate::overlays::Overlays;
 use crate::pod_times::PodTimes;
-use crate::stores::Stores;
+use crate::stores::{Stores, Versions};
 use crate::virtual_pods::VirtualPods;
 
 /// Facts in memory. A restart loses them, and each says why that is harmless.
@@ -115,13 +114,6 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
-    }
-
-    /// A number that differs when anything that disruption reads has changed.
-    pub(crate) fn version(&self) -> u64 {
-        let evaluations = self.cloud.overlays().map_or(0, Overlays::evaluations);
-        let room = self.virtual_pods.changes(&self.stores.buffers);
-        self.stores.version().wrapping_add(evaluations).wrapping_add(room)
     }
 
     /// Notes the scheduling run that is under way, for metrics.
@@ -217,9 +209,9 @@ impl Shared {
     }
 
     /// How often everything that a Snapshot is made of has changed.
-    fn versions(&self) -> [u64; 13] {
+    fn versions(&self) -> Versions {
         let mut versions = self.stores.versions();
-        versions[PODS] += self.virtual_pods.changes(&self.stores.buffers);
+        versions.pods += self.virtual_pods.changes(&self.stores.buffers);
         versions
     }
 
@@ -232,7 +224,11 @@ impl Shared {
     ///
     /// While nothing of it has changed, everybody gets the same Snapshot.
     pub(crate) async fn freeze_with(&self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
-        let inputs = self.inputs(pending).await;
+        self.freeze_from(Arc::new(self.inputs(pending).await))
+    }
+
+    /// The Snapshot that is made of these inputs.
+    pub(crate) fn freeze_from(&self, inputs: Arc<Inputs>) -> Arc<Snapshot> {
         if let Some(known) = self.frozen.find(&inputs) {
             return known;
         }
@@ -245,7 +241,10 @@ impl Shared {
                 self.compare(&snapshot, &inputs);
                 snapshot
             }
-            None => Arc::new(lower(&self.cluster_state(&inputs))),
+            None => {
+                self.families.snapshots_made.inc(&[]);
+                Arc::new(lower(&self.cluster_state(&inputs)))
+            }
         };
         self.refresh_prices(&snapshot);
         self.frozen.keep(inputs, &snapshot);
@@ -291,7 +290,7 @@ impl Shared {
     }
 
     /// What a Snapshot is made of now.
-    async fn inputs(&self, pending: &[Arc<Disruption>]) -> Inputs {
+    pub(crate) async fn inputs(&self, pending: &[Arc<Disruption>]) -> Inputs {
         let versions = self.versions();
         let instance_types = self.instance_types().await;
         let now = self.now();
@@ -341,7 +340,7 @@ impl Shared {
         if snapshot.pods.len() <= PODS_TO_COMPARE {
             let anew = lower(&self.cluster_state(inputs));
             assert!(
-                *snapshot == anew || self.versions() != inputs.versions,
+                *snapshot == anew || !self.versions().is_same(&inputs.versions),
                 "a Snapshot with changed pods differs from one that is made anew"
             );
         }

@@ -9,39 +9,22 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ReplicationController, Service, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use spokeshave_model::default_spread::{DefaultSpread, controller_key};
-use spokeshave_runtime::Store;
 
-/// The stores.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SpreadSources {
-    pub(crate) services: Store<Service>,
-    pub(crate) replica_sets: Store<ReplicaSet>,
-    pub(crate) stateful_sets: Store<StatefulSet>,
-    pub(crate) replication_controllers: Store<ReplicationController>,
+use crate::stores::{plain, stores};
+
+stores! {
+    /// The stores.
+    pub(crate) struct SpreadSources {
+        pub(crate) services: Service, spread, others, plain;
+        pub(crate) replica_sets: ReplicaSet, spread, others, plain;
+        pub(crate) stateful_sets: StatefulSet, spread, others, plain;
+        pub(crate) replication_controllers: ReplicationController, spread, others, plain;
+    }
+    indexes {}
+    groups {}
 }
 
 impl SpreadSources {
-    /// Completes when every store has been filled once.
-    pub(crate) async fn ready(&self) {
-        self.services.ready().await;
-        self.replica_sets.ready().await;
-        self.stateful_sets.ready().await;
-        self.replication_controllers.ready().await;
-    }
-
-    /// How often any of them has changed.
-    pub(crate) fn changes(&self) -> u64 {
-        let changes = [
-            self.services.changes(),
-            self.replica_sets.changes(),
-            self.stateful_sets.changes(),
-            self.replication_controllers.changes(),
-        ];
-        changes
-            .iter()
-            .fold(0, |sum: u64, changes| sum.wrapping_add(*changes))
-    }
-
     /// What pods without topology spread get.
     pub(crate) fn default_spread(&self, constraints: &[TopologySpreadConstraint]) -> DefaultSpread {
         if constraints.is_empty() {

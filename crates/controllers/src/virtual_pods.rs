@@ -10,18 +10,46 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use spokeshave_api::CapacityBuffer;
 use spokeshave_plan::buffers::{Resolved, Shapes, Workload, WorkloadKind, resolve, virtual_pods};
-use spokeshave_runtime::{Index, ObjectKey, Store, StoreOptions};
+use spokeshave_runtime::{ObjectKey, StoreOptions};
 
-/// The stores; filled only where the feature gate is on.
-#[derive(Clone, Debug)]
-pub(crate) struct BufferSources {
-    pub(crate) buffers: Store<CapacityBuffer>,
-    pub(crate) pod_templates: Store<PodTemplate>,
-    pub(crate) deployments: Store<Deployment>,
-    pub(crate) stateful_sets: Store<StatefulSet>,
-    pub(crate) replica_sets: Store<ReplicaSet>,
-    /// Buffers by what they name: `kind/namespace/name`.
-    pub(crate) by_reference: Index<CapacityBuffer>,
+use crate::stores::{Versions, plain, stores};
+
+fn without_status<K: Workloads + PartialEq>(_: bool) -> StoreOptions<K> {
+    StoreOptions::trimmed(|one| one.trim())
+}
+
+/// Kinds of which a buffer reads the pod template and the replicas only.
+trait Workloads {
+    fn trim(&mut self);
+}
+
+macro_rules! workloads {
+    ($($kind:ty),*) => {$(
+        impl Workloads for $kind {
+            fn trim(&mut self) {
+                self.metadata.managed_fields = None;
+                self.metadata.annotations = None;
+                self.status = None;
+            }
+        }
+    )*};
+}
+workloads!(Deployment, StatefulSet, ReplicaSet);
+
+stores! {
+    /// The stores; filled only where the feature gate is on.
+    pub(crate) struct BufferSources {
+        pub(crate) buffers: CapacityBuffer, capacity_buffers, apart, plain;
+        pub(crate) pod_templates: PodTemplate, capacity_buffers, apart, plain;
+        pub(crate) deployments: Deployment, capacity_buffers, apart, without_status;
+        pub(crate) stateful_sets: StatefulSet, capacity_buffers, apart, without_status;
+        pub(crate) replica_sets: ReplicaSet, capacity_buffers, apart, without_status;
+    }
+    indexes {
+        /// Buffers by what they name: `kind/namespace/name`.
+        pub(crate) by_reference: CapacityBuffer, buffers, references;
+    }
+    groups {}
 }
 
 /// The key of what a buffer names.
@@ -39,53 +67,11 @@ fn references(buffer: &CapacityBuffer) -> Vec<String> {
 }
 
 impl BufferSources {
-    pub(crate) fn new() -> Self {
-        let buffers: Store<CapacityBuffer> = Store::default();
-        Self {
-            by_reference: buffers.index(references),
-            buffers,
-            pod_templates: Store::default(),
-            deployments: Store::new(StoreOptions {
-                trim: |one: &mut Deployment| {
-                    one.metadata.managed_fields = None;
-                    one.metadata.annotations = None;
-                    one.status = None;
-                },
-            }),
-            stateful_sets: Store::new(StoreOptions {
-                trim: |one: &mut StatefulSet| {
-                    one.metadata.managed_fields = None;
-                    one.metadata.annotations = None;
-                    one.status = None;
-                },
-            }),
-            replica_sets: Store::new(StoreOptions {
-                trim: |one: &mut ReplicaSet| {
-                    one.metadata.managed_fields = None;
-                    one.metadata.annotations = None;
-                    one.status = None;
-                },
-            }),
-        }
-    }
-
-    /// Completes when every store has been filled once.
-    pub(crate) async fn ready(&self) {
-        self.buffers.ready().await;
-        self.pod_templates.ready().await;
-        self.deployments.ready().await;
-        self.stateful_sets.ready().await;
-        self.replica_sets.ready().await;
-    }
-
-    fn versions(&self) -> [u64; 5] {
-        [
-            self.buffers.changes(),
-            self.pod_templates.changes(),
-            self.deployments.changes(),
-            self.stateful_sets.changes(),
-            self.replica_sets.changes(),
-        ]
+    /// How often any of them has changed.
+    fn versions(&self) -> Versions {
+        let mut versions = Versions::default();
+        self.count(&mut versions);
+        versions
     }
 }
 
@@ -132,7 +118,7 @@ struct Made {
 
 #[derive(Debug, Default)]
 struct State {
-    versions: Option<[u64; 5]>,
+    versions: Option<Versions>,
     made: BTreeMap<ObjectKey, Made>,
     changes: u64,
 }

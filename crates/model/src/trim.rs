@@ -7,6 +7,7 @@
 use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
 use crate::volumes::is_claim;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, ResourceRequirements, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -55,6 +56,9 @@ pub fn pod_with_limits(pod: &mut Pod) {
     if let Some(status) = &mut pod.status {
         if let Some(conditions) = &mut status.conditions {
             conditions.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
+            for condition in conditions.iter_mut() {
+                condition.last_probe_time = None;
+            }
             conditions.shrink_to_fit();
         }
         status.host_ip = None;
@@ -147,12 +151,22 @@ fn container(container: &mut Container) {
     });
 }
 
-/// A kubelet lists every image that it has.
+/// A kubelet lists every image that it has, and says every few minutes that nothing has changed: when a condition changed its status is read (for
+/// repair), when it was last reported is not.
 pub fn node(node: &mut Node) {
     node.metadata.managed_fields = None;
     if let Some(status) = &mut node.status {
         status.images = None;
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = None;
+        }
     }
+}
+
+/// How many pods of a DaemonSet run changes with every node, and is read of the pods themselves.
+pub fn daemon_set(set: &mut DaemonSet) {
+    set.metadata.managed_fields = None;
+    set.status = None;
 }
 
 #[cfg(test)]

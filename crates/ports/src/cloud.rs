@@ -58,6 +58,10 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>>;
 
     /// All instance types that the NodePool's NodeClass allows, also those without an available offering, ordered by name.
+    ///
+    /// The value itself is the version of prices and offerings: while nothing has changed, every call gives the *same* allocation
+    /// ([`Arc::ptr_eq`]), and after a change (a price, an offering that runs out or comes back, also by the passing of time) another one. Callers ask
+    /// every few seconds, and everything that depends on it is looked at again when the answer is another: keep it, and make it cheap to give.
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>>;
 
     /// Why the instance no longer is what its NodeClass asks for; `None` when it is.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -41,6 +42,12 @@ pub trait Harness: Send + Sync {
     fn impossible_node_claim(&self, name: &str) -> NodeClaim;
     /// A NodeClaim whose NodeClass does not exist; `None` when the provider cannot tell.
     fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim>;
+    /// A NodeClaim whose offerings have all run out of capacity, which the provider finds out at the launch, and for how long it takes them for
+    /// unavailable then; `None` when a test cannot make that happen.
+    fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
+        let _ = name;
+        None
+    }
     /// Label keys beyond the core's that every instance type must define.
     fn well_known_labels(&self) -> Vec<String> {
         Vec::new()
@@ -80,13 +87,16 @@ type Outcome = Result<(), String>;
 /// Runs every check, in the order in which a reader would ask, and reports all that fail.
 pub async fn check_all(harness: &dyn Harness) -> Result<(), Failures> {
     type Check = for<'a> fn(&'a dyn Harness) -> BoxFuture<'a, Outcome>;
-    let checks: [(&'static str, Check); 12] = [
+    let checks: [(&'static str, Check); 13] = [
         ("identity_is_complete", |h| identity_is_complete(h).boxed()),
         ("instance_types_are_complete", |h| {
             instance_types_are_complete(h).boxed()
         }),
         ("instance_types_are_stable", |h| {
             instance_types_are_stable(h).boxed()
+        }),
+        ("offerings_that_change_make_another_answer", |h| {
+            offerings_that_change_make_another_answer(h).boxed()
         }),
         ("create_describes_the_node", |h| {
             create_describes_the_node(h).boxed()
@@ -213,10 +223,41 @@ fn check_instance_type<'a>(instance_type: &InstanceType, keys: impl Iterator<Ite
     Ok(())
 }
 
-/// Two calls give the same answer, in the same order.
+/// Two calls give the same answer, in the same order, and in the same allocation: callers take another one for a change.
 pub async fn instance_types_are_stable(harness: &dyn Harness) -> Outcome {
     let (first, second) = (instance_types(harness).await?, instance_types(harness).await?);
-    ensure(first == second, || "two calls of instance_types() differ".into())
+    ensure(first == second, || "two calls of instance_types() differ".into())?;
+    ensure(Arc::ptr_eq(&first, &second), || {
+        "two calls of instance_types() give equal values, but not the same one: callers think that something has changed".into()
+    })
+}
+
+/// An offering that runs out of capacity, and one that comes back after a time, make `instance_types` another value, each once.
+pub async fn offerings_that_change_make_another_answer(harness: &dyn Harness) -> Outcome {
+    let Some((claim, unavailable_for)) = harness.exhausted_node_claim("conformance-exhausted") else {
+        return Ok(());
+    };
+    let before = instance_types(harness).await?;
+    match harness.provider().create(&claim).await {
+        Err(CloudError::InsufficientCapacity(_)) => {}
+        other => return Err(format!("expected InsufficientCapacity, got {other:?}")),
+    }
+    let without = instance_types(harness).await?;
+    ensure(!Arc::ptr_eq(&before, &without) && before != without, || {
+        "an offering has run out, and instance_types() gives what it gave before".into()
+    })?;
+    let again = instance_types(harness).await?;
+    ensure(Arc::ptr_eq(&without, &again), || {
+        "nothing has changed since an offering ran out, and instance_types() gives another value".into()
+    })?;
+    harness.clock().sleep(unavailable_for + POLL).await;
+    let returned = instance_types(harness).await?;
+    ensure(!Arc::ptr_eq(&without, &returned) && returned == before, || {
+        format!(
+            "{} s after an offering ran out it is not offered again",
+            unavailable_for.as_secs()
+        )
+    })
 }
 
 /// The answer of `create` has provider ID, labels, capacity and allocatable, and they agree with an offering and with what
@@ -461,7 +502,7 @@ pub async fn fresh_instances_have_not_drifted(harness: &dyn Harness) -> Outcome 
     }
 }
 
-async fn instance_types(harness: &dyn Harness) -> Result<std::sync::Arc<[InstanceType]>, String> {
+async fn instance_types(harness: &dyn Harness) -> Result<Arc<[InstanceType]>, String> {
     let pool = harness.node_pool();
     harness
         .provider()

@@ -21,6 +21,9 @@ enum Flaw {
     NoName,
     UnsortedTypes,
     TypesByChance,
+    TypesCopied,
+    OfferingsStay,
+    OfferingsNeverReturn,
     TypeWithoutArchitecture,
     OfferingWithoutZone,
     AllocatableExceedsCapacity,
@@ -50,7 +53,14 @@ struct State {
     /// Instance and, once it terminates, for how many more questions it lasts.
     instances: BTreeMap<String, (NodeClaim, Option<u32>)>,
     calls: u64,
+    /// Until when the first offering is taken for unavailable.
+    withheld: Option<jiff::Timestamp>,
+    /// The types as they were last given.
+    given: Option<Arc<[InstanceType]>>,
 }
+
+/// How long an offering that ran out is taken for unavailable.
+const UNAVAILABLE: Duration = Duration::from_secs(180);
 
 impl Cloud {
     fn new(flaw: Flaw, clock: SharedClock) -> Self {
@@ -87,7 +97,22 @@ impl Cloud {
             }
             _ => {}
         }
+        let withheld = self.state.lock().unwrap().withheld;
+        let returned = |until| self.clock.now() >= until && self.flaw != Flaw::OfferingsNeverReturn;
+        if withheld.is_some_and(|until| !returned(until)) {
+            types[0].offerings[0].available = false;
+        }
         types
+    }
+
+    /// The same allocation while nothing has changed.
+    fn given(&self) -> Arc<[InstanceType]> {
+        let types = self.types();
+        let mut state = self.state.lock().unwrap();
+        match &state.given {
+            Some(given) if **given == *types && self.flaw != Flaw::TypesCopied => given.clone(),
+            _ => state.given.insert(types.into()).clone(),
+        }
     }
 
     fn launch(&self, claim: &NodeClaim) -> Result<NodeClaim, CloudError> {
@@ -96,6 +121,13 @@ impl Cloud {
                 Flaw::WrongCapacityError => CloudError::Other("no luck".into()),
                 _ => CloudError::InsufficientCapacity("no offering is left".into()),
             });
+        }
+        if claim.name().contains("exhausted") {
+            if self.flaw != Flaw::OfferingsStay {
+                let until = self.clock.now() + jiff::SignedDuration::try_from(UNAVAILABLE).unwrap();
+                self.state.lock().unwrap().withheld = Some(until);
+            }
+            return Err(CloudError::InsufficientCapacity("the last one is sold".into()));
         }
         let types = self.types();
         let chosen = types.iter().find(|it| it.name == "small").expect("is there");
@@ -199,7 +231,7 @@ impl CloudProvider for Cloud {
         async move { Ok(self.all()) }.boxed()
     }
     fn instance_types<'a>(&'a self, _pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
-        async move { Ok(self.types().into()) }.boxed()
+        async move { Ok(self.given()) }.boxed()
     }
     fn is_drifted<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
         async move { Ok((self.flaw == Flaw::AlwaysDrifted).then(|| "Drifted".to_owned())) }.boxed()
@@ -235,6 +267,9 @@ impl Harness for TestHarness {
     fn node_claim_without_class(&self, _name: &str) -> Option<NodeClaim> {
         None
     }
+    fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
+        Some((self.node_claim(name), UNAVAILABLE))
+    }
 }
 
 async fn verdict(flaw: Flaw) -> Vec<&'static str> {
@@ -261,6 +296,12 @@ async fn every_broken_promise_is_found() {
         (Flaw::NoName, "identity_is_complete"),
         (Flaw::UnsortedTypes, "instance_types_are_complete"),
         (Flaw::TypesByChance, "instance_types_are_stable"),
+        (Flaw::TypesCopied, "instance_types_are_stable"),
+        (Flaw::OfferingsStay, "offerings_that_change_make_another_answer"),
+        (
+            Flaw::OfferingsNeverReturn,
+            "offerings_that_change_make_another_answer",
+        ),
         (Flaw::TypeWithoutArchitecture, "instance_types_are_complete"),
         (Flaw::OfferingWithoutZone, "instance_types_are_complete"),
         (Flaw::AllocatableExceedsCapacity, "instance_types_are_complete"),

@@ -47,8 +47,17 @@ struct Memory {
     calls: u64,
     attempts: BTreeMap<String, u64>,
     unavailable: BTreeMap<OfferingKey, Timestamp>,
-    /// The catalog without what was unavailable when it was last asked for: copying it costs more than the rest of a pass.
-    sold: Option<(BTreeSet<OfferingKey>, Arc<[InstanceType]>)>,
+    /// The catalog as it was last given, and what it was made of: the same value again says that nothing has changed, and copying it costs more than
+    /// the rest of a pass.
+    sold: Option<(Scarce, Arc<[InstanceType]>)>,
+}
+
+/// What the catalog has less of than it says.
+#[derive(Default, PartialEq, Eq)]
+struct Scarce {
+    unavailable: BTreeSet<OfferingKey>,
+    /// Instances by the reservation that they use.
+    reserved: BTreeMap<String, i64>,
 }
 
 impl fmt::Debug for KwokProvider {
@@ -355,20 +364,22 @@ impl KwokProvider {
             memory.unavailable.retain(|_, until| *until > now);
             memory.unavailable.keys().cloned().collect()
         };
-        let used = if self.sells_reservations {
+        let reserved = if self.sells_reservations {
             self.used_reservations().await?
         } else {
             BTreeMap::new()
         };
-        if !self.sells_reservations {
-            if unavailable.is_empty() {
-                return Ok(catalog.clone());
-            }
-            if let Some((known, types)) = &self.memory().sold
-                && *known == unavailable
-            {
-                return Ok(types.clone());
-            }
+        let scarce = Scarce {
+            unavailable,
+            reserved,
+        };
+        if scarce == Scarce::default() && !self.sells_reservations {
+            return Ok(catalog.clone());
+        }
+        if let Some((known, types)) = &self.memory().sold
+            && *known == scarce
+        {
+            return Ok(types.clone());
         }
         let mut types = catalog.to_vec();
         for instance_type in &mut types {
@@ -379,18 +390,16 @@ impl KwokProvider {
                     .capacity_type()
                     .map(|it| it.to_string())
                     .unwrap_or_default();
-                offering.available &= !unavailable.contains(&(name.clone(), zone, capacity_type));
+                offering.available &= !scarce.unavailable.contains(&(name.clone(), zone, capacity_type));
                 if let Some(id) = offering.reservation_id() {
-                    let left = offering.reservation_capacity - used.get(id).copied().unwrap_or(0);
+                    let left = offering.reservation_capacity - scarce.reserved.get(id).copied().unwrap_or(0);
                     offering.reservation_capacity = left.max(0);
                     offering.available &= left > 0;
                 }
             }
         }
         let types: Arc<[InstanceType]> = types.into();
-        if !self.sells_reservations {
-            self.memory().sold = Some((unavailable, types.clone()));
-        }
+        self.memory().sold = Some((scarce, types.clone()));
         Ok(types)
     }
 

@@ -128,6 +128,16 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
+/// A type that the cloud of the conformance suite has run out of.
+const EXHAUSTED: &str = "m-8x-amd64-linux";
+
+fn exhausted() -> KwokOptions {
+    KwokOptions {
+        insufficient_capacity: patterns(&[EXHAUSTED]),
+        ..KwokOptions::default()
+    }
+}
+
 struct KwokHarness {
     provider: Arc<KwokProvider>,
     clock: SharedClock,
@@ -162,6 +172,10 @@ impl Harness for KwokHarness {
         claim.spec.node_class_ref.name = "missing".to_owned();
         Some(claim)
     }
+    fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
+        let claim = claim(name, &[(labels::INSTANCE_TYPE, Operator::In, &[EXHAUSTED])]);
+        Some((claim, KwokOptions::default().unavailable_for))
+    }
     fn well_known_labels(&self) -> Vec<String> {
         keys::WELL_KNOWN.map(str::to_owned).to_vec()
     }
@@ -171,7 +185,7 @@ impl Harness for KwokHarness {
 async fn conformance_without_delays() {
     let world = World::new().await;
     let harness = KwokHarness {
-        provider: world.running(KwokOptions::default()),
+        provider: world.running(exhausted()),
         clock: world.clock.clone(),
     };
     check_all(&harness)
@@ -192,7 +206,7 @@ async fn conformance_of_a_slow_cloud() {
         launch_delay: seconds(7),
         registration_delay: seconds(20),
         termination_delay: seconds(40),
-        ..KwokOptions::default()
+        ..exhausted()
     };
     let harness = KwokHarness {
         provider: world.running(options),
@@ -693,6 +707,10 @@ async fn a_reservation_is_not_sold_twice() {
     });
     let gpu = |name: &str| claim(name, &[(labels::INSTANCE_TYPE, Operator::In, &["p4d.24xlarge"])]);
     let claims = [gpu("a"), gpu("b"), gpu("c")];
+    let pool = NodePool::new("general", Default::default());
+    let listed = async || provider.instance_types(&pool).await.expect("types");
+    let before = listed().await;
+    assert!(Arc::ptr_eq(&before, &listed().await), "nothing was sold");
     let created = futures::future::join_all(claims.iter().map(|claim| provider.create(claim))).await;
     let reserved = created.into_iter().map(|it| it.expect("launched"));
     let reserved = reserved
@@ -702,6 +720,9 @@ async fn a_reservation_is_not_sold_twice() {
         reserved, 2,
         "the reservation has two instances, the third is on demand"
     );
+    let after = listed().await;
+    assert!(!Arc::ptr_eq(&before, &after), "less is left of the reservation");
+    assert!(Arc::ptr_eq(&after, &listed().await), "and then nothing changes");
 }
 
 #[tokio::test(start_paused = true)]

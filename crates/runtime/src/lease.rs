@@ -259,6 +259,13 @@ impl LeaderElection {
         self.leadership.clone()
     }
 
+    /// The same candidate over another client.
+    #[must_use]
+    pub(crate) fn over(mut self, client: kube::Client) -> Self {
+        self.api = Api::namespaced(client, &self.options.namespace);
+        self
+    }
+
     /// Competes until we lead, renews until `shutdown` or until renewing fails for too long. Gives the Lease back on
     /// shutdown, so that another replica need not wait.
     pub async fn run(mut self, shutdown: Shutdown) -> ElectionOutcome {

@@ -18,6 +18,7 @@ pub mod client;
 mod controller;
 mod events;
 mod lease;
+mod lease_thread;
 mod metrics;
 mod queue;
 mod raw;
@@ -34,6 +35,7 @@ pub use controller::{
 };
 pub use events::{EventKind, EventNotice, EventRecorder, EventRecorderOptions, EventWriter};
 pub use lease::{ElectionOutcome, Epoch, LeaderElection, Leadership, LeaseOptions, NotLeader};
+pub use lease_thread::ElectionThread;
 pub use metrics::{
     Counter, DEFAULT_BUCKETS, Gauge, Histogram, Metrics, STANDARD_BUCKETS, Summary, exponential_buckets,
 };

@@ -118,6 +118,9 @@ impl<K> Change<K> {
 pub struct StoreOptions<K> {
     /// Drops what nobody reads, before the object is kept. The default drops `managedFields`.
     pub trim: fn(&mut K),
+    /// Whether two trimmed objects of one resourceVersion say the same. An object that says what the one before said takes its place, but counts as
+    /// no change and no handler hears of it: heartbeats of kubelets cost nothing. The default compares all that is left after trimming.
+    pub same: fn(&K, &K) -> bool,
 }
 
 impl<K> Clone for StoreOptions<K> {
@@ -128,11 +131,17 @@ impl<K> Clone for StoreOptions<K> {
 
 impl<K> Copy for StoreOptions<K> {}
 
-impl<K: Resource> Default for StoreOptions<K> {
+impl<K: Resource + PartialEq> Default for StoreOptions<K> {
     fn default() -> Self {
-        Self {
-            trim: |object| object.meta_mut().managed_fields = None,
-        }
+        Self::trimmed(|object| object.meta_mut().managed_fields = None)
+    }
+}
+
+impl<K: PartialEq> StoreOptions<K> {
+    /// Drops what `trim` drops, and compares all that is left.
+    #[must_use]
+    pub fn trimmed(trim: fn(&mut K)) -> Self {
+        Self { trim, same: K::eq }
     }
 }
 
@@ -149,7 +158,7 @@ pub struct Store<K> {
 }
 
 struct Inner<K> {
-    trim: fn(&mut K),
+    options: StoreOptions<K>,
     state: RwLock<Contents>,
     /// Held while a change is applied and told, so that all hear the same order.
     dispatch: Mutex<Dispatch<K>>,
@@ -178,7 +187,7 @@ impl<K: Object> fmt::Debug for Store<K> {
     }
 }
 
-impl<K: Object> Default for Store<K> {
+impl<K: Object + PartialEq> Default for Store<K> {
     fn default() -> Self {
         Self::new(StoreOptions::default())
     }
@@ -190,7 +199,7 @@ impl<K: Object> Store<K> {
     pub fn new(options: StoreOptions<K>) -> Self {
         Self {
             inner: Arc::new(Inner {
-                trim: options.trim,
+                options,
                 state: RwLock::new(Contents::default()),
                 dispatch: Mutex::new(Dispatch {
                     handlers: Vec::new(),
@@ -256,7 +265,7 @@ impl<K: Object> Store<K> {
         self.len() == 0
     }
 
-    /// Number of changes so far: equal numbers mean equal contents.
+    /// Number of changes so far: equal numbers mean contents that say the same. Only resourceVersions may differ.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.read().changes
@@ -397,18 +406,38 @@ impl<K: Object> Store<K> {
 
     /// Drops what nobody reads.
     pub(crate) fn trimmed(&self, mut object: K) -> Arc<K> {
-        (self.inner.trim)(&mut object);
+        (self.inner.options.trim)(&mut object);
         Arc::new(object)
     }
 
-    fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, new: Arc<K>) {
+    fn put(&self, dispatch: &mut Dispatch<K>, key: ObjectKey, mut new: Arc<K>) {
+        let known = self.read().objects.get(&key).cloned().map(typed);
+        let is_change = known.is_none_or(|known| !self.says_the_same(&mut new, &known));
         let erased: Erased = new.clone();
-        let old = self.write().put(&key, &erased).map(typed);
+        let old = self.write().put(&key, &erased, is_change).map(typed);
+        if !is_change {
+            return;
+        }
         dispatch.tell(&Change {
             key,
             old,
             new: Some(new),
         });
+    }
+
+    /// Whether a new object differs from the one before in its resourceVersion only.
+    fn says_the_same(&self, new: &mut Arc<K>, known: &K) -> bool {
+        let Some(object) = Arc::get_mut(new) else {
+            return false;
+        };
+        let version = object.meta_mut().resource_version.take();
+        object
+            .meta_mut()
+            .resource_version
+            .clone_from(&known.meta().resource_version);
+        let same = (self.inner.options.same)(object, known);
+        object.meta_mut().resource_version = version;
+        same
     }
 
     fn take(&self, dispatch: &mut Dispatch<K>, key: &ObjectKey) {

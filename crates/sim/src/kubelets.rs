@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 use spokeshave_runtime::{
@@ -16,9 +15,9 @@ use spokeshave_runtime::{
 };
 
 use crate::attach_limits;
+use crate::heartbeats::Heartbeats;
 use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time,
-    uid,
 };
 use crate::probes::{self, FAILING_PROBES, Failing, Findings};
 use crate::world::{World, is_race};
@@ -27,8 +26,6 @@ use crate::world::{World, is_race};
 const FAKE_NODE: &str = "kwok.x-k8s.io/node";
 /// How long the containers of a pod run before they end well; without it they run on.
 const RUN_DURATION: &str = "sim.spokeshave.dev/run-duration";
-const LEASE_NAMESPACE: &str = "kube-node-lease";
-const LEASE_PERIOD: Duration = Duration::from_secs(10);
 const VERSION: &str = "v1.36.0";
 const WORKERS: usize = 64;
 const NAME: &str = "kubelet";
@@ -40,11 +37,11 @@ type Asked = Arc<Mutex<BTreeMap<ObjectKey, Failing>>>;
 pub(crate) struct Kubelets {
     nodes: WorkQueue<String>,
     pods: WorkQueue<ObjectKey>,
-    leases: WorkQueue<String>,
+    heartbeats: Option<Heartbeats>,
     asked: Asked,
 }
 
-fn is_fake(node: &Node) -> bool {
+pub(crate) fn is_fake(node: &Node) -> bool {
     let marked = |map: Option<&std::collections::BTreeMap<String, String>>| {
         map.is_some_and(|map| map.get(FAKE_NODE).is_some_and(|value| value == "fake"))
     };
@@ -56,24 +53,15 @@ impl Kubelets {
         let this = Self {
             nodes: world.queue("kubelet.nodes"),
             pods: world.queue("kubelet.pods"),
-            leases: world.queue("kubelet.leases"),
+            heartbeats: world.options.heartbeats.then(|| Heartbeats::new(world)),
             asked: Asked::default(),
         };
-        let (nodes, leases, pods, by_node) = (
-            this.nodes.clone(),
-            this.leases.clone(),
-            this.pods.clone(),
-            world.pods_by_node.clone(),
-        );
-        let with_leases = world.options.leases;
+        let (nodes, pods, by_node) = (this.nodes.clone(), this.pods.clone(), world.pods_by_node.clone());
         world.nodes.on_change(move |change| {
             let Some(node) = change.object().filter(|node| is_fake(node)) else {
                 return;
             };
             let node_name = name(&node.metadata).to_owned();
-            if change.old.is_none() && with_leases {
-                leases.add(node_name.clone());
-            }
             // Pods that were bound before the node was ready have waited for it.
             let was_ready = change.old.as_deref().is_some_and(is_node_ready);
             let is_ready = change.new.as_deref().is_some_and(is_node_ready);
@@ -121,23 +109,13 @@ impl Kubelets {
                 metrics.clone(),
             ),
         );
-        let shared = world.clone();
-        let work = move |node| renew(shared.clone(), node);
-        tasks.spawn(
-            "kubelet leases",
-            run_controller(
-                "kubelet.leases",
-                self.leases,
-                WORKERS,
-                work,
-                shutdown.clone(),
-                metrics,
-            ),
-        );
+        if let Some(heartbeats) = self.heartbeats {
+            heartbeats.start(world, tasks, shutdown);
+        }
     }
 }
 
-fn quiet(result: Result<(), kube::Error>) -> Result<Requeue, ReconcileError> {
+pub(crate) fn quiet(result: Result<(), kube::Error>) -> Result<Requeue, ReconcileError> {
     match result {
         Err(error) if !is_race(&error) => Err(Box::new(error)),
         _ => Ok(Requeue::Done),
@@ -479,31 +457,6 @@ async fn write_status(world: &World, pod: &Pod, status: Value) -> Result<Requeue
             Ok(Requeue::After(Duration::ZERO))
         }
         Err(error) if is_race(&error) => Ok(Requeue::Done),
-        Err(error) => Err(Box::new(error)),
-    }
-}
-
-/// A sign of life, for a node lifecycle controller that wants one.
-async fn renew(world: Arc<World>, node_name: String) -> Result<Requeue, ReconcileError> {
-    let Some(node) = world.nodes.get_named(&node_name) else {
-        return Ok(Requeue::Done);
-    };
-    let api: Api<Lease> = Api::namespaced(world.client.clone(), LEASE_NAMESPACE);
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": node_name, "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": uid(&node.metadata)}]},
-        "spec": {"holderIdentity": node_name, "leaseDurationSeconds": 40, "renewTime": MicroTime(world.clock.now())},
-    });
-    match api
-        .patch(
-            &node_name,
-            &PatchParams::apply("spokeshave-kubelet").force(),
-            &Patch::Apply(lease),
-        )
-        .await
-    {
-        Ok(_) => Ok(Requeue::After(LEASE_PERIOD)),
-        Err(error) if is_race(&error) => Ok(Requeue::After(LEASE_PERIOD)),
         Err(error) => Err(Box::new(error)),
     }
 }

@@ -6,6 +6,7 @@
 
 mod attach_limits;
 mod budgets;
+mod heartbeats;
 pub mod invariants;
 pub mod kills;
 mod kubelets;
@@ -45,8 +46,9 @@ pub struct Options {
     pub disruption_budgets: bool,
     /// Binding of PersistentVolumeClaims, and VolumeAttachments of CSI volumes.
     pub volumes: bool,
-    /// Whether kubelets renew Leases, which a real node lifecycle controller wants.
-    pub leases: bool,
+    /// Whether kubelets give signs of life: a Lease every ten seconds and their status every five minutes, as genuine ones do. Only comparisons turn
+    /// it off.
+    pub heartbeats: bool,
     /// Time from binding to Running.
     pub pod_start_delay: Duration,
     /// Time that a pod takes to stop, at most its grace period.
@@ -66,7 +68,7 @@ impl Options {
             node_lifecycle: true,
             disruption_budgets: true,
             volumes: true,
-            leases: false,
+            heartbeats: true,
             pod_start_delay: Duration::from_secs(1),
             pod_stop_time: Duration::from_secs(2),
             node_ready_delay: Duration::from_secs(1),
@@ -82,7 +84,6 @@ impl Options {
             node_lifecycle: false,
             disruption_budgets: false,
             volumes: false,
-            leases: true,
             ..Self::all()
         }
     }
@@ -95,7 +96,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 pub async fn run(client: Client, clock: SharedClock, entropy: Entropy, options: Options, shutdown: Shutdown) {
     let metrics = Metrics::new(clock.clone());
     let mut tasks = TaskGroup::new();
-    let world = World::new(client, clock.clone(), options, metrics);
+    let world = World::new(client, clock.clone(), &entropy, options, metrics);
     let parts = Parts::new(&world);
     world.watch(&entropy, &mut tasks, &shutdown);
     if shutdown.cut(world.ready()).await.is_some() {

@@ -12,7 +12,8 @@ use kube::api::PostParams;
 use serde_json::json;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{
-    Api, Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, TaskGroup, WatchOptions, WorkQueue,
+    Api, Index, Metrics, Object, QueueOptions, Reflector, Shutdown, Store, StoreOptions, TaskGroup,
+    WatchOptions, WorkQueue,
 };
 
 use crate::Options;
@@ -22,6 +23,7 @@ use crate::objects::{controller_of, name, namespace, node_of, time};
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) clock: SharedClock,
+    pub(crate) entropy: Entropy,
     pub(crate) options: Options,
     pub(crate) metrics: Metrics,
     pub(crate) pods: Store<Pod>,
@@ -48,7 +50,13 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(client: Client, clock: SharedClock, options: Options, metrics: Metrics) -> Arc<Self> {
+    pub(crate) fn new(
+        client: Client,
+        clock: SharedClock,
+        entropy: &Entropy,
+        options: Options,
+        metrics: Metrics,
+    ) -> Arc<Self> {
         let pods: Store<Pod> = Store::default();
         let replica_sets: Store<ReplicaSet> = Store::default();
         let text = |text: &str| {
@@ -74,7 +82,17 @@ impl World {
             }),
             pods,
             replica_sets,
-            nodes: Store::default(),
+            // When kubelets last reported is for others to know.
+            nodes: Store::new(StoreOptions::trimmed(|node: &mut Node| {
+                node.metadata.managed_fields = None;
+                let conditions = node
+                    .status
+                    .iter_mut()
+                    .flat_map(|status| status.conditions.iter_mut());
+                for condition in conditions.flatten() {
+                    condition.last_heartbeat_time = None;
+                }
+            })),
             namespaces: Store::default(),
             deployments: Store::default(),
             stateful_sets: Store::default(),
@@ -89,6 +107,7 @@ impl World {
             csi_drivers: Store::default(),
             client,
             clock,
+            entropy: entropy.clone(),
             options,
             metrics,
         })

@@ -95,7 +95,11 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         entropy.child("operator"),
         options,
     )
-    .with_metrics(registry);
+    .with_metrics(registry)
+    .with_lease_thread({
+        let (config, clock) = (config.clone(), clock.clone());
+        move || connect(&config, None, &clock, None)
+    });
     let metrics = HttpServer {
         metrics: Some(operator.metrics().clone()),
         profiling: settings.enable_profiling,
@@ -213,6 +217,7 @@ fn controller_options(settings: &Settings) -> Options {
 /// The gates that the controllers know.
 pub(crate) fn gates_of(gates: settings::FeatureGates) -> FeatureGates {
     FeatureGates {
+        reserved_capacity: gates.reserved_capacity,
         node_repair: gates.node_repair,
         static_capacity: gates.static_capacity,
         node_overlay: gates.node_overlay,

@@ -10,6 +10,7 @@ use super::ground::Ground;
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::outcome::PoolScore;
 use super::simulate::WhatIf;
+use super::threads;
 use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
@@ -106,26 +107,19 @@ pub(super) fn all_alone<'a>(
             .map(|candidate| alone(ground, what_if, candidate))
             .collect();
     }
-    let size = candidates.len().div_ceil(threads);
-    let (answers, work): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
-        let workers: Vec<_> = candidates
-            .chunks(size)
-            .map(|chunk| {
-                let mut what_if = what_if.worker();
-                scope.spawn(move || {
-                    let answers: Vec<Alone> = chunk
-                        .iter()
-                        .map(|candidate| alone(ground, &mut what_if, candidate))
-                        .collect();
-                    (answers, what_if.statistics)
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .filter_map(|worker| worker.join().ok())
-            .unzip()
-    });
+    let done = threads::in_chunks(
+        candidates,
+        threads,
+        || what_if.worker(),
+        |mut what_if, chunk: &[&Candidate]| {
+            let answers: Vec<Alone> = chunk
+                .iter()
+                .map(|candidate| alone(ground, &mut what_if, candidate))
+                .collect();
+            (answers, what_if.statistics)
+        },
+    );
+    let (answers, work): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     for statistics in work {
         what_if.statistics.add(statistics);
     }

@@ -158,9 +158,12 @@ pub(super) fn approved(snapshot: &Snapshot, command: &Command, scores: &[PoolSco
     events.collect()
 }
 
+/// A fruitless pass is repeated after this time at the latest, whatever has or has not changed (D-123).
+const REFRESH_SECONDS: i64 = 300;
+
 /// Until when a fruitless pass stays fruitless if no object changes: the end of the first nomination, protection, back-off or window, and the
-/// next minute where budgets have schedules.
-pub(super) fn next_change(ground: &Ground<'_>, back_offs: &BTreeMap<String, BackOff>) -> Timestamp {
+/// next minute where budgets have schedules. Five minutes at most, and then it is only a refresh: true.
+pub(super) fn next_change(ground: &Ground<'_>, back_offs: &BTreeMap<String, BackOff>) -> (Timestamp, bool) {
     let (snapshot, now) = (ground.snapshot, ground.now);
     let nominations = snapshot.nodes.iter().filter_map(|node| node.nominated_until);
     let protections = snapshot.pods.iter().filter_map(|pod| match pod.do_not_disrupt {
@@ -183,9 +186,10 @@ pub(super) fn next_change(ground: &Ground<'_>, back_offs: &BTreeMap<String, Back
         .chain(protections)
         .chain(rests)
         .filter(|time| *time > now);
-    times
-        .chain(scheduled.then_some(next_minute))
-        .chain(soon)
-        .min()
-        .unwrap_or(Timestamp::MAX)
+    let change = times.chain(scheduled.then_some(next_minute)).chain(soon).min();
+    let refresh = after(REFRESH_SECONDS);
+    match change {
+        Some(change) if change <= refresh => (change, false),
+        _ => (refresh, true),
+    }
 }

@@ -28,6 +28,7 @@ mod render;
 mod sets;
 mod simulate;
 pub mod steps;
+mod threads;
 mod validate;
 mod verdict;
 

@@ -148,6 +148,8 @@ pub(crate) struct Calm {
 pub(crate) struct Settled {
     pub(crate) version: u64,
     pub(crate) until: Timestamp,
+    /// Nothing that a decision reads changes at that time: the state is only looked at again.
+    pub(crate) is_refresh: bool,
 }
 
 /// How often something failed, and until when it rests.
@@ -163,6 +165,12 @@ impl Frontier {
     pub fn at(mut self, version: u64) -> Self {
         self.version = Some(version);
         self
+    }
+
+    /// Whether the next pass only repeats a fruitless one: neither an object nor the time has changed an answer since (D-123).
+    pub fn is_refresh(&self) -> bool {
+        let settled = self.settled.as_ref();
+        settled.is_some_and(|settled| settled.is_refresh && self.version == Some(settled.version))
     }
 
     /// Nothing that a decision reads has changed up to this version: what was settled stays so.
@@ -219,8 +227,8 @@ impl Frontier {
 
     /// A rest that a fruitless pass has brought ends then at the latest: the caller left something for later.
     pub fn rest_until(&mut self, due: Timestamp) {
-        if let Some(settled) = &mut self.settled {
-            settled.until = settled.until.min(due);
+        if let Some(settled) = self.settled.as_mut().filter(|settled| due < settled.until) {
+            (settled.until, settled.is_refresh) = (due, true);
         }
     }
 

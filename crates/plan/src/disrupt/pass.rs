@@ -17,6 +17,7 @@ use super::judge::{Judge, Unlimited};
 use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
 use super::sets::Search;
 use super::simulate::WhatIf;
+use super::threads;
 use super::verdict::Verdict;
 use super::{cost, drift};
 use crate::policy::Policy;
@@ -445,32 +446,19 @@ impl<'g, 'a> Pass<'g, 'a> {
             }
         }
         let threads = ground.policy.disrupt.threads.clamp(1, 1 + nodes.len() / 64);
-        let size = nodes.len().div_ceil(threads).max(1);
-        let work = |what_if: WhatIf<'a>, nodes: &[NodeId]| {
-            let mut judge = Judge::new(ground, options, unlimited, what_if);
-            let verdicts: Vec<Verdict> = nodes
-                .iter()
-                .map(|node| judge.verdict(*node, alone[node.index()]))
-                .collect();
-            (verdicts, judge.statistics())
-        };
-        let done: Vec<(Vec<Verdict>, DisruptStatistics)> = if threads == 1 {
-            vec![work(what_if.worker(), &nodes)]
-        } else {
-            std::thread::scope(|scope| {
-                let workers: Vec<_> = nodes
-                    .chunks(size)
-                    .map(|chunk| {
-                        let (what_if, work) = (what_if.worker(), &work);
-                        scope.spawn(move || work(what_if, chunk))
-                    })
+        let done = threads::in_chunks(
+            &nodes,
+            threads,
+            || what_if.worker(),
+            |what_if, nodes: &[NodeId]| {
+                let mut judge = Judge::new(ground, options, unlimited, what_if);
+                let verdicts: Vec<Verdict> = nodes
+                    .iter()
+                    .map(|node| judge.verdict(*node, alone[node.index()]))
                     .collect();
-                workers
-                    .into_iter()
-                    .filter_map(|worker| worker.join().ok())
-                    .collect()
-            })
-        };
+                (verdicts, judge.statistics())
+            },
+        );
         for (mut verdicts, statistics) in done {
             for verdict in verdicts.iter_mut().filter(|verdict| !verdict.is_keep()) {
                 verdict.waits = self.waits(verdict);
@@ -526,9 +514,11 @@ impl<'g, 'a> Pass<'g, 'a> {
         if self.outcome.commands.is_empty() {
             frontier.seed += 1;
             if let Some(version) = frontier.version.filter(|_| frontier.seed >= self.rounds) {
+                let (until, is_refresh) = events::next_change(self.ground, &frontier.back_offs);
                 frontier.settled = Some(Settled {
                     version,
-                    until: events::next_change(self.ground, &frontier.back_offs),
+                    until,
+                    is_refresh,
                 });
             }
         } else {

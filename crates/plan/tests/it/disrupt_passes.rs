@@ -3,7 +3,6 @@
 use crate::support::{
     DELETE_A, World, acts, dollars, later, on_demand_pool, pair, pinned, text, three_types, zero_budget,
 };
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::{Budget, ConsolidationPolicy};
@@ -337,8 +336,9 @@ fn d_085_what_ifs_say_nothing_about_pending_pods_and_leave_no_trace() {
     );
 }
 
+/// What another version is, is for the caller to know: `controllers` shows it of every kind of object, of prices and of offerings (`w_27_…`).
 #[test]
-fn d_120_d_121_d_122_d_166_d_171_w_13_w_26_w_27_a_fruitless_pass_is_remembered_by_version() {
+fn d_120_d_166_d_171_w_13_a_fruitless_pass_over_one_version_is_not_repeated() {
     let world = World::new(on_demand_pool("default"))
         .node("a", "small")
         .pod("p", "a", "1");
@@ -348,43 +348,73 @@ fn d_120_d_121_d_122_d_166_d_171_w_13_w_26_w_27_a_fruitless_pass_is_remembered_b
     // Nothing at all is computed again for what was seen, before any candidate is built (W-13).
     let second = disrupt(&snapshot, &world.policy, world.now, &first.frontier);
     assert!(second.statistics.idle && second.reports.is_empty() && second.budgets.is_empty());
-    // Any change of any object is another version: of a PodDisruptionBudget, a price, a condition as much as of a pod (W-27). The version is
-    // the one that the pass looked at, so a change during the pass is seen by the next (W-26).
-    let changed = disrupt(&snapshot, &world.policy, world.now, &first.frontier.clone().at(8));
-    assert!(!changed.statistics.idle);
+    for other in [6, 8] {
+        let changed = disrupt(
+            &snapshot,
+            &world.policy,
+            world.now,
+            &first.frontier.clone().at(other),
+        );
+        assert!(!changed.statistics.idle && !first.frontier.clone().at(other).is_refresh());
+    }
+}
+
+fn settled(world: &World) -> Frontier {
+    let frontier = Frontier::default().at(1);
+    disrupt(&world.snapshot(), &world.policy, world.now, &frontier).frontier
+}
+
+/// A node that is needed.
+fn full() -> World {
+    World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .pod("p", "a", "1500m")
 }
 
 #[test]
-fn d_123_d_124_p_148_the_clock_ends_what_only_the_clock_can_change() {
+fn d_123_what_was_found_fruitless_is_looked_at_again_after_five_minutes() {
+    // A candidate that only a budget holds up is no reason to look again sooner: a budget that opens is a change of an object or of the hour.
+    let constrained = pair().edit_pool("default", |pool| {
+        pool.spec.disruption.budgets = Some(zero_budget("0"))
+    });
+    for world in [full(), constrained] {
+        let frontier = settled(&world);
+        assert!(frontier.is_settled(later(299)) && !frontier.is_settled(later(300)));
+        assert!(frontier.is_refresh(), "nothing will have changed by then");
+        let mut again = world;
+        again.now = later(300);
+        let outcome = disrupt(&again.snapshot(), &again.policy, again.now, &frontier);
+        assert!(!outcome.statistics.idle && outcome.frontier.is_settled(later(599)));
+        assert!(!outcome.frontier.is_settled(later(600)), "and again");
+    }
+    let mut judged = settled(&full());
+    judged.rest_until(later(30));
+    assert!(
+        !judged.is_settled(later(30)) && judged.is_refresh(),
+        "what the caller left for later is no news"
+    );
+}
+
+#[test]
+fn d_124_p_148_the_clock_ends_what_only_the_clock_can_change() {
     let at_night = Budget {
         schedule: Some("0 3 * * *".to_owned()),
         duration: "1h".parse().ok(),
         ..Budget::always("0")
     };
-    let settled = |world: &World| {
-        let frontier = Frontier::default().at(1);
-        disrupt(&world.snapshot(), &world.policy, world.now, &frontier).frontier
-    };
-    let full = || {
-        World::new(on_demand_pool("default"))
-            .node("a", "small")
-            .pod("p", "a", "1500m")
-    };
-    let year: Timestamp = later(365 * 86_400);
-    assert!(settled(&full()).is_settled(year), "nothing depends on the time");
     let scheduled = full().edit_pool("default", |pool| {
         pool.spec.disruption.budgets = Some(vec![at_night.clone()])
     });
     let frontier = settled(&scheduled);
     assert!(frontier.is_settled(later(30)) && !frontier.is_settled(later(61)));
-    let protected = full().annotate_pod("p", "karpenter.sh/do-not-disrupt", "10m");
+    assert!(!frontier.is_refresh(), "an hour may have begun");
+    let protected = full().annotate_pod("p", "karpenter.sh/do-not-disrupt", "2m");
     let frontier = settled(&protected);
-    assert!(!frontier.is_settled(later(601)), "the protection ends");
-    // A candidate that only a budget holds up is no reason to look again: a budget that opens is a change of an object or of the hour.
-    let constrained = pair().edit_pool("default", |pool| {
-        pool.spec.disruption.budgets = Some(zero_budget("0"))
-    });
-    assert!(settled(&constrained).is_settled(year));
+    assert!(
+        frontier.is_settled(later(119)) && !frontier.is_settled(later(120)),
+        "the protection ends"
+    );
+    assert!(!frontier.is_refresh());
 }
 
 #[test]

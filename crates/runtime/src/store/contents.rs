@@ -204,10 +204,10 @@ impl Contents {
         ghosts
     }
 
-    /// Keeps an object, and returns what it takes the place of.
-    pub(super) fn put(&mut self, key: &ObjectKey, new: &Erased) -> Option<Erased> {
+    /// Keeps an object, and returns what it takes the place of; `is_change` when it says something else than that.
+    pub(super) fn put(&mut self, key: &ObjectKey, new: &Erased, is_change: bool) -> Option<Erased> {
         let old = self.objects.insert(key.clone(), new.clone());
-        self.changes += 1;
+        self.changes += u64::from(is_change);
         for index in &mut self.indexes {
             if let Some(old) = &old {
                 index.remove(key, old);

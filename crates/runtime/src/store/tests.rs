@@ -29,6 +29,8 @@ fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
             resource_version: Some(version.to_string()),
             ..ObjectMeta::default()
         },
+        // Another version says something else, unless a test makes it say the same.
+        data: Some([("version".to_owned(), version.to_string())].into()),
         ..ConfigMap::default()
     }
 }
@@ -213,6 +215,65 @@ fn managed_fields_are_not_kept() {
     heavy.metadata.managed_fields = Some(vec![ManagedFieldsEntry::default()]);
     store.apply(heavy);
     assert_eq!(store.get(&key("a")).unwrap().metadata.managed_fields, None);
+}
+
+/// A heartbeat: the object takes the place of the one before, and nobody hears of it.
+#[test]
+fn what_differs_in_its_version_only_is_no_change() {
+    let store: Store<ConfigMap> = Store::new(StoreOptions::trimmed(|object: &mut ConfigMap| {
+        if let Some(data) = &mut object.data {
+            data.remove("heartbeat");
+        }
+    }));
+    let by_uid = store.index(|object| object.metadata.uid.clone().into_iter().collect());
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = heard.clone();
+    store.on_change(move |change| {
+        let text = |object: &Option<Arc<ConfigMap>>| {
+            object
+                .as_ref()
+                .and_then(|object| object.data.as_ref()?.get("value").cloned())
+        };
+        told.lock().unwrap().push(format!("{:?}", text(&change.new)));
+    });
+    let beat = |version: u64, value: &str| ConfigMap {
+        data: Some(
+            [
+                ("heartbeat".to_owned(), version.to_string()),
+                ("value".to_owned(), value.to_owned()),
+            ]
+            .into(),
+        ),
+        ..object("a", "ua", version)
+    };
+    store.apply(beat(1, "x"));
+    let before = store.changes();
+    store.apply(beat(2, "x"));
+    store.note_written(beat(3, "x"));
+    replace(&store, vec![beat(4, "x")], BTreeMap::new());
+    assert_eq!(store.changes(), before);
+    assert_eq!(
+        version(&store, "a"),
+        Some(4),
+        "writes are made on the version that is there"
+    );
+    let found: Vec<Option<u64>> = by_uid.get("ua").iter().map(|one| version_of(one)).collect();
+    assert_eq!(found, [Some(4)], "also by an index");
+    store.apply(beat(3, "y"));
+    assert_eq!(version(&store, "a"), Some(4), "older news stays older");
+    store.apply(beat(5, "y"));
+    assert_eq!(store.changes(), before + 1);
+    assert_eq!(*heard.lock().unwrap(), ["Some(\"x\")", "Some(\"y\")"]);
+    // A successor that says the same is another object.
+    let successor = ConfigMap {
+        metadata: ObjectMeta {
+            uid: Some("ub".into()),
+            ..beat(6, "y").metadata
+        },
+        ..beat(6, "y")
+    };
+    store.apply(successor);
+    assert_eq!(store.changes(), before + 2);
 }
 
 /// What happens on the server and between it and us.

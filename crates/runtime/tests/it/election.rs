@@ -1,12 +1,17 @@
 //! Leader election against a live API server (P §15.2).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Line, World};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
+use spokeshave_apiserver::{ApiServer, Commit, Config};
+use spokeshave_ports::{Entropy, TokioClock};
 use spokeshave_runtime::client::ClientOptions;
-use spokeshave_runtime::{ElectionOutcome, LeaderElection, Leadership, LeaseOptions, NotLeader, Shutdown};
+use spokeshave_runtime::{
+    ElectionOutcome, LeaderElection, Leadership, LeaseOptions, Metrics, NotLeader, Shutdown,
+};
 use tokio::task::JoinHandle;
 
 struct Candidate {
@@ -140,4 +145,66 @@ async fn a_lease_deleted_by_hand_is_made_again() {
     world.pass(20).await;
     assert!(only.leadership.is_leader());
     assert_eq!(spec(&world).await.holder_identity.as_deref(), Some("only"));
+}
+
+/// Whatever keeps the other threads busy, the Lease is renewed: here the main runtime stands still for as long as five renewals take.
+#[test]
+fn a_lease_on_a_thread_of_its_own_outlives_a_main_runtime_that_stands_still() {
+    // A deadline for a failure only: what is waited for are events.
+    const NEVER: Duration = Duration::from_secs(120);
+    let main = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    main.block_on(async {
+        let clock = TokioClock::wall(1.0).shared();
+        let (renewed, renewals) = std::sync::mpsc::channel();
+        let now = clock.clone();
+        let server = ApiServer::new(Config {
+            observer: Some(Arc::new(move |commit: &Commit<'_>| {
+                if commit.plural == "leases" {
+                    renewed.send(commit.old.is_some()).unwrap();
+                }
+            })),
+            ..Config::new(Arc::new(move || now.now()), 1)
+        });
+        let election = LeaderElection::new(
+            kube::Client::new(server.service(), "default"),
+            LeaseOptions {
+                retry_period: Duration::from_millis(20),
+                ..LeaseOptions::new("kube-system", "karpenter-leader-election", "apart")
+            },
+            clock.clone(),
+            &Entropy::new(1),
+            &Metrics::new(clock),
+        );
+        let (leadership, shutdown) = (election.leadership(), Shutdown::new());
+        let connect = move || Ok(kube::Client::new(server.service(), "default"));
+        let thread = election.start_apart(connect, shutdown.clone()).await.unwrap();
+        leadership.acquired().await;
+        assert!(!renewals.recv_timeout(NEVER).unwrap(), "the Lease is made");
+        // No task of this runtime is polled meanwhile.
+        for _ in 0..5 {
+            assert!(renewals.recv_timeout(NEVER).unwrap(), "and renewed");
+        }
+        assert!(leadership.is_leader());
+        shutdown.request();
+        assert_eq!(thread.ended().await, ElectionOutcome::Stopped);
+        assert!(!leadership.is_leader());
+    });
+}
+
+#[tokio::test]
+async fn an_election_without_a_client_says_so() {
+    let world = World::new(1);
+    let election = LeaderElection::new(
+        world.client(),
+        LeaseOptions::new("kube-system", "karpenter-leader-election", "apart"),
+        world.clock.clone(),
+        &world.entropy,
+        &world.metrics,
+    );
+    let connect = || Err("the kubeconfig is gone".to_owned());
+    let error = election.start_apart(connect, Shutdown::new()).await.unwrap_err();
+    assert_eq!(error, "the kubeconfig is gone");
 }

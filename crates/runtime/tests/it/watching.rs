@@ -12,10 +12,15 @@ use kube::{Api, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use spokeshave_runtime::client::ClientOptions;
-use spokeshave_runtime::{Object, ObjectKey, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
+use spokeshave_runtime::{
+    Object, ObjectKey, Reflector, Shutdown, Store, StoreOptions, TaskGroup, WatchOptions,
+};
 
 fn watch<K: Object>(world: &World, client: kube::Client, options: &WatchOptions) -> (Store<K>, TaskGroup) {
-    let store = Store::default();
+    let store = Store::new(StoreOptions {
+        trim: |object: &mut K| object.meta_mut().managed_fields = None,
+        same: |_, _| false,
+    });
     let reflector = Reflector::new(
         client,
         &store,
@@ -125,13 +130,13 @@ async fn selectors_and_metadata_only() {
 }
 
 /// A ConfigMap whose `value` must be a number.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(PartialEq, Clone, Debug, Serialize, Deserialize)]
 struct Numbered {
     metadata: ObjectMeta,
     data: Value,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(PartialEq, Clone, Debug, Serialize, Deserialize)]
 struct Value {
     #[serde(deserialize_with = "number")]
     value: i64,

@@ -60,7 +60,7 @@ impl RunLog {
     }
 }
 
-/// How many requests the server has got, from everybody. Clones share it.
+/// How many requests the server has got, from everybody but kubelets that renew their Leases. Clones share it.
 ///
 /// A run that never ends still asks: its requests are what a run can be measured by, whatever the machine and whatever the virtual time.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +80,9 @@ impl Traffic {
     }
 
     fn count(&self, actor: &Actor, method: &http::Method, uri: &http::Uri) {
+        if uri.path().contains("/namespaces/kube-node-lease/") {
+            return;
+        }
         self.requests.send_modify(|requests| *requests += 1);
         let Some(kinds) = &self.kinds else { return };
         let watch = uri.query().is_some_and(|query| query.contains("watch=true"));

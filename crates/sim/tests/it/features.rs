@@ -1,8 +1,10 @@
-//! What is off unless asked for, through the whole stack on virtual time: NodeOverlays and CapacityBuffers.
+//! What feature gates turn on and off, through the whole stack on virtual time: NodeOverlays, CapacityBuffers and reserved capacity.
 
 mod node_overlays;
 
 mod capacity_buffers;
+
+mod reserved_capacity;
 
 use crate::plain::Cluster;
 use serde_json::json;

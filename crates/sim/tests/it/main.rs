@@ -13,6 +13,7 @@ mod lifecycle;
 mod metrics;
 mod mid_write;
 mod plain;
+mod rest;
 mod scenarios;
 mod soak;
 mod words;

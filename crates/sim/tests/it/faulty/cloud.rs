@@ -29,6 +29,8 @@ pub struct Faults {
     pub lies: AtomicBool,
     /// What the cloud says of every instance when it is asked about drift; an empty text is an error.
     pub drift: Mutex<Option<String>>,
+    /// What the cloud offers, instead of its own catalog.
+    pub catalog: Mutex<Option<Arc<[InstanceType]>>>,
     /// Launches that were asked for.
     pub launches: AtomicU64,
 }
@@ -116,7 +118,10 @@ impl CloudProvider for Faulty {
     }
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
-        self.inner.instance_types(pool)
+        match self.faults.catalog.lock().unwrap().clone() {
+            Some(catalog) => async move { Ok(catalog) }.boxed(),
+            None => self.inner.instance_types(pool),
+        }
     }
 
     fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {

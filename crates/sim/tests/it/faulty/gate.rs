@@ -12,6 +12,8 @@ use serde_json::json;
 pub struct Gate {
     /// Pods whose eviction is answered with this status.
     pub refused: Arc<Mutex<BTreeMap<String, u16>>>,
+    /// Paths that contain one of these texts never get an answer.
+    pub silent: Arc<Mutex<Vec<&'static str>>>,
     /// When off, nothing passes.
     pub cut: Arc<AtomicBool>,
     /// So many writes to paths that contain a text are answered with a status.
@@ -46,8 +48,18 @@ where
         let path = request.uri().path();
         let stumble = if write { self.gate.stumble(path) } else { None };
         let refused = self.gate.refusal(path).or(stumble);
+        let silent = self
+            .gate
+            .silent
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|text| path.contains(text));
         let mut inner = self.inner.clone();
         Box::pin(async move {
+            if silent {
+                std::future::pending::<()>().await;
+            }
             if cut {
                 return Err(std::io::Error::other("the network is cut"));
             }

@@ -4,7 +4,7 @@
 
 mod ledger;
 mod looks;
-mod objects;
+pub mod objects;
 mod pools;
 mod rest;
 mod series;

@@ -1,0 +1,317 @@
+//! A cluster at rest: what wakes disruption again, and that nothing else costs anything.
+//!
+//! Elapsed times are virtual. Each test begins right after a refresh (D-123), so that what happens within four minutes was not brought by the next.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use spokeshave_api::NodeClaim;
+use spokeshave_api::disruption::DisruptionPhase;
+use spokeshave_controllers::Options;
+use spokeshave_model::{InstanceType, Price};
+use spokeshave_provider_kwok::KwokOptions;
+use spokeshave_runtime::Metrics;
+
+use crate::faulty::{Cluster, Running, Setup};
+use crate::words::*;
+
+const PASSES: &str = "spokeshave_voluntary_disruption_passes_total";
+const SNAPSHOTS: &str = "spokeshave_snapshots_made_total";
+/// What is found in this time was not found by a refresh.
+const BEFORE_THE_NEXT_REFRESH: Duration = Duration::from_secs(240);
+
+fn passes(metrics: &Metrics, cause: &str) -> f64 {
+    value(metrics, PASSES, cause)
+}
+
+/// Whatever may be consolidated is at once, on demand and on these types only.
+fn at_once(types: &[&str]) -> Value {
+    let requirements = json!([
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types},
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["test-zone-a"]},
+    ]);
+    json!({
+        "template": {"spec": {"requirements": requirements}},
+        "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
+    })
+}
+
+/// Waits until nothing is left to do, and a refresh has just said so.
+async fn until_refreshed(cluster: &Cluster, operator: &Running) {
+    let before = passes(&operator.metrics, "refresh");
+    cluster
+        .until("disruption is at rest", async |_| {
+            passes(&operator.metrics, "refresh") >= before + 2.0
+        })
+        .await;
+}
+
+async fn types_of_nodes(cluster: &Cluster) -> Vec<String> {
+    let nodes = cluster.list::<Node>().await;
+    let label = |node: &Node| {
+        node.metadata
+            .labels
+            .as_ref()?
+            .get("node.kubernetes.io/instance-type")
+            .cloned()
+    };
+    nodes.iter().filter_map(label).collect()
+}
+
+/// Requests of an operator that may have changed something, by kind of request.
+fn writes(cluster: &Cluster) -> BTreeMap<String, u64> {
+    let mut kinds: BTreeMap<String, u64> = cluster.traffic.kinds().into_iter().collect();
+    kinds.retain(|kind, _| {
+        kind.starts_with("operator") && !kind.contains(" GET ") && !kind.contains(" WATCH ")
+    });
+    kinds
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_121_d_122_w_26_w_27_every_kind_that_decisions_read_wakes_disruption() {
+    let (cluster, operator) = Cluster::started(61, at_once(&["c-2x-amd64-linux"])).await;
+    cluster.run_one_pod().await;
+    until_refreshed(&cluster, &operator).await;
+    let quiet = passes(&operator.metrics, "change");
+    cluster.pass(60).await;
+    assert!(
+        (passes(&operator.metrics, "change") - quiet).abs() < 0.5,
+        "at rest nothing is looked at"
+    );
+
+    async fn wakes<K: objects::Kind>(cluster: &Cluster, operator: &Running, object: Value) {
+        let before = passes(&operator.metrics, "change");
+        cluster.create::<K>(object).await;
+        // One poll, and a second for the watch.
+        cluster.pass(11).await;
+        assert!(
+            passes(&operator.metrics, "change") > before,
+            "a new {} wakes nobody",
+            K::kind(&())
+        );
+        cluster.pass(30).await;
+    }
+    let metadata = json!({"name": "late"});
+    let class = json!({"metadata": metadata, "provisioner": "example.com/disk"});
+    wakes::<StorageClass>(&cluster, &operator, class).await;
+    let volume = json!({"metadata": metadata, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}});
+    wakes::<PersistentVolume>(&cluster, &operator, volume).await;
+    let claim = json!({"metadata": metadata, "spec": {"storageClassName": "none", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    wakes::<PersistentVolumeClaim>(&cluster, &operator, claim).await;
+    wakes::<CSINode>(
+        &cluster,
+        &operator,
+        json!({"metadata": metadata, "spec": {"drivers": []}}),
+    )
+    .await;
+    wakes::<Namespace>(&cluster, &operator, json!({"metadata": metadata})).await;
+    let budget = json!({"metadata": metadata, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "late"}}}});
+    wakes::<PodDisruptionBudget>(&cluster, &operator, budget).await;
+    let nowhere = json!({"spec": {"nodeSelector": {"nobody": "has-it"}}});
+    let daemons = json!({"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": "late"}}, "template": template("late", "10m", nowhere)}});
+    wakes::<DaemonSet>(&cluster, &operator, daemons).await;
+}
+
+/// A rule between pods that only a label of a Namespace makes: without it two nodes become one.
+#[tokio::test(start_paused = true)]
+async fn w_27_a_label_of_a_namespace_is_a_reason_to_look_again() {
+    let (cluster, operator) = Cluster::started(62, at_once(&["c-1x-amd64-linux"])).await;
+    cluster
+        .create::<Namespace>(json!({"metadata": {"name": "blue", "labels": {"team": "blue"}}}))
+        .await;
+    let apart = json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "other"}},
+        "namespaceSelector": {"matchLabels": {"team": "blue"}},
+    }]}}}});
+    cluster
+        .deploy_with("web", 1, template("web", "200m", apart))
+        .await;
+    let api: Api<Deployment> = Api::namespaced(cluster.client.clone(), "blue");
+    let other = json!({"metadata": {"name": "other"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": {"app": "other"}}, "template": template("other", "200m", json!({})),
+    }});
+    let created: Deployment = serde_json::from_value(other).unwrap();
+    api.create(&Default::default(), &created).await.unwrap();
+    cluster
+        .until("two nodes", async |cluster| {
+            cluster.names::<Node>().await.len() == 2
+        })
+        .await;
+    until_refreshed(&cluster, &operator).await;
+    cluster.assert_no_commands().await;
+    let green = json!({"metadata": {"labels": {"team": "green"}}});
+    cluster.patch::<Namespace>("blue", green).await;
+    let took = cluster
+        .until("one node", async |cluster| {
+            cluster.names::<Node>().await.len() == 1
+        })
+        .await;
+    assert!(took < BEFORE_THE_NEXT_REFRESH, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w_27_a_price_that_falls_is_a_reason_to_look_again() {
+    let types = ["c-2x-amd64-linux", "m-2x-amd64-linux"];
+    let (cluster, operator) = Cluster::started(63, at_once(&types)).await;
+    cluster.run_one_pod().await;
+    until_refreshed(&cluster, &operator).await;
+    assert_eq!(types_of_nodes(&cluster).await, [types[0]]);
+    let mut catalog: Vec<InstanceType> = KwokOptions::default().catalog.instance_types().to_vec();
+    for offering in catalog
+        .iter_mut()
+        .filter(|one| one.name == types[1])
+        .flat_map(|one| &mut one.offerings)
+    {
+        offering.price = Price(offering.price.0 / 10);
+    }
+    *cluster.faults.catalog.lock().unwrap() = Some(catalog.into());
+    let took = cluster
+        .until("a node of the type that is cheap now", async |cluster| {
+            types_of_nodes(cluster).await == [types[1]]
+        })
+        .await;
+    assert!(took < BEFORE_THE_NEXT_REFRESH, "{took:?}");
+}
+
+/// The replacement cannot be launched; the cloud takes its offering for sold out for three minutes. Then it is tried again.
+#[tokio::test(start_paused = true)]
+async fn w_27_an_offering_that_comes_back_is_a_reason_to_look_again() {
+    let setup = Setup::with_cloud(KwokOptions {
+        insufficient_capacity: vec!["c-1x-amd64-linux".parse().unwrap()],
+        termination_delay: Duration::from_secs(3),
+        ..KwokOptions::default()
+    });
+    let pool = at_once(&["c-1x-amd64-linux", "c-8x-amd64-linux"]);
+    let (cluster, _operator) = Cluster::started_with(64, pool, setup).await;
+    cluster.deploy("large", 1, "6").await;
+    cluster.deploy("web", 1, "500m").await;
+    cluster.until_running(2).await;
+    cluster.scale("large", 0).await;
+    cluster
+        .until("the replacement is not to be had", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    let took = cluster
+        .until("it is tried again", async |cluster| {
+            cluster.ledger().await.len() == 2
+        })
+        .await;
+    let limits = Duration::from_secs(170)..BEFORE_THE_NEXT_REFRESH;
+    assert!(
+        limits.contains(&took),
+        "not while it is sold out, and soon after: {took:?}"
+    );
+}
+
+/// D-123, with the kubelets of a genuine cluster: they renew their Leases and report their status, and none of that is news.
+#[tokio::test(start_paused = true)]
+async fn d_123_an_hour_of_rest_costs_a_refresh_every_five_minutes_and_nothing_else() {
+    let (cluster, operator) = Cluster::started(65, at_once(&["c-2x-amd64-linux", "c-4x-amd64-linux"])).await;
+    cluster.deploy("web", 6, "1").await;
+    cluster.until_running(6).await;
+    // Events are told again while their cause lasts: until the first of them have been.
+    cluster.pass(1800).await;
+    let heartbeats = async |cluster: &Cluster| {
+        let nodes = cluster.list::<Node>().await;
+        let of = |node: &Node| {
+            node.status
+                .as_ref()?
+                .conditions
+                .as_ref()?
+                .first()?
+                .last_heartbeat_time
+                .clone()
+        };
+        nodes
+            .iter()
+            .map(|node| of(node).map(|time| time.0))
+            .collect::<Vec<_>>()
+    };
+    let (snapshots, changes, refreshes) = (
+        sum(&operator.metrics, SNAPSHOTS),
+        passes(&operator.metrics, "change"),
+        passes(&operator.metrics, "refresh"),
+    );
+    let (written, beaten) = (writes(&cluster), heartbeats(&cluster).await);
+    cluster.pass(3600).await;
+    let later = heartbeats(&cluster).await;
+    assert!(
+        !beaten.is_empty() && beaten.iter().zip(&later).all(|(before, after)| before < after),
+        "kubelets report: {beaten:?} {later:?}"
+    );
+    assert_eq!(writes(&cluster), written, "nothing is written");
+    assert!(
+        (sum(&operator.metrics, SNAPSHOTS) - snapshots).abs() < 0.5,
+        "no Snapshot is made"
+    );
+    assert!(
+        (passes(&operator.metrics, "change") - changes).abs() < 0.5,
+        "no pass for a change"
+    );
+    let refreshed = passes(&operator.metrics, "refresh") - refreshes;
+    assert!(
+        (11.0..=12.0).contains(&refreshed),
+        "{refreshed} refreshes in an hour"
+    );
+}
+
+/// What a kubelet reports that is news is seen, heartbeats or not.
+#[tokio::test(start_paused = true)]
+async fn a_condition_of_a_node_that_changes_is_no_heartbeat() {
+    let (cluster, operator) = Cluster::started(66, at_once(&["c-2x-amd64-linux"])).await;
+    cluster.run_one_pod().await;
+    until_refreshed(&cluster, &operator).await;
+    let name = cluster.names::<Node>().await.remove(0);
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let report = async |status: &str, heartbeat: &str, since: &str| {
+        let condition = json!({"type": "DiskPressure", "status": status, "lastHeartbeatTime": heartbeat, "lastTransitionTime": since});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        nodes
+            .patch_status(&name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        cluster.pass(11).await;
+    };
+    report("False", "2026-01-01T02:00:00Z", "2026-01-01T00:00:00Z").await;
+    let before = passes(&operator.metrics, "change");
+    report("False", "2026-01-01T02:05:00Z", "2026-01-01T00:00:00Z").await;
+    assert!(
+        (passes(&operator.metrics, "change") - before).abs() < 0.5,
+        "a heartbeat is no news"
+    );
+    report("True", "2026-01-01T02:05:00Z", "2026-01-01T02:05:00Z").await;
+    assert!(passes(&operator.metrics, "change") > before, "a condition is");
+}
+
+/// D-049, P-142: also a store that only some features need.
+#[tokio::test(start_paused = true)]
+async fn d_049_p_142_nothing_is_decided_before_every_store_that_is_watched_is_filled() {
+    let cluster = Cluster::new(67).await;
+    cluster.pool("default", at_once(&["c-2x-amd64-linux"])).await;
+    cluster.gate.silent.lock().unwrap().push("resourceslices");
+    let with_devices = Options {
+        dynamic_resources: true,
+        ..Options::default()
+    };
+    let silent = cluster.operator(Setup::with_options(with_devices.clone()));
+    cluster.deploy("web", 1, "1").await;
+    cluster.pass(300).await;
+    assert!(
+        cluster.names::<NodeClaim>().await.is_empty(),
+        "ResourceSlices are not known"
+    );
+    silent.end().await;
+    cluster.gate.silent.lock().unwrap().clear();
+    let _operator = cluster.operator(Setup::with_options(with_devices));
+    cluster.until_running(1).await;
+}
