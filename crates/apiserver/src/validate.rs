@@ -407,7 +407,7 @@ fn cron_job(spec: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::not_supported(
             "spec.concurrencyPolicy",
             &spec["concurrencyPolicy"],
-            ["Allow", "Forbid", "Replace"].into_iter(),
+            ["Allow", "Forbid", "Replace"],
         ));
     }
     for field in [
