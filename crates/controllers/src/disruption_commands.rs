@@ -281,12 +281,16 @@ impl Commands {
         let names: Vec<&str> = spec.nodes.iter().map(|node| node.name.as_str()).collect();
         let change = price(&spec.price_after).saturating_sub(price(&spec.price_before));
         let what = match spec.replacements.len() {
-            0 => format!("delete {} node(s)", names.len()),
-            _ => format!("replace {} node(s) by {}", names.len(), spec.replacement_summary),
+            0 => format!("delete {}", report::count(names.len(), "node")),
+            _ => format!(
+                "replace {} by {}",
+                report::count(names.len(), "node"),
+                spec.replacement_summary
+            ),
         };
         shared.note(
             DecisionKind::Disrupt,
-            &report::first_few(&names, 3),
+            &report::some_of(&names, 3),
             what,
             why(disruption),
             Some(change),
@@ -349,6 +353,12 @@ impl Commands {
     }
 }
 
+fn under_used(pods: impl TryInto<usize>, one: &str, several: &str, rest: &str) -> String {
+    let pods = pods.try_into().unwrap_or_default();
+    let verb = if pods == 1 { one } else { several };
+    format!("under-used: its {} {verb} {rest}", report::count(pods, "pod"))
+}
+
 /// Why, in the words of the ledger.
 fn why(disruption: &Disruption) -> String {
     let spec = &disruption.spec;
@@ -356,10 +366,10 @@ fn why(disruption: &Disruption) -> String {
         spokeshave_api::DisruptionReason::Empty => "empty".to_owned(),
         spokeshave_api::DisruptionReason::Drifted => "drifted from what the NodePool asks for".to_owned(),
         spokeshave_api::DisruptionReason::Underutilized if spec.replacements.is_empty() => {
-            format!("under-used: its {} pod(s) fit on other nodes", spec.evictions)
+            under_used(spec.evictions, "fits", "fit", "on other nodes")
         }
         spokeshave_api::DisruptionReason::Underutilized => {
-            format!("under-used: its {} pod(s) run cheaper there", spec.evictions)
+            under_used(spec.evictions, "runs", "run", "cheaper there")
         }
         other => other.to_string(),
     }

@@ -1,13 +1,14 @@
 //! NodePools: hash, validation, readiness, counts (P §10).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap};
 use spokeshave_plan::nodepool::{hash_actions, status_action};
 use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
+use crate::decision::DecisionKind;
 use crate::shared::Shared;
 
 /// Changes of nodes are counted together for this long (P §10).
@@ -21,11 +22,17 @@ const CLASSES_LISTED_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct NodePools {
     shared: Arc<Shared>,
     pub(crate) queue: WorkQueue<String>,
+    /// UIDs of the NodePools of other providers that were told of.
+    ignored: Mutex<BTreeSet<String>>,
 }
 
 impl NodePools {
     pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
-        let this = Arc::new(Self { shared, queue });
+        let this = Arc::new(Self {
+            shared,
+            queue,
+            ignored: Mutex::default(),
+        });
         let stores = &this.shared.stores;
         let queue = this.queue.clone();
         stores.node_pools.on_change(move |change| {
@@ -45,6 +52,29 @@ impl NodePools {
             }
         });
         this
+    }
+
+    /// Says of a NodePool of another provider, once while it is there, that nothing comes of it.
+    fn tell_ignored(&self, pool: &NodePool) {
+        let mut told = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        if !told.insert(pool.uid().to_owned()) {
+            return;
+        }
+        drop(told);
+        let class = &pool.spec.template.spec.node_class_ref;
+        let kinds = self.shared.provider.supported_node_classes().iter();
+        let kinds: Vec<String> = kinds
+            .map(|kind| format!("{} of {}", kind.kind, kind.group))
+            .collect();
+        let why = format!(
+            "{} ({}) is not a kind of this operator's provider ({})",
+            class.kind,
+            class.group,
+            kinds.join(", ")
+        );
+        tracing::info!(NodePool = pool.name(), why, "nodepool is ignored");
+        self.shared
+            .note(DecisionKind::Trouble, pool.name(), "is ignored", why, None);
     }
 
     /// Looks at all pools when a NodeClass changes.
@@ -83,6 +113,7 @@ impl NodePools {
             .iter()
             .any(|kind| kind.group == class.group && kind.kind == class.kind)
         {
+            self.tell_ignored(&pool);
             return Ok(Requeue::Done);
         }
         let claims = shared.stores.claims_by_pool.get(&name);

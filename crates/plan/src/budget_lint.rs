@@ -3,6 +3,7 @@
 //! It reads a NodePool as written, not as typed: a file may hold what no API server would take, and that is when a linter helps most.
 //! It owns no arithmetic: windows come from `calendar`, texts from `budget_repair`. It never changes anything.
 
+mod policy;
 mod reading;
 
 use crate::budget_repair as repair;
@@ -74,6 +75,7 @@ pub fn lint(pool: &Value, counts: Option<NodeCounts>, now: Timestamp) -> Vec<Fin
         written,
         mut findings,
     } = read(pool);
+    findings.extend(policy::findings(&pool["spec"]["disruption"], &budgets, written));
     if written {
         let linter = Linter::new(&budgets, now);
         findings.extend(linter.windows());
@@ -133,6 +135,8 @@ fn note(code: &'static str, field: &str, message: String) -> Finding {
 struct Linter<'a> {
     budgets: &'a [Budget],
     activities: Vec<Activity>,
+    /// For each of `REASONS` the times at which it is not allowed; `None` where no budget covers it, or one that cannot be evaluated.
+    closed: Vec<Option<Vec<Window>>>,
     range: Window,
 }
 
@@ -142,11 +146,52 @@ impl<'a> Linter<'a> {
             from: now,
             until: now.saturating_add(HORIZON).unwrap_or(Timestamp::MAX),
         };
-        Linter {
+        let mut linter = Linter {
             budgets,
             activities: budgets.iter().map(|budget| Activity::of(budget, range)).collect(),
+            closed: Vec::new(),
             range,
+        };
+        linter.closed = REASONS.iter().map(|reason| linter.closed(reason)).collect();
+        linter
+    }
+
+    /// When a reason is not allowed, as far as that can be known.
+    fn closed(&self, reason: &DisruptionReason) -> Option<Vec<Window>> {
+        let covering = self.covering(reason);
+        if covering.is_empty() || covering.iter().any(|index| !self.is_sound(*index)) {
+            return None;
         }
+        let intervals = calendar(self.budgets, reason, 1, self.range).intervals;
+        let closed = intervals.iter().filter(|interval| interval.allowed == 0);
+        let closed = closed.map(|interval| Window {
+            from: interval.from,
+            until: interval.until,
+        });
+        Some(closed.collect())
+    }
+
+    /// The budget allows nothing at any time for any reason that it covers. One that is closed for some of its reasons only is as it should
+    /// be: that is how to say "10%, but no drift".
+    fn is_dead(&self, index: usize) -> bool {
+        let windows = &self.activities[index].windows;
+        let inside = |closed: &Option<Vec<Window>>| {
+            closed.as_ref().is_some_and(|closed| {
+                windows.iter().all(|window| {
+                    let mut closed = closed.iter();
+                    closed.any(|closed| closed.from <= window.from && window.until <= closed.until)
+                })
+            })
+        };
+        let mut covered = REASONS
+            .iter()
+            .zip(&self.closed)
+            .filter(|(reason, _)| self.budgets[index].covers(reason))
+            .peekable();
+        self.is_sound(index)
+            && !windows.is_empty()
+            && covered.peek().is_some()
+            && covered.all(|(_, closed)| inside(closed))
     }
 
     /// Neither a number nor a schedule that cannot be read: `read` has spoken of those.
@@ -233,18 +278,27 @@ impl<'a> Linter<'a> {
         let mut findings: Vec<(Finding, Vec<&str>)> = Vec::new();
         for reason in &REASONS {
             for finding in self.reason(reason) {
-                let known = findings
-                    .iter_mut()
-                    .find(|(known, _)| known.code == finding.code && known.field == finding.field);
+                let known = findings.iter_mut().find(|(known, _)| *known == finding);
                 match known {
                     Some((_, reasons)) => reasons.push(reason.as_str()),
                     None => findings.push((finding, vec![reason.as_str()])),
                 }
             }
         }
-        let named = |(finding, reasons): (Finding, Vec<&str>)| Finding {
-            message: finding.message.replace("{reasons}", &repair::list(&reasons)),
-            ..finding
+        let named = |(finding, reasons): (Finding, Vec<&str>)| {
+            let is = if reasons.len() == 1 { "is" } else { "are" };
+            let only = if reasons.len() == REASONS.len() {
+                String::new()
+            } else {
+                format!("\n  reasons: [{}]", reasons.join(", "))
+            };
+            let message = finding.message.replace("{reasons}", &repair::list(&reasons));
+            let suggestion = finding.suggestion.as_ref();
+            Finding {
+                message: message.replace("{is}", is),
+                suggestion: suggestion.map(|text| text.replace(repair::ONLY, &only)),
+                ..finding
+            }
         };
         findings.into_iter().map(named).collect()
     }
@@ -256,18 +310,10 @@ impl<'a> Linter<'a> {
             return Vec::new();
         }
         let intervals = calendar(self.budgets, reason, 1, self.range).intervals;
-        let (closed, open): (Vec<_>, Vec<_>) = intervals.iter().partition(|interval| interval.allowed == 0);
-        if open.is_empty() {
+        if intervals.iter().all(|interval| interval.allowed == 0) {
             return self.never_open(&covering).into_iter().collect();
         }
-        let closed: Vec<Window> = closed
-            .iter()
-            .map(|interval| Window {
-                from: interval.from,
-                until: interval.until,
-            })
-            .collect();
-        let mut findings = self.drowned(&covering, &closed);
+        let mut findings = self.drowned(&covering);
         findings.extend(self.shadowed(&covering));
         let unlimited = intervals
             .iter()
@@ -294,7 +340,7 @@ impl<'a> Linter<'a> {
                 "never-open",
                 field(last, "schedule"),
                 format!(
-                    "{} leave no moment open between them: {{reasons}} is never allowed",
+                    "{} leave no moment open between them: {{reasons}} {{is}} never allowed",
                     repair::list(&zeros)
                 ),
                 None,
@@ -303,7 +349,7 @@ impl<'a> Linter<'a> {
         let openers: Vec<usize> = covering
             .iter()
             .copied()
-            .filter(|index| !self.is_zero(*index))
+            .filter(|index| !self.is_zero(*index) && self.is_dead(*index))
             .collect();
         let scheduled = openers.iter().copied().find(|index| self.is_scheduled(*index));
         if let Some(opener) = scheduled {
@@ -347,19 +393,9 @@ impl<'a> Linter<'a> {
     }
 
     /// Windows that open while another budget is closed.
-    fn drowned(&self, covering: &[usize], closed: &[Window]) -> Vec<Finding> {
-        let inside = |window: &Window| {
-            closed
-                .iter()
-                .any(|closed| closed.from <= window.from && window.until <= closed.until)
-        };
-        let drowned = |index: &&usize| {
-            let windows = &self.activities[**index].windows;
-            self.is_scheduled(**index)
-                && !self.is_zero(**index)
-                && !windows.is_empty()
-                && windows.iter().all(inside)
-        };
+    fn drowned(&self, covering: &[usize]) -> Vec<Finding> {
+        let drowned =
+            |index: &&usize| self.is_scheduled(**index) && !self.is_zero(**index) && self.is_dead(**index);
         let finding = |index: &usize| {
             let zeros = covering.iter().filter(|other| self.is_zero(**other));
             let zeros: Vec<String> = zeros.map(|other| self.shown(*other)).collect();
@@ -422,7 +458,7 @@ impl<'a> Linter<'a> {
     /// Times at which no budget is in force.
     fn unlimited(&self, covering: &[usize]) -> Finding {
         let opener = covering.iter().copied().find(|index| !self.is_zero(*index));
-        let message = "outside the windows no budget is in force: {reasons} is unlimited then";
+        let message = "outside the windows no budget is in force: {reasons} {is} unlimited then";
         match opener {
             Some(index) => Finding {
                 level: Level::Warning,
@@ -434,7 +470,7 @@ impl<'a> Linter<'a> {
                 )
             },
             None => Finding {
-                suggestion: Some("- nodes: \"10%\"".to_owned()),
+                suggestion: Some(format!("- nodes: \"10%\"{}", repair::ONLY)),
                 ..note(
                     "unlimited-between-windows",
                     "spec.disruption.budgets",
@@ -487,9 +523,10 @@ impl<'a> Linter<'a> {
             "used-up",
             "spec.disruption.budgets",
             format!(
-                "{} of {} nodes are on their way out or not Ready, {allowed} allowed: nothing is left for {} now",
+                "{} of {} {} on the way out or not Ready, {allowed} allowed: nothing is left for {} now",
                 counts.disrupting,
-                counts.nodes,
+                crate::report::count(counts.nodes, "node"),
+                if counts.disrupting == 1 { "is" } else { "are" },
                 repair::list(&reasons)
             ),
         ))
@@ -517,5 +554,7 @@ impl<'a> Linter<'a> {
     }
 }
 
+#[cfg(test)]
+mod claims;
 #[cfg(test)]
 mod tests;

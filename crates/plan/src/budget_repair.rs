@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
+/// Stands in a proposed budget where its reasons belong, until it is known which reasons a finding is about.
+pub(crate) const ONLY: &str = "{only}";
+
 /// A value as one would write it in YAML.
 pub(crate) fn scalar(value: &Value) -> String {
     match value {
@@ -363,7 +366,7 @@ pub(crate) fn closed_between(budgets: &[Budget], covering: &[usize], range: Wind
     }
     let lines = weekly_gaps(&merged)?;
     let line = |(schedule, duration): (String, String)| {
-        format!("- nodes: \"0\"\n  schedule: \"{schedule}\"\n  duration: {duration}")
+        format!("- nodes: \"0\"{ONLY}\n  schedule: \"{schedule}\"\n  duration: {duration}")
     };
     Some(lines.into_iter().map(line).collect::<Vec<_>>().join("\n"))
 }

@@ -20,6 +20,7 @@ pub use node_claim::node_claim;
 pub use node_pool::node_pool;
 pub use pod::pod;
 
+use crate::report::count;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -257,14 +258,6 @@ fn short(duration: &impl std::fmt::Display) -> String {
         .map_or(text.clone(), |rest| format!("{rest}m"));
     text.strip_suffix("h0m")
         .map_or(text.clone(), |rest| format!("{rest}h"))
-}
-
-/// `1 pod`, `3 pods`.
-fn count(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
-    }
 }
 
 /// The names that somebody may have meant: those that contain what was typed, then those that differ in few letters; at most five.

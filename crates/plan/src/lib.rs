@@ -28,6 +28,7 @@ pub mod preferences;
 mod provision;
 pub mod registration_health;
 pub mod report;
+pub mod standing;
 pub mod static_pools;
 pub mod termination;
 pub mod unjoined_zones;

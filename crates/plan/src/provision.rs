@@ -3,12 +3,13 @@
 //! It creates nothing. `to_node_claim` (module `node_claim`) turns a planned claim into an object, and `execute` creates it.
 
 use crate::policy::Policy;
+use crate::standing;
 use jiff::Timestamp;
 use spokeshave_api::constants::MINIMUM_NOMINATION;
 use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::placement::Placements;
 use spokeshave_model::reason::Reason;
-use spokeshave_model::snapshot::{NodeId, PodId, PoolView, Snapshot};
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId, PoolView, Snapshot};
 use spokeshave_model::{Derivation, Event, EventType, ObjectKind, ObjectRef, Price, ResourceName};
 use spokeshave_schedule::{
     ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, effective_zones,
@@ -230,6 +231,19 @@ impl ProvisionOutcome {
         })
     }
 
+    /// The text of a pod's event, what the NodePools say that it asks for first. Pods of one class share it.
+    fn asked_first(
+        &self,
+        snapshot: &Snapshot,
+        unplaced: &UnplacedPod,
+        text: Arc<str>,
+        known: &mut BTreeMap<(ClassId, *const Reason), Arc<str>>,
+    ) -> Arc<str> {
+        let key = (snapshot.pod(unplaced.pod).class, Arc::as_ptr(&unplaced.reason));
+        let make = || standing::asked_first(snapshot, unplaced.pod, &unplaced.reason, &text).into();
+        Arc::clone(known.entry(key).or_insert_with(make))
+    }
+
     /// P-123: the pending pods by the zone they will be in, as far as that is certain.
     pub fn effective_zones(&self, snapshot: &Snapshot, policy: &Policy) -> BTreeMap<String, usize> {
         effective_zones(snapshot, &policy.pack_options(), &self.real_pods(snapshot))
@@ -255,9 +269,11 @@ impl ProvisionOutcome {
         let ignored = ignored
             .filter(|(pod, reason)| reason.is_reported() && !snapshot.pod(*pod).is_virtual)
             .map(|(pod, reason)| failed_scheduling_event(snapshot, pod, &reason));
+        let mut worded = BTreeMap::new();
         let failed = self
             .failed()
             .filter(|(unplaced, _)| unplaced.reason.is_reported() && !snapshot.pod(unplaced.pod).is_virtual)
+            .map(|(unplaced, text)| (unplaced, self.asked_first(snapshot, unplaced, text, &mut worded)))
             .map(|(unplaced, text)| failed_event(snapshot, unplaced.pod, &text));
         let nominated = self
             .nominated_nodes(snapshot)

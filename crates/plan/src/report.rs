@@ -11,6 +11,24 @@ pub fn first_few<T: AsRef<str>>(names: &[T], limit: usize) -> String {
     with_others(&shown.join(", "), names.len().saturating_sub(limit))
 }
 
+/// The same in words for people: `a, b and 1 other`.
+pub fn some_of<T: AsRef<str>>(names: &[T], limit: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(limit).map(AsRef::as_ref).collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(limit) {
+        0 => shown,
+        others => format!("{shown} and {}", count(others, "other")),
+    }
+}
+
+/// `1 node`, `2 nodes`.
+pub fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
 fn with_others(shown: &str, others: usize) -> String {
     match others {
         0 => shown.to_owned(),
@@ -39,8 +57,7 @@ pub fn first_pods(snapshot: &Snapshot, pods: &[PodId], limit: usize) -> String {
 }
 
 fn pods_text(snapshot: &Snapshot, pods: &[PodId]) -> String {
-    let noun = if pods.len() == 1 { "pod" } else { "pods" };
-    format!("{} {noun}: {}", pods.len(), first_pods(snapshot, pods, 5))
+    format!("{}: {}", count(pods.len(), "pod"), first_pods(snapshot, pods, 5))
 }
 
 /// One line for a planned claim: pool, cheapest way to launch it, price, pods.
@@ -57,7 +74,7 @@ pub fn planned_claim_line(snapshot: &Snapshot, claim: &PlannedClaim) -> String {
     let where_: Vec<String> = where_.into_iter().flatten().collect();
     let alternatives = match names.len() - 1 {
         0 => String::new(),
-        others => format!(", or {others} other(s)"),
+        others => format!(", or {}", count(others, "other type")),
     };
     format!(
         "launch {name} ({}{alternatives}) from nodepool {pool} at ${}/h for {}",
@@ -128,7 +145,7 @@ mod tests {
         };
         assert_eq!(
             launch,
-            "launch small (spot, a, or 1 other(s)) from nodepool default at $0.056/h for 1 pod: default/b"
+            "launch small (spot, a, or 1 other type) from nodepool default at $0.056/h for 1 pod: default/b"
         );
         assert_eq!(reuse, "use node n for 1 pod: default/a");
         assert!(
@@ -143,5 +160,7 @@ mod tests {
     fn long_lists_are_cut() {
         assert_eq!(first_few(&["a", "b", "c"], 2), "a, b and 1 other(s)");
         assert_eq!(first_few(&["a", "b"], 2), "a, b");
+        assert_eq!(some_of(&["a", "b", "c"], 2), "a, b and 1 other");
+        assert_eq!(some_of(&["a", "b", "c"], 1), "a and 2 others");
     }
 }

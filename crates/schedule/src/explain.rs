@@ -189,7 +189,7 @@ impl Explainer<'_> {
     }
 }
 
-/// The first failing fact, in the order of P §6.4.
+/// The first failing fact: what no free room would mend (taints, labels) before what more room would, and else in the order of P §6.4.
 fn obstacle_of(
     snapshot: &Snapshot,
     engine: &mut Engine<'_>,
@@ -204,6 +204,12 @@ fn obstacle_of(
     if let Some(taint) = taint::first_untolerated(&kind.taints, &constraints.tolerations) {
         return Some(NodeObstacle::Taint(taint::format_taint(taint)));
     }
+    let none = BTreeSet::new();
+    let goes = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
+    let terms = &constraints.required_terms;
+    if !goes(&constraints.node_selector) || (!terms.is_empty() && !terms.iter().any(goes)) {
+        return Some(NodeObstacle::Labels);
+    }
     if !engine.can_attach(pod, node) {
         return Some(NodeObstacle::Volumes);
     }
@@ -213,12 +219,6 @@ fn obstacle_of(
     if let Some((resource, short)) = engine.shortage(pod, node) {
         let resource = snapshot.resources.name(resource).to_owned();
         return Some(NodeObstacle::Insufficient { resource, short });
-    }
-    let none = BTreeSet::new();
-    let goes = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
-    let terms = &constraints.required_terms;
-    if !goes(&constraints.node_selector) || (!terms.is_empty() && !terms.iter().any(goes)) {
-        return Some(NodeObstacle::Labels);
     }
     if !constraints.volume_terms.is_empty() && !constraints.volume_terms.iter().any(goes) {
         return Some(NodeObstacle::Volumes);

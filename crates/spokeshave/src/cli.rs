@@ -94,7 +94,8 @@ pub(crate) struct BudgetsArgs {
     /// NodePools to look at; by default all
     #[arg(value_name = "NODEPOOL")]
     pub(crate) node_pools: Vec<String>,
-    /// Read NodePools (and Nodes and NodeClaims, if there are any) from a YAML or JSON file or a directory instead of the cluster
+    /// Read NodePools (and Nodes and NodeClaims, if there are any) from a YAML or JSON file or a directory instead of the cluster, - for
+    /// standard input; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) filenames: Vec<PathBuf>,
     /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
@@ -117,7 +118,7 @@ pub(crate) struct BudgetsArgs {
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// For people, 80 columns wide
+    /// For people, as wide as the terminal, or as COLUMNS says
     Table,
     /// For machines
     Json,

@@ -19,6 +19,7 @@ use spokeshave_runtime::Api;
 
 use crate::manifests;
 use crate::narrator::Narrator;
+use crate::text::count;
 
 const WORKLOAD: &str = include_str!("../assets/demo.yaml");
 const NAMESPACE: &str = "shop";
@@ -133,8 +134,9 @@ async fn ledger(client: &Client) -> Result<String> {
         .filter_map(|one| one.spec.savings.parse::<Price>().ok())
         .sum();
     Ok(format!(
-        "{} commands took {nodes} nodes away and saved ${:.3}/h: kubectl get disruptions; now",
-        done.len(),
+        "{} removed {} and saved ${:.3}/h: kubectl get disruptions; now",
+        count(done.len(), "command"),
+        count(nodes, "node"),
         saved.dollars()
     ))
 }
@@ -203,5 +205,9 @@ async fn summary(client: &Client) -> Result<String> {
         .iter()
         .filter(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"))
         .count();
-    Ok(format!("{nodes} nodes, {running} pods running"))
+    Ok(format!(
+        "{}, {} running",
+        count(nodes, "node"),
+        count(running, "pod")
+    ))
 }

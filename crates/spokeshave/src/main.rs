@@ -6,6 +6,7 @@ mod cluster;
 mod demo;
 mod explain;
 mod kubeconfig_file;
+mod lines;
 mod logging;
 mod manifests;
 mod narrator;
@@ -32,10 +33,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    text::follow_terminal(std::env::var("COLUMNS").ok().as_deref());
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", shown(&error));
+            text::say(&format!("error: {}", shown(&error)));
             ExitCode::FAILURE
         }
     }

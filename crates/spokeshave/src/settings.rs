@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use spokeshave_plan::explain::near_matches;
 
 use crate::cli::read_duration;
 
@@ -567,7 +568,7 @@ impl Settings {
 /// Reads `Gate=true,Gate=false`.
 ///
 /// # Errors
-/// A part is no assignment, or its value neither true nor false.
+/// A part is no assignment, its value neither true nor false, or its name no gate that this or an earlier Karpenter has.
 pub(crate) fn parse_feature_gates(text: &str) -> Result<FeatureGates, String> {
     let mut gates = FeatureGates::default();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -586,10 +587,30 @@ pub(crate) fn parse_feature_gates(text: &str) -> Result<FeatureGates, String> {
             "NodeOverlay" => gates.node_overlay = value,
             "StaticCapacity" => gates.static_capacity = value,
             "CapacityBuffer" => gates.capacity_buffer = value,
-            _ => {}
+            // What it switched is on for good, since Karpenter 1.0.
+            "Drift" => {}
+            unknown => return Err(unknown_gate(unknown)),
         }
     }
     Ok(gates)
+}
+
+/// The gates that do something.
+const GATES: [&str; 6] = [
+    "NodeRepair",
+    "ReservedCapacity",
+    "SpotToSpotConsolidation",
+    "NodeOverlay",
+    "StaticCapacity",
+    "CapacityBuffer",
+];
+
+fn unknown_gate(name: &str) -> String {
+    let near = near_matches(name, GATES)
+        .first()
+        .map(|meant| format!("did you mean {meant}?"));
+    let said = near.unwrap_or_else(|| format!("there are {}", GATES.join(", ")));
+    format!("there is no feature gate {name:?}; {said}")
 }
 
 #[cfg(test)]
@@ -703,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn p_203_unknown_gates_are_ignored_and_others_keep_their_defaults() {
+    fn p_203_gates_that_are_not_named_keep_their_defaults() {
         let gates = parse_feature_gates("NodeRepair=true, Drift=false").expect("valid");
         assert_eq!(
             gates,
@@ -712,5 +733,17 @@ mod tests {
                 ..FeatureGates::default()
             }
         );
+    }
+
+    #[test]
+    fn p_203_a_misspelt_gate_is_an_error_that_names_the_right_one() {
+        for (text, meant) in [
+            ("staticCapacity=true", "did you mean StaticCapacity?"),
+            ("NodeRepair=true,nodeoverlays=false", "did you mean NodeOverlay?"),
+            ("Foo=true", "there are NodeRepair, ReservedCapacity"),
+        ] {
+            let error = parse_feature_gates(text).expect_err(text);
+            assert!(error.contains(meant), "{error}");
+        }
     }
 }

@@ -20,6 +20,7 @@ use crate::kubeconfig_file::KubeconfigFile;
 use crate::narrator::Narrator;
 use crate::settings::FeatureGates;
 use crate::settings::{LogFormat, LogLevel, LogOutput};
+use crate::text::say;
 use crate::{demo, logging, manifests, signals};
 
 const DEFAULTS: &str = include_str!("../assets/default.yaml");
@@ -85,7 +86,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         let (client, clock, stop) = (client.clone(), clock.clone(), shutdown.clone());
         tasks.spawn("demo", async move {
             if let Some(Err(error)) = stop.cut(demo::tell(&client, &clock, &narrator)).await {
-                eprintln!("the demo cannot go on: {error:#}");
+                say(&format!("the demo cannot go on: {error:#}"));
             }
         });
     }
@@ -197,7 +198,7 @@ fn start_operator(
     let stop = shutdown.clone();
     tasks.spawn("operator", async move {
         if let Err(error) = operator.run(stop).await {
-            eprintln!("the operator has ended: {error}");
+            say(&format!("the operator has ended: {error}"));
         }
     });
 }
@@ -211,10 +212,13 @@ pub(crate) fn label_rules(provider: &KwokProvider) -> LabelRules {
 }
 
 fn greet(args: &UpArgs, cluster: &Cluster) {
-    eprintln!("Cluster ready at https://{}", cluster.listener.address());
-    eprintln!("  export KUBECONFIG={}", shown(&args.kubeconfig));
-    eprintln!("  kubectl get nodes,pods,nodepools,nodeclaims,disruptions -A");
-    eprintln!("Ctrl-C ends it.\n");
+    say(&format!(
+        "Cluster ready at https://{}",
+        cluster.listener.address()
+    ));
+    say(&format!("  export KUBECONFIG={}", shown(&args.kubeconfig)));
+    say("  kubectl get nodes,pods,nodepools,nodeclaims,disruptions -A");
+    say("Ctrl-C ends it.\n");
 }
 
 fn shown(path: &std::path::Path) -> String {

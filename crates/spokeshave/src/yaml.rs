@@ -46,6 +46,14 @@ pub(crate) fn to_json_by_line(text: &str, only_item: bool) -> Result<String, Err
     Ok(String::from_utf8(json.text).expect("JSON is written as UTF-8"))
 }
 
+/// A document whose parts know their line; JSON is YAML, too.
+///
+/// # Errors
+/// The text is not valid YAML.
+pub(crate) fn tree(text: &str) -> Result<Spanned<Tree>, Error> {
+    read(text)
+}
+
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })
 }
@@ -60,27 +68,6 @@ pub(crate) enum Tree {
     Scalar(Value),
     List(Vec<Spanned<Tree>>),
     Map(Vec<(Spanned<String>, Spanned<Tree>)>),
-}
-
-impl Tree {
-    /// The value of a field.
-    pub(crate) fn get(&self, name: &str) -> Option<&Tree> {
-        match self {
-            Tree::Map(entries) => entries
-                .iter()
-                .find(|(key, _)| key.value == name)
-                .map(|(_, value)| &value.value),
-            _ => None,
-        }
-    }
-
-    /// The text of a field.
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        match self.get(name)? {
-            Tree::Scalar(value) => value.as_str(),
-            _ => None,
-        }
-    }
 }
 
 impl<'de> Deserialize<'de> for Tree {

@@ -1,7 +1,7 @@
 //! Small worlds with upstream Karpenter's decisions (written by `e2e/parity/golden.py`): ours place the same pods at no higher price, and judge every
 //! node alike or save more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -83,9 +83,10 @@ fn the_same_pods_are_placed_at_no_higher_price() {
         if !missing.is_empty() {
             problems.push(format!("{name}: upstream places {missing:?}"));
         }
-        let (ours, theirs) = (provisioning["price"].as_f64(), upstream["price"].as_f64());
-        if placed == expected && ours > theirs.map(|price| price + EPSILON) {
-            problems.push(format!("{name}: ours costs {ours:?}, upstream's {theirs:?}"));
+        let price = |value: &Value| value.as_f64().expect("a price");
+        let (ours, theirs) = (price(&provisioning["price"]), price(&upstream["price"]));
+        if placed == expected && ours > theirs + EPSILON {
+            problems.push(format!("{name}: ours costs {ours}, upstream's {theirs}"));
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -114,9 +115,31 @@ fn every_node_is_judged_alike_or_more_is_saved() {
     for (name, case) in cases("disrupt") {
         let plan = plan(&case, &["--verdicts"]);
         let expected = case["upstream"]["verdicts"].as_object().expect("verdicts");
-        for judged in plan["disruption"]["verdicts"].as_array().expect("a list") {
-            let node = judged["node"].as_str().expect("a node");
-            let Some(theirs) = expected.get(node) else {
+        let ours = plan["disruption"]["verdicts"].as_array().expect("a list");
+        let ours: BTreeMap<&str, &Value> = ours
+            .iter()
+            .map(|judged| (judged["node"].as_str().expect("a node"), judged))
+            .collect();
+        assert!(!expected.is_empty(), "{name}: upstream judges no node");
+        let items = case["state"]["items"].as_array().expect("items");
+        let nodes = items.iter().filter(|item| item["kind"] == "Node").count();
+        if ours.len() != nodes {
+            problems.push(format!("{name}: {} verdicts for {nodes} nodes", ours.len()));
+        }
+        // Upstream's what-ifs are those of consolidation: a node beyond them goes for another reason, or not at all.
+        for (node, judged) in ours.iter().filter(|(node, _)| !expected.contains_key(**node)) {
+            let consolidated = judged["method"]
+                .as_str()
+                .is_some_and(|method| method.ends_with("Consolidation"));
+            if consolidated {
+                problems.push(format!(
+                    "{name}: {node}: upstream does not consider it, ours {judged}"
+                ));
+            }
+        }
+        for (node, theirs) in expected {
+            let Some(judged) = ours.get(node.as_str()) else {
+                problems.push(format!("{name}: {node}: we do not judge it, upstream's {theirs}"));
                 continue;
             };
             let (decision, saved) = verdict(judged);

@@ -28,6 +28,7 @@ fn plan(arguments: &[&str], input: Option<&[u8]>) -> Output {
         .arg("plan")
         .args(arguments)
         .args(["--now", NOW])
+        .env_remove("COLUMNS")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -248,7 +249,7 @@ fn p_187_nodeoverlays_of_a_dump_are_applied() {
         [
             "note: NodeOverlay absurd is invalid and has no effect: invalid value: \"-200%\" in priceAdjustment, expected a signed change such as +0.05 or -10%, of which at most -100% can be taken away",
             "note: NodeOverlay again has no effect: NodeOverlay gift has the same weight and corrects the price of instance type m-16x-amd64-linux in NodePool default too; give one of them another weight",
-            "note: NodeOverlay(s) gift, elsewhere in force, as with the feature gate NodeOverlay on",
+            "note: NodeOverlays gift, elsewhere in force, as with the feature gate NodeOverlay on",
         ]
     );
 }
@@ -272,7 +273,7 @@ fn p_185_capacity_buffers_of_a_dump_get_their_room() {
         buffer("shape", "{podTemplateRef: {name: large}, replicas: 1}"),
         buffer("typo", "{podTemplateRef: {name: larg}, replicas: 1}"),
         format!(
-            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: room}}\nspec: {{replicas: 3, template: {template}}}\n"
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: room}}\nspec: {{replicas: 3, template: {template}}}\nstatus: {{observedGeneration: 1}}\n"
         ),
         format!(
             "---\napiVersion: v1\nkind: PodTemplate\nmetadata: {{name: large, namespace: room}}\ntemplate: {template}\n"
@@ -305,8 +306,8 @@ fn p_185_capacity_buffers_of_a_dump_get_their_room() {
     assert_eq!(
         notes,
         [
-            "note: CapacityBuffer room/half keeps room for 2 pod(s), as with the feature gate CapacityBuffer on",
-            "note: CapacityBuffer room/shape keeps room for 1 pod(s), as with the feature gate CapacityBuffer on",
+            "note: CapacityBuffer room/half keeps room for 2 pods, as with the feature gate CapacityBuffer on",
+            "note: CapacityBuffer room/shape keeps room for 1 pod, as with the feature gate CapacityBuffer on",
             "note: CapacityBuffer room/typo keeps no room: PodTemplate \"larg\" not found",
         ]
     );

@@ -453,3 +453,105 @@ fn anything_may_stand_there() {
         assert_eq!(lint(&odd, None, now()), []);
     }
 }
+
+#[test]
+fn d_188_a_zero_for_named_reasons_beside_a_budget_for_all_is_deliberate() {
+    for budgets in [
+        json!([{"nodes": "10%"}, {"nodes": "0", "reasons": ["Drifted"]}]),
+        json!([{"nodes": "100%"}, {"nodes": "0", "reasons": ["Drifted"]}]),
+        json!([{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "10%"}]),
+        json!([{"nodes": "0", "reasons": ["Underutilized", "Drifted"]}, {"nodes": "10%"}]),
+        json!([{"nodes": "10%", "reasons": ["Empty", "Drifted"]}, {"nodes": "0", "reasons": ["Drifted"]}]),
+    ] {
+        let findings = lint(&pool(budgets.clone()), None, now());
+        let codes: Vec<(Level, &str)> = findings.iter().map(|one| (one.level, one.code)).collect();
+        assert_eq!(codes, [(Level::Note, "always-closed")], "{budgets}: {findings:?}");
+        assert!(findings[0].message.contains("Drifted"), "{}", findings[0].message);
+        assert!(!findings[0].message.contains("Empty"), "{}", findings[0].message);
+    }
+    // A window that is open for other reasons is one, too.
+    let weekend = json!([
+        {"nodes": "50%", "schedule": "0 0 * * 6", "duration": "48h"},
+        {"nodes": "0", "schedule": "0 0 * * 1", "duration": "120h"},
+        {"nodes": "0", "reasons": ["Drifted"]},
+    ]);
+    let levels = lint(&pool(weekend), None, now());
+    assert!(levels.iter().all(|one| one.level == Level::Note), "{levels:?}");
+}
+
+#[test]
+fn what_is_unlimited_is_closed_for_these_reasons_only() {
+    let finding = only(
+        json!([
+            {"nodes": "10%", "reasons": ["Empty"]},
+            {"nodes": "1", "schedule": "0 2 * * *", "duration": "2h", "reasons": ["Drifted", "Underutilized"]},
+        ]),
+        "unlimited-between-windows",
+    );
+    assert!(
+        finding
+            .message
+            .ends_with("Drifted and Underutilized are unlimited then"),
+        "{}",
+        finding.message
+    );
+    assert_eq!(
+        finding.suggestion.as_deref(),
+        Some(
+            "- nodes: \"0\"\n  reasons: [Drifted, Underutilized]\n  schedule: \"0 4 * * *\"\n  duration: 22h"
+        )
+    );
+}
+
+#[test]
+fn budgets_for_reasons_that_the_policy_rules_out_are_noted() {
+    let of = |disruption: Value| lint(&json!({"spec": {"disruption": disruption}}), None, now());
+    let budgets = json!([{"nodes": "10%"}, {"nodes": "0", "reasons": ["Underutilized"]}]);
+    let found = of(json!({"consolidationPolicy": "WhenEmpty", "budgets": budgets}));
+    let noted = found
+        .iter()
+        .find(|one| one.code == "reason-never-occurs")
+        .unwrap();
+    assert_eq!(
+        (noted.level, noted.field.as_str()),
+        (Level::Note, "spec.disruption.budgets[1].reasons")
+    );
+    assert_eq!(
+        noted.message,
+        "with consolidationPolicy: WhenEmpty no node is disrupted as Underutilized: the budget limits nothing"
+    );
+    let both = json!([{"nodes": "1", "reasons": ["Empty", "Drifted", "Underutilized"]}]);
+    let found = of(json!({"consolidateAfter": "Never", "budgets": both}));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        found[0].message,
+        "with consolidateAfter: Never no node is disrupted as Empty or Underutilized: the budget limits only Drifted"
+    );
+    assert!(
+        of(json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": both})).is_empty()
+    );
+}
+
+#[test]
+fn policies_that_the_api_server_refuses_are_errors() {
+    for (policy, suggestion) in [
+        (
+            "WhenUnderutilized",
+            "consolidationPolicy: WhenEmptyOrUnderutilized",
+        ),
+        ("whenEmpty", "consolidationPolicy: WhenEmpty"),
+        ("balanced", "consolidationPolicy: Balanced"),
+    ] {
+        let found = lint(
+            &json!({"spec": {"disruption": {"consolidationPolicy": policy}}}),
+            None,
+            now(),
+        );
+        assert_eq!(found.len(), 1, "{policy}: {found:?}");
+        assert_eq!(
+            (found[0].level, found[0].code),
+            (Level::Error, "consolidation-policy-unknown")
+        );
+        assert_eq!(found[0].suggestion.as_deref(), Some(suggestion));
+    }
+}

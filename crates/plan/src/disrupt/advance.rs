@@ -5,6 +5,7 @@
 
 use super::record::{is_protected, replacement_claim};
 use super::steps::{condition_patch, taint_patch};
+use crate::report::count;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -184,8 +185,8 @@ fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance 
         DisruptionPhase::Replacing
     };
     let message = match spec.replacements.len() {
-        0 => format!("deleting {} node(s)", spec.nodes.len()),
-        count => format!("waiting for {count} replacement(s) to be initialised"),
+        0 => format!("deleting {}", count(spec.nodes.len(), "node")),
+        number => format!("waiting for {} to be initialised", count(number, "replacement")),
     };
     steps.extend(status(disruption, phase, &message, now).map(|action| (action, Some(Milestone::Started))));
     Advance {
@@ -230,9 +231,9 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Advanc
     let age = age(disruption, now);
     if age > limit {
         let why = format!(
-            "{} of {} replacement(s) not initialised after {} minutes",
+            "{} of {} not initialised after {} minutes",
             waiting.len(),
-            spec.replacements.len(),
+            count(spec.replacements.len(), "replacement"),
             limit.as_secs() / 60
         );
         return roll_back(disruption, present, &why, now);
@@ -248,7 +249,7 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Advanc
 }
 
 fn to_deleting(disruption: &Disruption, now: Timestamp) -> Advance {
-    let message = format!("deleting {} node(s)", disruption.spec.nodes.len());
+    let message = format!("deleting {}", count(disruption.spec.nodes.len(), "node"));
     let steps = status(disruption, DisruptionPhase::Deleting, &message, now);
     Advance {
         steps: steps.map(|action| (action, None)).into_iter().collect(),
@@ -337,8 +338,8 @@ fn drain(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance 
     if present.nodes.iter().any(|node| node.claim.is_some()) {
         return Advance::default();
     }
-    let count = disruption.spec.nodes.len();
-    let message = format!("{count} node(s) gone, {} $/h saved", disruption.spec.savings);
+    let gone = count(disruption.spec.nodes.len(), "node");
+    let message = format!("{gone} gone, {} $/h saved", disruption.spec.savings);
     let steps = status(disruption, DisruptionPhase::Succeeded, &message, now);
     Advance {
         steps: steps

@@ -6,15 +6,17 @@ use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method, Replacement};
 use super::cost;
 use super::evaluate::{self, Plan, qualifies};
-use super::ground::Ground;
+use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::outcome::PoolScore;
 use super::simulate::WhatIf;
 use super::threads;
+use crate::policy::Policy;
+use jiff::Timestamp;
 use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a candidate can do alone.
 #[derive(Clone, Debug)]
@@ -75,6 +77,30 @@ pub(super) fn rejected<'c>(
         .filter(|(candidate, stop)| !stop.scores.is_empty() && balanced::best_case_passes(ground, candidate))
         .flat_map(|(_, stop)| stop.scores.iter().cloned())
         .collect()
+}
+
+/// Where `decide_each_alone` stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// What all candidates share is there.
+    Begun,
+    /// One more candidate is decided about.
+    Decided,
+}
+
+/// Decides about each candidate of single-node consolidation alone, in one thread, as a pass does, and calls `seen` on the way: for whoever wants to
+/// know how long a decision takes. The answers are those of a pass, and dropped.
+pub fn decide_each_alone(snapshot: &Snapshot, policy: &Policy, now: Timestamp, mut seen: impl FnMut(Stage)) {
+    let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
+    let options = what_if_options(policy);
+    let mut what_if = WhatIf::new(snapshot, &options, now, &ground.withheld);
+    let (passed, _) = candidates(&ground);
+    seen(Stage::Begun);
+    for candidate in passed {
+        // The answer is what a pass would act on; here only making it counts.
+        std::hint::black_box(alone(&ground, &mut what_if, candidate));
+        seen(Stage::Decided);
+    }
 }
 
 /// Looks at one candidate alone.

@@ -373,11 +373,11 @@ fn budget_text(budget: &PoolBudget, reason: &str) -> String {
     match &budget.error {
         Some(error) => format!("a budget cannot be evaluated, so nothing is disrupted as {reason}: {error}"),
         None => format!(
-            "budgets allow {} of {} node(s) to be disrupted as {reason} now, {} already are",
+            "budgets allow {} of {} to be disrupted as {reason} now, {} already are",
             budget
                 .allowed
                 .min(i64::try_from(budget.nodes).unwrap_or(i64::MAX)),
-            budget.nodes,
+            crate::report::count(budget.nodes, "node"),
             budget.disrupting
         ),
     }

@@ -35,6 +35,7 @@ mod verdict;
 pub use budgets::{BudgetMapping, PoolBudget};
 pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
+pub use consolidate::{Stage, decide_each_alone};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, judge};
 pub use validate::{Rejection, Validation, validate};

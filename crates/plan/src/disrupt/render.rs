@@ -151,7 +151,12 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
             (
                 Kind::Neighbours,
                 Subject::cluster("Node", &snapshot.node(first).name),
-                format!("{count} node(s) that could take its pods changed within their consolidateAfter"),
+                match count {
+                    1 => "1 node that could take its pods changed within its consolidateAfter".to_owned(),
+                    count => format!(
+                        "{count} nodes that could take its pods changed within their consolidateAfter"
+                    ),
+                },
                 "consolidateAfter had passed for its neighbours",
             )
         }

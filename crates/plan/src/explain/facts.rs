@@ -249,10 +249,16 @@ impl<'a> Facts<'a> {
             let text = match &budget.error {
                 Some(error) => format!("nothing: {error}"),
                 None if budget.allowed == UNLIMITED => "no limit".to_owned(),
-                None => format!(
-                    "{} of {} {noun}, {} disrupting, {} left",
-                    budget.allowed, budget.nodes, budget.disrupting, budget.remaining
-                ),
+                None => {
+                    let noun = match budget.nodes {
+                        1 => noun.replacen("nodes", "node", 1),
+                        _ => noun.to_owned(),
+                    };
+                    format!(
+                        "{} of {} {noun}, {} disrupting, {} left",
+                        budget.allowed, budget.nodes, budget.disrupting, budget.remaining
+                    )
+                }
             };
             match lines.iter_mut().find(|(known, _)| *known == text) {
                 Some((_, reasons)) => reasons.push(reason.as_str()),

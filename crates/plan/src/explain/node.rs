@@ -1,6 +1,7 @@
 //! The story of a Node.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::snapshot::{NodeId, NodeView};
@@ -8,6 +9,7 @@ use spokeshave_model::state_node::{is_cordoned, is_node_ready, is_protected};
 use spokeshave_model::{Price, taint};
 
 use super::facts::{dollars, pod_summary, requested, usage_text};
+use super::node_claim::waits;
 use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
 use crate::calendar::REASONS;
 use crate::consolidatable::consolidatable;
@@ -51,14 +53,51 @@ pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
             ),
         );
     }
+    if let Some(claim) = claim.filter(|_| !view.initialized && command.is_none()) {
+        starting(view, claim, &mut story);
+        return story.sorted();
+    }
+    // What is under way needs no further permission, and no verdict says more than the command itself.
+    let verdict = verdict.filter(|_| command.is_none());
     if let Some(verdict) = verdict {
         story.verdict = Some(verdict_story(verdict));
     }
     timers(facts, view, &mut story);
-    budgets(facts, view, verdict, &mut story);
+    if command.is_none() {
+        budgets(facts, view, verdict, &mut story);
+    }
     story.summary = summary(view, &story.pods, verdict, command.is_some());
     story.hints = hints(view, verdict);
     story.sorted()
+}
+
+/// A node that is not initialised is no candidate for anything: what it waits for is its story.
+fn starting(view: &NodeView, claim: &NodeClaim, story: &mut Story) {
+    let still = |taint: &&Taint| {
+        let mut left = view.node.iter().flat_map(|node| node.spec.iter());
+        left.any(|spec| {
+            let mut taints = spec.taints.iter().flatten();
+            taints.any(|known| known.key == taint.key && known.effect == taint.effect)
+        })
+    };
+    let taints: Vec<String> = claim
+        .spec
+        .startup_taints
+        .iter()
+        .filter(still)
+        .map(taint::format_taint)
+        .collect();
+    story.waits = waits(claim);
+    story.summary = match taints.as_slice() {
+        [] => "is starting: it is not initialised yet".to_owned(),
+        taints => format!(
+            "is starting: it waits until {} is taken off, which whoever it is for has to do",
+            taints.join(", ")
+        ),
+    };
+    if let Some(name) = view.claim_name() {
+        story.hints.push(format!("spokeshave explain nodeclaim {name}"));
+    }
 }
 
 /// The story of a Node that decisions do not see: a managed one without provider ID, or without instance type before it is initialised (P-141).

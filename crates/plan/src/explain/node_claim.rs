@@ -144,7 +144,7 @@ fn steps(claim: &NodeClaim) -> Vec<Step> {
 }
 
 /// What the first open step waits for, in the controllers' words.
-fn waits(claim: &NodeClaim) -> Vec<Wait> {
+pub(super) fn waits(claim: &NodeClaim) -> Vec<Wait> {
     let open = [LAUNCHED, REGISTERED, INITIALIZED]
         .into_iter()
         .find(|type_| !claim.is_true(type_));

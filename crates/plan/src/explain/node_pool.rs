@@ -9,6 +9,7 @@ use super::facts::{dollars, short_amount};
 use super::{Facts, Story, Wait, age, count, short, whole};
 use crate::budget_lint::{Level, NodeCounts, lint};
 use crate::calendar::REASONS;
+use crate::standing::{eligible, no_instance_type, not_supported};
 
 /// The story of a NodePool.
 pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
@@ -80,15 +81,12 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
     }
     match &pool.instance_types_problem {
         None => {
-            let fitting = pool
-                .instance_types
-                .iter()
-                .filter(|one| one.requirements.intersects(&pool.requirements).is_ok());
+            let fitting = eligible(facts.snapshot, pool);
             story.fact(
                 "instance types",
                 format!(
                     "{} of {} meet its requirements",
-                    fitting.count(),
+                    fitting.len(),
                     pool.instance_types.len()
                 ),
             );
@@ -198,8 +196,7 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
         return "is being deleted, and its nodes with it".to_owned();
     }
     if !pool.supported {
-        return "is not served by this provider, or asks for something that this version does not know"
-            .to_owned();
+        return cannot(&not_supported(pool));
     }
     if !pool.ready {
         return "is not Ready: no node is launched from it".to_owned();
@@ -207,5 +204,13 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     if let Some(limit) = story.waits.iter().find(|wait| wait.object.starts_with("limit ")) {
         return format!("is at its {}: no further node is launched", limit.object);
     }
-    "can launch nodes".to_owned()
+    match no_instance_type(facts.snapshot, pool) {
+        Some(why) => cannot(&why),
+        None => "can launch nodes".to_owned(),
+    }
+}
+
+/// `it has …` as the rest of a headline.
+fn cannot(why: &str) -> String {
+    format!("cannot launch nodes: {why}")
 }

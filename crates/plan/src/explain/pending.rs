@@ -1,16 +1,18 @@
 //! Why a pod has no node, counted per node and NodePool, and what would help.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::pod::requests;
-use spokeshave_model::reason::{FilterFailure, Obstacle, Reason};
-use spokeshave_model::snapshot::{NodeId, PodId};
-use spokeshave_model::taint;
+use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason};
+use spokeshave_model::snapshot::{NodeId, PodId, PoolId};
+use spokeshave_model::{Requirements, taint};
 
 use super::facts::requested;
 use super::{Facts, Story, Wait, age, count};
 use crate::provision::ProvisionOutcome;
-use crate::report::planned_claim_line;
+use crate::report::{planned_claim_line, some_of};
+use crate::standing::{asked_pools, takes_no_part, unknown_resources};
 
 /// Tells where a pod without a node is to go, or why nowhere.
 pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &ProvisionOutcome, story: &mut Story) {
@@ -20,7 +22,10 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &ProvisionOutcome,
         return;
     }
     if let Some((_, problem)) = provisioned.ignored.iter().find(|(pod, _)| *pod == id) {
-        story.summary = "is not considered until it is changed".to_owned();
+        story.summary = match problem {
+            PodProblem::Volume(_) => "has no node: its volumes cannot be used as they are".to_owned(),
+            _ => "is not considered until it is changed".to_owned(),
+        };
         story.waits.push(wait("Pod", problem.to_string()));
         return;
     }
@@ -61,37 +66,153 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &ProvisionOutcome,
         .unschedulable
         .iter()
         .find(|unplaced| unplaced.pod == id);
-    story.summary = "has no place, and no NodePool can make one".to_owned();
+    no_place(facts, id, reason.map(|unplaced| &*unplaced.reason), story);
+}
+
+/// NodePools that are told of one by one where the pod asks for none of them; of more only their number is told.
+const FEW_POOLS: usize = 5;
+
+/// Names that stand for all in a count of NodePools.
+const NAMES: usize = 3;
+
+fn no_place(facts: &Facts<'_>, id: PodId, reason: Option<&Reason>, story: &mut Story) {
+    let snapshot = facts.snapshot;
+    let asked = asked_pools(snapshot, id);
+    let none: &[PoolRefusal] = &[];
+    let refusals = match reason {
+        Some(Reason::Pools(refusals)) => refusals.as_slice(),
+        _ => none,
+    };
+    let mut pools: BTreeMap<&str, Vec<&Obstacle>> = BTreeMap::new();
+    for refusal in refusals {
+        pools.entry(&refusal.pool).or_default().push(&refusal.obstacle);
+    }
+    let names: Vec<&str> = asked
+        .iter()
+        .map(|pool| snapshot.pool(*pool).name.as_str())
+        .collect();
+    story.summary = match names.as_slice() {
+        [] => "has no place, and no NodePool can make one".to_owned(),
+        names => format!(
+            "has no place: it asks for {}, which cannot make one",
+            pool_list(names)
+        ),
+    };
+    for pool in &asked {
+        let name = snapshot.pool(*pool).name.as_str();
+        let obstacles = pools.remove(name);
+        asked_pool(facts, id, *pool, obstacles.as_deref(), story);
+    }
     existing_nodes(facts, id, story);
-    match reason.map(|unplaced| &*unplaced.reason) {
+    if asked.is_empty() && pools.len() <= FEW_POOLS {
+        for (pool, obstacles) in &pools {
+            pool_says(facts, id, pool, obstacles, story);
+        }
+    } else {
+        folded(&pools, story);
+    }
+    match reason {
         None => story
             .waits
             .push(wait("Pod", "it was not part of this pass".to_owned())),
-        Some(Reason::Pools(refusals)) => {
-            let mut pools: BTreeMap<&str, Vec<&Obstacle>> = BTreeMap::new();
-            for refusal in refusals {
-                pools.entry(&refusal.pool).or_default().push(&refusal.obstacle);
-            }
-            for (pool, obstacles) in pools {
-                let texts: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
-                story
-                    .waits
-                    .push(wait(&format!("NodePool {pool}"), texts.join("; ")));
-                for obstacle in obstacles {
-                    push_hint(story, hint(pool, obstacle));
-                }
-            }
-        }
+        Some(Reason::Pools(_)) => {}
         Some(Reason::NoNodePools) => {
             story.waits.push(wait(
                 "NodePools",
                 "there is none that is Ready and dynamic".to_owned(),
             ));
-            for pool in &facts.snapshot.pools {
+            for pool in snapshot.pools.iter().take(FEW_POOLS) {
                 push_hint(story, Some(format!("spokeshave explain nodepool {}", pool.name)));
             }
         }
+        Some(Reason::NoTemplates) if !asked.is_empty() => {}
+        Some(Reason::NoTemplates) => {
+            for pool in (0..snapshot.pools.len()).map(PoolId::from).take(FEW_POOLS) {
+                asked_pool(facts, id, pool, None, story);
+            }
+        }
         Some(other) => story.waits.push(wait("Pod", other.to_string())),
+    }
+    let unknown = unknown_resources(snapshot, id);
+    if !unknown.is_empty() {
+        let what = unknown.join(" or ");
+        push_hint(
+            story,
+            Some(format!("no instance type of any NodePool has {what}")),
+        );
+    }
+}
+
+/// `NodePool a`, `NodePools a, b and 1 other`.
+fn pool_list(names: &[&str]) -> String {
+    let noun = if names.len() == 1 { "NodePool" } else { "NodePools" };
+    format!("{noun} {}", some_of(names, NAMES))
+}
+
+/// What a NodePool that the pod asks for says: its obstacles, or why it takes no part.
+fn asked_pool(
+    facts: &Facts<'_>,
+    id: PodId,
+    pool: PoolId,
+    obstacles: Option<&[&Obstacle]>,
+    story: &mut Story,
+) {
+    let name = &facts.snapshot.pool(pool).name;
+    if let Some(obstacles) = obstacles {
+        pool_says(facts, id, name, obstacles, story);
+        return;
+    }
+    let why = takes_no_part(facts.snapshot, pool);
+    let why = why.unwrap_or_else(|| "it was not part of this pass".to_owned());
+    story.waits.push(wait(&format!("NodePool {name}"), why));
+    push_hint(story, Some(format!("spokeshave explain nodepool {name}")));
+}
+
+fn pool_says(facts: &Facts<'_>, id: PodId, pool: &str, obstacles: &[&Obstacle], story: &mut Story) {
+    let texts: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    story
+        .waits
+        .push(wait(&format!("NodePool {pool}"), texts.join("; ")));
+    let has_unknown = !unknown_resources(facts.snapshot, id).is_empty();
+    for obstacle in obstacles {
+        // What nothing has is told once, for all NodePools.
+        let is_told = has_unknown && matches!(obstacle, Obstacle::InstanceTypes { .. });
+        push_hint(story, hint(pool, obstacle).filter(|_| !is_told));
+    }
+}
+
+/// The NodePools that the pod does not ask for, counted by what they say.
+fn folded(pools: &BTreeMap<&str, Vec<&Obstacle>>, story: &mut Story) {
+    let mut groups: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();
+    for (pool, obstacles) in pools {
+        if let Some(first) = obstacles.first() {
+            groups.entry(in_few_words(first)).or_default().push(pool);
+        }
+    }
+    let mut groups: Vec<(&str, Vec<&str>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, pools)| std::cmp::Reverse(pools.len()));
+    let texts = groups
+        .iter()
+        .map(|(what, pools)| format!("{} {what} ({})", pools.len(), some_of(pools, NAMES)));
+    let texts: Vec<String> = texts.collect();
+    if !texts.is_empty() {
+        let object = count(pools.len(), "other NodePool");
+        story.waits.push(wait(&object, texts.join(", ")));
+    }
+}
+
+fn in_few_words(obstacle: &Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Taint(_) => "with a taint that it does not tolerate",
+        Obstacle::Incompatible(_) => "with other labels than it wants",
+        Obstacle::Volume(_) => "without the zones of its volumes",
+        Obstacle::VolumeLimit { .. } => "with no room for its volumes",
+        Obstacle::HostPort(_) => "with its host port in use",
+        Obstacle::NodeResources => "with too little on their nodes",
+        Obstacle::NodeLimit | Obstacle::Limits => "at their limits",
+        Obstacle::InstanceTypes { .. } => "without an instance type for it",
+        Obstacle::ReservedOfferings => "with no reservation left",
+        Obstacle::Topology { .. } => "closed by its spread or affinity",
     }
 }
 
@@ -181,6 +302,14 @@ fn refusal(facts: &Facts<'_>, id: PodId, node: NodeId) -> String {
     if let Some(taint) = taint::first_untolerated(&view.taints, tolerations) {
         return format!("with taint {}", taint::format_taint(taint));
     }
+    let constraints = facts.snapshot.constraints(id);
+    let kind = &facts.snapshot.kinds[view.kind.index()];
+    let none = BTreeSet::new();
+    let goes = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
+    let terms = &constraints.required_terms;
+    if !goes(&constraints.node_selector) || (!terms.is_empty() && !terms.iter().any(goes)) {
+        return "with other labels than it wants".to_owned();
+    }
     let mut free = view.allocatable_resources.clone();
     free.subtract(&requested(facts.snapshot, view));
     let wanted = requests(&pod.object);
@@ -190,7 +319,7 @@ fn refusal(facts: &Facts<'_>, id: PodId, node: NodeId) -> String {
         .map(|(name, _)| name)
         .collect();
     match lacking.as_slice() {
-        [] => "refused by selectors, affinity, spread, ports or volumes".to_owned(),
+        [] => "refused by affinity to pods, spread, ports or volumes".to_owned(),
         lacking => format!("with too little {}", lacking.join(" and ")),
     }
 }

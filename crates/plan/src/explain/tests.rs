@@ -15,6 +15,8 @@ use spokeshave_example::{bound, epoch, instance_type, labelled, node_pool, pendi
 use spokeshave_model::{ClusterState, InstanceType, Price, lower};
 use std::sync::Arc;
 
+mod standing;
+
 fn types() -> Vec<InstanceType> {
     vec![
         instance_type("small", 2, 4, &["a"]),
@@ -130,7 +132,7 @@ fn a_node_says_what_it_is() {
     assert_eq!(fact(&story, "pods"), "1 pod: 1 movable");
     assert_eq!(
         fact(&story, "budgets"),
-        "Empty, Drifted, Underutilized: 1 of 1 nodes at once, 0 disrupting, 1 left"
+        "Empty, Drifted, Underutilized: 1 of 1 node at once, 0 disrupting, 1 left"
     );
 }
 
@@ -270,7 +272,7 @@ fn d_041_d_245_d_195_what_happens_next_and_when() {
     );
     assert_eq!(
         fact(&story, "budgets"),
-        "Empty, Drifted, Underutilized: 0 of 1 nodes at once, 0 disrupting, 0 left"
+        "Empty, Drifted, Underutilized: 0 of 1 node at once, 0 disrupting, 0 left"
     );
 }
 
@@ -321,7 +323,7 @@ fn the_verdict_is_told_with_its_counterfactual_and_the_command_that_lifts_the_bl
     );
     assert_eq!(
         fact(&story, "budgets"),
-        "Underutilized: 1 of 1 nodes at once, 0 disrupting, 1 left",
+        "Underutilized: 1 of 1 node at once, 0 disrupting, 1 left",
         "only the reason that would apply"
     );
     let gone = Verdict {
@@ -364,6 +366,14 @@ fn a_command_under_way_is_named_with_its_phase() {
         None,
         "it goes by Disruption empty-1 (Replace, Underutilized), phase Replacing since 2026-01-01T01:59:00Z: waits for default-x to be initialised"
     )));
+    assert!(
+        told.verdict.is_none() && fact(&told, "budgets").is_empty(),
+        "{told:?}"
+    );
+    assert!(
+        !next(&told).iter().any(|(_, what)| what.contains("budgets")),
+        "{told:?}"
+    );
     let finished = CommandFact {
         finished: true,
         ..command

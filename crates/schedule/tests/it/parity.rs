@@ -257,20 +257,15 @@ fn p_088_invariant_39_derivations_count_and_find_the_smallest_set() {
     assert_eq!(
         derivation.nodes,
         [
-            (
-                NodeObstacle::Insufficient {
-                    resource: "cpu".to_owned(),
-                    short: 300
-                },
-                4
-            ),
+            (NodeObstacle::Labels, 4),
             (NodeObstacle::Taint("team=ml:NoSchedule".to_owned()), 1)
-        ]
+        ],
+        "more room would not let it run there"
     );
     assert_eq!(derivation.minimal, [Blocker::NodeSelector]);
     let text = derivation.to_string();
     assert!(
-        text.contains("4 nodes: insufficient cpu (best is 300m short) · 1: taint team=ml:NoSchedule"),
+        text.contains("4 nodes: node selector or affinity · 1: taint team=ml:NoSchedule"),
         "{text}"
     );
     assert!(

@@ -3,7 +3,6 @@
 //! It gathers NodePools and node counts from files or from the cluster, asks `plan::calendar` and `plan::budget_lint`, and prints. It
 //! decides nothing and changes nothing.
 
-mod lines;
 mod report;
 mod source;
 mod table;

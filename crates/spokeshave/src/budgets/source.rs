@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
@@ -15,9 +15,11 @@ use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::budget_lint::NodeCounts;
 use spokeshave_plan::disrupt::BudgetMapping;
 
-use super::lines::Lines;
 use crate::cluster::Cluster;
-use crate::manifests;
+use crate::lines::Lines;
+use crate::plan::world::is_outdated;
+use crate::plan::{Written, files};
+use crate::text::{count as counted, say};
 
 /// One NodePool as written.
 pub(crate) struct Pool {
@@ -39,48 +41,58 @@ pub(crate) struct Origin {
     pub(crate) lines: Lines,
 }
 
-/// Reads NodePools, and Nodes and NodeClaims where there are any.
+/// Reads NodePools, and Nodes and NodeClaims where there are any. A NodePool is read as it was written, because one that cannot be typed needs
+/// the linter most; another object that cannot be read is named on standard error, and does not count.
 ///
 /// # Errors
-/// Names the file and what is wrong with it.
+/// Names the file and what is wrong with it; there is no NodePool of karpenter.sh/v1.
 pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Vec<Pool>> {
-    let mut pools = Vec::new();
-    let (mut nodes, mut claims) = (Vec::new(), Vec::new());
-    for file in manifests::files_of_all(paths)? {
-        let shown = file.display().to_string();
-        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {shown}"))?;
-        for manifest in manifests::parse(&shown, &text)? {
-            let value = serde_json::to_value(&manifest.object)?;
-            let origin = manifest.origin;
-            match (value["apiVersion"].as_str(), value["kind"].as_str()) {
-                (Some("karpenter.sh/v1"), Some("NodePool")) => {
-                    let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                    let lines = Lines::of_node_pool(&text, &name);
-                    pools.push(Pool {
-                        name,
-                        object: value,
-                        counts: None,
-                        origin: Some(Origin {
-                            file: shown.clone(),
-                            lines,
-                        }),
-                    });
-                }
-                (Some("karpenter.sh/v1"), Some("NodeClaim")) => {
-                    claims.push(Arc::new(serde_json::from_value(value).context(origin)?));
-                }
-                (Some("v1"), Some("Node")) => {
-                    nodes.push(Arc::new(serde_json::from_value(value).context(origin)?))
-                }
-                _ => {}
-            }
-        }
+    let dump = files::read(paths)?;
+    for unreadable in dump.unreadable.iter().filter(|one| one.kind != "NodePool") {
+        say(&format!("note: {unreadable}; counted as if it were absent"));
     }
-    if !nodes.is_empty() || !claims.is_empty() {
-        count(&mut pools, nodes, claims, now);
+    let outdated = outdated(&dump.written);
+    let mut pools: Vec<Pool> = Vec::new();
+    for written in dump.written.into_iter().filter(Written::is_node_pool) {
+        let name = written.name().to_owned();
+        // Of two objects with one name the later one counts, as after an apply.
+        pools.retain(|known| known.name != name);
+        pools.push(Pool {
+            name,
+            object: written.object,
+            counts: None,
+            origin: Some(Origin {
+                file: written.file,
+                lines: written.lines,
+            }),
+        });
+    }
+    match (pools.is_empty(), outdated) {
+        (true, Some(outdated)) => {
+            bail!("there is no NodePool of karpenter.sh/v1, but {outdated}: convert to karpenter.sh/v1")
+        }
+        (true, None) => bail!("there is no NodePool"),
+        (false, Some(outdated)) => say(&format!("note: {outdated} left out: convert to karpenter.sh/v1")),
+        (false, None) => {}
+    }
+    if !dump.nodes.is_empty() || !dump.node_claims.is_empty() {
+        count(&mut pools, dump.nodes, dump.node_claims, now);
     }
     pools.sort_by(|left, right| left.name.cmp(&right.name));
     Ok(pools)
+}
+
+/// `2 NodePools of karpenter.sh/v1beta1`, of versions that are no longer served.
+fn outdated(written: &[Written]) -> Option<String> {
+    let mut found: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for one in written.iter().filter(|one| is_outdated(&one.api_version)) {
+        *found.entry((&one.api_version, &one.kind)).or_default() += 1;
+    }
+    let texts = found
+        .into_iter()
+        .map(|((version, kind), number)| format!("{} of {version}", counted(number, kind)));
+    let texts: Vec<String> = texts.collect();
+    (!texts.is_empty()).then(|| texts.join(" and "))
 }
 
 /// Lists NodePools, Nodes and NodeClaims; with the instant that counts, by default the cluster's.

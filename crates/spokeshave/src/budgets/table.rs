@@ -10,7 +10,7 @@ use spokeshave_plan::budget_lint::{Level, NodeCounts};
 use spokeshave_plan::calendar::Interval;
 
 use super::report::{Located, PoolReport, Report};
-use crate::text::wrap;
+use crate::text::{count, wrap};
 
 /// Columns of a day: half an hour each.
 const COLUMNS: i64 = 48;
@@ -36,9 +36,12 @@ pub(crate) fn render(report: &Report) -> String {
 fn render_pool(out: &mut String, pool: &PoolReport) {
     let NodeCounts { nodes, disrupting } = pool.counts;
     let known = if pool.nodes_assumed {
-        format!("{nodes} nodes assumed (--nodes N for another number)")
+        format!("{} assumed (--nodes N for another number)", count(nodes, "node"))
     } else {
-        format!("{nodes} nodes, {disrupting} of them disrupting or not Ready")
+        format!(
+            "{}, {disrupting} of them disrupting or not Ready",
+            count(nodes, "node")
+        )
     };
     let _ = writeln!(out, "NodePool {}: {known}", pool.name);
     for (reasons, intervals) in grouped(pool) {
@@ -202,7 +205,12 @@ fn render_changes(out: &mut String, pool: &PoolReport, intervals: &[Interval]) {
     }
     let more = intervals.len().saturating_sub(CHANGES + 1);
     if more > 0 {
-        let _ = writeln!(out, "    and {more} more changes until {}", end_of(intervals));
+        let _ = writeln!(
+            out,
+            "    and {} until {}",
+            count(more, "more change"),
+            end_of(intervals)
+        );
     }
 }
 

@@ -1,6 +1,5 @@
 //! What an explanation is made from: the state that `plan` decides about, and beside it volume attachments and disruption commands.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -12,8 +11,8 @@ use serde_json::Value;
 use spokeshave_model::ClusterState;
 use spokeshave_plan::explain::CommandFact;
 
+use crate::plan;
 use crate::plan::SourceArgs;
-use crate::{manifests, plan};
 
 /// Everything that was read.
 pub(crate) struct Source {
@@ -33,11 +32,9 @@ pub(crate) struct Source {
 /// The file cannot be read, or the cluster does not answer.
 pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
     let loaded = plan::load(args).await?;
-    let beside = match (args.filename.as_deref(), &loaded.client) {
-        (Some(path), _) if path == Path::new("-") => Vec::new(),
-        (Some(path), _) => beside_in_file(path)?,
-        (None, Some(client)) => beside_in_cluster(client).await,
-        (None, None) => Vec::new(),
+    let beside = match &loaded.client {
+        Some(client) => beside_in_cluster(client).await,
+        None => loaded.written.into_iter().map(|written| written.object).collect(),
     };
     let mut source = Source {
         state: loaded.world.state,
@@ -77,22 +74,7 @@ fn mark(source: &mut Source) {
     source.state.marked_for_deletion.extend(ids);
 }
 
-/// Objects that decisions do not read. A file without any is not searched twice.
-fn beside_in_file(path: &Path) -> Result<Vec<Value>> {
-    let text = std::fs::read_to_string(path)?;
-    if !text.contains("VolumeAttachment")
-        && !text.contains("Disruption\n")
-        && !text.contains("\"Disruption\"")
-    {
-        return Ok(Vec::new());
-    }
-    let found = manifests::parse(&path.display().to_string(), &text)?;
-    let values = found
-        .iter()
-        .map(|manifest| serde_json::to_value(&manifest.object));
-    Ok(values.collect::<Result<_, _>>()?)
-}
-
+/// Objects that decisions do not read.
 async fn beside_in_cluster(client: &Client) -> Vec<Value> {
     let mut found = list(
         client,

@@ -18,7 +18,7 @@ fn on(file: &Path, words: &[&str], output: OutputFormat) -> ExplainArgs {
         object: words.iter().map(ToString::to_string).collect(),
         namespace: None,
         source: SourceArgs {
-            filename: Some(file.to_owned()),
+            filenames: vec![file.to_owned()],
             kubeconfig: None,
             catalog: None,
             now: Some("2026-03-02T12:00:00Z".parse().unwrap()),

@@ -12,6 +12,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb,pv,pvc,sc,csinodes,ns -A -o yaml > dump.yaml
   spokeshave plan -f dump.yaml                      what would be launched for whom, and what would go
+  spokeshave plan -f nodepools.yaml -f app/         what manifests would need, before they are applied
   spokeshave plan -f dump.yaml -o json --stats      for machines, with times; docs/plan.md names every field
   spokeshave plan --live --verdicts                 the cluster of the current kubeconfig, each node judged
 
@@ -21,11 +22,11 @@ cluster does not answer.";
 /// Where a state comes from, for the commands that decide about one.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SourceArgs {
-    /// Dump to read: YAML or JSON as kubectl writes it; - reads standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) filename: Option<PathBuf>,
+    /// Dump or manifests to read: YAML or JSON, a file or a directory, - for standard input; may be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) filenames: Vec<PathBuf>,
     /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filename")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Instance types and prices, in the format of instance_types.json; by default the kwok provider's 144 types
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -40,12 +41,12 @@ pub(crate) struct SourceArgs {
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
-#[group(id = "from", required = true, multiple = true, args = ["filename", "live"])]
+#[group(id = "from", required = true, multiple = true, args = ["filenames", "live"])]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     /// Plan for the cluster that is there
-    #[arg(long, conflicts_with = "filename")]
+    #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
     /// What to print
     #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value = "table")]
@@ -99,6 +100,7 @@ mod tests {
         let parse = |words: &[&str]| Cli::try_parse_from([&["spokeshave", "plan"], words].concat());
         assert!(parse(&[]).is_err(), "one of them is needed");
         assert!(parse(&["-f", "x", "--live"]).is_err(), "not both");
+        assert!(parse(&["-f", "x", "-f", "y"]).is_ok(), "several files");
         assert!(parse(&["-f", "x"]).is_ok() && parse(&["--live", "--kubeconfig", "k"]).is_ok());
     }
 }

@@ -23,6 +23,9 @@ use spokeshave_plan::buffers::{Shapes, Workload, WorkloadKind};
 
 use super::documents::{Document, Style, documents, line_of, list_parts};
 use super::object::{self, Envelope, Found, NodeClass};
+use super::workloads::WorkloadManifest;
+use super::written::Written;
+use crate::lines::Lines;
 use crate::yaml;
 
 /// The objects of a dump, in the order of the file.
@@ -46,6 +49,10 @@ pub(crate) struct Dump {
     pub(crate) node_overlays: Vec<Arc<NodeOverlay>>,
     pub(crate) capacity_buffers: Vec<Arc<CapacityBuffer>>,
     pub(crate) named: Named,
+    /// What makes pods, for files that hold it instead of them.
+    pub(crate) workloads: Vec<WorkloadManifest>,
+    /// Objects that are needed as they were written.
+    pub(crate) written: Vec<Written>,
     /// Kinds and versions that decisions do not read, with their count.
     pub(crate) skipped: BTreeMap<(String, String), usize>,
     /// Objects that could not be read.
@@ -78,6 +85,8 @@ impl Shapes for Named {
 /// An object that is planned as if it were absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
+    /// `Pod`.
+    pub(crate) kind: String,
     /// `Pod shop/web-1`, as far as it is known.
     pub(crate) object: String,
     /// Where it stands.
@@ -118,12 +127,27 @@ impl Dump {
         self.capacity_buffers.extend(other.capacity_buffers);
         self.named.pod_templates.extend(other.named.pod_templates);
         self.named.workloads.extend(other.named.workloads);
+        self.workloads.extend(other.workloads);
+        self.written.extend(other.written);
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
         }
         self.unreadable.extend(other.unreadable);
         self.objects += other.objects;
         self.lists += other.lists;
+    }
+
+    /// Neither an object nor a list, which may be empty.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.objects + self.lists == 0
+    }
+
+    /// Names the file in messages about it, where there are several.
+    pub(crate) fn of_file(mut self, origin: &str) -> Self {
+        for unreadable in &mut self.unreadable {
+            unreadable.place = format!("{origin}, {}", unreadable.place);
+        }
+        self
     }
 }
 
@@ -134,6 +158,7 @@ impl Dump {
 pub(crate) fn read(origin: &str, bytes: &[u8]) -> Result<Dump> {
     let text = as_text(bytes).with_context(|| origin.to_owned())?;
     let mut reader = Reader {
+        origin,
         text,
         dump: Dump::default(),
         pods: Vec::with_capacity(PODS_TOGETHER),
@@ -146,15 +171,12 @@ pub(crate) fn read(origin: &str, bytes: &[u8]) -> Result<Dump> {
         read.with_context(|| origin.to_owned())?;
     }
     reader.flush();
-    if reader.dump.objects + reader.dump.lists == 0 {
-        bail!("{origin}: holds no object; expected what `kubectl get … -o yaml` writes");
-    }
     Ok(reader.dump)
 }
 
 fn as_text(bytes: &[u8]) -> Result<&str> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
-        bail!("is compressed; decompress it first, for example with `gunzip -c FILE | spokeshave plan -f -`");
+        bail!("is compressed; decompress it first, for example with `gunzip -c FILE | spokeshave … -f -`");
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     std::str::from_utf8(bytes).map_err(|error| {
@@ -169,6 +191,7 @@ fn as_text(bytes: &[u8]) -> Result<&str> {
 const PODS_TOGETHER: usize = 1024;
 
 struct Reader<'a> {
+    origin: &'a str,
     text: &'a str,
     dump: Dump,
     /// Pods that are not in the dump yet.
@@ -247,13 +270,23 @@ impl<'a> Reader<'a> {
         text: &'a str,
         default: Option<(String, String)>,
     ) -> Result<()> {
+        let offset = text.as_ptr() as usize - self.text.as_ptr() as usize;
         match object::read(text, default.as_ref()) {
-            Ok(found) => self.keep(document, item, found),
+            Ok(found) => {
+                self.write_down(&found, Piece::new(offset, text), text);
+                self.keep(document, item, found)
+            }
             Err(error) => {
-                let offset = text.as_ptr() as usize - self.text.as_ptr() as usize;
                 let line = line_of(self.text, offset) + error.line().saturating_sub(1);
-                let message = without_place(&error.to_string()).to_owned();
-                self.refuse(document, item, line, &message, serde_json::from_str(text).ok())
+                let message = error.to_string();
+                let wrong = Wrong {
+                    line,
+                    message: without_place(&message),
+                    tree: serde_json::from_str(text).ok(),
+                    default: default.as_ref(),
+                    piece: Some(Piece::new(offset, text)),
+                };
+                self.refuse(document, item, wrong)
             }
         }
     }
@@ -308,7 +341,13 @@ impl<'a> Reader<'a> {
             yaml::to_json(text)
         };
         let json = json.map_err(|error| wrong(self, &error))?;
+        let piece = Piece {
+            offset,
+            text,
+            in_sequence,
+        };
         if let Ok(found) = object::read(&json, default.as_ref()) {
+            self.write_down(&found, piece, &json);
             return self.keep(document, item, found);
         }
         // Once more for the line, which a piece of text in a row has lost.
@@ -316,12 +355,45 @@ impl<'a> Reader<'a> {
         match object::read(&json, default.as_ref()) {
             Ok(found) => self.keep(document, item, found),
             Err(error) => {
-                let line = line_of(self.text, offset) + error.line().saturating_sub(1);
                 let message = error.to_string();
-                let tree = serde_json::from_str(&json).ok();
-                self.refuse(document, item, line, without_place(&message), tree)
+                let wrong = Wrong {
+                    line: line_of(self.text, offset) + error.line().saturating_sub(1),
+                    message: without_place(&message),
+                    tree: serde_json::from_str(&json).ok(),
+                    default: default.as_ref(),
+                    piece: Some(piece),
+                };
+                self.refuse(document, item, wrong)
             }
         }
+    }
+
+    /// Keeps the object as it was written where that is needed, too.
+    fn write_down(&mut self, found: &Found, piece: Piece<'_>, json: &str) {
+        let Some((api_version, kind)) = found.kept_as_written() else {
+            return;
+        };
+        if let Ok(object) = serde_json::from_str(json) {
+            self.push_written(&api_version, &kind, object, Some(piece));
+        }
+    }
+
+    fn push_written(&mut self, api_version: &str, kind: &str, object: Value, piece: Option<Piece<'_>>) {
+        let (line, lines) = match piece {
+            Some(piece) => {
+                let line = line_of(self.text, piece.offset);
+                (line, Lines::of(piece.text, piece.in_sequence, line))
+            }
+            None => (1, Lines::default()),
+        };
+        self.dump.written.push(Written {
+            file: self.origin.to_owned(),
+            line,
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            object,
+            lines,
+        });
     }
 
     fn flush(&mut self) {
@@ -362,7 +434,9 @@ impl<'a> Reader<'a> {
                 dump.controllers.extend(found.selects);
                 let key = (found.kind, found.name);
                 dump.named.workloads.insert(key, found.workload);
+                dump.workloads.push(found.manifest);
             }
+            Found::Runs(manifest) => dump.workloads.push(manifest),
             Found::Owner => {}
             Found::Unknown(kind) => *dump.skipped.entry(kind).or_default() += 1,
             Found::List { default, items } => {
@@ -372,11 +446,24 @@ impl<'a> Reader<'a> {
                 for (index, value) in items.into_iter().enumerate() {
                     let item = Some(index + 1).or(item);
                     match object::read(value.get(), default.as_ref()) {
-                        Ok(found) => self.keep(document, item, found)?,
+                        Ok(found) => {
+                            if let (Some((api_version, kind)), Ok(object)) =
+                                (found.kept_as_written(), serde_json::from_str(value.get()))
+                            {
+                                self.push_written(&api_version, &kind, object, None);
+                            }
+                            self.keep(document, item, found)?;
+                        }
                         Err(error) => {
                             let message = error.to_string();
-                            let tree = serde_json::from_str(value.get()).ok();
-                            self.refuse(document, item, line, without_place(&message), tree)?;
+                            let wrong = Wrong {
+                                line,
+                                message: without_place(&message),
+                                tree: serde_json::from_str(value.get()).ok(),
+                                default: default.as_ref(),
+                                piece: None,
+                            };
+                            self.refuse(document, item, wrong)?;
                         }
                     }
                 }
@@ -386,24 +473,27 @@ impl<'a> Reader<'a> {
     }
 
     /// An object of a kind that decisions read is named and left out; anything else makes the file a foreign one.
-    fn refuse(
-        &mut self,
-        document: &Document<'_>,
-        item: Option<usize>,
-        line: usize,
-        message: &str,
-        tree: Option<Value>,
-    ) -> Result<()> {
-        let place = self.at(document, item, line);
-        let identity: Identity = tree
-            .and_then(|tree| serde_json::from_value(tree).ok())
+    fn refuse(&mut self, document: &Document<'_>, item: Option<usize>, wrong: Wrong<'_>) -> Result<()> {
+        let place = self.at(document, item, wrong.line);
+        let identity: Identity = wrong
+            .tree
+            .as_ref()
+            .and_then(|tree| Identity::deserialize(tree).ok())
             .unwrap_or_default();
-        let Some(kind) = identity.kind.filter(|kind| !kind.is_empty()) else {
+        let default = wrong.default;
+        let kind = identity.kind.or_else(|| default.map(|(_, kind)| kind.clone()));
+        let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
+            let message = wrong.message;
             let said = message
                 .strip_prefix("is not a Kubernetes object: ")
                 .unwrap_or(message);
             bail!("{place}: is not a Kubernetes object: {said}");
         };
+        let version = identity.api_version;
+        let version = version.or_else(|| default.map(|(version, _)| version.clone()));
+        if let (Some(version), "NodePool", Some(tree)) = (version, kind.as_str(), wrong.tree) {
+            self.push_written(&version, &kind, tree, wrong.piece);
+        }
         let meta = identity.metadata;
         let name = meta.name.unwrap_or_else(|| "without a name".to_owned());
         let name = match meta.namespace {
@@ -413,11 +503,43 @@ impl<'a> Reader<'a> {
         self.dump.objects += 1;
         self.dump.unreadable.push(Unreadable {
             object: format!("{kind} {name}"),
+            kind,
             place,
-            problem: message.to_owned(),
+            problem: wrong.message.to_owned(),
         });
         Ok(())
     }
+}
+
+/// The text of one object in a file.
+#[derive(Clone, Copy)]
+struct Piece<'t> {
+    /// Where it begins, in bytes.
+    offset: usize,
+    text: &'t str,
+    /// It is the one element of a sequence.
+    in_sequence: bool,
+}
+
+impl<'t> Piece<'t> {
+    fn new(offset: usize, text: &'t str) -> Self {
+        Piece {
+            offset,
+            text,
+            in_sequence: false,
+        }
+    }
+}
+
+/// An object that cannot be read.
+struct Wrong<'t> {
+    line: usize,
+    message: &'t str,
+    /// The object as JSON, as far as it is some.
+    tree: Option<Value>,
+    /// Version and kind of the items of its list.
+    default: Option<&'t (String, String)>,
+    piece: Option<Piece<'t>>,
 }
 
 /// The part of an object that says which one it is.

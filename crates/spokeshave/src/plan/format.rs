@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
+use spokeshave_model::derivation::Blocker;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::{Obstacle, PoolRefusal, Reason};
 use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
+use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
 use spokeshave_plan::{Policy, ProvisionOutcome};
 
 /// The version of the format.
@@ -124,7 +126,7 @@ pub(crate) struct Unschedulable {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct InTheWay {
     pub(crate) what: String,
-    pub(crate) hint: &'static str,
+    pub(crate) hint: String,
 }
 
 /// One thing in the way of a pod.
@@ -238,7 +240,7 @@ pub(crate) struct Stats {
     pub(crate) node_claims_tried: u64,
 }
 
-/// How long what-ifs took.
+/// How long decisions about single candidates took; `total` holds what they share, too.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct WhatIfs {
     pub(crate) count: u64,
@@ -345,17 +347,64 @@ fn unschedulable(snapshot: &Snapshot, pod: PodId, derivation: &Derivation) -> Un
         nodes: Some(*count),
         message: obstacle.to_string(),
     });
-    let mut reasons = reasons(snapshot, &derivation.reason);
+    let asked = asked_pools(snapshot, pod);
+    let mut reasons = asked_first(snapshot, &asked, reasons(snapshot, &derivation.reason));
     reasons.extend(nodes);
     let minimal = derivation.minimal.iter().map(|blocker| InTheWay {
         what: blocker.to_string(),
-        hint: blocker.hint(),
+        hint: hint(snapshot, pod, &asked, blocker),
     });
     Unschedulable {
         pod: snapshot.pod(pod).key(),
         message: derivation.reason.to_string(),
         reasons,
         in_the_way: minimal.collect(),
+    }
+}
+
+/// The NodePools that the pod asks for speak first, also those that take no part.
+fn asked_first(snapshot: &Snapshot, asked: &[PoolId], reasons: Vec<ReasonView>) -> Vec<ReasonView> {
+    let name = |pool: &PoolId| snapshot.pool(*pool).name.as_str();
+    let is_asked = |reason: &ReasonView| {
+        let pool = reason.node_pool.as_deref();
+        pool.is_some_and(|pool| asked.iter().any(|asked| name(asked) == pool))
+    };
+    let (mut first, others): (Vec<ReasonView>, Vec<ReasonView>) = reasons.into_iter().partition(is_asked);
+    for pool in asked {
+        let speaks = first
+            .iter()
+            .any(|reason| reason.node_pool.as_deref() == Some(name(pool)));
+        if let Some(message) = takes_no_part(snapshot, *pool).filter(|_| !speaks) {
+            first.push(ReasonView {
+                kind: "TakesNoPart",
+                node_pool: Some(name(pool).to_owned()),
+                nodes: None,
+                message,
+            });
+        }
+    }
+    first.extend(others);
+    first
+}
+
+/// What would help, in view of the NodePools and instance types that there are.
+fn hint(snapshot: &Snapshot, pod: PodId, asked: &[PoolId], blocker: &Blocker) -> String {
+    match (blocker, asked) {
+        (Blocker::NodeSelector | Blocker::NodeAffinity, [pool, ..]) => {
+            let field = match blocker {
+                Blocker::NodeSelector => "spec.nodeSelector",
+                _ => "the required node affinity",
+            };
+            format!(
+                "change {field}, or NodePool {}, which it asks for",
+                snapshot.pool(*pool).name
+            )
+        }
+        (Blocker::Requests, _) => match unknown_resources(snapshot, pod).as_slice() {
+            [] => blocker.hint().to_owned(),
+            unknown => format!("no instance type of any NodePool has {}", unknown.join(" or ")),
+        },
+        _ => blocker.hint().to_owned(),
     }
 }
 

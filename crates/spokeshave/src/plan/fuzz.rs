@@ -9,7 +9,7 @@ use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 
 use super::dump::read;
-use super::world::World;
+use super::world::{Origin, World};
 
 const NODES_AND_PODS: &str = include_str!("../../../../examples/unschedulable.yaml");
 
@@ -94,7 +94,9 @@ fn mutated_dumps_are_read_or_refused_by_line() {
                 for unreadable in &dump.unreadable {
                     assert!(unreadable.place.contains("line "), "seed {seed}: {unreadable}");
                 }
-                let snapshot = lower(&World::new(dump, &types, Vec::new(), now).state);
+                let snapshot = lower(
+                    &World::new(dump, Origin::Files { own_catalog: true }, &types, Vec::new(), now).state,
+                );
                 if seed % 4 < 2 {
                     provision(&snapshot, &Policy::default(), now);
                 }

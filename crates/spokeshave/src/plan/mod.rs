@@ -6,33 +6,38 @@
 mod args;
 mod disruption;
 mod documents;
-mod dump;
+pub(crate) mod dump;
+pub(crate) mod files;
 pub(crate) mod format;
 #[cfg(test)]
 mod fuzz;
 mod live;
 mod object;
+mod schema;
 mod table;
-mod what_if;
+mod workloads;
 pub(crate) mod world;
+mod written;
 
-use std::io::{Read as _, Write};
-use std::path::Path;
+use std::io::Write;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use kube::Client;
 use spokeshave_model::{Snapshot, lower, trim};
+use spokeshave_plan::disrupt::{Stage, decide_each_alone};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 
 use crate::cli::OutputFormat;
+use crate::text::say;
 use crate::{cluster, scheduler_config};
-use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats};
-use world::World;
+use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
+use world::{Origin, World};
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
+pub(crate) use written::Written;
 
 /// A plan, and how it is to be printed.
 #[derive(Debug)]
@@ -68,7 +73,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     let policy = policy(args);
     let mut plan = decide(&mut snapshot, &policy, now, &mut stats);
     if args.stats {
-        stats.what_if_ns = what_if::measure(&snapshot, &policy, now);
+        stats.what_if_ns = candidates(&snapshot, &policy, now);
         stats.peak_rss_bytes = peak_rss_bytes();
         plan.stats = Some(stats);
     }
@@ -90,6 +95,8 @@ pub(crate) struct Loaded {
     pub(crate) instance_types: usize,
     /// The cluster, if that was read.
     pub(crate) client: Option<Client>,
+    /// Objects of files that no decision reads and `explain` does, as they were written.
+    pub(crate) written: Vec<Written>,
 }
 
 /// Reads the dump or, without one, the cluster, and tells on standard error what had to be assumed.
@@ -101,13 +108,18 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
     };
-    let (dump, now, client) = match &source.filename {
-        Some(path) => (read_file(path)?, Timestamp::now(), None),
-        None => {
-            let cluster = cluster::Cluster::reach(source.kubeconfig.as_deref()).await?;
-            let dump = live::read(&cluster.client, source.scheduler_config.is_some()).await?;
-            (dump, cluster.now, Some(cluster.client))
-        }
+    let (mut dump, now, client) = if source.filenames.is_empty() {
+        let cluster = cluster::Cluster::reach(source.kubeconfig.as_deref()).await?;
+        let dump = live::read(&cluster.client, source.scheduler_config.is_some()).await?;
+        (dump, cluster.now, Some(cluster.client))
+    } else {
+        (files::read(&source.filenames)?, Timestamp::now(), None)
+    };
+    let origin = match client {
+        Some(_) => Origin::Cluster,
+        None => Origin::Files {
+            own_catalog: source.catalog.is_some(),
+        },
     };
     let now = source.now.unwrap_or(now);
     let objects = dump.objects;
@@ -115,9 +127,12 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         Some(path) => scheduler_config::read(path)?,
         None => Vec::new(),
     };
-    let world = World::new(dump, catalog.instance_types(), spread, now);
+    let written = std::mem::take(&mut dump.written);
+    let (pools, written) = written.into_iter().partition(Written::is_node_pool);
+    dump.written = pools;
+    let world = World::new(dump, origin, catalog.instance_types(), spread, now);
     for note in &world.notes {
-        eprintln!("note: {note}");
+        say(&format!("note: {note}"));
     }
     Ok(Loaded {
         world,
@@ -125,6 +140,7 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         objects,
         instance_types: catalog.instance_types().len(),
         client,
+        written,
     })
 }
 
@@ -164,21 +180,6 @@ fn decide(snapshot: &mut Snapshot, policy: &Policy, now: Timestamp, stats: &mut 
     }
 }
 
-/// Reads a dump from a file, or from standard input for `-`.
-fn read_file(path: &Path) -> Result<dump::Dump> {
-    if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        let mut input = std::io::stdin().lock();
-        input
-            .read_to_end(&mut bytes)
-            .context("cannot read standard input")?;
-        return dump::read("standard input", &bytes);
-    }
-    let shown = path.display().to_string();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    dump::read(&shown, &bytes)
-}
-
 impl Planned {
     /// Writes it bit by bit: the JSON of a large plan is larger than the cluster that it is for.
     ///
@@ -196,6 +197,31 @@ impl Planned {
                 out.write_all(text.as_bytes())
             }
         }
+    }
+}
+
+/// How long the decision about each single candidate takes, made as single-node consolidation makes it.
+fn candidates(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> WhatIfs {
+    let begin = Instant::now();
+    let mut times: Vec<u64> = Vec::new();
+    let mut start = Instant::now();
+    decide_each_alone(snapshot, policy, now, |stage| {
+        if stage == Stage::Decided {
+            times.push(nanoseconds(start));
+        }
+        start = Instant::now();
+    });
+    let total = nanoseconds(begin);
+    times.sort_unstable();
+    let at = |percent: usize| {
+        let time = times.get(times.len() * percent / 100);
+        time.copied().unwrap_or_default()
+    };
+    WhatIfs {
+        count: times.len() as u64,
+        median: at(50),
+        p99: at(99),
+        total,
     }
 }
 

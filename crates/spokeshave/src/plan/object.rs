@@ -21,8 +21,11 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use spokeshave_api::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_model::default_spread::controller_key;
+use spokeshave_model::pod::default_requests;
 use spokeshave_model::trim;
 use spokeshave_plan::buffers::{Workload, WorkloadKind};
+
+use super::workloads::WorkloadManifest;
 
 /// The outside of a JSON document: whether it is a list, and the text of its items.
 #[derive(Debug, Deserialize)]
@@ -76,6 +79,8 @@ pub(super) enum Found {
     Controller(String, LabelSelector),
     /// A workload that buffers may name.
     Workload(Controlled),
+    /// Another one that runs pods.
+    Runs(WorkloadManifest),
     /// A kind that owns pods: known, and read by nobody.
     Owner,
     /// Another kind, with its version.
@@ -97,13 +102,29 @@ pub(super) struct Controlled {
     pub(super) workload: Workload,
     /// What it selects, by its key, where it owns pods itself.
     pub(super) selects: Option<(String, LabelSelector)>,
+    /// The pods that it would make.
+    pub(super) manifest: WorkloadManifest,
 }
 
+impl Found {
+    /// Version and kind of an object that is also needed as it was written.
+    pub(super) fn kept_as_written(&self) -> Option<(Cow<'static, str>, Cow<'static, str>)> {
+        match self {
+            Found::NodePool(_) => Some(("karpenter.sh/v1".into(), "NodePool".into())),
+            Found::Unknown((kind, version)) if AS_WRITTEN.contains(&kind.as_str()) => {
+                Some((version.clone().into(), kind.clone().into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Kinds that no decision reads and that are told about all the same: older names and versions of NodePools, and what `explain` reads beside.
+pub(super) const AS_WRITTEN: [&str; 4] = ["NodePool", "Provisioner", "VolumeAttachment", "Disruption"];
+
 /// Kinds that own pods or belong to Karpenter, and that no decision reads.
-const SILENT: [(&str, &str); 5] = [
+const SILENT: [(&str, &str); 3] = [
     ("apps/v1", "ControllerRevision"),
-    ("batch/v1", "Job"),
-    ("batch/v1", "CronJob"),
     ("coordination.k8s.io/v1", "Lease"),
     ("policy/v1", "Eviction"),
 ];
@@ -182,6 +203,11 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
     Ok(match (api_version, kind) {
         ("v1", "Pod") => {
             let mut pod: Pod = serde_json::from_str(text)?;
+            let is_seen = pod.status.as_ref().is_some_and(|status| status.phase.is_some());
+            if let Some(spec) = pod.spec.as_mut().filter(|_| !is_seen) {
+                // As the API server does when a pod is created; of one that it has seen, limits are not needed any more.
+                default_requests(spec);
+            }
             trim::pod(&mut pod);
             Found::Pod(pod)
         }
@@ -203,6 +229,8 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
             };
             Found::Controller(key, selector)
         }
+        ("batch/v1", "Job") => Found::Runs(job(serde_json::from_str(text)?)),
+        ("batch/v1", "CronJob") => Found::Runs(cron_job(serde_json::from_str(text)?)),
         ("karpenter.sh/v1", "NodePool") => Found::NodePool(Arc::new(serde_json::from_str(text)?)),
         ("karpenter.sh/v1", "NodeClaim") => Found::NodeClaim(Arc::new(serde_json::from_str(text)?)),
         ("apps/v1", "DaemonSet") => Found::DaemonSet(Arc::new(serde_json::from_str(text)?)),
@@ -257,11 +285,21 @@ fn workload(kind: WorkloadKind, read: AnyController<LabelSelector>) -> Found {
     let key = read.key(kind.as_str());
     let name = format!("{}/{}", read.metadata.namespace, read.metadata.name);
     let selector = read.spec.selector.unwrap_or_default();
+    let template = read.spec.template.unwrap_or_default();
+    let manifest = WorkloadManifest {
+        kind: kind.as_str(),
+        has_status: read.status.observed_generation.is_some(),
+        pods: i64::from(read.spec.replicas.unwrap_or(1)),
+        template: template.clone(),
+        claims: read.spec.volume_claim_templates,
+        ..read.metadata.manifest()
+    };
     Found::Workload(Controlled {
         kind,
         name,
+        manifest,
         workload: Workload {
-            template: read.spec.template.unwrap_or_default(),
+            template,
             replicas: read.spec.replicas,
         },
         // The pods of a Deployment are its ReplicaSets'.
@@ -269,11 +307,100 @@ fn workload(kind: WorkloadKind, read: AnyController<LabelSelector>) -> Found {
     })
 }
 
+fn job(read: AnyJob) -> WorkloadManifest {
+    WorkloadManifest {
+        kind: "Job",
+        has_status: read.status.start_time.is_some(),
+        pods: read.spec.pods_at_once(),
+        template: read.spec.template.unwrap_or_default(),
+        ..read.metadata.manifest()
+    }
+}
+
+/// One run of it.
+fn cron_job(read: AnyCronJob) -> WorkloadManifest {
+    let job = read.spec.job_template.spec;
+    WorkloadManifest {
+        kind: "CronJob",
+        has_status: read.status.last_schedule_time.is_some(),
+        pods: if read.spec.suspend { 0 } else { job.pods_at_once() },
+        template: job.template.unwrap_or_default(),
+        ..read.metadata.manifest()
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct AnyJob {
+    #[serde(default)]
+    metadata: ControllerName,
+    #[serde(default)]
+    spec: JobSpec,
+    #[serde(default)]
+    status: ControllerStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct JobSpec {
+    parallelism: Option<i32>,
+    completions: Option<i32>,
+    #[serde(default)]
+    suspend: bool,
+    template: Option<PodTemplateSpec>,
+}
+
+impl JobSpec {
+    fn pods_at_once(&self) -> i64 {
+        let parallelism = self.parallelism.unwrap_or(1);
+        let completions = self.completions.unwrap_or(parallelism);
+        if self.suspend {
+            0
+        } else {
+            i64::from(parallelism.min(completions))
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct AnyCronJob {
+    #[serde(default)]
+    metadata: ControllerName,
+    #[serde(default)]
+    spec: CronJobSpec,
+    #[serde(default)]
+    status: ControllerStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CronJobSpec {
+    #[serde(default)]
+    suspend: bool,
+    #[serde(default)]
+    job_template: JobTemplate,
+}
+
+#[derive(Default, Deserialize)]
+struct JobTemplate {
+    #[serde(default)]
+    spec: JobSpec,
+}
+
+/// What only a controller writes.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ControllerStatus {
+    observed_generation: Option<i64>,
+    start_time: Option<String>,
+    last_schedule_time: Option<String>,
+}
+
 /// What decisions need of a controller.
 #[derive(Deserialize)]
 struct AnyController<S> {
     #[serde(default)]
     metadata: ControllerName,
+    #[serde(default)]
+    status: ControllerStatus,
     #[serde(default = "ControllerSpec::none")]
     spec: ControllerSpec<S>,
 }
@@ -284,13 +411,29 @@ struct ControllerName {
     namespace: String,
     #[serde(default)]
     name: String,
+    #[serde(default, rename = "ownerReferences")]
+    owner_references: Vec<IgnoredAny>,
+}
+
+impl ControllerName {
+    fn manifest(self) -> WorkloadManifest {
+        WorkloadManifest {
+            namespace: self.namespace,
+            name: self.name,
+            has_owner: !self.owner_references.is_empty(),
+            ..WorkloadManifest::default()
+        }
+    }
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ControllerSpec<S> {
     selector: Option<S>,
     template: Option<PodTemplateSpec>,
     replicas: Option<i32>,
+    #[serde(default)]
+    volume_claim_templates: Vec<PersistentVolumeClaim>,
 }
 
 impl<S> ControllerSpec<S> {
@@ -299,6 +442,7 @@ impl<S> ControllerSpec<S> {
             selector: None,
             template: None,
             replicas: None,
+            volume_claim_templates: Vec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A plan for people: 80 columns, what is launched for whom at what price, who is left over and why, what goes.
+//! A plan for people: what is launched for whom at what price, who is left over and why, what goes.
 //!
 //! Equal things share a line with a count. It renders the format's values and computes nothing else.
 
@@ -6,14 +6,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use spokeshave_model::Price;
-use spokeshave_plan::report::first_few;
+use spokeshave_plan::report::some_of;
 
-use crate::text::wrap;
+use crate::text::{count, wrap};
 
 use super::format::{InTheWay, NodeClaimPlan, Plan, ReasonView, Stats, Unschedulable, VerdictView};
 
 /// Rows of one kind before the rest is only counted.
 const MOST_ROWS: usize = 20;
+
+/// NodePools with a reason of their own before the rest is only counted; those that the pod asks for come first.
+const MOST_MESSAGES: usize = 4;
 
 /// Renders a plan.
 pub(crate) fn render(plan: &Plan) -> String {
@@ -76,7 +79,7 @@ fn launches(page: &mut Page, plan: &Plan) {
             &format!("for {}: {}", count(pods.len(), "pod"), names(&pods)),
         );
     }
-    page.rest(groups.len(), "more kinds of launches");
+    page.rest(groups.len(), "more kind of launches", "more kinds of launches");
 }
 
 fn launch_line(claim: &NodeClaimPlan) -> String {
@@ -111,7 +114,10 @@ fn existing(page: &mut Page, plan: &Plan) {
     let pods: usize = nodes.iter().map(|node| node.pods.len()).sum();
     page.title(&format!(
         "USE {} for {}",
-        count(nodes.len(), "node that is there").replace("node that is theres", "nodes that are there"),
+        match nodes.len() {
+            1 => "1 node that is there".to_owned(),
+            number => format!("{number} nodes that are there"),
+        },
         count(pods, "pod")
     ));
     for node in nodes.iter().take(MOST_ROWS) {
@@ -122,7 +128,7 @@ fn existing(page: &mut Page, plan: &Plan) {
             &format!("{} for {}: {}", node.node, count(pods.len(), "pod"), names(&pods)),
         );
     }
-    page.rest(nodes.len(), "more nodes");
+    page.rest(nodes.len(), "more node", "more nodes");
 }
 
 fn left_over(page: &mut Page, plan: &Plan) {
@@ -142,13 +148,25 @@ fn left_over(page: &mut Page, plan: &Plan) {
             page.wrapped(2, 4, &format!("{}: {}", count(pods.len(), "pod"), names(&pods)));
             let (of_nodes, of_pools): (Vec<&ReasonView>, Vec<&ReasonView>) =
                 reasons.iter().partition(|reason| reason.nodes.is_some());
-            for (message, pools) in by_message(&of_pools) {
+            let messages = by_message(&of_pools);
+            for (message, pools) in messages.iter().take(MOST_MESSAGES) {
                 let pools = match pools.as_slice() {
                     [] => String::new(),
                     [pool] => format!("NodePool {pool}: "),
-                    pools => format!("{} NodePools ({}): ", pools.len(), first_few(pools, 3)),
+                    pools => format!("{} NodePools ({}): ", pools.len(), some_of(pools, 3)),
                 };
                 page.wrapped(4, 6, &format!("{pools}{message}"));
+            }
+            if messages.len() > MOST_MESSAGES {
+                let rest: usize = messages[MOST_MESSAGES..]
+                    .iter()
+                    .map(|(_, pools)| pools.len())
+                    .sum();
+                let text = format!(
+                    "{}, each for another reason (-o json)",
+                    count(rest, "more NodePool")
+                );
+                page.wrapped(4, 6, &text);
             }
             if !of_nodes.is_empty() {
                 page.wrapped(4, 6, &nodes_line(&of_nodes));
@@ -157,7 +175,7 @@ fn left_over(page: &mut Page, plan: &Plan) {
                 page.wrapped(4, 6, &format!("in the way: {} → {}", one.what, one.hint));
             }
         }
-        page.rest(groups.len(), "more reasons");
+        page.rest(groups.len(), "more reason", "more reasons");
     }
     for pool in &plan.provisioning.skipped_node_pools {
         page.wrapped(
@@ -301,27 +319,27 @@ fn numbers(page: &mut Page, stats: &Stats) {
     page.line(
         2,
         &format!(
-            "provision  {:>12}  {} attempts, {} nodes tried, {} claims tried",
+            "provision  {:>12}  {}, {} tried, {} tried",
             time(stats.provision_ns),
-            stats.attempts,
-            stats.nodes_tried,
-            stats.node_claims_tried
+            count_of(stats.attempts, "attempt"),
+            count_of(stats.nodes_tried, "node"),
+            count_of(stats.node_claims_tried, "claim")
         ),
     );
     let what_ifs = &stats.what_if_ns;
     page.line(
         2,
         &format!(
-            "disrupt    {:>12}  {} what-ifs",
+            "disrupt    {:>12}  {}",
             time(stats.disrupt_ns),
-            stats.what_ifs
+            count_of(stats.what_ifs, "what-if")
         ),
     );
     if what_ifs.count > 0 {
         page.line(
             2,
             &format!(
-                "what-if    {:>12}  median of {}; p99 {}, together {}",
+                "candidate  {:>12}  median of {}; p99 {}, together {}",
                 time(what_ifs.median),
                 what_ifs.count,
                 time(what_ifs.p99),
@@ -332,11 +350,6 @@ fn numbers(page: &mut Page, stats: &Stats) {
     if let Some(bytes) = stats.peak_rss_bytes {
         page.line(2, &format!("memory     {:>9} MiB  peak", bytes >> 20));
     }
-}
-
-/// `1 node`, `2 nodes`.
-fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// `$0.2172`: four decimals tell any two instance types apart.
@@ -356,7 +369,11 @@ fn change(savings: Price) -> String {
 }
 
 fn names(names: &[&String]) -> String {
-    first_few(names, 5)
+    some_of(names, 5)
+}
+
+fn count_of(number: u64, noun: &str) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), noun)
 }
 
 #[derive(Default)]
@@ -375,9 +392,11 @@ impl Page {
         let _ = writeln!(self.text, "{:indent$}{text}", "");
     }
 
-    fn rest(&mut self, all: usize, what: &str) {
-        if all > MOST_ROWS {
-            self.line(2, &format!("… and {} {what}", all - MOST_ROWS));
+    fn rest(&mut self, all: usize, one: &str, several: &str) {
+        match all.saturating_sub(MOST_ROWS) {
+            0 => {}
+            1 => self.line(2, &format!("… and 1 {one}")),
+            rest => self.line(2, &format!("… and {rest} {several}")),
         }
     }
 

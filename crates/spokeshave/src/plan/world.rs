@@ -1,7 +1,7 @@
 //! From a dump to the state that decisions are made from, with notes on whatever had to be assumed.
 //!
-//! It fills in only what a file cannot say: the instance types, and the readiness of a NodePool that was written by hand. It never changes an
-//! object that says something.
+//! It fills in only what a file cannot say: the instance types, the readiness of a NodePool that was written by hand, and the pods of workloads
+//! that were (module `workloads`). It never changes an object that says something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,15 +10,30 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_api::validation::LabelRules;
-use spokeshave_api::{CapacityBuffer, NodeOverlay, NodePool, labels};
+use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeOverlay, NodePool, labels};
 use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, InstanceType};
 use spokeshave_plan::buffers::{resolve, virtual_pods};
 use spokeshave_plan::overlays::{PoolTypes, Verdict, evaluate};
+use spokeshave_plan::report::some_of;
 
 use super::dump::{Dump, Named, key};
+use super::{schema, workloads};
+use crate::text::count;
+
+/// Where a dump comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Files, which may be of any provider and written by hand.
+    Files {
+        /// Instance types and prices are those that the user names.
+        own_catalog: bool,
+    },
+    /// The cluster that is there, where the operator of this program would decide.
+    Cluster,
+}
 
 /// What a dump means, and what was assumed.
 #[derive(Debug)]
@@ -34,14 +49,20 @@ impl World {
     ///
     /// `spread` is what pods without topology spread get.
     pub(crate) fn new(
-        dump: Dump,
+        mut dump: Dump,
+        origin: Origin,
         catalog: &Arc<[InstanceType]>,
         spread: Vec<TopologySpreadConstraint>,
         now: Timestamp,
     ) -> Self {
-        let mut notes = notes(&dump);
+        let mut notes = notes(&dump, origin);
+        if origin != Origin::Cluster {
+            notes.extend(schema::leave_out(&mut dump));
+            notes.extend(workloads::expand(&mut dump));
+        }
+        notes.extend(foreign_classes(&dump, origin));
         let mut pools = latest(dump.node_pools, |pool| pool.name().to_owned());
-        let mut instance_types = BTreeMap::new();
+        let (mut instance_types, mut assumed) = (BTreeMap::new(), Vec::new());
         for pool in pools.values_mut() {
             let class = &pool.spec.template.spec.node_class_ref;
             let same_kind = || {
@@ -58,10 +79,19 @@ impl World {
                 Ok(Arc::clone(catalog))
             };
             let ready = named.is_none_or(|class| class.ready != Some(false));
-            if let Some(note) = assume_ready(pool, ready, now) {
-                notes.push(note);
+            let ignored = origin == Origin::Cluster && !is_ours(pool);
+            if assume_ready(pool, ready && !ignored, now) {
+                assumed.push(pool.name().to_owned());
             }
             instance_types.insert(pool.name().to_owned(), offered);
+        }
+        if !assumed.is_empty() {
+            let have = plural(assumed.len(), "has", "have");
+            notes.push(format!(
+                "{} {} {have} no status: taken as ready",
+                plural(assumed.len(), "NodePool", "NodePools"),
+                some_of(&assumed, 5)
+            ));
         }
         let overlays = latest(dump.node_overlays, |overlay| overlay.name().to_owned());
         notes.extend(overlay(&overlays, &pools, &mut instance_types));
@@ -104,6 +134,10 @@ impl World {
             node_pools: pools.into_values().collect(),
             node_claims: values(latest(dump.node_claims, |claim| claim.name().to_owned())),
             instance_types,
+            supported_node_classes: match origin {
+                Origin::Cluster => vec![(KWOKNodeClass::GROUP.to_owned(), KWOKNodeClass::KIND.to_owned())],
+                Origin::Files { .. } => Vec::new(),
+            },
             ..ClusterState::default()
         };
         Self { state, notes }
@@ -148,8 +182,9 @@ fn overlay(
     }
     if !in_force.is_empty() {
         notes.push(format!(
-            "NodeOverlay(s) {} in force, as with the feature gate NodeOverlay on",
-            spokeshave_plan::report::first_few(&in_force, 5)
+            "{} {} in force, as with the feature gate NodeOverlay on",
+            plural(in_force.len(), "NodeOverlay", "NodeOverlays"),
+            some_of(&in_force, 5)
         ));
     }
     notes
@@ -165,8 +200,8 @@ fn room(name: &str, buffer: &CapacityBuffer, named: &Named) -> (Vec<Arc<Pod>>, S
         Ok(resolved) => {
             let pods = virtual_pods(buffer, &resolved);
             let note = format!(
-                "CapacityBuffer {name} keeps room for {} pod(s), as with the feature gate CapacityBuffer on",
-                pods.len()
+                "CapacityBuffer {name} keeps room for {}, as with the feature gate CapacityBuffer on",
+                count(pods.len(), "pod")
             );
             (pods.into_iter().map(Arc::new).collect(), note)
         }
@@ -186,21 +221,76 @@ fn latest<T>(objects: Vec<Arc<T>>, name: impl Fn(&T) -> String) -> BTreeMap<Stri
 }
 
 /// A NodePool without any condition was written by hand: it counts as ready, unless its NodeClass is not.
-fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Timestamp) -> Option<String> {
+fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Timestamp) -> bool {
     let says_something = pool
         .status
         .as_ref()
         .is_some_and(|status| !status.conditions.is_empty());
     if says_something || !class_ready {
-        return None;
+        return false;
     }
     let mut ready = NodePool::clone(pool);
     ready.set("Ready", Status::True, "Ready", "", now);
     *pool = Arc::new(ready);
-    Some(format!("NodePool {} has no status: taken as ready", pool.name()))
+    true
 }
 
-fn notes(dump: &Dump) -> Vec<String> {
+/// The NodePool's NodeClass is one of the provider that this program brings along.
+fn is_ours(pool: &NodePool) -> bool {
+    let class = &pool.spec.template.spec.node_class_ref;
+    class.group == KWOKNodeClass::GROUP && class.kind == KWOKNodeClass::KIND
+}
+
+/// What becomes of NodePools whose NodeClass is another provider's: the operator ignores them, and for a file prices come from elsewhere.
+fn foreign_classes(dump: &Dump, origin: Origin) -> Vec<String> {
+    let mut foreign: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for pool in dump.node_pools.iter().filter(|pool| !is_ours(pool)) {
+        let class = &pool.spec.template.spec.node_class_ref;
+        foreign
+            .entry((class.kind.as_str(), class.group.as_str()))
+            .or_default()
+            .push(pool.name());
+    }
+    let note = |((kind, group), mut pools): ((&str, &str), Vec<&str>)| {
+        pools.sort_unstable();
+        pools.dedup();
+        let (are, refer) = if pools.len() == 1 {
+            ("is", "refers")
+        } else {
+            ("are", "refer")
+        };
+        let named = format!(
+            "{} {}",
+            plural(pools.len(), "NodePool", "NodePools"),
+            some_of(&pools, 5)
+        );
+        match origin {
+            Origin::Cluster => format!(
+                "{kind} ({group}) is not a kind of this operator's provider ({} of {}): {named} {are} ignored",
+                KWOKNodeClass::KIND,
+                KWOKNodeClass::GROUP
+            ),
+            Origin::Files { own_catalog: true } => format!(
+                "{named} {refer} to {kind} ({group}): planned with the instance types and prices of --catalog"
+            ),
+            Origin::Files { own_catalog: false } => format!(
+                "{named} {refer} to {kind} ({group}), of whose provider no instance types or prices are known: planned with those of the kwok provider; --catalog FILE names others"
+            ),
+        }
+    };
+    foreign.into_iter().map(note).collect()
+}
+
+fn plural<'a>(number: usize, one: &'a str, several: &'a str) -> &'a str {
+    if number == 1 { one } else { several }
+}
+
+/// Versions of Karpenter's kinds that Karpenter itself no longer serves.
+pub(crate) fn is_outdated(version: &str) -> bool {
+    ["karpenter.sh/v1beta1", "karpenter.sh/v1alpha5"].contains(&version)
+}
+
+fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
     let mut notes = Vec::new();
     for unreadable in &dump.unreadable {
         notes.push(format!("{unreadable}; planned as if it were absent"));
@@ -211,11 +301,13 @@ fn notes(dump: &Dump) -> Vec<String> {
         .skipped
         .iter()
         .filter(|((kind, _), _)| !told.contains(&kind.as_str()));
-    for ((kind, version), count) in skipped {
-        let objects = if *count == 1 { "object" } else { "objects" };
-        notes.push(format!(
-            "skipped {count} {objects} of kind {kind} ({version}), which no decision reads"
-        ));
+    for ((kind, version), number) in skipped {
+        let objects = format!("skipped {} of kind {kind} ({version})", count(*number, "object"));
+        notes.push(if is_outdated(version) {
+            format!("{objects}: convert to karpenter.sh/v1, which is the version that is read")
+        } else {
+            format!("{objects}, which no decision reads")
+        });
     }
     let waiting: Vec<&str> = dump
         .node_claims
@@ -224,12 +316,23 @@ fn notes(dump: &Dump) -> Vec<String> {
         .map(|claim| claim.name())
         .collect();
     if !waiting.is_empty() {
+        let (have, them) = if waiting.len() == 1 {
+            ("has", "it")
+        } else {
+            ("have", "them")
+        };
         notes.push(format!(
-            "{} NodeClaim(s) have no instance yet ({}): pods that wait for them are planned again",
-            waiting.len(),
-            spokeshave_plan::report::first_few(&waiting, 3)
+            "{} {have} no instance yet ({}): pods that wait for {them} are planned again",
+            count(waiting.len(), "NodeClaim"),
+            some_of(&waiting, 3)
         ));
     }
+    notes.extend(orphans(dump, origin));
+    notes
+}
+
+/// Nodes whose NodePool is not there.
+fn orphans(dump: &Dump, origin: Origin) -> Vec<String> {
     let pools: BTreeSet<&str> = dump.node_pools.iter().map(|pool| pool.name()).collect();
     let mut orphans: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &dump.nodes {
@@ -242,10 +345,83 @@ fn notes(dump: &Dump) -> Vec<String> {
             *orphans.entry(pool).or_default() += 1;
         }
     }
-    for (pool, count) in orphans {
-        notes.push(format!(
-            "{count} node(s) belong to NodePool {pool}, which is not in the file: they stay"
-        ));
+    let note = |(pool, number): (&str, usize)| {
+        let (belong, they) = if number == 1 {
+            ("belongs", "it stays")
+        } else {
+            ("belong", "they stay")
+        };
+        let missing = match origin {
+            Origin::Files { .. } => "which is not in the file",
+            Origin::Cluster => "which does not exist",
+        };
+        format!(
+            "{} {belong} to NodePool {pool}, {missing}: {they}",
+            count(number, "node")
+        )
+    };
+    orphans.into_iter().map(note).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use spokeshave_model::lower;
+    use spokeshave_plan::{Policy, provision};
+    use spokeshave_provider_kwok::Catalog;
+
+    use super::*;
+    use crate::plan::dump::read;
+
+    const FOREIGN: &str = "\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: large}
+spec: {template: {spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: waiting, namespace: default, uid: p}
+spec: {containers: [{name: c, image: i}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}
+";
+
+    fn world(origin: Origin) -> World {
+        let now = "2026-01-01T01:00:00Z".parse().expect("an instant");
+        let dump = read("test", FOREIGN.as_bytes()).expect("a dump");
+        World::new(dump, origin, Catalog::default().instance_types(), Vec::new(), now)
     }
-    notes
+
+    /// On the cluster that is there the operator ignores the NodePool, and so do `plan --live` and `explain`; a file is planned, with a note.
+    #[test]
+    fn p_059_a_nodepool_of_another_provider_launches_nothing_live() {
+        let now = "2026-01-01T01:00:00Z".parse().expect("an instant");
+        for (origin, launches) in [(Origin::Cluster, 0), (Origin::Files { own_catalog: false }, 1)] {
+            let world = world(origin);
+            let snapshot = lower(&world.state);
+            let outcome = provision(&snapshot, &Policy::default(), now);
+            assert_eq!(outcome.placements.claims.len(), launches, "{origin:?}");
+            assert!(
+                world
+                    .notes
+                    .iter()
+                    .any(|note| note.contains("EC2NodeClass (karpenter.k8s.aws)")),
+                "{:?}",
+                world.notes
+            );
+        }
+        let world = world(Origin::Cluster);
+        assert_eq!(
+            world.notes,
+            [
+                "EC2NodeClass (karpenter.k8s.aws) is not a kind of this operator's provider (KWOKNodeClass of karpenter.kwok.sh): NodePool large is ignored"
+            ]
+        );
+        let snapshot = lower(&world.state);
+        let pool = snapshot.find_pool("large").expect("it is there");
+        let why = spokeshave_plan::standing::takes_no_part(&snapshot, pool).expect("it launches nothing");
+        assert!(
+            why.contains("EC2NodeClass (karpenter.k8s.aws) is not a kind"),
+            "{why}"
+        );
+    }
 }

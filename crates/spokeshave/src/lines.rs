@@ -1,23 +1,27 @@
-//! On which line of a file each field of a NodePool stands.
+//! On which line of a file each field of an object stands.
 
 use std::collections::BTreeMap;
 
-use serde_saphyr::Spanned;
-
-use crate::yaml::Tree;
+use crate::yaml::{self, Tree};
 
 /// Field → line, counted from 1; fields as in `spec.disruption.budgets[1].schedule`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Lines(BTreeMap<String, u64>);
 
 impl Lines {
-    /// Finds the NodePool of that name in a text that may hold many objects; empty when it is not there.
-    pub(crate) fn of_node_pool(text: &str, name: &str) -> Self {
-        let documents: Vec<Spanned<Tree>> = serde_saphyr::from_multiple(text).unwrap_or_default();
-        let found = documents.iter().find_map(|document| find(&document.value, name));
+    /// The fields of one object, or of the one element of a sequence; `first` is the line of the file on which the text begins. Empty when it
+    /// cannot be read.
+    pub(crate) fn of(text: &str, in_sequence: bool, first: usize) -> Self {
         let mut lines = Lines::default();
-        if let Some(tree) = found {
-            lines.collect(tree, "");
+        let Ok(tree) = yaml::tree(text) else {
+            return lines;
+        };
+        let offset = u64::try_from(first).unwrap_or(1).saturating_sub(1);
+        match &tree.value {
+            Tree::List(items) if in_sequence && !items.is_empty() => {
+                lines.collect(&items[0].value, "", offset)
+            }
+            whole => lines.collect(whole, "", offset),
         }
         lines
     }
@@ -34,7 +38,7 @@ impl Lines {
         }
     }
 
-    fn collect(&mut self, tree: &Tree, path: &str) {
+    fn collect(&mut self, tree: &Tree, path: &str, offset: u64) {
         match tree {
             Tree::Scalar(_) => {}
             Tree::Map(entries) => {
@@ -43,28 +47,18 @@ impl Lines {
                         "" => key.value.clone(),
                         path => format!("{path}.{}", key.value),
                     };
-                    self.0.insert(path.clone(), key.referenced.line());
-                    self.collect(&value.value, &path);
+                    self.0.insert(path.clone(), key.referenced.line() + offset);
+                    self.collect(&value.value, &path, offset);
                 }
             }
             Tree::List(items) => {
                 for (index, item) in items.iter().enumerate() {
                     let path = format!("{path}[{index}]");
-                    self.0.insert(path.clone(), item.referenced.line());
-                    self.collect(&item.value, &path);
+                    self.0.insert(path.clone(), item.referenced.line() + offset);
+                    self.collect(&item.value, &path, offset);
                 }
             }
         }
-    }
-}
-
-fn find<'a>(tree: &'a Tree, name: &str) -> Option<&'a Tree> {
-    if tree.text("kind") == Some("NodePool") && tree.get("metadata")?.text("name") == Some(name) {
-        return Some(tree);
-    }
-    match tree.get("items")? {
-        Tree::List(items) => items.iter().find_map(|item| find(&item.value, name)),
-        _ => None,
     }
 }
 
@@ -73,14 +67,6 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "\
-apiVersion: v1
-kind: List
-items:
-- apiVersion: karpenter.sh/v1
-  kind: NodePool
-  metadata: {name: other}
----
-# a comment
 apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata:
@@ -88,7 +74,7 @@ metadata:
 spec:
   disruption:
     budgets:
-    - nodes: 50%          # line 16
+    - nodes: 50%          # line 16 of the file
       schedule: \"0 0 * * 6\"
       duration: 48h
     - nodes: \"0\"
@@ -98,7 +84,7 @@ spec:
 
     #[test]
     fn fields_are_found_by_line() {
-        let lines = Lines::of_node_pool(TEXT, "default");
+        let lines = Lines::of(TEXT, false, 9);
         for (field, line) in [
             ("spec.disruption.budgets", 15),
             ("spec.disruption.budgets[0]", 16),
@@ -110,11 +96,9 @@ spec:
         ] {
             assert_eq!(lines.line_of(field), Some(line), "{field}");
         }
-        assert_eq!(
-            Lines::of_node_pool(TEXT, "other").line_of("metadata.name"),
-            Some(6)
-        );
-        assert_eq!(Lines::of_node_pool(TEXT, "nobody").line_of("metadata.name"), None);
-        assert_eq!(Lines::of_node_pool("a: [", "nobody"), Lines::default());
+        let item = "- apiVersion: karpenter.sh/v1\n  kind: NodePool\n  metadata: {name: other}\n";
+        assert_eq!(Lines::of(item, true, 4).line_of("metadata.name"), Some(6));
+        assert_eq!(Lines::of(item, true, 4).line_of("spec"), None);
+        assert_eq!(Lines::of("a: [", false, 1), Lines::default());
     }
 }

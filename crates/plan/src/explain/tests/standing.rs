@@ -1,0 +1,96 @@
+//! Stories in which one thing stands before all others: the NodePool that is asked for, the start-up taint, the command under way.
+
+use super::*;
+
+/// A closed budget and a verdict say nothing about a node that is on its way out already.
+#[test]
+fn a_node_that_a_command_takes_has_neither_verdict_nor_budgets() {
+    let closed = ClusterState {
+        node_pools: vec![{
+            let mut pool = node_pool("default");
+            pool.spec.disruption.budgets = Some(vec![Budget::always("0")]);
+            Arc::new(pool)
+        }],
+        ..world()
+    };
+    let command = CommandFact {
+        name: "empty-1".to_owned(),
+        nodes: vec!["n1".to_owned()],
+        ..CommandFact::default()
+    };
+    let verdict = kept();
+    let story = ask(&closed, &[], &[command], |facts| {
+        node(facts, facts.snapshot.find_node("n1").unwrap(), Some(&verdict))
+    });
+    assert_eq!(story.verdict, None);
+    assert!(
+        !story.next.iter().any(|next| next.what.contains("within a year")),
+        "{story:?}"
+    );
+    assert_eq!(fact(&story, "budgets"), "");
+}
+
+/// D-009: what is not initialised is no candidate; what it waits for is named.
+#[test]
+fn a_node_that_is_starting_names_its_start_up_taint() {
+    let mut state = world();
+    let taint = json!([{"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"}]);
+    edit_claim(&mut state, |claim| {
+        claim.spec.startup_taints = serde_json::from_value(taint.clone()).unwrap();
+        claim.set("Initialized", Status::Unknown, "StartupTaintsExist", "", now());
+    });
+    for node in &mut state.nodes {
+        let node = Arc::make_mut(node);
+        node.spec.as_mut().unwrap().taints = serde_json::from_value(taint.clone()).unwrap();
+        if let Some(labels) = &mut node.metadata.labels {
+            labels.remove("karpenter.sh/initialized");
+        }
+    }
+    let verdict = kept();
+    let story = node_story(&state, Some(&verdict));
+    assert_eq!(
+        story.summary,
+        "is starting: it waits until node.cilium.io/agent-not-ready:NoExecute is taken off, which whoever it is for has to do"
+    );
+    assert_eq!((story.verdict.is_none(), fact(&story, "budgets")), (true, ""));
+    assert_eq!(story.hints, ["spokeshave explain nodeclaim claim-n1"]);
+}
+
+/// The labels that only one NodePool has are asked for as its name is, also in the event.
+#[test]
+fn the_nodepool_whose_labels_a_pod_wants_speaks_first() {
+    let mut special = node_pool("special");
+    special.spec.template.metadata.labels = std::iter::once(("team".to_owned(), "ml".to_owned())).collect();
+    let only = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["huge"]}]);
+    special.spec.template.spec.requirements = serde_json::from_value(only).unwrap();
+    let wanted = json!({"nodeSelector": {"team": "ml"}});
+    let state = world()
+        .with_pool(special, types())
+        .with_pod(pending_pod("train", "1", "1Gi", &wanted));
+    let story = pod_story(&state, "default/train");
+    let why = "node.kubernetes.io/instance-type In [huge] leaves none of 2 instance types";
+    assert_eq!(
+        story.summary,
+        "has no place: it asks for NodePool special, which cannot make one"
+    );
+    assert_eq!(
+        (story.waits[0].object.as_str(), story.waits[0].message.as_str()),
+        ("NodePool special", why)
+    );
+    assert_eq!(story.waits.last().unwrap().object, "1 other NodePool");
+    assert_eq!(story.hints, ["spokeshave explain nodepool special"]);
+    let snapshot = lower(&state);
+    let outcome = provision(&snapshot, &Policy::default(), now());
+    let events = outcome.events(&snapshot);
+    let failed = events
+        .iter()
+        .find(|event| event.reason == "FailedScheduling")
+        .unwrap();
+    assert!(
+        failed
+            .message
+            .starts_with(&format!("Failed to schedule pod, {why} (NodePool=special); ")),
+        "{}",
+        failed.message
+    );
+}

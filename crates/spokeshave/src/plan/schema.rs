@@ -1,0 +1,91 @@
+//! NodePools that an API server would refuse: checked with the schema and rules of the CustomResourceDefinition, and left out by name.
+//!
+//! It speaks of objects that no cluster has seen. What is from a cluster has been accepted there, whatever this version's schema says.
+
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use spokeshave_apiserver::CompiledCrd;
+
+use super::dump::Dump;
+use super::written::Written;
+
+/// Causes that are named; an object with more is wrong all over.
+const MOST_CAUSES: usize = 3;
+
+/// Takes the NodePools out of a dump that an API server would refuse, and says why.
+pub(crate) fn leave_out(dump: &mut Dump) -> Vec<String> {
+    let mut notes = Vec::new();
+    for written in dump.written.iter().filter(|written| written.is_node_pool()) {
+        let Some((field, why)) = refusal(written) else {
+            continue;
+        };
+        let name = written.name();
+        let known = dump.node_pools.len();
+        dump.node_pools.retain(|pool| pool.name() != name);
+        if dump.node_pools.len() < known {
+            notes.push(format!(
+                "{}: NodePool {name} is left out, because the API server would refuse it: {why}",
+                written.place_of(&field)
+            ));
+        }
+    }
+    notes
+}
+
+/// The first field that is wrong, and what is wrong.
+fn refusal(written: &Written) -> Option<(String, String)> {
+    let meta = &written.object["metadata"];
+    let is_from_cluster = ["uid", "resourceVersion"]
+        .iter()
+        .any(|key| meta[*key].is_string());
+    if is_from_cluster {
+        return None;
+    }
+    let version = node_pools()?.version("v1")?;
+    let mut object = written.object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    let unknown = version.prune(&mut object);
+    let mut causes: Vec<(String, String)> = unknown
+        .into_iter()
+        .map(|field| {
+            let said = format!("{field}: unknown field");
+            (field, said)
+        })
+        .collect();
+    version.default(&mut object);
+    let found = version.validate(&object, None);
+    // What concerns no field says that rules were not checked.
+    let found = found
+        .into_iter()
+        .filter(|cause| cause.field.starts_with("spec") || cause.field.starts_with("metadata"));
+    causes.extend(found.map(|cause| {
+        let said = cause.sentence();
+        (cause.field, said)
+    }));
+    let (first, _) = causes.first()?.clone();
+    let mut said: Vec<&str> = causes
+        .iter()
+        .take(MOST_CAUSES)
+        .map(|(_, said)| said.as_str())
+        .collect();
+    let more = format!("and {} more", causes.len().saturating_sub(MOST_CAUSES));
+    if causes.len() > MOST_CAUSES {
+        said.push(&more);
+    }
+    Some((first, said.join("; ")))
+}
+
+fn node_pools() -> Option<&'static CompiledCrd> {
+    static COMPILED: OnceLock<Option<CompiledCrd>> = OnceLock::new();
+    let compile = || {
+        let crds: Vec<Value> = spokeshave_api::crds::crd_values();
+        let crd = crds
+            .iter()
+            .find(|crd| crd["spec"]["names"]["kind"] == "NodePool")?;
+        CompiledCrd::compile(crd).ok()
+    };
+    COMPILED.get_or_init(compile).as_ref()
+}
