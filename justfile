@@ -70,10 +70,10 @@ upstream-suites *specs:
     cargo build --release -p spokeshave
     e2e/suites/run.py "$@"
 
-# Ten minutes of them, as CI does.
+# Ten to twelve minutes of them, as CI does; what the time does not suffice for is listed as not run.
 upstream-suites-quick:
     cargo build --release -p spokeshave
-    e2e/suites/run.py --selection e2e/suites/selection.txt --seconds ${SUITES_SECONDS:-600}
+    e2e/suites/run.py --selection e2e/suites/selection.txt --seconds ${SUITES_SECONDS:-720}
 
 # The same end-to-end scenario on a genuine kube-apiserver, scheduler and controller-manager.
 e2e-real:
