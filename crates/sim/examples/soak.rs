@@ -1,8 +1,10 @@
 //! Runs many seeds of simulated cluster life: `cargo run --release -p spokeshave-sim --example soak -- 200 [--first-seed S]`.
 //!
-//! A failing seed prints what it broke and the command that runs it again; `--log FILE` writes the log of a single seed.
+//! Without `--first-seed` the seeds are fresh ones: drawn from the commit that `--commit` names, so that everybody draws the same, or from chance. A
+//! failing seed prints what it broke and the command that runs it again; `--log FILE` writes the log of a single seed.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -23,22 +25,70 @@ struct Arguments {
     /// How many seeds
     #[arg(default_value_t = 20)]
     count: u64,
-    /// The first of them
-    #[arg(long = "first-seed", value_name = "SEED", default_value_t = 1)]
-    first: u64,
+    /// The first of them; without it they are fresh ones, drawn from the commit if it is named and else from chance
+    #[arg(long = "first-seed", value_name = "SEED")]
+    first: Option<u64>,
+    /// Draw the first of them from chance, although the commit is named
+    #[arg(long, conflicts_with = "first")]
+    fresh: bool,
+    /// The version that is run, as the summary says it
+    #[arg(long, value_name = "COMMIT")]
+    commit: Option<String>,
     /// Seeds at once; by default as many as there are processors
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
     /// Where the log of a single seed goes
     #[arg(long, value_name = "FILE")]
     log: Option<String>,
+    /// Write into the log what scheduler, kubelets and workload controllers do, too
+    #[arg(long, requires = "log")]
+    log_cluster: bool,
     /// Say on standard error what the operator says
     #[arg(long)]
     trace: bool,
 }
 
+/// Below this are the seeds that were lived again and again until they were clean: they guard what was mended and prove nothing else.
+const FIRST_FRESH: u64 = 1_000_000;
+/// Draws lie so far apart, so that two of them hardly share a seed.
+const DRAWS_APART: u64 = 10_000;
+
+/// The first of the fresh seeds of a draw.
+fn drawn(number: u64) -> u64 {
+    FIRST_FRESH + (number % 1_000_000_000) * DRAWS_APART
+}
+
+/// A number that names a commit.
+fn fingerprint(commit: &str) -> u64 {
+    let start: u64 = 0xcbf2_9ce4_8422_2325;
+    let hash = commit.bytes().fold(start, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash ^ (hash >> 29)
+}
+
+impl Arguments {
+    /// The first seed, and where it comes from.
+    fn first_seed(&self) -> (u64, String) {
+        match (self.first, &self.commit) {
+            (Some(first), _) => (first, "as asked for".to_owned()),
+            (None, Some(commit)) if !self.fresh => {
+                (drawn(fingerprint(commit)), format!("drawn from commit {commit}"))
+            }
+            _ => (
+                drawn(RandomState::new().build_hasher().finish()),
+                "drawn from chance".to_owned(),
+            ),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let (first, source) = arguments.first_seed();
+    let end = first.saturating_add(arguments.count);
+    // Said at once, so that a run which is broken off can be repeated.
+    eprintln!("soak: {} seed(s) from {first}, {source}", arguments.count);
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or_else(processors, usize::from);
     if arguments.trace {
@@ -49,11 +99,11 @@ fn main() -> ExitCode {
             .with_writer(std::io::stderr)
             .init();
     }
-    let next = AtomicU64::new(arguments.first);
-    let end = arguments.first + arguments.count;
+    let next = AtomicU64::new(first);
     // Logs are large; only a single seed's is asked for.
     let options = RunOptions {
         keep_log: arguments.log.is_some() && arguments.count == 1,
+        log_cluster: arguments.log_cluster,
         ..RunOptions::default()
     };
     let outcomes: Mutex<BTreeMap<u64, Result<Outcome, ()>>> = Mutex::default();
@@ -84,7 +134,8 @@ fn main() -> ExitCode {
         eprintln!("soak: cannot write {file}: {error}");
         return ExitCode::FAILURE;
     }
-    summary(&outcomes)
+    let version = arguments.commit.as_deref().unwrap_or("a version without name");
+    summary(&outcomes, version)
 }
 
 fn tell(seed: u64, outcome: Option<&Outcome>) {
@@ -115,7 +166,7 @@ fn progress(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) {
     }
 }
 
-fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) -> ExitCode {
+fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>, version: &str) -> ExitCode {
     let done = outcomes.values().filter_map(|outcome| outcome.as_ref().ok());
     let hours: u64 = done.clone().map(|outcome| outcome.lasted.as_secs() / 3600).sum();
     let steps: usize = done.clone().map(|outcome| outcome.steps).sum();
@@ -123,7 +174,9 @@ fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) -> ExitCode {
     let clean = done.filter(|outcome| outcome.is_clean()).count();
     let failed = outcomes.len() - clean;
     println!(
-        "soak: {} seeds, {clean} clean, {failed} failed; {hours} hours of cluster life, {steps} troubles, {requests} requests",
+        "soak: seeds {} to {} with {version}: {} run, {clean} clean, {failed} failed; {hours} hours of cluster life, {steps} troubles, {requests} requests",
+        outcomes.keys().next().copied().unwrap_or_default(),
+        outcomes.keys().next_back().copied().unwrap_or_default(),
         outcomes.len()
     );
     let mut broken: BTreeMap<String, Vec<u64>> = BTreeMap::new();

@@ -119,12 +119,8 @@ impl Moves {
             before.deletion.is_none() && after.as_ref().is_none_or(|after| after.deletion.is_some());
         if deleted
             && before.is("DisruptionReason", "True")
-            // D-209, D-241: what has expired goes for that, and needs no places; that a command chose it before makes no difference.
-            && before.expiry.is_none_or(|expiry| view.now < expiry)
             && let Some(node) = view.node_of_claim(before)
-            // Somebody else has begun to delete it, or it is dead: the rest follows, whatever a command had in mind.
-            && node.deletion.is_none()
-            && node.ready
+            && !is_forced(view, before, node)
             && let Some(started) = self.started.get(&node.name)
         {
             // D-136: with a terminationGracePeriod, drift does not ask for those whom a budget keeps; they stay until the deadline.
@@ -134,6 +130,16 @@ impl Moves {
             places::found(view, node, started.since, &kept, report);
         }
     }
+}
+
+/// Whether a node goes for a reason that asks for no places; that a command chose it before makes no difference. It has expired (D-209, D-241),
+/// the cloud takes its instance back (invariant 33: its pods have what is left of the time) or has taken it, or it is dead. Somebody else may have
+/// begun to delete it: the rest follows.
+fn is_forced(view: &View, claim: &Claim, node: &Node) -> bool {
+    let expired = claim.expiry.is_some_and(|expiry| expiry <= view.now);
+    let instance = view.instances.get(claim.instance());
+    let taken = instance.is_none_or(|one| one.taken_back || one.ends_at.is_some() || one.ending.is_some());
+    expired || taken || node.deletion.is_some() || !node.ready
 }
 
 /// 6: neither the node nor a pod on it asks to be left alone.

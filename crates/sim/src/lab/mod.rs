@@ -56,6 +56,8 @@ pub struct LabOptions {
     pub epoch: &'static str,
     /// Whether somebody will read the log.
     pub keep_log: bool,
+    /// Whether the log tells what scheduler, kubelets and workload controllers write, too.
+    pub log_cluster: bool,
     /// Whether the cloud lives by itself; otherwise somebody must run a provider.
     pub cloud_lives: bool,
 }
@@ -78,6 +80,7 @@ impl LabOptions {
             expectations,
             epoch: "2026-01-01T00:00:00Z",
             keep_log: true,
+            log_cluster: false,
             cloud_lives: true,
         }
     }
@@ -167,7 +170,7 @@ impl Lab {
         tasks.spawn(
             "cluster",
             crate::run(
-                client_of(Actor::Cluster, false),
+                client_of(Actor::Cluster, options.log_cluster),
                 clock.clone(),
                 entropy.child("sim"),
                 options.cluster.clone(),

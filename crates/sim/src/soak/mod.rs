@@ -57,6 +57,8 @@ pub struct RunOptions {
     pub request_limit: u64,
     /// Whether the log is kept, which costs memory and time.
     pub keep_log: bool,
+    /// Whether it tells what scheduler, kubelets and workload controllers write, too.
+    pub log_cluster: bool,
 }
 
 impl Default for RunOptions {
@@ -64,6 +66,7 @@ impl Default for RunOptions {
         Self {
             request_limit: REQUEST_LIMIT,
             keep_log: true,
+            log_cluster: false,
         }
     }
 }
@@ -94,6 +97,7 @@ async fn story(seed: u64, options: RunOptions) -> Outcome {
     let scenario = scenario::Scenario::draw(seed);
     let lab_options = LabOptions {
         keep_log: options.keep_log,
+        log_cluster: options.log_cluster,
         ..scenario.lab_options()
     };
     let mut lab = Lab::new(lab_options).await;

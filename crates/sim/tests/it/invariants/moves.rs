@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
+use spokeshave_api::KWOKInstance;
 
 use super::stage::*;
 use crate::words::Objects as _;
@@ -99,6 +100,27 @@ async fn invariant_8_pods_have_a_place_before_their_node_goes() {
         stage.disrupt("n", "Underutilized").await;
         stage.delete_claim("n").await;
         if has_place {
+            stage.assert_silent();
+        } else {
+            stage.assert_broken(8, "node n");
+        }
+    }
+}
+
+/// An instance that the cloud takes back goes whether its pods have places or not (33), also when a command has chosen its node before.
+#[tokio::test(start_paused = true)]
+async fn invariant_8_asks_for_no_places_when_the_cloud_takes_the_instance_back() {
+    for message in ["spot_interrupted", "rebalance_recommendation"] {
+        let stage = with_node().await;
+        stage.pod("w", "n", json!({})).await;
+        stage.pass(5).await;
+        stage.taint("n").await;
+        stage.disrupt("n", "Drifted").await;
+        stage
+            .annotate::<KWOKInstance>("n", "kwok.spokeshave.dev/message", message)
+            .await;
+        stage.delete_claim("n").await;
+        if message == "spot_interrupted" {
             stage.assert_silent();
         } else {
             stage.assert_broken(8, "node n");
