@@ -38,6 +38,14 @@ ACCEPT = {
     "partial": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
     "partiallist": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
     "aggregated": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+    # As clients send them.
+    "kubectl-get": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+    "kubectl-openapi": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "kubectl-discovery": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
+    "client-go": "application/json, */*",
+    "client-go-metadata": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+    "client-go-metadata-list": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    "python": "application/json",
 }
 
 
@@ -179,6 +187,8 @@ class Run:
             time.sleep(0.1)
         text = raw.decode("utf-8", "replace")
         answer = {"status": status}
+        if step.get("type"):
+            answer["type"] = headers.get("Content-Type")
         warning = headers.get("Warning")
         if warning:
             answer["warning"] = warning

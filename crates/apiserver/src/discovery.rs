@@ -24,6 +24,9 @@ impl ApiServer {
             // Reviews of access are the only posts outside a resource, and they are resources here.
             return Err(ApiError::no_such_path());
         }
+        if path == "/metrics" {
+            return Ok(self.own_metrics());
+        }
         let state = self.lock();
         let aggregated = accept::aggregated_discovery(&request.accept);
         match path {
@@ -61,6 +64,7 @@ impl ApiServer {
                     [
                         "/healthz",
                         "/livez",
+                        "/metrics",
                         "/openapi/v2",
                         "/openapi/v3",
                         "/readyz",

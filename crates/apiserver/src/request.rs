@@ -256,6 +256,8 @@ pub(crate) enum Target {
         namespace: Option<String>,
         name: Option<String>,
         subresource: Option<String>,
+        /// What comes after `proxy`, with the leading slash.
+        rest: String,
     },
 }
 
@@ -283,10 +285,17 @@ pub(crate) fn target(path: &str) -> Option<Target> {
         ["namespaces", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
         _ => (None, rest),
     };
-    let (plural, name, subresource) = match rest {
-        [plural] => (*plural, None, None),
-        [plural, name] => (*plural, Some((*name).to_owned()), None),
-        [plural, name, subresource] => (*plural, Some((*name).to_owned()), Some((*subresource).to_owned())),
+    let owned = |text: &str| Some(text.to_owned());
+    let (plural, name, subresource, rest) = match rest {
+        [plural] => (*plural, None, None, String::new()),
+        [plural, name] => (*plural, owned(name), None, String::new()),
+        [plural, name, "proxy", rest @ ..] => (
+            *plural,
+            owned(name),
+            owned("proxy"),
+            format!("/{}", rest.join("/")),
+        ),
+        [plural, name, subresource] => (*plural, owned(name), owned(subresource), String::new()),
         _ => return None,
     };
     Some(Target::Resource {
@@ -296,6 +305,7 @@ pub(crate) fn target(path: &str) -> Option<Target> {
         namespace,
         name,
         subresource,
+        rest,
     })
 }
 
@@ -314,6 +324,7 @@ mod tests {
                     namespace: namespace.map(str::to_owned),
                     name: name.map(str::to_owned),
                     subresource: subresource.map(str::to_owned),
+                    rest: String::new(),
                 })
             };
         assert_eq!(target("/api/v1/pods"), resource("pods", None, None, None));

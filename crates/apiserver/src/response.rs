@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::accept::{self, Encoding};
 use crate::error::ApiError;
 use crate::packed;
+use crate::proxy;
 use crate::request::{MAX_BODY_BYTES, Request, parse_query};
 use crate::server::ApiServer;
 use crate::watching::WatchRequest;
@@ -41,6 +42,8 @@ pub(crate) enum Answer {
     Bytes(&'static str, Bytes),
     /// YAML with a status code, and warnings for the client.
     Yaml(u16, String, Vec<String>),
+    /// What a program on this machine answers to a path.
+    Forward(std::net::SocketAddr, String),
     /// Text.
     Text(u16, String),
     /// A stream of changes.
@@ -167,6 +170,7 @@ impl Service {
             body,
         };
         match self.server.handle(&request) {
+            Ok(Answer::Forward(address, path)) => forwarded(address, &path).await,
             Ok(answer) => match accepted {
                 Some((_, Encoding::Yaml)) => self.respond(in_yaml(answer)),
                 _ => self.respond(answer),
@@ -192,6 +196,11 @@ impl Service {
             Answer::Yaml(code, text, warnings) => {
                 with_warnings(full(code, "application/yaml", text.into()), &warnings)
             }
+            Answer::Forward(address, _) => error_response(&ApiError::new(
+                500,
+                "InternalError",
+                format!("{address} is asked where there is time to wait for it"),
+            )),
             Answer::Text(code, text) => full(code, "text/plain; charset=utf-8", text.into()),
             Answer::Watch(request) => {
                 let stream = request
@@ -244,6 +253,20 @@ where
         return Err(ApiError::new(413, "RequestEntityTooLarge", message));
     }
     Ok(if read.is_empty() { first } else { read.into() })
+}
+
+/// What a program on this machine answers.
+async fn forwarded(address: std::net::SocketAddr, path: &str) -> http::Response<ResponseBody> {
+    match proxy::forward(address, path).await {
+        Ok((code, content_type, body)) => {
+            let mut response = full(code, "application/octet-stream", body);
+            if let Ok(value) = http::HeaderValue::try_from(content_type) {
+                response.headers_mut().insert(http::header::CONTENT_TYPE, value);
+            }
+            response
+        }
+        Err(error) => error_response(&error),
+    }
 }
 
 /// The same answer in YAML, where it is an object or a list.

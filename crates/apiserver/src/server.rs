@@ -15,6 +15,7 @@ use crate::accept::Form;
 use crate::admission_policy::{self, Policies};
 use crate::crd::CompiledCrd;
 use crate::error::{ApiError, ApiResult};
+use crate::proxy::Backends;
 use crate::registry::{Registry, Resource};
 use crate::request::{Request, Target, target};
 use crate::response::Answer;
@@ -115,6 +116,8 @@ pub(crate) struct State {
     pub(crate) history_limit: usize,
     /// The admission policies in force, when they have been asked for since they changed.
     pub(crate) policies: Option<Arc<Policies>>,
+    /// Who answers behind ports of pods.
+    pub(crate) backends: Backends,
     /// Warnings for the answer to the request at hand.
     pub(crate) warnings: Vec<String>,
     observer: Option<Observer>,
@@ -135,6 +138,7 @@ impl ApiServer {
             retired: BTreeMap::new(),
             history_limit: config.history_limit.max(10),
             policies: None,
+            backends: Backends::default(),
             warnings: Vec::new(),
             observer: config.observer.clone(),
             chance: ChaCha8Rng::seed_from_u64(config.seed),
@@ -211,6 +215,7 @@ impl ApiServer {
                 namespace,
                 name,
                 subresource,
+                rest,
             }) => {
                 let mut state = self.lock();
                 let resource = state.registry.find(&group, &version, &plural);
@@ -231,6 +236,9 @@ impl ApiServer {
                 };
                 state.warnings.clear();
                 let answer = match subresource {
+                    Some(subresource) if subresource == "proxy" && scope.resource.is("", "pods") => {
+                        self.pod_proxy(&state, request, &scope, &rest)
+                    }
                     Some(subresource) => self.subresource(&mut state, request, &scope, &subresource),
                     None => self.resource(&mut state, request, &scope),
                 };

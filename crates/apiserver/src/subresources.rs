@@ -10,6 +10,7 @@ use crate::decode;
 use crate::delete_options::DeleteOptions;
 use crate::error::{ApiError, ApiResult};
 use crate::managed_fields::{self, Reset, Writer};
+use crate::proxy;
 use crate::request::Request;
 use crate::response::Answer;
 use crate::selector::LabelSelector;
@@ -56,17 +57,29 @@ impl ApiServer {
             }
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {
                 state.find(scope)?;
-                Err(ApiError::new(
-                    501,
-                    "NotImplemented",
-                    format!(
-                        "{name} is not available: the nodes of this cluster are simulated, so no container runs behind {} {:?}",
-                        resource.kind.to_lowercase(),
-                        scope.name
-                    ),
-                ))
+                Err(no_container(name, scope))
             }
             _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    /// `pods/NAME:PORT/proxy/PATH`.
+    pub(crate) fn pod_proxy(
+        &self,
+        state: &State,
+        request: &Request,
+        scope: &Scope,
+        rest: &str,
+    ) -> ApiResult<Answer> {
+        let (name, port) = proxy::name_and_port(&scope.name);
+        let scope = Scope {
+            name: name.to_owned(),
+            ..scope.clone()
+        };
+        let pod = state.find(&scope)?;
+        match proxy::answer(state, &pod, port, (&request.method, rest))? {
+            Some(answer) => Ok(answer),
+            None => Err(no_container("proxy", &scope)),
         }
     }
 
@@ -427,6 +440,18 @@ impl ApiServer {
         );
         Ok(())
     }
+}
+
+fn no_container(what: &str, scope: &Scope) -> ApiError {
+    ApiError::new(
+        501,
+        "NotImplemented",
+        format!(
+            "{what} is not available: the nodes of this cluster are simulated, so no container runs behind {} {:?}",
+            scope.resource.kind.to_lowercase(),
+            scope.name
+        ),
+    )
 }
 
 fn success() -> Value {

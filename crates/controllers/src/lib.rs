@@ -31,6 +31,7 @@ mod overlays;
 mod pod_times;
 mod provisioner;
 mod registration_hooks;
+mod repeats;
 mod reserved;
 #[cfg(test)]
 mod series;

@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 
 use crate::capacity_buffers::tell_buffers;
 use crate::decision::DecisionKind;
+use crate::repeats::Repeats;
 use crate::shared::Shared;
 
 /// Pods that stay pending are planned for again after so long (P-052).
@@ -89,6 +90,8 @@ pub(crate) struct Provisioner {
     runs: AtomicU64,
     /// When a line was written about a pod's preference, by UID. Lost: it is written once more.
     warned: Mutex<BTreeMap<(String, Hindrance), Timestamp>>,
+    /// Lines about pods without a place.
+    unplaced: Mutex<Repeats>,
 }
 
 impl Provisioner {
@@ -98,6 +101,7 @@ impl Provisioner {
             batcher: Batcher::default(),
             runs: AtomicU64::new(1),
             warned: Mutex::default(),
+            unplaced: Mutex::default(),
         });
         let on_pod = this.clone();
         this.shared
@@ -331,6 +335,12 @@ impl Provisioner {
         for (reason, mut pods) in reasons {
             pods.sort_unstable();
             let pods = report::first_pods(snapshot, &pods, 3);
+            let line = format!("{pods}: {reason}");
+            let mut unplaced = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
+            if !unplaced.is_due(line, self.shared.now()) {
+                continue;
+            }
+            drop(unplaced);
             tracing::error!(pods, error = &*reason, "could not schedule pod");
             self.shared.note(
                 DecisionKind::Unschedulable,

@@ -20,18 +20,26 @@ use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time,
 };
 use crate::probes::{self, FAILING_PROBES, Failing, Findings};
+use crate::stopping;
 use crate::world::{World, is_race};
 
 /// Marks a node without a machine, as label or annotation.
 const FAKE_NODE: &str = "kwok.x-k8s.io/node";
 /// How long the containers of a pod run before they end well; without it they run on.
 const RUN_DURATION: &str = "sim.spokeshave.dev/run-duration";
+/// How often a kubelet compares the status of its node with what it knows (`nodeStatusUpdateFrequency`).
+const STATUS_PERIOD: Duration = Duration::from_secs(10);
+/// Label of a pod in kwok's own clusters: `unhealthy` is never ready, like one whose readiness probe fails.
+const STAGE: &str = "kwok.x-k8s.io/stage";
 const VERSION: &str = "v1.36.0";
 const WORKERS: usize = 64;
 const NAME: &str = "kubelet";
 
 /// What the probes of pods were last asked to do, by pod; only of pods that were ever asked.
 type Asked = Arc<Mutex<BTreeMap<ObjectKey, Failing>>>;
+
+/// Since when a kubelet that runs has had a node that is not ready, by its name.
+type Noticed = Arc<Mutex<BTreeMap<String, Timestamp>>>;
 
 /// All kubelets.
 pub(crate) struct Kubelets {
@@ -84,7 +92,8 @@ impl Kubelets {
     pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
         let metrics = ControllerMetrics::new(&world.metrics);
         let shared = world.clone();
-        let work = move |node| boot(shared.clone(), node);
+        let noticed = Noticed::default();
+        let work = move |node| boot(shared.clone(), noticed.clone(), node);
         tasks.spawn(
             "kubelet nodes",
             run_controller(
@@ -131,8 +140,9 @@ fn wait_until(world: &World, start: Timestamp, delay: Duration) -> Option<Durati
 }
 
 /// A node's kubelet has started: the node says what it is, and that it is ready.
-async fn boot(world: Arc<World>, node_name: String) -> Result<Requeue, ReconcileError> {
+async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<Requeue, ReconcileError> {
     let Some(node) = world.nodes.get_named(&node_name) else {
+        lock(&noticed).remove(&node_name);
         return Ok(Requeue::Done);
     };
     // Only a kubelet that never reported becomes ready by itself: Unknown is said of machines that are gone.
@@ -143,7 +153,18 @@ async fn boot(world: Arc<World>, node_name: String) -> Result<Requeue, Reconcile
         .flatten()
         .any(|one| one.type_ == "Ready" && one.status == "Unknown");
     if is_node_ready(&node) || is_deleting(&node.metadata) || lost {
+        lock(&noticed).remove(&node_name);
         return Ok(Requeue::Done);
+    }
+    // Whoever says of a running kubelet's node that it is not ready is believed until the kubelet looks at its status the next time.
+    if has_reported(&node) {
+        let since = *lock(&noticed)
+            .entry(node_name.clone())
+            .or_insert_with(|| world.clock.now());
+        if let Some(left) = wait_until(&world, since, STATUS_PERIOD) {
+            return Ok(Requeue::After(left));
+        }
+        lock(&noticed).remove(&node_name);
     }
     let created = node
         .metadata
@@ -220,7 +241,7 @@ async fn sync_pod(world: Arc<World>, asked: Asked, key: ObjectKey) -> Result<Req
     }
 }
 
-/// A deleted pod stops after its time, at the latest when its grace is over.
+/// A deleted pod stops after its hooks and its own time, at the latest when its grace is over.
 async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, ReconcileError> {
     let grace = Duration::from_secs(
         u64::try_from(pod.metadata.deletion_grace_period_seconds.unwrap_or(0)).unwrap_or(0),
@@ -228,7 +249,8 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
     let asked = deleted
         .saturating_sub(SignedDuration::try_from(grace).unwrap_or(SignedDuration::ZERO))
         .unwrap_or(deleted);
-    if let Some(left) = wait_until(world, asked, grace.min(world.options.pod_stop_time)) {
+    let needed = stopping::hooks(pod).saturating_add(world.options.pod_stop_time);
+    if let Some(left) = wait_until(world, asked, grace.min(needed)) {
         return Ok(Requeue::After(left));
     }
     let parameters = DeleteParams {
@@ -243,15 +265,27 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
     quiet(api.delete(name(&pod.metadata), &parameters).await.map(drop))
 }
 
-fn lock(asked: &Asked) -> std::sync::MutexGuard<'_, BTreeMap<ObjectKey, Failing>> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<Map>(shared: &Mutex<Map>) -> std::sync::MutexGuard<'_, Map> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// True when the kubelet has said before what its node is.
+fn has_reported(node: &Node) -> bool {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.is_some_and(|info| !info.kubelet_version.is_empty())
 }
 
 /// The probes that a pod's annotation lets fail, and since when if that changed while it ran.
 fn failing(asked: &Asked, key: &ObjectKey, pod: &Pod, now: Timestamp) -> Failing {
     let annotations = pod.metadata.annotations.as_ref();
     let text = annotations.and_then(|annotations| annotations.get(FAILING_PROBES));
-    let text = text.map(String::as_str).unwrap_or_default();
+    let labels = pod.metadata.labels.as_ref();
+    let stage = labels.and_then(|labels| labels.get(STAGE));
+    let text = match text {
+        Some(text) => text.as_str(),
+        None if stage.is_some_and(|stage| stage == "unhealthy") => "readiness",
+        None => "",
+    };
     let mut asked = lock(asked);
     match asked.get(key) {
         Some(known) if known.text == text => return known.clone(),

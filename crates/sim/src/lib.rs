@@ -19,6 +19,7 @@ mod quantities;
 mod rules;
 mod scheduler;
 pub mod soak;
+mod stopping;
 mod volumes;
 mod workloads;
 mod world;

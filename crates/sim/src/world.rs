@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
@@ -34,6 +35,8 @@ pub(crate) struct World {
     pub(crate) stateful_sets: Store<StatefulSet>,
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) jobs: Store<Job>,
+    pub(crate) cron_jobs: Store<CronJob>,
+    pub(crate) autoscalers: Store<HorizontalPodAutoscaler>,
     pub(crate) budgets: Store<PodDisruptionBudget>,
     pub(crate) claims: Store<PersistentVolumeClaim>,
     pub(crate) volumes: Store<PersistentVolume>,
@@ -43,6 +46,8 @@ pub(crate) struct World {
     pub(crate) csi_drivers: Store<CSIDriver>,
     /// Pods by the UID of the owner that controls them.
     pub(crate) pods_by_owner: Index<Pod>,
+    /// Jobs by the UID of the CronJob that controls them.
+    pub(crate) jobs_by_owner: Index<Job>,
     /// Pods by the name of their node.
     pub(crate) pods_by_node: Index<Pod>,
     /// ReplicaSets by the UID of the Deployment that controls them.
@@ -59,6 +64,7 @@ impl World {
     ) -> Arc<Self> {
         let pods: Store<Pod> = Store::default();
         let replica_sets: Store<ReplicaSet> = Store::default();
+        let jobs: Store<Job> = Store::default();
         let text = |text: &str| {
             if text.is_empty() {
                 Vec::new()
@@ -69,6 +75,12 @@ impl World {
         Arc::new(Self {
             pods_by_owner: pods.index(move |pod| {
                 controller_of(&pod.metadata)
+                    .map(|owner| owner.uid.clone())
+                    .into_iter()
+                    .collect()
+            }),
+            jobs_by_owner: jobs.index(move |job| {
+                controller_of(&job.metadata)
                     .map(|owner| owner.uid.clone())
                     .into_iter()
                     .collect()
@@ -97,7 +109,9 @@ impl World {
             deployments: Store::default(),
             stateful_sets: Store::default(),
             daemon_sets: Store::default(),
-            jobs: Store::default(),
+            jobs,
+            cron_jobs: Store::default(),
+            autoscalers: Store::default(),
             budgets: Store::default(),
             claims: Store::default(),
             volumes: Store::default(),
@@ -115,18 +129,29 @@ impl World {
 
     /// An event about a pod.
     pub(crate) async fn tell(&self, component: &str, pod: &Pod, kind: &str, reason: &str, message: &str) {
+        self.tell_of(component, pod, (kind, reason, message)).await;
+    }
+
+    /// An event about an object in a namespace: type, reason and message.
+    pub(crate) async fn tell_of<K: Object>(
+        &self,
+        component: &str,
+        object: &K,
+        (kind, reason, message): (&str, &str, &str),
+    ) {
         let now = time(self.clock.now());
+        let metadata = object.meta();
         let event = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"generateName": format!("{}.", name(&pod.metadata)), "namespace": namespace(&pod.metadata)},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name(&pod.metadata), "namespace": namespace(&pod.metadata), "uid": pod.metadata.uid},
+            "metadata": {"generateName": format!("{}.", name(metadata)), "namespace": namespace(metadata)},
+            "involvedObject": {"apiVersion": K::api_version(&()), "kind": K::kind(&()), "name": name(metadata), "namespace": namespace(metadata), "uid": metadata.uid},
             "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
         });
         let Ok(event) = serde_json::from_value::<Event>(event) else {
             return;
         };
-        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace(&pod.metadata));
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace(metadata));
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             tracing::debug!(%error, "an event was lost");
         }
@@ -173,6 +198,10 @@ impl World {
             start.watch(&self.daemon_sets);
             start.watch(&self.jobs);
         }
+        if self.options.workloads {
+            start.watch(&self.cron_jobs);
+            start.watch(&self.autoscalers);
+        }
         if self.options.disruption_budgets {
             start.watch(&self.budgets);
         }
@@ -200,6 +229,10 @@ impl World {
             self.stateful_sets.ready().await;
             self.daemon_sets.ready().await;
             self.jobs.ready().await;
+        }
+        if self.options.workloads {
+            self.cron_jobs.ready().await;
+            self.autoscalers.ready().await;
         }
         if self.options.disruption_budgets {
             self.budgets.ready().await;

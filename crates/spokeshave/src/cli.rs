@@ -40,7 +40,7 @@ Standard output carries data, standard error carries everything that is said to 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Bring up a whole cluster in this process: API server, simulated nodes, all controllers
+    /// Bring up a whole cluster in this process: API server, simulated nodes, all controllers; its state is in memory only
     #[command(after_help = UP_EXAMPLES)]
     Up(UpArgs),
     /// Run the controllers against a cluster
@@ -132,7 +132,7 @@ pub(crate) struct UpArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// Where to write the kubeconfig, once the server answers; it is removed again at the end
+    /// Where to write the kubeconfig, once the server answers; it is removed again at the end, and refused while it leads to a cluster that runs
     #[arg(long, value_name = "FILE", default_value = "spokeshave.kubeconfig", value_hint = ValueHint::FilePath)]
     pub(crate) kubeconfig: PathBuf,
     /// Manifests to apply at the start: a YAML or JSON file, or a directory of them; may be repeated

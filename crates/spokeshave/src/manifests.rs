@@ -65,6 +65,10 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
         let file = entry
             .with_context(|| format!("cannot read directory {}", path.display()))?
             .path();
+        if is_kustomization(&file) {
+            note_kustomization(&file.display().to_string());
+            continue;
+        }
         let extension = file
             .extension()
             .and_then(|extension| extension.to_str())
@@ -78,6 +82,21 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
         bail!("{} has no file that ends in .yaml, .yml or .json", path.display());
     }
     Ok(files)
+}
+
+/// kustomize's own file: a recipe for manifests and no manifest.
+fn is_kustomization(file: &Path) -> bool {
+    let name = file
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    matches!(name, "kustomization.yaml" | "kustomization.yml" | "Kustomization")
+}
+
+fn note_kustomization(origin: &str) {
+    eprintln!(
+        "note: skipped {origin}, which is for kustomize: pass what `kubectl kustomize DIRECTORY` prints instead"
+    );
 }
 
 /// Reads the objects of one text: YAML documents, JSON, or `List`s of either.
@@ -118,6 +137,13 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
     if kind.is_empty() || document["apiVersion"].as_str().unwrap_or_default().is_empty() {
         bail!("{origin}: an object needs apiVersion and kind");
     }
+    if document["apiVersion"]
+        .as_str()
+        .is_some_and(|version| version.starts_with("kustomize.config.k8s.io/"))
+    {
+        note_kustomization(origin);
+        return Ok(());
+    }
     let object: DynamicObject =
         serde_json::from_value(document).with_context(|| format!("{origin}: not an object"))?;
     if object.metadata.name.is_none() && object.metadata.generate_name.is_none() {
@@ -131,36 +157,75 @@ fn collect(origin: &str, document: Value, manifests: &mut Vec<Manifest>) -> Resu
 }
 
 /// Applies the objects (server-side apply; objects with generateName are created): CustomResourceDefinitions first, then
-/// Namespaces, then the rest as given.
+/// Namespaces, then the rest as given. An object of a kind that the server does not know is skipped with a note, as other manifests of a
+/// cloud's examples are of use without it.
 ///
 /// # Errors
-/// Names the manifest that the server refused, and its reason.
+/// Names the manifest that the server refused, and its reason; or says that there was none of a kind that it knows.
 pub(crate) async fn apply_all(
     client: &Client,
     clock: &SharedClock,
     mut manifests: Vec<Manifest>,
 ) -> Result<()> {
+    let (mut applied, mut skipped) = (0_usize, 0_usize);
     manifests.sort_by_key(|manifest| match type_of(&manifest.object).kind.as_str() {
         "CustomResourceDefinition" => 0,
         "Namespace" => 1,
         _ => 2,
     });
     for manifest in manifests {
-        apply(client, clock, &manifest)
+        match apply(client, clock, &manifest)
             .await
-            .with_context(|| manifest.origin.clone())?;
+            .with_context(|| manifest.origin.clone())?
+        {
+            Applied::Yes => applied += 1,
+            Applied::UnknownKind => {
+                skipped += 1;
+                eprintln!("{}", unknown_kind(&manifest));
+            }
+        }
+    }
+    if applied == 0 && skipped > 0 {
+        bail!("none of the objects is of a kind that this cluster knows; see the notes above");
     }
     Ok(())
+}
+
+/// What became of a manifest.
+#[derive(Debug, PartialEq, Eq)]
+enum Applied {
+    Yes,
+    UnknownKind,
+}
+
+/// What to do about an object of a kind that is not served.
+fn unknown_kind(manifest: &Manifest) -> String {
+    let types = type_of(&manifest.object);
+    let hint = if types.kind.ends_with("NodeClass") {
+        "NodePools of this cluster need nodeClassRef group karpenter.kwok.sh, kind KWOKNodeClass, name default; with its CustomResourceDefinition the object is stored, and nothing acts on it"
+    } else {
+        "apply its CustomResourceDefinition first, or convert the object to a version that is served"
+    };
+    format!(
+        "note: {}: skipped {} {:?}: this cluster has no kind {} of {}; {hint}",
+        manifest.origin,
+        types.kind,
+        manifest.object.name_any(),
+        types.kind,
+        types.api_version
+    )
 }
 
 fn type_of(object: &DynamicObject) -> TypeMeta {
     object.types.clone().unwrap_or_default()
 }
 
-async fn apply(client: &Client, clock: &SharedClock, manifest: &Manifest) -> Result<()> {
+async fn apply(client: &Client, clock: &SharedClock, manifest: &Manifest) -> Result<Applied> {
     let object = &manifest.object;
     let types = type_of(object);
-    let (resource, capabilities) = resource_of(client, clock, &types).await?;
+    let Some((resource, capabilities)) = resource_of(client, clock, &types).await? else {
+        return Ok(Applied::UnknownKind);
+    };
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => Api::namespaced_with(
@@ -175,12 +240,12 @@ async fn apply(client: &Client, clock: &SharedClock, manifest: &Manifest) -> Res
             let parameters = PatchParams::apply(FIELD_MANAGER).force();
             api.patch(name, &parameters, &Patch::Apply(object))
                 .await
-                .map(|_| ())
+                .map(|_| Applied::Yes)
         }
         None => api
             .create(&kube::api::PostParams::default(), object)
             .await
-            .map(|_| ()),
+            .map(|_| Applied::Yes),
     }
     .with_context(|| format!("the server refused {shown}"))
 }
@@ -190,19 +255,14 @@ async fn resource_of(
     client: &Client,
     clock: &SharedClock,
     types: &TypeMeta,
-) -> Result<(ApiResource, ApiCapabilities)> {
+) -> Result<Option<(ApiResource, ApiCapabilities)>> {
     let kind = GroupVersionKind::try_from(types)
         .map_err(|error| anyhow!("apiVersion {:?}: {error}", types.api_version))?;
     let mut attempts_left = 20_u32;
     loop {
         match kube::discovery::pinned_kind(client, &kind).await {
-            Ok(found) => return Ok(found),
-            Err(error) if attempts_left == 0 => {
-                return Err(anyhow!(error).context(format!(
-                    "the server does not know kind {:?} of {}",
-                    types.kind, types.api_version
-                )));
-            }
+            Ok(found) => return Ok(Some(found)),
+            Err(_) if attempts_left == 0 => return Ok(None),
             Err(_) => {
                 attempts_left -= 1;
                 clock.sleep(Duration::from_millis(50)).await;
@@ -258,6 +318,23 @@ mod tests {
             let error = format!("{:#}", parse("x.yaml", text).expect_err("must be refused"));
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_for_kustomize_is_skipped() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).expect("written");
+        write("kustomization.yaml", "resources: [a.yaml]\n");
+        write(
+            "a.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
+        );
+        let manifests = read_all(&[directory.path().to_owned()]).expect("readable");
+        let names: Vec<_> = manifests
+            .iter()
+            .map(|manifest| manifest.object.name_any())
+            .collect();
+        assert_eq!(names, ["a"]);
     }
 
     #[test]

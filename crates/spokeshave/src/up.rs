@@ -8,12 +8,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use kube::api::PostParams;
 use spokeshave_api::validation::LabelRules;
-use spokeshave_apiserver::{ApiServer, Config, Listener, kubeconfig};
+use spokeshave_apiserver::{ApiServer, Config, Listener, MetricsFn, kubeconfig};
 use spokeshave_controllers::{DecisionLog, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
-use spokeshave_runtime::{Api, Shutdown, TaskGroup};
+use spokeshave_runtime::{Api, Metrics, Shutdown, TaskGroup};
 
 use crate::cli::{UpArgs, UpLogLevel};
 use crate::kubeconfig_file::KubeconfigFile;
@@ -24,6 +24,11 @@ use crate::text::say;
 use crate::{demo, logging, manifests, signals};
 
 const DEFAULTS: &str = include_str!("../assets/default.yaml");
+/// Label and metrics port of the operator's pod in a usual installation.
+const OPERATOR_LABEL: (&str, &str) = ("app.kubernetes.io/name", "karpenter");
+const OPERATOR_METRICS_PORT: u16 = 8080;
+/// How long a cluster on this machine may take to say that it is there.
+const LONGEST_ANSWER: Duration = Duration::from_secs(3);
 /// How long parts may take to stop, in cluster time.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -39,6 +44,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     };
     logging::install(level, LogFormat::Text, &LogOutput::Stderr)?;
     KubeconfigFile::check(&args.kubeconfig)?;
+    refuse_if_taken(&args.kubeconfig).await?;
     let own = manifests::read_all(&args.filenames)?;
     let catalog = match &args.catalog {
         Some(path) => Catalog::from_file(path)?,
@@ -70,9 +76,12 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     );
     if !args.no_operator {
         let given = (catalog, args.feature_gates.unwrap_or_default());
-        start_operator(&client, &clock, &entropy, given, &narrator, &mut tasks, &shutdown);
+        let metrics = start_operator(&client, &clock, &entropy, given, &narrator, &mut tasks, &shutdown);
+        serve_metrics(&cluster.server, &metrics);
     }
 
+    // The other one may have come up meanwhile.
+    refuse_if_taken(&args.kubeconfig).await?;
     let file = KubeconfigFile::write(
         &args.kubeconfig,
         &kubeconfig(
@@ -101,10 +110,26 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a kubeconfig that leads to a cluster which runs: two clusters under one name would be mistaken for each other.
+async fn refuse_if_taken(path: &std::path::Path) -> Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let asked = crate::cluster::Cluster::reach(Some(path));
+    if let Ok(Ok(_)) = tokio::time::timeout(LONGEST_ANSWER, asked).await {
+        anyhow::bail!(
+            "another `spokeshave up` runs, which {} leads to; end it, or name another file with --kubeconfig",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// The API server and how to reach it.
 struct Cluster {
     client: Client,
     listener: Listener,
+    server: Arc<ApiServer>,
     token: String,
 }
 
@@ -129,6 +154,7 @@ impl Cluster {
         Ok(Self {
             client,
             listener,
+            server,
             token,
         })
     }
@@ -164,7 +190,7 @@ fn start_operator(
     narrator: &Narrator,
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
-) {
+) -> Metrics {
     let options = KwokOptions {
         catalog,
         termination_delay: Duration::from_secs(1),
@@ -196,11 +222,21 @@ fn start_operator(
     )
     .with_decisions(DecisionLog::new(move |decision| speaker.decision(decision)));
     let stop = shutdown.clone();
+    let metrics = operator.metrics().clone();
     tasks.spawn("operator", async move {
         if let Err(error) = operator.run(stop).await {
             say(&format!("the operator has ended: {error}"));
         }
     });
+    metrics
+}
+
+/// The operator's metrics are the cluster's `/metrics`, and those of the pod that stands for the operator where a dashboard looks for one.
+fn serve_metrics(server: &ApiServer, metrics: &Metrics) {
+    let own = metrics.clone();
+    let text: MetricsFn = Arc::new(move || own.render());
+    server.serve_metrics(text.clone());
+    server.serve_pod_metrics(OPERATOR_LABEL, OPERATOR_METRICS_PORT, text);
 }
 
 /// What the kwok cloud adds to the rules about labels (P §1.7).

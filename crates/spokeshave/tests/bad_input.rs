@@ -242,3 +242,104 @@ fn the_server_outlives_clients_that_speak_nonsense() {
     child.wait().expect("it ended");
     assert!(!said.contains("panicked"), "{said}");
 }
+
+/// A cluster that runs until it is dropped.
+struct Running {
+    process: std::process::Child,
+    kubeconfig: std::path::PathBuf,
+    _folder: tempfile::TempDir,
+    _stderr: std::io::Lines<std::io::BufReader<std::process::ChildStderr>>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let kubeconfig = folder.path().join("kubeconfig");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+            .args([
+                "up",
+                "--bare",
+                "--no-operator",
+                "--exit-after",
+                "10m",
+                "--kubeconfig",
+            ])
+            .arg(&kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let stderr = process.stderr.take().expect("piped");
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr));
+        let ready = lines
+            .by_ref()
+            .any(|line| line.is_ok_and(|line| line.starts_with("Cluster ready")));
+        assert!(ready, "the cluster comes up");
+        Self {
+            process,
+            kubeconfig,
+            _folder: folder,
+            _stderr: lines,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// Two clusters under one name would be mistaken for each other, and the end of one would take the other's kubeconfig along.
+#[test]
+fn a_second_cluster_does_not_take_the_name_of_one_that_runs() {
+    let running = Running::start();
+    let path = running.kubeconfig.display().to_string();
+    let before = std::fs::read_to_string(&running.kubeconfig).expect("written");
+    let arguments = [
+        "up",
+        "--bare",
+        "--no-operator",
+        "--exit-after",
+        "1s",
+        "--kubeconfig",
+        &path,
+    ];
+    let second = spokeshave(&arguments, &[]);
+    assert_eq!(second.code, Some(1), "{}", second.text);
+    for part in ["another `spokeshave up` runs", &path, "--kubeconfig"] {
+        assert!(second.text.contains(part), "{part} is not in: {}", second.text);
+    }
+    assert_eq!(std::fs::read_to_string(&running.kubeconfig).ok(), Some(before));
+    // One that was killed leaves its file behind, which is in nobody's way.
+    let mut ended = running;
+    drop(ended.process.kill());
+    drop(ended.process.wait());
+    let third = spokeshave(&arguments, &[]);
+    assert_eq!(third.code, Some(0), "{}", third.text);
+    assert!(!ended.kubeconfig.exists(), "its own file goes with it");
+}
+
+/// The examples of another cloud have a kind that is not served here, and much that is of use without it.
+#[test]
+fn up_skips_kinds_that_it_does_not_know() {
+    let foreign = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: default}\n";
+    let known = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    let (_mixed, mixed) = file(&format!("{foreign}---\n{known}"));
+    let (_alone, alone) = file(foreign);
+    for (path, code) in [(&mixed, 0), (&alone, 1)] {
+        let answer = up(&["--bare", "--no-operator", "-f", path]);
+        assert_eq!(answer.code, Some(code), "{}", answer.text);
+        let note = format!("note: {path}");
+        for part in [
+            &note,
+            "skipped EC2NodeClass \"default\"",
+            "karpenter.k8s.aws/v1",
+            "KWOKNodeClass",
+        ] {
+            assert!(answer.text.contains(part), "{part} is not in: {}", answer.text);
+        }
+    }
+}

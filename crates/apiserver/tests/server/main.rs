@@ -12,6 +12,7 @@ mod custom_resources;
 mod deleting;
 mod discovery;
 mod patching;
+mod proxying;
 mod reading;
 mod watching;
 mod wire;

@@ -1,5 +1,7 @@
-//! Workload controllers: what turns Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs into pods.
+//! Workload controllers: what turns Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs into pods, and what says how many.
 
+mod autoscalers;
+mod cron_jobs;
 mod daemon_sets;
 mod deployments;
 mod jobs;
@@ -30,6 +32,8 @@ pub(crate) struct Workloads {
     daemon_sets: WorkQueue<ObjectKey>,
     jobs: WorkQueue<ObjectKey>,
     job_records: jobs::Records,
+    cron_jobs: WorkQueue<ObjectKey>,
+    autoscalers: WorkQueue<ObjectKey>,
 }
 
 impl Workloads {
@@ -42,7 +46,19 @@ impl Workloads {
             jobs: world.queue("job"),
             // Before the queues hear of a pod, so that whoever looks at its Job knows.
             job_records: jobs::Records::new(world),
+            cron_jobs: world.queue("cronjob"),
+            autoscalers: world.queue("autoscaler"),
         };
+        follow(&world.cron_jobs, &this.cron_jobs);
+        follow(&world.autoscalers, &this.autoscalers);
+        let cron_jobs = this.cron_jobs.clone();
+        world.jobs.on_change(move |change| {
+            if let Some(job) = change.object()
+                && let Some(owner) = controller_of(&job.metadata).filter(|owner| owner.kind == "CronJob")
+            {
+                cron_jobs.add(ObjectKey::namespaced(namespace(&job.metadata), &owner.name));
+            }
+        });
         follow(&world.deployments, &this.deployments);
         follow(&world.replica_sets, &this.replica_sets);
         follow(&world.stateful_sets, &this.stateful_sets);
@@ -108,6 +124,10 @@ impl Workloads {
         let records = self.job_records;
         let sync_job = move |world, key| jobs::sync(world, records.clone(), key);
         start!("job", self.jobs, sync_job);
+        start!("cronjob", self.cron_jobs, cron_jobs::sync);
+        let recommended = autoscalers::Recommended::default();
+        let sync_autoscaler = move |world, key| autoscalers::sync(world, recommended.clone(), key);
+        start!("autoscaler", self.autoscalers, sync_autoscaler);
     }
 }
 

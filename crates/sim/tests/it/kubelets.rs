@@ -214,3 +214,79 @@ async fn volumes_are_spread_by_their_limit() {
         })
         .await;
 }
+
+/// How long a pod of this template takes to go after its deletion was asked for.
+async fn takes_to_stop(seed: u64, change: Value) -> u64 {
+    let cluster = Cluster::undisturbed(seed).await;
+    cluster.deploy_with("web", 1, template("web", "1", change)).await;
+    cluster.until_running(1).await;
+    let name = cluster.list::<Pod>().await.remove(0).name_any();
+    cluster.delete::<Pod>(&name).await;
+    cluster.until_gone::<Pod>(&name).await.as_secs()
+}
+
+/// Hooks run before containers are asked to stop, and the grace period bounds both.
+#[tokio::test(start_paused = true)]
+async fn pods_stop_after_their_hooks_and_within_their_grace() {
+    let hook = |command: Value, grace: i64| {
+        json!({"spec": {"terminationGracePeriodSeconds": grace, "containers": [
+            {"name": "web", "image": "example.com/app:1", "lifecycle": {"preStop": command}}]}})
+    };
+    let shell = json!({"exec": {"command": ["/bin/sh", "-c", "sleep 20"]}});
+    for (seed, change, seconds) in [
+        (61, json!({}), 2..=4),
+        (62, hook(json!({"sleep": {"seconds": 15}}), 60), 16..=18),
+        (63, hook(shell.clone(), 60), 21..=23),
+        (64, hook(shell, 10), 9..=11),
+        (
+            65,
+            json!({"metadata": {"annotations": {"pod-delete.stage.kwok.x-k8s.io/delay": "12s"}}}),
+            13..=15,
+        ),
+        (66, json!({"spec": {"terminationGracePeriodSeconds": 0}}), 0..=1),
+    ] {
+        let took = takes_to_stop(seed, change.clone()).await;
+        assert!(seconds.contains(&took), "{change}: {took} s");
+    }
+}
+
+/// kwok's label for pods that never become ready does what it does there.
+#[tokio::test(start_paused = true)]
+async fn a_pod_in_kwoks_unhealthy_stage_is_never_ready() {
+    let cluster = Cluster::undisturbed(67).await;
+    let change = json!({"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}}});
+    let mut template = template("web", "1", change);
+    template["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["true"]}});
+    cluster.deploy_with("web", 1, template).await;
+    cluster.until_running(1).await;
+    cluster.pass(120).await;
+    let pod = &cluster.list::<Pod>().await[0];
+    assert!(!is_ready(pod), "{:?}", pod.status);
+}
+
+/// What somebody else says of a node stands until its kubelet looks at its status again, ten seconds later.
+#[tokio::test(start_paused = true)]
+async fn a_condition_from_outside_stays_until_the_next_report() {
+    let cluster = Cluster::undisturbed(68).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let node = cluster.node_of("web").await;
+    let since = cluster.clock.now().to_string();
+    let broken = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Broken", "message": "", "lastTransitionTime": since}]});
+    cluster.patch_status::<Node>(&node, broken).await;
+    let reason = async |cluster: &Cluster| {
+        let conditions = cluster
+            .get::<Node>(&node)
+            .await
+            .status
+            .unwrap()
+            .conditions
+            .unwrap();
+        let ready = conditions.into_iter().find(|one| one.type_ == "Ready");
+        ready.unwrap().reason.unwrap_or_default()
+    };
+    cluster.pass(8).await;
+    assert_eq!(reason(&cluster).await, "Broken");
+    cluster.pass(4).await;
+    assert_eq!(reason(&cluster).await, "KubeletReady");
+}

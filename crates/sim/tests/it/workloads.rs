@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::plain::Cluster;
 use crate::words::*;
-use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt as _;
@@ -316,4 +317,182 @@ async fn an_ephemeral_volume_brings_its_own_claim() {
         })
         .await;
     cluster.until_empty().await;
+}
+
+fn cron_job(name: &str, change: Value) -> Value {
+    let mut object = json!({"metadata": {"name": name}, "spec": {
+        "schedule": "*/10 * * * *", "jobTemplate": {"metadata": {"labels": {"of": name}}, "spec": {"template": {
+            "metadata": {"annotations": {"sim.spokeshave.dev/run-duration": "1m"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "100m"}}}]}}}}}});
+    json_patch::merge(&mut object["spec"], &change);
+    object
+}
+
+/// A Job for each time of the schedule, of which the newest stay; none while it is suspended.
+#[tokio::test(start_paused = true)]
+async fn a_cron_job_runs_by_its_schedule_and_keeps_its_history() {
+    let cluster = Cluster::undisturbed(71).await;
+    cluster.create::<CronJob>(cron_job("tick", json!({}))).await;
+    cluster.pass(35 * 60).await;
+    let jobs = cluster.list::<Job>().await;
+    assert_eq!(jobs.len(), 3, "three times in 35 minutes");
+    for job in &jobs {
+        let due: jiff::Timestamp = job.annotations()["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+            .parse()
+            .unwrap();
+        assert_eq!(due.as_second() % 600, 0);
+        assert_eq!(job.name_any(), format!("tick-{}", due.as_second() / 60));
+        assert_eq!(job.labels()["of"], "tick");
+        assert_eq!(job.status.as_ref().unwrap().succeeded, Some(1));
+    }
+    let oldest = jobs.iter().map(Job::name_any).min().unwrap();
+    cluster.pass(10 * 60).await;
+    let names = cluster.names::<Job>().await;
+    assert_eq!(names.len(), 3, "successfulJobsHistoryLimit");
+    assert!(!names.contains(&oldest));
+    let status = cluster.get::<CronJob>("tick").await.status.unwrap();
+    assert!(status.last_schedule_time.is_some() && status.last_successful_time.is_some());
+    cluster
+        .patch::<CronJob>("tick", json!({"spec": {"suspend": true}}))
+        .await;
+    cluster.pass(30 * 60).await;
+    assert_eq!(cluster.names::<Job>().await, names);
+    cluster.delete::<CronJob>("tick").await;
+    cluster.pass(10).await;
+    assert!(cluster.names::<Job>().await.is_empty(), "its Jobs go with it");
+}
+
+/// What is to happen when the one before still runs.
+#[tokio::test(start_paused = true)]
+async fn cron_jobs_overlap_as_they_are_told() {
+    let long = json!({"metadata": {"annotations": {"sim.spokeshave.dev/run-duration": "25m"}}});
+    for (seed, policy, unfinished) in [(72, "Allow", 3), (73, "Forbid", 1), (74, "Replace", 1)] {
+        let cluster = Cluster::undisturbed(seed).await;
+        let change = json!({"concurrencyPolicy": policy, "jobTemplate": {"spec": {"template": long}}});
+        cluster.create::<CronJob>(cron_job("slow", change)).await;
+        let first = async |cluster: &Cluster| !cluster.names::<Job>().await.is_empty();
+        cluster.until("the first has begun", first).await;
+        let before = cluster.names::<Job>().await;
+        cluster.pass(22 * 60).await;
+        let jobs = cluster.list::<Job>().await;
+        let active = jobs.iter().filter(|job| {
+            job.status
+                .as_ref()
+                .is_some_and(|status| status.active.unwrap_or(0) > 0)
+        });
+        let active: Vec<String> = active.map(Job::name_any).collect();
+        assert_eq!(active.len(), unfinished, "{policy}: {active:?}");
+        assert_eq!(active.contains(&before[0]), policy != "Replace", "{policy}");
+        let known = cluster
+            .get::<CronJob>("slow")
+            .await
+            .status
+            .unwrap()
+            .active
+            .unwrap_or_default();
+        assert_eq!(known.len(), unfinished, "{policy}");
+    }
+}
+
+/// The schedule speaks of the clock of its time zone; one that cannot be read is told of on the CronJob.
+#[tokio::test(start_paused = true)]
+async fn schedules_have_a_time_zone_and_may_be_wrong() {
+    let cluster = Cluster::undisturbed(75).await;
+    let change = json!({"schedule": "0 6 * * *", "timeZone": "Asia/Kolkata"});
+    cluster.create::<CronJob>(cron_job("dawn", change)).await;
+    cluster
+        .create::<CronJob>(cron_job("odd", json!({"schedule": "99 * * * *"})))
+        .await;
+    cluster.pass(24 * 3600 + 60).await;
+    let jobs = cluster.names::<Job>().await;
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    let minutes: i64 = jobs[0].trim_start_matches("dawn-").parse().unwrap();
+    assert_eq!(minutes % (24 * 60), 30, "06:00 in India is 00:30 in UTC");
+    assert!(cluster.events("UnparseableSchedule").await[0].contains("99 * * * *"));
+}
+
+fn autoscaler(change: Value) -> Value {
+    let mut object = json!({"metadata": {"name": "web", "annotations": {}}, "spec": {
+        "minReplicas": 2, "maxReplicas": 8, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
+    json_patch::merge(&mut object, &change);
+    object
+}
+
+async fn replicas(cluster: &Cluster) -> i32 {
+    cluster.get::<Deployment>("web").await.spec.replicas.unwrap()
+}
+
+/// Without a load an autoscaler keeps its target between its bounds, and says why it does no more.
+#[tokio::test(start_paused = true)]
+async fn an_autoscaler_keeps_to_min_and_max() {
+    let cluster = Cluster::undisturbed(76).await;
+    cluster.deploy("web", 1, "500m").await;
+    cluster
+        .create::<HorizontalPodAutoscaler>(autoscaler(json!({})))
+        .await;
+    cluster.until_running(2).await;
+    cluster.scale("web", 20).await;
+    cluster
+        .until("eight are left", async |cluster| replicas(cluster).await == 8)
+        .await;
+    cluster.pass(60).await;
+    let status = cluster
+        .get::<HorizontalPodAutoscaler>("web")
+        .await
+        .status
+        .unwrap();
+    assert_eq!((status.current_replicas, status.desired_replicas), (Some(8), 8));
+    let active = status
+        .conditions
+        .unwrap()
+        .into_iter()
+        .find(|one| one.type_ == "ScalingActive")
+        .unwrap();
+    assert_eq!(active.status, "False");
+    assert!(active.message.unwrap().contains("sim.spokeshave.dev/load"));
+    // Zero switches it off.
+    cluster.scale("web", 0).await;
+    cluster.pass(60).await;
+    assert_eq!(replicas(&cluster).await, 0);
+}
+
+/// The load that the annotation names is shared by all pods: out at once, in when it has been low for five minutes.
+#[tokio::test(start_paused = true)]
+async fn an_autoscaler_follows_the_load_of_its_annotation() {
+    let cluster = Cluster::undisturbed(77).await;
+    cluster.deploy("web", 2, "500m").await;
+    let load = |text: &str| json!({"metadata": {"annotations": {"sim.spokeshave.dev/load": text}}});
+    cluster
+        .create::<HorizontalPodAutoscaler>(autoscaler(load("cpu=1500m")))
+        .await;
+    cluster
+        .until("1.5 of a core at half of 500m each are six", async |cluster| {
+            replicas(cluster).await == 6
+        })
+        .await;
+    cluster.pass(60).await;
+    assert_eq!(replicas(&cluster).await, 6);
+    let status = cluster
+        .get::<HorizontalPodAutoscaler>("web")
+        .await
+        .status
+        .unwrap();
+    let current = status
+        .current_metrics
+        .unwrap()
+        .remove(0)
+        .resource
+        .unwrap()
+        .current;
+    assert_eq!(current.average_utilization, Some(50));
+    cluster
+        .patch::<HorizontalPodAutoscaler>("web", load("cpu=600m"))
+        .await;
+    cluster.pass(4 * 60).await;
+    assert_eq!(replicas(&cluster).await, 6, "a dip is no reason");
+    let took = cluster
+        .until("three are enough", async |cluster| replicas(cluster).await == 3)
+        .await;
+    assert!(took.as_secs() < 120, "{took:?}");
 }
