@@ -23,6 +23,19 @@ pub enum BudgetError {
     Nodes(String),
 }
 
+impl BudgetError {
+    /// The field of a budget that is at fault.
+    #[must_use]
+    pub fn field(&self, budget: &Budget) -> &'static str {
+        match self {
+            BudgetError::Schedule(_) => "schedule",
+            BudgetError::HalfSchedule if budget.schedule.is_none() => "schedule",
+            BudgetError::HalfSchedule => "duration",
+            BudgetError::Nodes(_) => "nodes",
+        }
+    }
+}
+
 impl Budget {
     /// True when the budget limits disruption at `now`: in [hit, hit + duration), or always without a schedule (D-193).
     ///

@@ -40,6 +40,10 @@ pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 pub const NODE_CLASS_READY: &str = "NodeClassReady";
 /// NodePool: nodes launched lately have registered.
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+/// NodePool: every budget can be evaluated. Only there while one cannot.
+pub const BUDGETS_EVALUATED: &str = "spokeshave.dev/BudgetsEvaluated";
+/// NodePool with `spec.replicas`: its nodes can be launched. Only there while they cannot.
+pub const LAUNCHABLE: &str = "spokeshave.dev/Launchable";
 /// CapacityBuffer: its references resolve to pods of a known shape.
 pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
 /// CapacityBuffer: its room is being provided.

@@ -18,11 +18,12 @@ use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
 use spokeshave_plan::registration_health::Outcome;
 use spokeshave_plan::termination::{self, ClaimStep};
 use spokeshave_plan::{blockers, consistency, identity};
-use spokeshave_ports::{CloudError, CloudProvider as _};
+use spokeshave_ports::CloudError;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
 use crate::cloud::Measured;
 use crate::decision::DecisionKind;
+use crate::instance_end::InstanceEnd;
 use crate::registration_hooks::{self, Pending};
 use crate::shared::Shared;
 
@@ -350,6 +351,7 @@ impl Claims {
         let error = match self.create_instance(claim, left).await {
             Ok(instance) => {
                 lock(&self.launches).insert(claim.uid().to_owned(), instance.clone());
+                shared.memory().launches.succeeded(claim);
                 return self.launched(claim, &instance).await;
             }
             Err(error) => error,
@@ -368,10 +370,12 @@ impl Claims {
                     error = text,
                     "failed launching nodeclaim"
                 );
+                self.refused(claim, &text);
                 return self.give_up(claim, "insufficient_capacity", &text).await;
             }
             CloudError::NodeClassNotReady(_) => {
                 tracing::error!(NodeClaim = claim.name(), %error, "failed launching nodeclaim");
+                self.refused(claim, &error.short_message());
                 return self
                     .give_up(claim, "nodeclass_not_ready", &error.to_string())
                     .await;
@@ -384,6 +388,12 @@ impl Claims {
         let action = Action::patch(claim_ref(claim), Subresource::Status, &**claim, &after, true);
         self.write(&action.into_iter().collect::<Vec<_>>()).await?;
         Err(Box::new(error))
+    }
+
+    /// Invariant 24: what was refused at once is not asked for again at once.
+    fn refused(&self, claim: &NodeClaim, message: &str) {
+        let now = self.shared.now();
+        self.shared.memory().launches.failed(claim, message, now);
     }
 
     /// D-263: one second, doubling to a minute.
@@ -584,23 +594,17 @@ impl Claims {
 
     async fn terminate(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        match self.cloud.delete(claim).await {
-            Ok(()) => {
-                let now = shared.now();
-                let action = termination::instance_terminating(claim, now);
-                self.write(&action.into_iter().collect::<Vec<_>>()).await?;
-                let asked = claim.condition(INSTANCE_TERMINATING);
-                let overdue =
-                    asked.and_then(|asked| blockers::overdue_blocker(claim, asked.last_transition_time, now));
-                shared.report_blocker(claim, None, overdue.as_ref()).await;
-                Ok(Requeue::After(termination::instance_poll(claim, now)))
+        match shared.end_instance(&self.cloud, claim, None).await? {
+            InstanceEnd::Gone => {
+                // What was written a moment ago has made the NodeClaim newer.
+                let current = shared.stores.node_claims.get_named(claim.name());
+                match current.filter(|current| current.uid() == claim.uid()) {
+                    Some(current) => self.release(&current).await,
+                    None => Ok(Requeue::Done),
+                }
             }
-            Err(error) if error.is_not_found() => self.release(claim).await,
-            Err(error) => {
-                let blocker = blockers::provider_blocker(claim, &error.short_message());
-                shared.report_blocker(claim, None, Some(&blocker)).await;
-                Err(Box::new(error))
-            }
+            InstanceEnd::Ending(poll) => Ok(Requeue::After(poll)),
+            InstanceEnd::Stale => Ok(Requeue::Stale),
         }
     }
 

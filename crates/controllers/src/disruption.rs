@@ -23,6 +23,7 @@ use spokeshave_plan::{limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
+use crate::budget_faults::BudgetFaults;
 use crate::disruption_verdicts::Verdicts;
 use crate::frozen::Inputs;
 use crate::shared::Shared;
@@ -60,6 +61,8 @@ struct Thread {
     verdicts: Verdicts,
     /// What the last turn looked at, with the number that the frontier knows it by.
     seen: Option<(Arc<Inputs>, u64)>,
+    /// Budgets that cannot be evaluated.
+    faults: BudgetFaults,
 }
 
 impl Thread {
@@ -182,6 +185,9 @@ impl DisruptionLoop {
         if is_overdue(thread.last_pass.replace(now), now) {
             tracing::debug!("disruption has not been looked at for more than 15 minutes");
         }
+        thread
+            .faults
+            .report(&self.shared.stores.node_pools.snapshot(), now);
         self.learn(thread);
         let inputs = Arc::new(self.shared.inputs(&thread.waiting()).await);
         let version = thread.number(&inputs);
@@ -302,9 +308,6 @@ impl DisruptionLoop {
                 families
                     .consuming_budgets
                     .set(&[pool, &reason], budget.disrupting as f64);
-                if let Some(error) = &budget.error {
-                    tracing::error!(NodePool = pool, %error, "a budget cannot be evaluated, so nothing of this nodepool is disrupted");
-                }
             }
         }
     }
@@ -382,10 +385,11 @@ impl DisruptionLoop {
         object: Arc<Disruption>,
     ) -> bool {
         let shared = &self.shared;
-        // D-103: usage may have grown since the limits were looked at.
+        // D-103: the limits may be others since they were looked at.
         let exceeded = command.replacements.iter().find_map(|replacement| {
-            let pool = snapshot.pool(snapshot.find_pool(&replacement.pool)?);
-            limit_exceeded(pool).map(|exceeded| (replacement.pool.clone(), exceeded))
+            let view = snapshot.pool(snapshot.find_pool(&replacement.pool)?);
+            let current = shared.stores.node_pools.get_named(&replacement.pool)?;
+            limit_exceeded(&current, &view.usage).map(|exceeded| (replacement.pool.clone(), exceeded))
         });
         if let Some((pool, exceeded)) = exceeded {
             tracing::error!(NodePool = pool, error = %exceeded, "disruption not started");

@@ -260,7 +260,7 @@ impl Execute {
             EventType::Warning => EventKind::Warning,
         };
         let mut notice = EventNotice::new(object, severity, &event.reason, event.message.clone());
-        notice.dedupe_values.clone_from(&event.dedupe_values);
+        notice.dedupe_values = event.key();
         notice.dedupe_period = Some(std::time::Duration::from_secs(u64::from(
             event.dedupe_window_seconds,
         )));

@@ -4,10 +4,12 @@
 //! restart would miss: what is in memory only (nominations, the command in preparation) is rebuilt or not needed.
 
 mod blocked;
+mod budget_faults;
 mod capacity_buffers;
 mod claims;
 mod cloud;
 mod conditions;
+mod creation;
 mod decision;
 mod disruption;
 mod disruption_commands;
@@ -18,6 +20,7 @@ mod execute;
 mod frozen;
 mod garbage;
 mod identity;
+mod instance_end;
 mod interruption;
 mod metrics;
 mod node_classes;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap};
-use spokeshave_plan::nodepool::{hash_actions, status_action};
+use spokeshave_plan::nodepool::{count, hash_actions, status_action};
+use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
 use crate::decision::DecisionKind;
@@ -118,7 +119,9 @@ impl NodePools {
         }
         let claims = shared.stores.claims_by_pool.get(&name);
         let references: Vec<&NodeClaim> = claims.iter().map(|claim| &**claim).collect();
-        let (nodes, resources) = count(&references);
+        let (_, leaving) = shared.held_nodes(&[]);
+        let node_of = |id: &str| shared.stores.nodes_by_provider_id.get(id).first().cloned();
+        let (nodes, resources) = count(&references, node_of, |id| leaving.contains(id));
         let mut actions = hash_actions(&pool, &references);
         let view = shared.node_classes.find(class);
         let young = shared.clock.since(shared.started) < CLASSES_LISTED_WITHIN;
@@ -126,6 +129,7 @@ impl NodePools {
             // Right after a start: the NodeClass is not missing, it was not looked for yet.
             return Ok(Requeue::After(Duration::from_millis(200)));
         }
+        let cannot_launch = self.cannot_launch(&pool).await;
         let known = shared.memory().health.remove(pool.uid());
         let mut health = known.unwrap_or_default();
         actions.extend(status_action(
@@ -135,6 +139,7 @@ impl NodePools {
             nodes,
             &resources,
             &mut health,
+            cannot_launch.as_ref(),
             shared.now(),
         ));
         shared.memory().health.insert(pool.uid().to_owned(), health);
@@ -146,6 +151,18 @@ impl NodePools {
         }
     }
 
+    /// Why no node is launched for a NodePool with a fixed number of nodes; `None` for others, and while nothing has failed.
+    async fn cannot_launch(&self, pool: &NodePool) -> Option<CannotLaunch> {
+        let shared = &self.shared;
+        if !pool.is_static() || pool.is_deleting() {
+            return None;
+        }
+        if !shared.options.feature_gates.static_capacity {
+            return Some(CannotLaunch::gate_is_off());
+        }
+        shared.launch_trouble(pool).await
+    }
+
     /// Drops what was learnt of NodePools that are no more.
     fn forget_vanished(&self) {
         let pools = self.shared.stores.node_pools.snapshot();
@@ -154,7 +171,11 @@ impl NodePools {
             .memory()
             .health
             .retain(|uid, _| alive.contains(uid.as_str()));
-        let names = pools.iter().map(|pool| pool.name()).collect();
+        let names: BTreeSet<&str> = pools.iter().map(|pool| pool.name()).collect();
+        self.shared
+            .memory()
+            .launches
+            .retain_pools(|pool| names.contains(pool));
         self.shared.cloud.zones().retain(&names);
     }
 
@@ -184,28 +205,4 @@ impl NodePools {
         }
         families.pool_usage.set(&["nodes", pool.name()], nodes as f64);
     }
-}
-
-/// P §8.4: launched claims that are not on their way out, and the sum of their capacities.
-fn count(claims: &[&NodeClaim]) -> (usize, QuantityMap) {
-    let mut sums: std::collections::BTreeMap<String, Quantity> = std::collections::BTreeMap::new();
-    let mut nodes = 0;
-    for claim in claims
-        .iter()
-        .filter(|claim| !claim.is_deleting() && claim.provider_id().is_some())
-    {
-        nodes += 1;
-        for (name, quantity) in claim.status.iter().flat_map(|status| &status.capacity) {
-            if let Ok(quantity) = Quantity::from_wire(quantity) {
-                let sum = sums.entry(name.clone()).or_default();
-                *sum = sum.plus(quantity);
-            }
-        }
-    }
-    (
-        nodes,
-        sums.into_iter()
-            .map(|(name, sum)| (name, sum.to_wire()))
-            .collect(),
-    )
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED};
+use spokeshave_api::conditions::{Conditioned, DRAINED, VOLUMES_DETACHED};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::pod::node_name;
 use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
@@ -18,6 +18,7 @@ use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 use crate::cloud::Measured;
 use crate::decision::DecisionKind;
 use crate::eviction::{EvictionKey, Evictions};
+use crate::instance_end::InstanceEnd;
 use crate::shared::Shared;
 
 /// Least time between two questions to the cloud for one instance whose Node is not ready.
@@ -130,7 +131,11 @@ impl NodeTermination {
             && termination::asks_for_instance(&end)
             && self.is_gone(claim).await?
         {
-            return self.release(&node, "its instance was gone already").await;
+            let why = "its instance was gone already";
+            return match shared.note_instance_gone(claim).await? {
+                InstanceEnd::Gone => self.release(&node, why).await,
+                InstanceEnd::Ending(_) | InstanceEnd::Stale => Ok(Requeue::Stale),
+            };
         }
         let step = match termination::node_step(&end, now) {
             Ok(step) => step,
@@ -218,17 +223,6 @@ impl NodeTermination {
         None
     }
 
-    /// A wait for the cloud is told about once it is longer than usual.
-    async fn report_overdue(&self, node: &Node, claim: &NodeClaim) {
-        let now = self.shared.now();
-        let asked = claim.condition(INSTANCE_TERMINATING);
-        let blocker =
-            asked.and_then(|asked| blockers::overdue_blocker(claim, asked.last_transition_time, now));
-        self.shared
-            .report_blocker(claim, Some(node_ref(node)), blocker.as_ref())
-            .await;
-    }
-
     fn kept_volumes(&self, pods: &[Arc<Pod>], now: jiff::Timestamp) -> BTreeSet<String> {
         let claims = &self.shared.stores.persistent_volume_claims;
         termination::claims_of_kept_pods(pods, now)
@@ -275,32 +269,17 @@ impl NodeTermination {
 
     async fn terminate(&self, node: &Node, claim: Option<&NodeClaim>) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let name = node.metadata.name.as_deref().unwrap_or_default();
         // The claim may have been written by this very look: read it again.
         let Some(claim) = claim.and_then(|claim| shared.stores.node_claims.get_named(claim.name())) else {
             return self.release(node, "it has no nodeclaim").await;
         };
-        match self.cloud.delete(&claim).await {
-            Ok(()) => {
-                if let Some(action) = termination::instance_terminating(&claim, shared.now()) {
-                    match shared.execute.run(&action).await {
-                        Ok(()) => {}
-                        Err(error) if error.is_conflict() || error.is_not_found() => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                    tracing::info!(Node = name, NodeClaim = claim.name(), "terminating instance");
-                }
-                self.report_overdue(node, &claim).await;
-                Ok(Requeue::After(termination::instance_poll(&claim, shared.now())))
-            }
-            Err(error) if error.is_not_found() => self.release(node, "its instance is gone").await,
-            Err(error) => {
-                let blocker = blockers::provider_blocker(&claim, &error.short_message());
-                shared
-                    .report_blocker(&claim, Some(node_ref(node)), Some(&blocker))
-                    .await;
-                Err(Box::new(error))
-            }
+        match shared
+            .end_instance(&self.cloud, &claim, Some(node_ref(node)))
+            .await?
+        {
+            InstanceEnd::Gone => self.release(node, "its instance is gone").await,
+            InstanceEnd::Ending(poll) => Ok(Requeue::After(poll)),
+            InstanceEnd::Stale => Ok(Requeue::Stale),
         }
     }
 

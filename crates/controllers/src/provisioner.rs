@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use spokeshave_api::labels;
+use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
+use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::placement::PlannedClaim;
-use spokeshave_model::snapshot::{PodId, Snapshot};
+use spokeshave_model::snapshot::{PodId, PoolView, Snapshot};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Price, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
+use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
+use spokeshave_plan::vain_launches::{Asker, Fate, Pause};
 use spokeshave_plan::{
     ProvisionOutcome, limit_exceeded, pending_pods, provision_only, report, to_node_claim,
 };
@@ -23,8 +26,10 @@ use tokio::sync::Notify;
 
 use crate::capacity_buffers::tell_buffers;
 use crate::decision::DecisionKind;
+use crate::execute::ExecuteError;
 use crate::repeats::Repeats;
 use crate::shared::Shared;
+use crate::stores::Stores;
 
 /// Pods that stay pending are planned for again after so long (P-052).
 const RETRIGGER: Duration = Duration::from_secs(10);
@@ -108,6 +113,12 @@ impl Provisioner {
             .stores
             .pods
             .on_change(move |change| on_pod.look_at_pod(change.new.as_deref()));
+        let on_end = this.clone();
+        this.shared.stores.pods.on_change(move |change| {
+            if let Some(pod) = change.new.as_deref().or(change.old.as_deref()) {
+                on_end.shared.memory().vain.ran(pod, on_end.shared.now());
+            }
+        });
         let on_node = this.clone();
         this.shared
             .stores
@@ -380,37 +391,106 @@ impl Provisioner {
         }
     }
 
+    /// P-065: creates what is planned, many at once; what fails is planned for again.
     async fn create(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+        let shared = &self.shared;
+        let mut wanted = Vec::new();
+        self.begin_launches();
         for planned in &outcome.placements.claims {
-            let pool = snapshot.pool(planned.pool);
-            if let Some(exceeded) = limit_exceeded(pool) {
-                tracing::error!(nodepool = pool.name, error = %exceeded, "nodeclaim not created");
+            let view = snapshot.pool(planned.pool);
+            if !self.may_grow(view) {
+                continue;
+            }
+            if self.waits_in_vain(snapshot, planned) {
                 continue;
             }
             let claim = to_node_claim(snapshot, planned);
-            match self.shared.execute.create_claim(&claim).await {
-                Ok(created) => {
-                    let launch = planned
-                        .launches
-                        .first()
-                        .map_or(Price::ZERO, |launch| launch.price);
-                    self.shared.note_planned_price(&created, launch);
-                    self.created(snapshot, planned, &created, launch);
-                }
-                Err(error) => {
-                    tracing::error!(nodepool = pool.name, %error, "creating nodeclaim; its pods are planned for again")
-                }
+            let admission = shared.memory().launches.admit(&claim, shared.now());
+            if let Admission::NotBefore(next) = admission {
+                tracing::info!(NodePool = view.name, pods = planned.pods.len(), %next, "the cloud has refused such a nodeclaim lately; it is not created before the next try");
+                continue;
+            }
+            wanted.push((planned, claim));
+        }
+        let done = |planned: &PlannedClaim, created: Result<NodeClaim, ExecuteError>| match created {
+            Ok(created) => {
+                let launch = planned
+                    .launches
+                    .first()
+                    .map_or(Price::ZERO, |launch| launch.price);
+                shared.note_planned_price(&created, launch);
+                self.created(snapshot, planned, &created, launch);
+            }
+            Err(error) => {
+                let pool = &snapshot.pool(planned.pool).name;
+                tracing::error!(nodepool = pool, %error, "creating nodeclaim; its pods are planned for again");
+            }
+        };
+        shared.create_claims(wanted, done).await;
+    }
+
+    /// What was learnt under other NodePools counts no more.
+    fn begin_launches(&self) {
+        let pools = self.shared.stores.node_pools.snapshot();
+        let generation = |pool: &Arc<NodePool>| pool.metadata.generation.unwrap_or_default();
+        let pools = pools.iter().map(|pool| (pool.uid().to_owned(), generation(pool)));
+        let now = self.shared.now();
+        self.shared.memory().vain.begin(pools.collect(), now);
+    }
+
+    /// True when nodes have come up in vain for each pod of a planned NodeClaim, so that it waits.
+    fn waits_in_vain(&self, snapshot: &Snapshot, planned: &PlannedClaim) -> bool {
+        let (stores, now) = (&self.shared.stores, self.shared.now());
+        let fate = |name: &str| {
+            stores
+                .node_claims
+                .get_named(name)
+                .map_or(Fate::Gone, |claim| fate(stores, &claim))
+        };
+        if planned.pods.iter().any(|pod| snapshot.pod(*pod).is_virtual) {
+            return false;
+        }
+        let mut askers: BTreeMap<Asker, Arc<Pod>> = BTreeMap::new();
+        for pod in real_pods(snapshot, planned) {
+            askers.entry(Asker::of(pod)).or_insert_with(|| pod.clone());
+        }
+        let mut memory = self.shared.memory();
+        let pauses: Vec<Option<Pause>> = askers
+            .keys()
+            .map(|asker| memory.vain.wants(asker, fate, now))
+            .collect();
+        drop(memory);
+        if pauses.iter().any(Option::is_none) {
+            return false;
+        }
+        for (pause, pod) in pauses.iter().flatten().zip(askers.values()) {
+            tracing::info!(pod = spokeshave_model::pod::key(pod), nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
+            self.shared.execute.tell(&pause.event(pod));
+        }
+        true
+    }
+
+    /// P-065: the NodePool as it is now, not as it was when the plan was made, still has room and a future.
+    fn may_grow(&self, view: &PoolView) -> bool {
+        let current = self.shared.stores.node_pools.get_named(&view.name);
+        let current = current.filter(|pool| pool.uid() == view.uid && !pool.is_deleting());
+        let Some(current) = current else {
+            tracing::info!(
+                NodePool = view.name,
+                "nodeclaim not created, the nodepool is being deleted"
+            );
+            return false;
+        };
+        match limit_exceeded(&current, &view.usage) {
+            None => true,
+            Some(exceeded) => {
+                tracing::error!(NodePool = view.name, error = %exceeded, "nodeclaim not created");
+                false
             }
         }
     }
 
-    fn created(
-        &self,
-        snapshot: &Snapshot,
-        planned: &PlannedClaim,
-        created: &spokeshave_api::NodeClaim,
-        launch: Price,
-    ) {
+    fn created(&self, snapshot: &Snapshot, planned: &PlannedClaim, created: &NodeClaim, launch: Price) {
         let shared = &self.shared;
         let pool = &snapshot.pool(planned.pool).name;
         let uids = planned
@@ -418,7 +498,12 @@ impl Provisioner {
             .iter()
             .map(|id| snapshot.pod(*id).uid().to_owned())
             .collect();
-        shared.memory().assigned.insert(created.name().to_owned(), uids);
+        let askers = real_pods(snapshot, planned).map(|pod| Asker::of(pod)).collect();
+        let now = shared.now();
+        let mut memory = shared.memory();
+        memory.assigned.insert(created.name().to_owned(), uids);
+        memory.vain.launched(created.name(), askers, now);
+        drop(memory);
         let relaxed = if planned.min_values_relaxed {
             "true"
         } else {
@@ -443,6 +528,28 @@ impl Provisioner {
             let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
             shared.execute.tell(&event);
         }
+    }
+}
+
+/// The pods of a planned NodeClaim that exist.
+fn real_pods<'a>(snapshot: &'a Snapshot, planned: &'a PlannedClaim) -> impl Iterator<Item = &'a Arc<Pod>> {
+    let views = planned.pods.iter().map(|pod| snapshot.pod(*pod));
+    views.filter(|view| !view.is_virtual).map(|view| &view.object)
+}
+
+/// What has become of a NodeClaim.
+fn fate(stores: &Stores, claim: &NodeClaim) -> Fate {
+    let Some(initialized) = claim.condition(INITIALIZED).filter(|one| one.status == "True") else {
+        return Fate::Coming;
+    };
+    let id = claim.provider_id().unwrap_or_default();
+    let nodes = stores.nodes_by_provider_id.get(id);
+    let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
+    let pods = names.flat_map(|name| stores.pods_by_node.get(name));
+    let mut used = pods.filter(|pod| pod::is_active(pod) && !pod::is_daemon(pod) && !pod::is_mirror(pod));
+    match used.next() {
+        Some(_) => Fate::Used,
+        None => Fate::Idle(initialized.last_transition_time),
     }
 }
 

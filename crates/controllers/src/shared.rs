@@ -14,8 +14,10 @@ use spokeshave_model::{ClusterState, InstanceType, Nomination, NotBegun, Price, 
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::in_flight::{Room, stand_in, stand_in_id, without_room};
+use spokeshave_plan::launch_backoff::LaunchBackoff;
 use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_plan::unjoined_zones::avoided_event;
+use spokeshave_plan::vain_launches::VainLaunches;
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
 
@@ -41,6 +43,10 @@ pub(crate) struct Memory {
     pub(crate) assigned: BTreeMap<String, BTreeSet<String>>,
     /// The last outcomes of launches, by UID of the NodePool. Lost: its condition tells the gist (P-182).
     pub(crate) health: BTreeMap<String, Ring>,
+    /// What the cloud has refused lately. Lost: each is tried once more.
+    pub(crate) launches: LaunchBackoff,
+    /// Nodes that came up in vain. Lost: the next two come at once.
+    pub(crate) vain: VainLaunches,
     /// What instances cost per hour, by NodeClaim. Lost: the next Snapshot tells.
     prices: Prices,
     /// The scheduling run that is under way, and since when.

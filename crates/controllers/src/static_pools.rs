@@ -1,6 +1,6 @@
 //! NodePools with a fixed number of nodes (D §9.1): what is missing is made, what is too many is deleted.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -8,11 +8,13 @@ use spokeshave_api::conditions::{Conditioned, READY};
 use spokeshave_api::constants::{STATIC_POOL_PERIOD, STATIC_POOL_PERIOD_AT_LIMIT};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::Action;
+use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::lifecycle::claim_ref;
-use spokeshave_plan::static_pools::{ScaleUp, count, scale_down, scale_up, template_claim};
+use spokeshave_plan::static_pools::{Counts, ScaleUp, count, scale_down, scale_up, template_claim};
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
 use crate::decision::DecisionKind;
+use crate::execute::ExecuteError;
 use crate::shared::Shared;
 
 /// The controller of static NodePools.
@@ -41,8 +43,11 @@ impl StaticPools {
         });
         let (queue, pools) = (this.queue.clone(), stores.node_pools.clone());
         stores.node_claims.on_change(move |change| {
-            let going = |claim: Option<&NodeClaim>| claim.map(NodeClaim::is_deleting);
-            let moved = going(change.old.as_deref()) != going(change.new.as_deref());
+            // A launch that succeeds after others have failed lets the rest follow at once.
+            let stage = |claim: Option<&NodeClaim>| {
+                claim.map(|claim| (claim.is_deleting(), claim.provider_id().is_some()))
+            };
+            let moved = stage(change.old.as_deref()) != stage(change.new.as_deref());
             let pool = change.object().and_then(|claim| claim.node_pool());
             if let Some(pool) = pool.filter(|_| moved)
                 && pools.get_named(pool).is_some_and(|pool| pool.is_static())
@@ -67,62 +72,98 @@ impl StaticPools {
         if !pool.is_static() || pool.is_deleting() || !ours {
             return Ok(Requeue::Done);
         }
-        let claims = shared.stores.claims_by_pool.get(&name);
-        let (in_command, _) = shared.held_nodes(&[]);
-        let counts = count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id));
-        match scale_up(&pool, counts) {
-            ScaleUp::Create(missing) => {
-                self.create(&pool, missing).await?;
-            }
-            ScaleUp::AtLimit => {
-                tracing::info!(NodePool = name, "nodepool node limit reached");
-                return Ok(Requeue::After(STATIC_POOL_PERIOD_AT_LIMIT));
-            }
+        match scale_up(&pool, self.count(&pool)) {
+            ScaleUp::Create(_) => self.create(&pool).await,
+            ScaleUp::AtLimit => Ok(Self::at_limit(&pool)),
             ScaleUp::None => {
-                self.delete_excess(&pool, &claims, |id| in_command.contains(id))
-                    .await?
+                self.delete_excess(&pool).await?;
+                Ok(Requeue::After(STATIC_POOL_PERIOD))
             }
         }
-        Ok(Requeue::After(STATIC_POOL_PERIOD))
     }
 
-    async fn create(&self, pool: &NodePool, missing: usize) -> Result<(), ReconcileError> {
+    /// D-355.
+    fn count(&self, pool: &NodePool) -> Counts {
+        let claims = self.shared.stores.claims_by_pool.get(pool.name());
+        let (in_command, _) = self.shared.held_nodes(&[]);
+        count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id))
+    }
+
+    fn at_limit(pool: &NodePool) -> Requeue {
+        tracing::info!(NodePool = pool.name(), "nodepool node limit reached");
+        Requeue::After(STATIC_POOL_PERIOD_AT_LIMIT)
+    }
+
+    /// D-356: creates what is missing, at once, unless the cloud has refused it lately.
+    async fn create(&self, pool: &NodePool) -> Result<Requeue, ReconcileError> {
         let shared = &self.shared;
-        let claim = template_claim(pool);
-        for _ in 0..missing {
-            let created = shared.execute.create_claim(&claim).await?;
-            shared
-                .families
-                .claims_created
-                .inc(&["provisioned", pool.name(), "false"]);
-            tracing::info!(
-                NodePool = pool.name(),
-                NodeClaim = created.name(),
-                "created nodeclaim"
-            );
-            shared.note(
-                DecisionKind::Launch,
-                created.name(),
-                format!("launch a node of nodepool {}", pool.name()),
-                "the nodepool has a fixed number of nodes",
-                None,
-            );
+        // The news that its NodeClaims go may come before the news that the NodePool goes: the API server itself is asked.
+        let current = shared.execute.node_pool(pool.name()).await?;
+        let Some(current) = current.filter(|current| current.uid() == pool.uid()) else {
+            return Ok(Requeue::Done);
+        };
+        let missing = match scale_up(&current, self.count(&current)) {
+            ScaleUp::Create(missing) => missing,
+            ScaleUp::AtLimit => return Ok(Self::at_limit(&current)),
+            ScaleUp::None => return Ok(Requeue::After(STATIC_POOL_PERIOD)),
+        };
+        let claim = template_claim(&current);
+        let now = shared.now();
+        let admission = shared.memory().launches.admit(&claim, now);
+        let admitted = match admission {
+            Admission::All => missing,
+            Admission::One => 1,
+            Admission::NotBefore(_) => 0,
+        };
+        let failure = Mutex::new(None);
+        let done = |(), created: Result<NodeClaim, ExecuteError>| match created {
+            Ok(created) => self.created(&current, &created),
+            Err(error) => *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
+        };
+        shared
+            .create_claims(vec![((), claim.clone()); admitted], done)
+            .await;
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error.into());
         }
-        Ok(())
+        if admission != Admission::All
+            && let Some(why) = shared.launch_trouble(&current).await
+        {
+            shared.execute.tell(&why.event(&current));
+        }
+        let trouble = shared.memory().launches.trouble(&claim).cloned();
+        let pause = trouble.map_or(STATIC_POOL_PERIOD, |trouble| shared.clock.until(trouble.next));
+        Ok(Requeue::After(pause))
     }
 
-    async fn delete_excess(
-        &self,
-        pool: &NodePool,
-        claims: &[Arc<NodeClaim>],
-        in_command: impl Fn(&str) -> bool,
-    ) -> Result<(), ReconcileError> {
+    fn created(&self, pool: &NodePool, created: &NodeClaim) {
         let shared = &self.shared;
-        let active: Vec<Arc<NodeClaim>> = claims
-            .iter()
-            .filter(|claim| !claim.is_deleting() && !claim.provider_id().is_some_and(&in_command))
-            .cloned()
-            .collect();
+        shared
+            .families
+            .claims_created
+            .inc(&["provisioned", pool.name(), "false"]);
+        tracing::info!(
+            NodePool = pool.name(),
+            NodeClaim = created.name(),
+            "created nodeclaim"
+        );
+        shared.note(
+            DecisionKind::Launch,
+            created.name(),
+            format!("launch a node of nodepool {}", pool.name()),
+            "the nodepool has a fixed number of nodes",
+            None,
+        );
+    }
+
+    async fn delete_excess(&self, pool: &NodePool) -> Result<(), ReconcileError> {
+        let shared = &self.shared;
+        let (in_command, _) = shared.held_nodes(&[]);
+        let mut active = shared.stores.claims_by_pool.get(pool.name());
+        active.retain(|claim| {
+            let is_held = claim.provider_id().is_some_and(|id| in_command.contains(id));
+            !claim.is_deleting() && !is_held
+        });
         let pods = |claim: &NodeClaim| self.pods_of(claim);
         for claim in scale_down(pool, &active, pods, shared.now()) {
             match shared.execute.run(&Action::delete(claim_ref(&claim))).await {

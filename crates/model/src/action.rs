@@ -131,12 +131,49 @@ impl Event {
         self
     }
 
+    /// What makes two events equal, beside their reason; empty: never suppressed (W-43). The object counts by its UID, or by namespace and name
+    /// where it has none, and so does what is said: another reason shows at once. Numbers, times and prices in it do not: a count that goes down is
+    /// no news.
+    #[must_use]
+    pub fn key(&self) -> Vec<String> {
+        if self.dedupe_values.is_empty() {
+            return Vec::new();
+        }
+        let object = &self.object;
+        let identity = if object.uid.is_empty() {
+            format!("{}/{}", object.namespace, object.name)
+        } else {
+            object.uid.clone()
+        };
+        let mut key = vec![identity, without_numbers(&self.message)];
+        key.extend(self.dedupe_values.iter().cloned());
+        key
+    }
+
     /// With another window.
     #[must_use]
     pub fn within_seconds(mut self, seconds: u32) -> Self {
         self.dedupe_window_seconds = seconds;
         self
     }
+}
+
+/// A text in which every word that begins with a digit is the same.
+fn without_numbers(text: &str) -> String {
+    let is_word = |letter: char| letter.is_alphanumeric() || "-_./:+".contains(letter);
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = if is_word(first) {
+            rest.find(|letter| !is_word(letter)).unwrap_or(rest.len())
+        } else {
+            first.len_utf8()
+        };
+        let (word, after) = rest.split_at(end);
+        plain.push_str(if first.is_ascii_digit() { "0" } else { word });
+        rest = after;
+    }
+    plain
 }
 
 /// One write.
@@ -290,5 +327,52 @@ mod tests {
             Action::patch(target, Subresource::Status, &before, &before, true),
             None
         );
+    }
+
+    fn event(namespace: &str, name: &str, uid: &str, message: &str) -> Event {
+        let object = ObjectRef::namespaced(ObjectKind::Pod, namespace, name, uid);
+        Event::new(object, EventType::Normal, "Told", message)
+    }
+
+    #[test]
+    fn w_43_what_is_said_and_of_whom_makes_an_event_another() {
+        let of = |uid: &str, message: &str| {
+            event("a", "web-0", uid, message)
+                .deduped_by(["web-0".to_owned()])
+                .key()
+        };
+        let known = of("1", "3 pods are waiting to be evicted");
+        assert_ne!(known, of("1", "evicting pod violates a PDB (Pod=a/web-0)"));
+        assert_ne!(
+            of("1", "evicting pod violates a PDB (Pod=a/web-0)"),
+            of("1", "evicting pod violates a PDB (Pod=a/web-1)")
+        );
+        assert_ne!(
+            known,
+            of("2", "3 pods are waiting to be evicted"),
+            "a namesake in another namespace"
+        );
+        assert_ne!(
+            event("a", "web-0", "", "x").key(),
+            event("b", "web-0", "", "x").key(),
+            "who has no UID is known by namespace and name"
+        );
+    }
+
+    #[test]
+    fn w_43_numbers_times_and_prices_are_no_news() {
+        let of = |message: &str| event("a", "web-0", "1", message).key();
+        assert_eq!(
+            of("12 pods wait (savings: $0.12)"),
+            of("3 pods wait (savings: $4.00)")
+        );
+        assert_eq!(
+            of("tried again at 2026-01-01T00:00:00Z"),
+            of("tried again at 2026-01-02T03:04:05Z")
+        );
+        assert_eq!(of("überall 1, 2"), of("überall 30, 4"));
+        assert_ne!(of("node a1"), of("node a2"));
+        let always = event("a", "web-0", "1", "x").deduped_by([]);
+        assert!(always.key().is_empty(), "what is never suppressed");
     }
 }

@@ -411,16 +411,20 @@ fn lower_budgets(state: &ClusterState) -> Vec<BudgetView> {
             let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
             let (namespace, name) = meta_key(&budget.metadata);
             let status = budget.status.as_ref();
-            let disruptions_allowed = status.and_then(|status| status.disruptions_allowed).unwrap_or(0);
+            // D-016: nobody knows whom it was meant to protect, so it protects its whole namespace.
+            let understood = Selector::understand(spec.and_then(|spec| spec.selector.as_ref()));
+            let is_understood = understood.is_some();
+            let allowed = status.and_then(|status| status.disruptions_allowed).unwrap_or(0);
+            let disruptions_allowed = if is_understood { allowed } else { 0 };
             let never = unavailable == "0" || unavailable == "\"0%\"" || available == "\"100%\"";
             BudgetView {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
-                selector: Selector::parse(spec.and_then(|spec| spec.selector.as_ref())),
+                selector: understood.unwrap_or_else(Selector::everything),
                 disruptions_allowed,
                 // A workload that was scaled down has more healthy pods than it wants, and for so long the API server lets some go.
                 fully_blocking: never && disruptions_allowed <= 0,
-                always_allows_unhealthy: policy == Some("AlwaysAllow"),
+                always_allows_unhealthy: is_understood && policy == Some("AlwaysAllow"),
             }
         })
         .collect();

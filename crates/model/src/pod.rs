@@ -83,7 +83,8 @@ pub fn node_name(pod: &Pod) -> Option<&str> {
 
 /// D-003: active or a terminating StatefulSet pod, and neither daemon nor mirror.
 pub fn is_reschedulable(pod: &Pod) -> bool {
-    let leaves = is_active(pod) || (is_terminating(pod) && !is_terminal(pod) && is_stateful_set(pod));
+    // A pod of a StatefulSet counts whatever its phase: its successor comes only once it is gone.
+    let leaves = is_active(pod) || (is_terminating(pod) && is_stateful_set(pod));
     leaves && !is_daemon(pod) && !is_mirror(pod)
 }
 
@@ -500,6 +501,9 @@ mod tests {
         };
         let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         assert!(is_reschedulable(&owned("StatefulSet", terminating.clone())));
+        let ended = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Succeeded"}});
+        assert!(is_reschedulable(&owned("StatefulSet", ended.clone())));
+        assert!(!is_reschedulable(&owned("ReplicaSet", ended)));
         assert!(!is_reschedulable(&owned("ReplicaSet", terminating)));
         assert!(!is_reschedulable(&owned("DaemonSet", json!({}))));
         let pending = json!({"spec": {"containers": []}, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});

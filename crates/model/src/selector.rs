@@ -55,10 +55,20 @@ impl Condition {
 }
 
 impl Selector {
-    /// Parses a Kubernetes selector.
+    /// Parses a Kubernetes selector; one that cannot be understood selects nothing.
     pub fn parse(selector: Option<&LabelSelector>) -> Self {
+        Self::understand(selector).unwrap_or(Selector::Nothing)
+    }
+
+    /// What selects everything.
+    pub fn everything() -> Self {
+        Selector::All(Vec::new())
+    }
+
+    /// Parses a Kubernetes selector; `None` when it cannot be understood. No selector selects nothing.
+    pub fn understand(selector: Option<&LabelSelector>) -> Option<Self> {
         let Some(selector) = selector else {
-            return Selector::Nothing;
+            return Some(Selector::Nothing);
         };
         let mut conditions: Vec<Condition> = selector
             .match_labels
@@ -74,12 +84,12 @@ impl Selector {
                 ("NotIn", false) => Condition::NotIn(key, values),
                 ("Exists", true) => Condition::Exists(key),
                 ("DoesNotExist", true) => Condition::DoesNotExist(key),
-                _ => return Selector::Nothing,
+                _ => return None,
             });
         }
         conditions.sort();
         conditions.dedup();
-        Selector::All(conditions)
+        Some(Selector::All(conditions))
     }
 
     /// With the further condition that the label equals (or, with `negate`, differs from) the value (matchLabelKeys, P-104).

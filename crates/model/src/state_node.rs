@@ -219,6 +219,14 @@ fn amounts(node: Option<&Node>, claim: Option<&NodeClaim>, initialized: bool) ->
     (capacity, allocatable)
 }
 
+/// What a launched NodeClaim adds to the usage of its NodePool: the capacity of its Node, and before that is initialised, what the cloud has promised
+/// for what the Node does not report yet.
+pub fn claim_capacity(node: Option<&Node>, claim: &NodeClaim) -> Resources {
+    let found = node.and_then(|node| node.metadata.labels.as_ref());
+    let initialized = is_true(found, labels::INITIALIZED);
+    amounts(node, Some(claim), initialized).0
+}
+
 /// P §6.11: NodeClaim taints until registered, Node taints after; startup and known ephemeral taints do not count until initialised.
 fn effective_taints(
     node: Option<&Node>,

@@ -1,14 +1,20 @@
 //! What a NodePool says of itself: hash, validity, readiness, counts (P §10–10.5).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use spokeshave_api::conditions::{Conditioned, NODE_CLASS_READY, Status, VALIDATION_SUCCEEDED};
+use k8s_openapi::api::core::v1::Node;
+use spokeshave_api::conditions::{
+    Conditioned, INSTANCE_TERMINATING, NODE_CLASS_READY, Status, VALIDATION_SUCCEEDED,
+};
 use spokeshave_api::validation::{LabelRules, node_pool_failures};
 use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap, hash, labels};
-use spokeshave_model::{Action, ObjectKind, ObjectRef, Subresource};
+use spokeshave_model::state_node::claim_capacity;
+use spokeshave_model::{Action, ObjectKind, ObjectRef, Resources, Subresource};
 
 use crate::lifecycle::claim_ref;
+use crate::pool_conditions::{self, CannotLaunch};
 use crate::registration_health::Ring;
 
 /// What matters of a NodeClass.
@@ -78,6 +84,7 @@ pub fn hash_actions(pool: &NodePool, claims: &[&NodeClaim]) -> Vec<Action> {
 
 /// P-018, P-181, P-182, P-183: the write that brings a pool's status up to date.
 #[must_use]
+#[expect(clippy::too_many_arguments, reason = "each is a fact of its own")]
 pub fn status_action(
     pool: &NodePool,
     class: Option<&NodeClassView>,
@@ -85,6 +92,7 @@ pub fn status_action(
     nodes: usize,
     resources: &QuantityMap,
     health: &mut Ring,
+    cannot_launch: Option<&CannotLaunch>,
     now: Timestamp,
 ) -> Option<Action> {
     let mut after = pool.clone();
@@ -105,6 +113,7 @@ pub fn status_action(
         None => after.set_true(NODE_CLASS_READY, now),
         Some((reason, message)) => after.set(NODE_CLASS_READY, Status::False, &reason, &message, now),
     };
+    pool_conditions::apply(&mut after, cannot_launch, now);
     let status = after.status.get_or_insert_default();
     status.nodes = i64::try_from(nodes).unwrap_or(i64::MAX);
     let mut counted: BTreeMap<_, _> = COUNTED
@@ -118,6 +127,29 @@ pub fn status_action(
         status.node_class_observed_generation = Some(class.generation);
     }
     Action::patch(pool_ref(pool), Subresource::Status, pool, &after, true)
+}
+
+/// P-145, P-183: how many nodes a NodePool has and what they amount to: those that are launched, neither being deleted nor about to be. `node_of` finds the
+/// Node of a NodeClaim, `is_leaving` knows the provider IDs in commands under way.
+#[must_use]
+pub fn count(
+    claims: &[&NodeClaim],
+    node_of: impl Fn(&str) -> Option<Arc<Node>>,
+    is_leaving: impl Fn(&str) -> bool,
+) -> (usize, QuantityMap) {
+    let mut sum = Resources::new();
+    let mut nodes = 0;
+    for claim in claims {
+        let Some(id) = claim.provider_id().filter(|id| !is_leaving(id)) else {
+            continue;
+        };
+        if claim.is_deleting() || claim.is_true(INSTANCE_TERMINATING) {
+            continue;
+        }
+        nodes += 1;
+        sum.add(&claim_capacity(node_of(id).as_deref(), claim));
+    }
+    (nodes, sum.to_quantities())
 }
 
 /// Why a NodeClass cannot be used; `None` when it can.
@@ -189,6 +221,7 @@ mod tests {
                     0,
                     &QuantityMap::new(),
                     &mut Ring::default(),
+                    None,
                     now(),
                 ),
                 NODE_CLASS_READY,
@@ -231,6 +264,7 @@ mod tests {
             3,
             &[("cpu".to_owned(), Quantity::from_units(12).to_wire())].into(),
             &mut Ring::default(),
+            None,
             now(),
         );
         assert_eq!(
@@ -248,6 +282,41 @@ mod tests {
             ),
             (&3.into(), &"12".into(), &"0".into())
         );
+    }
+
+    #[test]
+    fn p_145_p_183_what_is_about_to_go_counts_no_more_and_nodes_speak_for_themselves() {
+        let claim = |name: &str, id: Option<&str>| {
+            let mut claim = NodeClaim::new(name, Default::default());
+            let status = claim.status.get_or_insert_default();
+            status.provider_id = id.map(str::to_owned);
+            status.capacity = [("cpu".to_owned(), Quantity::from_units(4).to_wire())].into();
+            claim
+        };
+        let mut going = claim("going", Some("2"));
+        going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+        let mut ended = claim("ended", Some("3"));
+        ended.set_true(INSTANCE_TERMINATING, now());
+        let (launched, joined) = (claim("launched", Some("1")), claim("joined", Some("5")));
+        let all = [
+            &launched,
+            &going,
+            &ended,
+            &claim("leaving", Some("4")),
+            &joined,
+            &claim("planned", None),
+        ];
+        let node = |id: &str| {
+            let value = serde_json::json!({"metadata": {"labels": {labels::INITIALIZED: "true"}}, "status": {"capacity": {"cpu": "3900m", "pods": "110"}}});
+            (id == "5").then(|| Arc::new(serde_json::from_value::<Node>(value).unwrap()))
+        };
+        let (nodes, sum) = count(&all, node, |id| id == "4");
+        assert_eq!(nodes, 2);
+        let amount = |name: &str| {
+            sum.get(name)
+                .map(|wire| Quantity::from_wire(wire).unwrap().to_milli())
+        };
+        assert_eq!((amount("cpu"), amount("pods")), (Some(7_900), Some(110_000)));
     }
 
     #[test]

@@ -5,12 +5,13 @@
 use crate::policy::Policy;
 use crate::standing;
 use jiff::Timestamp;
+use spokeshave_api::NodePool;
 use spokeshave_api::constants::MINIMUM_NOMINATION;
 use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::placement::Placements;
 use spokeshave_model::reason::Reason;
-use spokeshave_model::snapshot::{ClassId, NodeId, PodId, PoolView, Snapshot};
-use spokeshave_model::{Derivation, Event, EventType, ObjectKind, ObjectRef, Price, ResourceName};
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
+use spokeshave_model::{Derivation, Event, EventType, ObjectKind, ObjectRef, Price, ResourceName, Resources};
 use spokeshave_schedule::{
     ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, effective_zones,
     explain_left_over, pack, pack_cheapest,
@@ -366,15 +367,16 @@ impl std::fmt::Display for LimitExceeded {
     }
 }
 
-/// P-065: whether a NodePool already uses more than it may, checked again just before each creation.
-pub fn limit_exceeded(pool: &PoolView) -> Option<LimitExceeded> {
-    pool.limits
+/// P-065: whether a NodePool already uses more than it may, checked again just before each creation: with the limits that it has now.
+pub fn limit_exceeded(pool: &NodePool, usage: &Resources) -> Option<LimitExceeded> {
+    let limits = Resources::from_quantities_lossy(pool.spec.limits.as_ref());
+    limits
         .iter()
-        .find(|(resource, limit)| pool.usage.get(resource) > *limit)
+        .find(|(resource, limit)| usage.get(resource) > *limit)
         .map(|(resource, limit)| LimitExceeded {
             resource: resource.to_owned(),
             limit,
-            usage: pool.usage.get(resource),
+            usage: usage.get(resource),
         })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns the arithmetic and the order. Who is in a command is told to it; it counts nothing itself and writes nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -87,14 +88,25 @@ fn node_limit(pool: &NodePool) -> Option<usize> {
 /// D-356: a NodeClaim straight from the template, without instance types and without requests.
 #[must_use]
 pub fn template_claim(pool: &NodePool) -> NodeClaim {
+    crate::node_claim::of_template(pool, template_labels(pool), &template_requirements(pool))
+}
+
+/// The labels that a NodeClaim has from its template.
+fn template_labels(pool: &NodePool) -> BTreeMap<String, String> {
     let template = &pool.spec.template;
     let class = &template.spec.node_class_ref;
     let mut own = template.metadata.labels.clone();
     own.insert(labels::NODE_POOL.to_owned(), pool.name().to_owned());
     own.insert(class.label_key(), class.name.clone());
-    let mut requirements = Requirements::from_api(&template.spec.requirements).unwrap_or_default();
-    requirements.add_all(&Requirements::from_labels(&own));
-    crate::node_claim::of_template(pool, own, &requirements)
+    own
+}
+
+/// The requirements of such a NodeClaim.
+pub(crate) fn template_requirements(pool: &NodePool) -> Requirements {
+    let template = &pool.spec.template.spec;
+    let mut requirements = Requirements::from_api(&template.requirements).unwrap_or_default();
+    requirements.add_all(&Requirements::from_labels(&template_labels(pool)));
+    requirements
 }
 
 /// D-357, D-358: the NodeClaims that are too many, in the order in which they go. `active` are the pool's active claims (D-355), `pods` the pods on a

@@ -290,12 +290,14 @@ impl Command {
         self.price_before.saturating_sub(self.price_after)
     }
 
-    /// Keeps the nodes that satisfy `keep`; prices follow.
+    /// Keeps the nodes that satisfy `keep`; prices follow, and so do the moves of their pods.
     #[must_use]
     pub fn reduced(&self, keep: impl Fn(&CommandNode) -> bool) -> Command {
         let nodes: Vec<CommandNode> = self.nodes.iter().filter(|node| keep(node)).cloned().collect();
+        let stays = |step: &&Move| nodes.iter().any(|node| node.node == step.from);
         Command {
             price_before: nodes.iter().map(|node| node.price).sum(),
+            moves: self.moves.iter().filter(stays).cloned().collect(),
             nodes,
             ..self.clone()
         }

@@ -119,8 +119,9 @@ pub(super) fn static_headroom(snapshot: &Snapshot, pool: PoolId) -> i64 {
     }
 }
 
-/// D-141: the NodeClaim that stands in for a node of a static NodePool, built from the template alone.
-pub(super) fn static_claim(snapshot: &Snapshot, pool: PoolId, limit: usize) -> Option<PlannedClaim> {
+/// D-141: what stands in for a node of a static NodePool while its command is judged. The NodeClaim itself comes from the template and names no
+/// instance type (D-139): what is cheapest now is only what it is expected to be, and nothing, when nothing is available.
+pub(super) fn static_claim(snapshot: &Snapshot, pool: PoolId, limit: usize) -> PlannedClaim {
     let view = snapshot.pool(pool);
     let mut launches: Vec<Launch> = view
         .instance_types
@@ -143,16 +144,13 @@ pub(super) fn static_claim(snapshot: &Snapshot, pool: PoolId, limit: usize) -> O
         .collect();
     launches.sort_by_key(|launch| (launch.price, launch.instance_type));
     launches.truncate(limit);
-    if launches.is_empty() {
-        return None;
-    }
     let kinds = launches.iter().flat_map(|launch| {
         let instance_type = &view.instance_types[launch.instance_type];
         instance_type
             .available_offerings(&view.requirements, &snapshot.well_known)
             .filter_map(|offering| offering.capacity_type())
     });
-    Some(PlannedClaim {
+    PlannedClaim {
         pool,
         pods: Vec::new(),
         capacity_types: kinds.map(|kind| kind.as_str().to_owned()).collect(),
@@ -160,7 +158,7 @@ pub(super) fn static_claim(snapshot: &Snapshot, pool: PoolId, limit: usize) -> O
         requirements: view.requirements.clone(),
         requests: Resources::new(),
         min_values_relaxed: false,
-    })
+    }
 }
 
 /// D-139: one command for each node of static NodePools that may be replaced now.
@@ -177,9 +175,7 @@ pub(super) fn static_commands(ground: &Ground<'_>, candidates: &[Candidate]) -> 
             continue;
         }
         let limit = ground.policy.instance_types_per_claim;
-        let Some(claim) = static_claim(snapshot, candidate.pool, limit) else {
-            continue;
-        };
+        let claim = static_claim(snapshot, candidate.pool, limit);
         *left -= 1;
         budgets.take(candidate.pool);
         let replacement = Replacement::of(snapshot, claim, Price::ZERO);

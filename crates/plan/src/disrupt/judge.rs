@@ -269,7 +269,7 @@ impl<'g, 'a> Judge<'g, 'a> {
             return Err(Stop::new(Hurdle::StaticHeadroom, text));
         }
         self.within_budget(Method::StaticDrift, node, lifted)?;
-        let claim = drift::static_claim(snapshot, candidate.pool, 1).ok_or(Hurdle::PoolNotFound)?;
+        let claim = drift::static_claim(snapshot, candidate.pool, 1);
         Ok(Act {
             decision: Decision::Replace,
             price_after: claim.launches.first().map_or(Price::ZERO, |launch| launch.price),

@@ -5,6 +5,7 @@
 use super::budgets::BudgetMapping;
 use super::command::{self, Command, CommandNode, Decision, Destination, Method};
 use crate::node_claim::to_node_claim;
+use crate::static_pools::template_claim;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use spokeshave_api::disruption::{
@@ -50,7 +51,7 @@ pub fn record(
         .replacements
         .iter()
         .enumerate()
-        .map(|(index, planned)| replacement(snapshot, planned, &name, index))
+        .map(|(index, planned)| replacement(snapshot, command.method, planned, &name, index))
         .collect();
     let spec = DisruptionSpec {
         method: command.method.into(),
@@ -135,12 +136,17 @@ fn node(node: &CommandNode) -> DisruptedNode {
 
 fn replacement(
     snapshot: &Snapshot,
+    method: Method,
     planned: &command::Replacement,
     command: &str,
     index: usize,
 ) -> Replacement {
-    let claim = to_node_claim(snapshot, &planned.claim);
     let pool = snapshot.pool(planned.claim.pool);
+    // D-139, P-067: a static NodePool's NodeClaims are all alike, and the cloud chooses their instance types.
+    let claim = match method {
+        Method::StaticDrift => template_claim(&pool.object),
+        _ => to_node_claim(snapshot, &planned.claim),
+    };
     let mut annotations = claim.metadata.annotations.unwrap_or_default();
     annotations.insert(labels::DISRUPTION.to_owned(), command.to_owned());
     Replacement {

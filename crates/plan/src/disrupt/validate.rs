@@ -4,7 +4,7 @@
 
 use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
-use super::command::{Command, CommandNode, Method};
+use super::command::{Command, CommandNode, Method, Move};
 use super::consolidate::{pods_of, written};
 use super::emptiness;
 use super::evaluate::{self, Plan, qualifies, worst_of_cheapest};
@@ -158,12 +158,16 @@ impl Look<'_> {
                 Err(rejection) => dropped.push((node.node.clone(), rejection)),
             }
         }
-        if kept.values().any(|candidate| !candidate.moving.is_empty()) {
-            self.keep_placed(&mut kept, &mut dropped);
-        }
-        let reduced = self
+        let places = if kept.values().any(|candidate| !candidate.moving.is_empty()) {
+            self.keep_placed(&mut kept, &mut dropped)
+        } else {
+            Vec::new()
+        };
+        let mut reduced = self
             .command
             .reduced(|node| kept.contains_key(node.provider_id.as_str()));
+        // Where their pods find room now, not where they did at first.
+        reduced.moves = places;
         let first = dropped
             .first()
             .map_or(Rejection::Churn, |(_, rejection)| *rejection);
@@ -177,8 +181,12 @@ impl Look<'_> {
         }
     }
 
-    /// W-36: nodes with pods fall out together when those pods have no places any more.
-    fn keep_placed(&self, kept: &mut BTreeMap<&str, Candidate>, dropped: &mut Vec<(String, Rejection)>) {
+    /// W-36: nodes with pods fall out together when those pods have no places any more. Returns the places.
+    fn keep_placed(
+        &self,
+        kept: &mut BTreeMap<&str, Candidate>,
+        dropped: &mut Vec<(String, Rejection)>,
+    ) -> Vec<Move> {
         let ground = &self.ground;
         let options = what_if_options(ground.policy);
         let mut what_if = WhatIf::new(ground.snapshot, &options, ground.now, &ground.withheld);
@@ -187,10 +195,12 @@ impl Look<'_> {
             .values()
             .flat_map(|candidate| candidate.moving.iter().copied())
             .collect();
-        let fits = what_if.without(&nodes, &pods, |moved| {
-            emptiness::places(moved, &Lifted::new()).is_ok()
+        let candidates: Vec<&Candidate> = kept.values().collect();
+        let places = what_if.without(&nodes, &pods, |moved| {
+            let fits = emptiness::places(moved, &Lifted::new()).is_ok();
+            fits.then(|| moved.moves(&candidates))
         });
-        if !fits {
+        places.unwrap_or_else(|| {
             let snapshot = ground.snapshot;
             let lost = kept.values().filter(|candidate| !candidate.moving.is_empty());
             dropped.extend(lost.map(|candidate| {
@@ -198,7 +208,8 @@ impl Look<'_> {
                 (name, Rejection::Scheduling)
             }));
             kept.retain(|_, candidate| candidate.moving.is_empty());
-        }
+            Vec::new()
+        })
     }
 
     /// D-088, D-090, W-35: all candidates survive, and the same evaluation gives the same answer at no higher price.

@@ -1,7 +1,7 @@
 //! The story of a NodePool: whether it can launch, what is left of its limits, what its budgets allow now and next.
 
 use spokeshave_api::DisruptionReason;
-use spokeshave_api::conditions::{Conditioned as _, DRIFTED, READY};
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHABLE, READY};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
 
@@ -204,7 +204,10 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     if let Some(limit) = story.waits.iter().find(|wait| wait.object.starts_with("limit ")) {
         return format!("is at its {}: no further node is launched", limit.object);
     }
-    match no_instance_type(facts.snapshot, pool) {
+    // What the operator has found out about a fixed number of nodes is on the NodePool.
+    let said = pool.object.condition(LAUNCHABLE);
+    let said = said.filter(|said| said.status == "False");
+    match no_instance_type(facts.snapshot, pool).or_else(|| said.map(|said| said.message.clone())) {
         Some(why) => cannot(&why),
         None => "can launch nodes".to_owned(),
     }

@@ -10,7 +10,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, Status};
-use spokeshave_api::{Budget, NodeClaim};
+use spokeshave_api::{Budget, NodeClaim, NodePool};
 use spokeshave_example::{bound, epoch, instance_type, labelled, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, InstanceType, Price, lower};
 use std::sync::Arc;
@@ -722,6 +722,39 @@ fn p_065_d_210_a_node_pool_tells_limits_budgets_and_mistakes() {
     );
     let mistakes: Vec<&str> = story.waits.iter().map(|wait| wait.object.as_str()).collect();
     assert_eq!(mistakes, ["limit cpu", "spec.disruption.budgets[1]"]);
+}
+
+#[test]
+fn invariant_24_a_node_pool_that_cannot_launch_says_so() {
+    let summary = |pool: NodePool| {
+        let mut state = world();
+        state.node_pools = vec![Arc::new(pool)];
+        ask(&state, &[], &[], node_pool_story).summary
+    };
+    let mut unsold = node_pool("default");
+    unsold.spec.template.spec.requirements = serde_json::from_value(serde_json::json!([
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]},
+    ]))
+    .unwrap();
+    let text = summary(unsold);
+    assert!(text.starts_with("cannot launch nodes: "), "{text}");
+    // What the operator has found out is on the NodePool.
+    let mut fixed = node_pool("default");
+    fixed.spec.replicas = Some(3);
+    for dependent in NodePool::DEPENDENTS {
+        fixed.set_true(dependent, at("01:00:00"));
+    }
+    let why = "the feature gate StaticCapacity is off";
+    let condition = spokeshave_api::conditions::LAUNCHABLE;
+    fixed.set(
+        condition,
+        Status::False,
+        "StaticCapacityDisabled",
+        why,
+        at("01:00:00"),
+    );
+    assert_eq!(summary(fixed), format!("cannot launch nodes: {why}"));
+    assert_eq!(summary(node_pool("default")), "can launch nodes");
 }
 
 fn node_pool_story(facts: &Facts<'_>) -> Story {

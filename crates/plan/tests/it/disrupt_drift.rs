@@ -1,9 +1,11 @@
 //! Drift of dynamic and static NodePools.
 
 use crate::support;
-use crate::support::{World, dollars, on_demand_pool, only, pinned, text, zero_budget};
+use crate::support::{World, dollars, on_demand_pool, only, pinned, text, three_types, zero_budget};
 use serde_json::json;
+use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disrupt::{Frontier, Method, disrupt, validate};
+use spokeshave_plan::static_pools::template_claim;
 
 #[test]
 fn d_132_d_135_drift_replaces_at_any_price_and_whatever_the_policy() {
@@ -231,4 +233,39 @@ fn d_138_to_d_141_static_drift_is_one_for_one_within_headroom_and_budget() {
     .node("a", "large");
     assert_eq!(calm.pass().commands, []);
     assert_eq!(calm.verdict_text("a"), "keep: StaticNodePool NodePool default");
+}
+
+#[test]
+fn d_139_d_141_p_067_a_static_replacement_comes_from_the_template_and_the_cloud_chooses_its_type() {
+    let world = static_world(3, None);
+    let requirements = |world: &World| {
+        let outcome = world.pass();
+        let snapshot = world.snapshot();
+        let command = outcome.commands.first().expect("a command");
+        let written = record(&snapshot, command, &outcome.budgets, world.now);
+        let spec = written.spec.replacements[0].spec.clone();
+        let template = template_claim(&snapshot.pools[0].object);
+        assert_eq!(spec, template.spec, "as scale-up creates it");
+        spec.requirements
+            .into_iter()
+            .map(|one| one.key)
+            .collect::<Vec<_>>()
+    };
+    let keys = requirements(&world);
+    assert!(
+        !keys.contains(&"node.kubernetes.io/instance-type".to_owned()),
+        "{keys:?}"
+    );
+    // Nothing is to be had at this moment: the cloud is asked all the same.
+    let mut types = three_types();
+    for offering in types.iter_mut().flat_map(|one| &mut one.offerings) {
+        offering.available = false;
+    }
+    let mut short = world.clone();
+    short
+        .state
+        .instance_types
+        .insert("default".to_owned(), Ok(types.into()));
+    assert_eq!(requirements(&short), keys);
+    assert_eq!(short.pass().commands.len(), 3);
 }

@@ -704,9 +704,7 @@ fn w_43_another_reason_is_another_event_and_objects_are_told_apart_by_uid() {
             .events
             .iter()
             .filter(|event| event.reason == "DisruptionBlocked");
-        events
-            .map(|event| event.dedupe_values.clone())
-            .collect::<Vec<_>>()
+        events.map(|event| event.key()).collect::<Vec<_>>()
     };
     let base = replaceable();
     let annotated = blocked(

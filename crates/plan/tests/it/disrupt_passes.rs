@@ -527,7 +527,7 @@ fn d_103_no_replacement_from_a_pool_that_is_beyond_its_limits() {
     let exceeded = |cpu: i64| {
         let snapshot = world(cpu).snapshot();
         let pool = snapshot.pools.first().expect("a pool");
-        limit_exceeded(pool).map(|found| found.to_string())
+        limit_exceeded(&pool.object, &pool.usage).map(|found| found.to_string())
     };
     assert_eq!(exceeded(16_000), None);
     let text = exceeded(15_000).expect("16 of 15 cores");

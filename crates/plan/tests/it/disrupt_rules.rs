@@ -310,6 +310,22 @@ fn d_078_the_capacity_of_candidates_counts_as_freed() {
 }
 
 #[test]
+fn d_016_a_budget_whose_selector_cannot_be_understood_protects_its_namespace() {
+    let bogus = serde_json::json!({"matchExpressions": [{"key": "app", "operator": "Resembles"}]});
+    assert_eq!(acts(&pair().budget("web", &bogus, 1)), Vec::<String>::new());
+    assert_eq!(
+        pair().budget("web", &bogus, 1).verdict_text("a"),
+        "keep: PodDisruptionBudget PodDisruptionBudget default/web"
+    );
+    let nothing = serde_json::Value::Null;
+    assert_eq!(
+        acts(&pair().budget("web", &nothing, 0)),
+        [DELETE_A],
+        "no selector selects nothing"
+    );
+}
+
+#[test]
 fn d_082_a_pod_that_can_never_be_placed_blocks_nobody_else() {
     assert_eq!(acts(&pair().pending("impossible", "500")), [DELETE_A]);
 }

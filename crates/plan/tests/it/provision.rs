@@ -234,7 +234,8 @@ fn p_065_limits_are_checked_again_before_creation() {
         .with_pool(pool, types.clone())
         .with_node(node("default", "n", &types[1], "a", "spot"));
     let snapshot = lower(&state);
-    let exceeded = limit_exceeded(&snapshot.pools[0]).map(|exceeded| exceeded.to_string());
+    let exceeded = limit_exceeded(&snapshot.pools[0].object, &snapshot.pools[0].usage)
+        .map(|exceeded| exceeded.to_string());
     assert_eq!(
         exceeded.as_deref(),
         Some("resource usage exceeds limit (limit=2, resource-name=cpu, usage=16)")

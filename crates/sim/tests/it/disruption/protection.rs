@@ -9,6 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_api::{NodeClaim, NodePool};
 
@@ -227,4 +228,42 @@ async fn at_rest_nothing_is_written_and_the_verdict_stands_on_the_node_claim() {
         0,
         "writes in three hours at rest"
     );
+}
+
+/// D-197, W-45, invariant 5: a budget that cannot be evaluated is on the NodePool for all to see until it is corrected; `Ready` stays as it is.
+#[tokio::test(start_paused = true)]
+async fn d_197_w_45_invariant_5_a_budget_that_cannot_be_evaluated_is_a_condition_on_its_nodepool() {
+    let never = json!({"nodes": "0", "schedule": "0 0 31 2 *", "duration": "1h", "reasons": ["Drifted"]});
+    let cluster = Cluster::new(
+        66,
+        json!({"consolidateAfter": "Never", "budgets": [{"nodes": "10%"}, never]}),
+    )
+    .await;
+    let _operator = cluster.operator();
+    let said = async |cluster: &Cluster| {
+        let pool = cluster.list::<NodePool>().await.remove(0);
+        let ready = pool.is_true("Ready");
+        let one = pool.condition("spokeshave.dev/BudgetsEvaluated").cloned();
+        (ready, one.map(|one| (one.status, one.reason, one.message)))
+    };
+    // Without a node and without a pass of disruption.
+    cluster.pass(30).await;
+    let (ready, condition) = said(&cluster).await;
+    assert!(ready);
+    let (status, reason, message) = condition.expect("a condition");
+    assert_eq!((&*status, &*reason), ("False", "BudgetNotEvaluated"));
+    assert!(
+        message.starts_with("spec.disruption.budgets[1].schedule: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("\"0 0 31 2 *\" has no hit within five years"),
+        "{message}"
+    );
+    assert!(message.ends_with("nothing is disrupted as Drifted"), "{message}");
+    let name = cluster.names::<NodePool>().await.remove(0);
+    let mended = json!({"spec": {"disruption": {"budgets": [{"nodes": "10%"}]}}});
+    cluster.patch::<NodePool>(&name, mended).await;
+    cluster.pass(30).await;
+    assert_eq!(said(&cluster).await, (true, None));
 }

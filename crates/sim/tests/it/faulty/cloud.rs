@@ -17,6 +17,8 @@ use spokeshave_provider_kwok::KwokProvider;
 pub struct Faults {
     /// Launches for these NodePools never answer, and make nothing.
     pub hanging_pools: Mutex<BTreeSet<String>>,
+    /// Launches for these NodePools find no capacity.
+    pub short_pools: Arc<Mutex<BTreeSet<String>>>,
     /// Deletions fail with this text.
     pub delete_error: Mutex<Option<String>>,
     /// Deletions and questions never answer.
@@ -49,6 +51,12 @@ impl Faulty {
         let pool = claim.node_pool().unwrap_or_default();
         self.faults.hanging_pools.lock().unwrap().contains(pool)
     }
+
+    /// Nothing is left for this NodeClaim.
+    fn is_short(&self, claim: &NodeClaim) -> bool {
+        let pool = claim.node_pool().unwrap_or_default();
+        self.faults.short_pools.lock().unwrap().contains(pool)
+    }
 }
 
 impl CloudProvider for Faulty {
@@ -65,6 +73,9 @@ impl CloudProvider for Faulty {
             return std::future::pending().boxed();
         }
         self.faults.launches.fetch_add(1, Ordering::Relaxed);
+        if self.is_short(claim) {
+            return async { Err(CloudError::InsufficientCapacity("none is left".to_owned())) }.boxed();
+        }
         self.inner.create(claim)
     }
 
@@ -77,6 +88,9 @@ impl CloudProvider for Faulty {
             return std::future::pending().boxed();
         }
         self.faults.launches.fetch_add(1, Ordering::Relaxed);
+        if self.is_short(claim) {
+            return async { Err(CloudError::InsufficientCapacity("none is left".to_owned())) }.boxed();
+        }
         self.inner.create_from(claim, types)
     }
 

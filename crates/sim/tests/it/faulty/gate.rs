@@ -1,8 +1,9 @@
-//! A gate before the API server: it refuses evictions, makes writes stumble, and can be shut.
+//! A gate before the API server: it refuses evictions, makes writes stumble and take their time, holds watches, and can be shut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use serde_json::json;
@@ -18,6 +19,10 @@ pub struct Gate {
     pub cut: Arc<AtomicBool>,
     /// So many writes to paths that contain a text are answered with a status.
     pub stumbles: Arc<Mutex<Vec<(&'static str, u16, u32)>>>,
+    /// Watches of paths that end with one of these stand still.
+    pub still: Arc<Mutex<BTreeSet<&'static str>>>,
+    /// The API server takes this long for each write to a path that ends with the text.
+    pub slow: Arc<Mutex<Option<(&'static str, Duration)>>>,
 }
 
 #[derive(Clone)]
@@ -55,6 +60,13 @@ where
             .unwrap()
             .iter()
             .any(|text| path.contains(text));
+        let latency = if write { self.gate.latency(path) } else { None };
+        let is_watch = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.contains("watch=true"));
+        let watched = is_watch.then(|| path.to_owned());
+        let gate = self.gate.clone();
         let mut inner = self.inner.clone();
         Box::pin(async move {
             if silent {
@@ -66,11 +78,15 @@ where
             if let Some(answer) = refused {
                 return Ok(answer);
             }
-            inner
-                .call(request)
-                .await
-                .map(IntoAnswer::into_answer)
-                .map_err(|error| std::io::Error::other(format!("{error:?}")))
+            if let Some(latency) = latency {
+                tokio::time::sleep(latency).await;
+            }
+            let answer = inner.call(request).await;
+            let answer = answer.map_err(|error| std::io::Error::other(format!("{error:?}")))?;
+            Ok(match watched {
+                Some(path) => gate.held(path, answer.into_answer()),
+                None => answer.into_answer(),
+            })
         })
     }
 }
@@ -107,6 +123,29 @@ impl Gate {
     /// The next writes fail whose path contains all the parts between `*`.
     pub fn trip(&self, path: &'static str, status: u16, times: u32) {
         self.stumbles.lock().unwrap().push((path, status, times));
+    }
+
+    /// How long a write to this path takes.
+    fn latency(&self, path: &str) -> Option<Duration> {
+        let slow = *self.slow.lock().unwrap();
+        slow.filter(|(end, _)| path.ends_with(end)).map(|(_, long)| long)
+    }
+
+    /// A watch whose news wait while it stands still.
+    fn held(&self, path: String, answer: http::Response<AnswerBody>) -> http::Response<AnswerBody> {
+        let still = self.still.clone();
+        let (parts, body) = answer.into_parts();
+        let frames = futures::stream::unfold(body, move |mut body| {
+            let (still, path) = (still.clone(), path.clone());
+            async move {
+                let frame = body.frame().await?;
+                while still.lock().unwrap().iter().any(|end| path.ends_with(end)) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Some((frame, body))
+            }
+        });
+        http::Response::from_parts(parts, http_body_util::StreamBody::new(frames).boxed_unsync())
     }
 
     /// Every failure that was asked for was met.

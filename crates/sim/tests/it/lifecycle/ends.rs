@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use serde_json::json;
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
+use spokeshave_provider_kwok::KwokOptions;
 
 use crate::faulty::{Cluster, Setup};
 use crate::killable;
@@ -186,6 +187,70 @@ async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_a
     // D-339.
     assert_counted_once(&operator.metrics, "karpenter_pods_drained_total", "reason");
     cluster.until_running_of("web", 1).await;
+}
+
+// D-199, D-314, D-348: an instance that is gone at the first question uses up no budget, whoever holds its Node.
+#[tokio::test(start_paused = true)]
+async fn d_314_d_348_a_claim_whose_instance_is_gone_at_once_says_so_and_uses_up_no_budget() {
+    let change = json!({"disruption": {
+        "consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty", "budgets": [{"nodes": "1"}],
+    }});
+    let setup = Setup::with_cloud(KwokOptions {
+        termination_delay: Duration::ZERO,
+        ..KwokOptions::default()
+    });
+    let (cluster, _operator) = Cluster::started_with(94, change, setup).await;
+    cluster.run("web", 2, "6").await;
+    let node = cluster.node_of("web").await;
+    let held = cluster.claim_of(&node).await.name().to_owned();
+    let both = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/hold"]}});
+    cluster.patch::<Node>(&node, both).await;
+    cluster.scale("web", 0).await;
+    cluster
+        .until("the pods are gone", async |cluster| {
+            cluster.names::<Pod>().await.is_empty()
+        })
+        .await;
+    assert_eq!(
+        cluster.names::<Node>().await.len(),
+        2,
+        "neither is consolidatable yet"
+    );
+    cluster.delete::<NodeClaim>(&held).await;
+    cluster
+        .until("the claim says that its instance ends", async |cluster| {
+            let said = cluster.condition(&held, "InstanceTerminating").await;
+            said.is_some_and(|(status, ..)| status == "True")
+        })
+        .await;
+    // The budget of one node is free for the other.
+    cluster
+        .until("the other node goes, too", async |cluster| {
+            cluster.names::<NodeClaim>().await == [held.clone()]
+        })
+        .await;
+    assert!(cluster.exists::<Node>(&node).await, "somebody holds it");
+    cluster.remove_finalizers::<Node>(&node).await;
+    cluster.until_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_309_a_claim_whose_machine_vanished_says_so_while_somebody_holds_its_node() {
+    let (cluster, _operator, claim) = Cluster::one_node(95, json!({})).await;
+    let node = cluster.node_of("web").await;
+    let both = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/hold"]}});
+    cluster.patch::<Node>(&node, both).await;
+    let instance = cluster.names::<KWOKInstance>().await.remove(0);
+    cluster.delete::<KWOKInstance>(&instance).await;
+    cluster
+        .until("the claim says that its instance ends", async |cluster| {
+            let said = cluster.condition(&claim, "InstanceTerminating").await;
+            said.is_some_and(|(status, ..)| status == "True")
+        })
+        .await;
+    assert!(cluster.exists::<Node>(&node).await, "somebody holds it");
+    cluster.remove_finalizers::<Node>(&node).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
 }
 
 /// What seeds 000, 003 and 004 say about how a node goes, in their words.

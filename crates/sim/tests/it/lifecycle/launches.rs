@@ -287,3 +287,111 @@ async fn p_167_a_node_registers_when_every_hook_of_the_provider_is_ready() {
     assert_eq!(cluster.condition(&claim, "Registered").await.unwrap().0, "True");
     cluster.assert_no_leak().await;
 }
+
+// Invariant 24: what the cloud refuses at once is asked for seldom; invariant 22: pods of other NodePools wait for nothing.
+#[tokio::test(start_paused = true)]
+async fn invariant_24_invariant_22_a_shortage_in_one_nodepool_is_asked_about_seldom_and_delays_no_other() {
+    let cluster = Cluster::new(62).await;
+    for team in ["a", "b"] {
+        let labels = json!({"template": {"metadata": {"labels": {"team": team}}}});
+        cluster.pool(team, labels).await;
+    }
+    let short = cluster.faults.short_pools.clone();
+    short.lock().unwrap().insert("a".to_owned());
+    let _operator = cluster.operator(Setup::default());
+    let of = |team: &str| json!({"spec": {"nodeSelector": {"team": team}}});
+    cluster
+        .deploy_with("stuck", 3, template("stuck", "6", of("a")))
+        .await;
+    cluster.pass(1_800).await;
+    let start = cluster.clock.now();
+    cluster
+        .deploy_with("free", 2, template("free", "1", of("b")))
+        .await;
+    cluster.until_running_of("free", 2).await;
+    assert!(cluster.clock.since(start) < Duration::from_secs(40));
+    cluster.pass(1_800).await;
+    let asked = cluster.faults.launches.load(Ordering::Relaxed);
+    assert!((6..=24).contains(&asked), "{asked} launches in an hour");
+    short.lock().unwrap().clear();
+    let took = cluster.until_running_of("stuck", 3).await;
+    assert!(took < Duration::from_secs(360), "{took:?}");
+    cluster.assert_no_leak().await;
+}
+
+// P-065: NodeClaims are created together, and one that fails stops no other.
+#[tokio::test(start_paused = true)]
+async fn p_065_a_hundred_nodeclaims_are_created_together() {
+    let cluster = Cluster::new(63).await;
+    cluster.pool("default", json!({})).await;
+    let latency = Duration::from_millis(200);
+    *cluster.gate.slow.lock().unwrap() = Some(("/nodeclaims", latency));
+    cluster.gate.trip("/nodeclaims", 403, 1);
+    let _operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 100, "6").await;
+    cluster.until_running_of("web", 100).await;
+    cluster.gate.assert_tripped();
+    let claims = cluster.list::<NodeClaim>().await;
+    let mut made: Vec<_> = claims
+        .iter()
+        .filter_map(|claim| claim.metadata.creation_timestamp.as_ref().map(|time| time.0))
+        .collect();
+    made.sort_unstable();
+    assert_eq!(made.len(), 100);
+    // All but the one that failed; one after the other they would need 20 s.
+    let took = made[98].duration_since(made[0]);
+    assert!(took.as_secs() <= 2, "{took:?}");
+}
+
+// A node that cannot take the pod it came for leaves the pod pending: the next ones come ever later, and others are not held up.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_come_up_in_vain_come_ever_later() {
+    let cluster = Cluster::new(64).await;
+    cluster.pool("default", json!({})).await;
+    let operator = cluster.operator(Setup::default());
+    let made = || sum(&operator.metrics, "karpenter_nodeclaims_created_total");
+    cluster.deploy("web", 1, "1").await;
+    // Somebody taints every node as soon as it is there, so that the pod goes elsewhere.
+    let taint = async |cluster: &Cluster| {
+        for node in cluster.list::<Node>().await {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            let mut taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+            if taints.iter().any(|taint| taint.key == "example.com/broken") {
+                continue;
+            }
+            taints.push(k8s_openapi::api::core::v1::Taint {
+                key: "example.com/broken".to_owned(),
+                effect: "NoExecute".to_owned(),
+                ..Default::default()
+            });
+            cluster
+                .patch::<Node>(&name, json!({"spec": {"taints": taints}}))
+                .await;
+        }
+    };
+    let mut by_second = Vec::new();
+    for _ in 0..1_800 {
+        taint(&cluster).await;
+        cluster.pass(1).await;
+        by_second.push(made());
+    }
+    assert!(
+        by_second[60] >= 2.0,
+        "the first two are not held up: {}",
+        by_second[60]
+    );
+    assert!(by_second[300] <= 9.0, "{} in five minutes", by_second[300]);
+    assert!(by_second[1_799] <= 15.0, "{} in half an hour", by_second[1_799]);
+    let told = cluster.events("NodesInVain").await;
+    assert!(
+        told.iter().any(|text| text.contains("runs on none of them")),
+        "{told:?}"
+    );
+    // Another workload waits for nothing, and once nodes are good again the pod runs.
+    let start = cluster.clock.now();
+    cluster.deploy("other", 1, "1").await;
+    cluster.until_running_of("other", 1).await;
+    assert!(cluster.clock.since(start) < Duration::from_secs(60));
+    let took = cluster.until_running_of("web", 1).await;
+    assert!(took < Duration::from_secs(360), "{took:?}");
+}

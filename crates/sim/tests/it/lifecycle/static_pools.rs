@@ -1,11 +1,13 @@
 //! NodePools with a fixed number of nodes (D-353 to D-361).
 
+use std::time::Duration;
+
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::FeatureGates;
 
-use crate::faulty::{Cluster, Setup};
+use crate::faulty::{Cluster, Running, Setup};
 use crate::words::*;
 
 // D-353…D-359, D-361: static NodePools.
@@ -51,4 +53,139 @@ async fn d_356_d_357_a_static_pool_keeps_its_number() {
     cluster.pass(120).await;
     assert_eq!(ready(&cluster).await, 1);
     cluster.assert_no_leak().await;
+}
+
+fn with_static_pools() -> Setup {
+    Setup::with_gates(FeatureGates {
+        static_capacity: true,
+        ..FeatureGates::default()
+    })
+}
+
+/// How many NodeClaims were created so far.
+fn created(operator: &Running) -> f64 {
+    sum(&operator.metrics, "karpenter_nodeclaims_created_total")
+}
+
+/// Status, reason and message of a condition of a NodePool.
+async fn pool_condition(cluster: &Cluster, pool: &str, kind: &str) -> Option<(String, String, String)> {
+    let pool = cluster.get::<NodePool>(pool).await;
+    let one = pool.condition(kind)?.clone();
+    Some((one.status, one.reason, one.message))
+}
+
+const LAUNCHABLE: &str = "spokeshave.dev/Launchable";
+
+// Invariant 24: what nobody sells is not asked for over and over, and the NodePool says why it has no nodes.
+#[tokio::test(start_paused = true)]
+async fn invariant_24_d_356_a_static_pool_that_nothing_fits_asks_seldom_and_says_so() {
+    let cluster = Cluster::new(96).await;
+    let unsold = json!({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]});
+    let change = json!({"replicas": 10, "template": {"spec": {"requirements": [unsold]}}});
+    cluster.pool("fixed", change).await;
+    let operator = cluster.operator(with_static_pools());
+    cluster.pass(60).await;
+    let (status, reason, message) = pool_condition(&cluster, "fixed", LAUNCHABLE).await.unwrap();
+    assert_eq!((&*status, &*reason), ("False", "NoCompatibleInstanceTypes"));
+    assert!(
+        message.starts_with("NodePool requirements filtered out"),
+        "{message}"
+    );
+    let told = cluster.told("NoCompatibleInstanceTypes").await;
+    assert!(
+        told.iter().any(|(about, _)| about == "NodePool/fixed"),
+        "{told:?}"
+    );
+    cluster.pass(3_540).await;
+    // All ten at first, then one at a time.
+    assert!(
+        (12.0..=27.0).contains(&created(&operator)),
+        "{}",
+        created(&operator)
+    );
+    let pool = cluster.get::<NodePool>("fixed").await;
+    assert!(pool.is_true("Ready"), "as upstream's");
+    // Something else is asked for: at once.
+    let sold = json!({"spec": {"template": {"spec": {"requirements": [
+        {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["9"]},
+    ]}}}});
+    cluster.patch::<NodePool>("fixed", sold).await;
+    let took = cluster
+        .until("ten nodes", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.iter().filter(|claim| claim.is_true("Initialized")).count() == 10
+        })
+        .await;
+    assert!(took < Duration::from_secs(400), "{took:?}");
+    cluster.pass(60).await;
+    assert_eq!(pool_condition(&cluster, "fixed", LAUNCHABLE).await, None);
+}
+
+// Invariant 24: after a shortage the first try that succeeds lets all others follow.
+#[tokio::test(start_paused = true)]
+async fn invariant_24_a_static_pool_is_whole_soon_after_a_shortage() {
+    let cluster = Cluster::new(97).await;
+    cluster.pool("fixed", json!({"replicas": 5})).await;
+    let short = cluster.faults.short_pools.clone();
+    short.lock().unwrap().insert("fixed".to_owned());
+    let operator = cluster.operator(with_static_pools());
+    cluster.pass(3_600).await;
+    assert!(
+        (7.0..=22.0).contains(&created(&operator)),
+        "{}",
+        created(&operator)
+    );
+    let (_, reason, message) = pool_condition(&cluster, "fixed", LAUNCHABLE).await.unwrap();
+    assert_eq!(reason, "LaunchesFail");
+    assert!(message.contains("none is left"), "{message}");
+    short.lock().unwrap().clear();
+    let took = cluster
+        .until("five nodes", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.iter().filter(|claim| claim.is_true("Initialized")).count() == 5
+        })
+        .await;
+    assert!(took < Duration::from_secs(330), "{took:?}");
+    cluster.pass(60).await;
+    assert_eq!(pool_condition(&cluster, "fixed", LAUNCHABLE).await, None);
+}
+
+// D-353: with the gate off such a NodePool gets nothing, and says so.
+#[tokio::test(start_paused = true)]
+async fn d_353_a_static_pool_says_that_the_gate_is_off() {
+    let cluster = Cluster::new(98).await;
+    cluster.pool("fixed", json!({"replicas": 1})).await;
+    let _operator = cluster.operator(Setup::default());
+    cluster.pass(60).await;
+    let (status, reason, message) = pool_condition(&cluster, "fixed", LAUNCHABLE).await.unwrap();
+    assert_eq!((&*status, &*reason), ("False", "StaticCapacityDisabled"));
+    assert!(message.contains("StaticCapacity=true"), "{message}");
+    assert!(cluster.names::<NodeClaim>().await.is_empty());
+}
+
+// D-362: the news that NodeClaims go may come long before the news that their NodePool goes.
+#[tokio::test(start_paused = true)]
+async fn d_362_no_node_is_made_for_a_nodepool_that_is_being_deleted_though_no_watch_says_so_yet() {
+    let cluster = Cluster::new(99).await;
+    cluster.pool("fixed", json!({"replicas": 3})).await;
+    let operator = cluster.operator(with_static_pools());
+    cluster
+        .until("three nodes", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.iter().filter(|claim| claim.is_true("Initialized")).count() == 3
+        })
+        .await;
+    // Something holds the NodePool, as foreground deletion does.
+    let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    cluster.patch::<NodePool>("fixed", hold).await;
+    cluster.pass(10).await;
+    cluster.gate.still.lock().unwrap().insert("/nodepools");
+    cluster.delete::<NodePool>("fixed").await;
+    for claim in cluster.names::<NodeClaim>().await {
+        cluster.delete::<NodeClaim>(&claim).await;
+    }
+    cluster.until_empty().await;
+    cluster.pass(120).await;
+    assert_eq!(created(&operator), 3.0, "none was replaced");
+    cluster.gate.still.lock().unwrap().clear();
 }

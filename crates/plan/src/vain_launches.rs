@@ -1,0 +1,314 @@
+//! Pods for which nodes come up in vain: each further node waits longer than the last.
+//!
+//! A node that joins and cannot take the pod it was launched for (something taints it, or the scheduler refuses it for a reason that nobody can
+//! foresee) leaves the pod pending, and the next pass launches another, without end. The first two nodes come at once, as always; from then on there
+//! are pauses, until a pod runs, or a NodePool or the workload changes. Others wait for nothing.
+//!
+//! Owns the memory and the arithmetic. It creates nothing, and a restart forgets it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use spokeshave_model::pod::{is_daemon, is_mirror};
+use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
+
+/// Nodes in vain after which there is a pause.
+const FREE: u32 = 2;
+/// The first pause between two launches.
+const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+/// The longest pause.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+/// A node without the pod it was launched for has come up in vain after so long: the scheduler needs a moment.
+const SETTLES_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+/// A pod that has run for so long has found its place.
+const RUNS_FOR: SignedDuration = SignedDuration::from_secs(10);
+/// What happened longer ago counts no more.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(1);
+
+/// Who asks for nodes: the pods of one controller and one revision, because the successor of an evicted pod is another pod, or a pod that has none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asker(String);
+
+impl Asker {
+    /// Who a pod belongs to.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let controller = owners
+            .into_iter()
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| &owner.uid);
+        let own = pod.metadata.uid.as_ref();
+        let labels = pod.metadata.labels.as_ref();
+        let revision = labels.and_then(|labels| labels.get("controller-revision-hash"));
+        let text = |part: Option<&String>| part.cloned().unwrap_or_default();
+        Self(format!("{}/{}", text(controller.or(own)), text(revision)))
+    }
+}
+
+/// What has become of a NodeClaim that was created for somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is gone, or its launch failed.
+    Gone,
+    /// Its node is still to come.
+    Coming,
+    /// Its node has been initialised since then, and runs no pod but those of DaemonSets.
+    Idle(Timestamp),
+    /// Its node runs pods.
+    Used,
+}
+
+/// Nodes in vain of one asker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Vain {
+    count: u32,
+    /// When the first node was launched.
+    since: Timestamp,
+    /// When the last node was launched.
+    launched: Timestamp,
+}
+
+/// A NodeClaim that was created, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Launch {
+    askers: BTreeSet<Asker>,
+    created: Timestamp,
+}
+
+/// A pod that waits because nodes have come up for it in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// How many nodes.
+    pub count: u32,
+    /// No other node is launched for it before.
+    pub until: Timestamp,
+}
+
+impl Pause {
+    /// The event on the pod.
+    #[must_use]
+    pub fn event(&self, pod: &Pod) -> Event {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let meta = &pod.metadata;
+        let object = ObjectRef::namespaced(
+            ObjectKind::Pod,
+            &text(&meta.namespace),
+            &text(&meta.name),
+            &text(&meta.uid),
+        );
+        let until = Timestamp::from_second(self.until.as_second()).unwrap_or(self.until);
+        let message = format!(
+            "{} nodes came up for this pod, and it runs on none of them; look at their taints and at the scheduler's events. The next is launched after {until}",
+            self.count
+        );
+        Event::new(object, EventType::Warning, "NodesInVain", message)
+    }
+}
+
+/// What is known of nodes that came up in vain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VainLaunches {
+    /// The NodePools, by UID and generation, under which everything else was learnt.
+    pools: BTreeSet<(String, i64)>,
+    vain: BTreeMap<Asker, Vain>,
+    /// By name of the NodeClaim.
+    launches: BTreeMap<String, Launch>,
+}
+
+/// The pause before another node, after so many in vain.
+fn pause(count: u32) -> SignedDuration {
+    match count.checked_sub(FREE) {
+        None => SignedDuration::ZERO,
+        Some(more) => {
+            let doubled = FIRST_PAUSE.checked_mul(1 << more.min(10));
+            doubled.unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
+        }
+    }
+}
+
+impl VainLaunches {
+    /// A pass begins: forgets what is old, and everything when a NodePool has changed.
+    pub fn begin(&mut self, pools: BTreeSet<(String, i64)>, now: Timestamp) {
+        if self.pools != pools {
+            self.vain.clear();
+            self.pools = pools;
+        }
+        self.vain
+            .retain(|_, vain| now.duration_since(vain.launched) < FORGOTTEN_AFTER);
+        self.launches
+            .retain(|_, launch| now.duration_since(launch.created) < FORGOTTEN_AFTER);
+    }
+
+    /// A NodeClaim was created for these.
+    pub fn launched(&mut self, claim: &str, askers: BTreeSet<Asker>, now: Timestamp) {
+        for asker in &askers {
+            if let Some(vain) = self.vain.get_mut(asker) {
+                vain.launched = now;
+            }
+        }
+        let created = now;
+        self.launches.insert(claim.to_owned(), Launch { askers, created });
+    }
+
+    /// Another node is planned for somebody: takes in what has become of those before, at most one in vain a pass, and says whether to wait.
+    pub fn wants(&mut self, asker: &Asker, fate: impl Fn(&str) -> Fate, now: Timestamp) -> Option<Pause> {
+        let mut last = None;
+        for (name, launch) in &mut self.launches {
+            if !launch.askers.contains(asker) {
+                continue;
+            }
+            match fate(name) {
+                Fate::Idle(since) if now.duration_since(since) >= SETTLES_WITHIN => {
+                    last = last.max(Some(launch.created));
+                }
+                Fate::Coming | Fate::Idle(_) => continue,
+                Fate::Gone | Fate::Used => {}
+            }
+            launch.askers.remove(asker);
+        }
+        self.launches.retain(|_, launch| !launch.askers.is_empty());
+        if let Some(launched) = last {
+            let vain = self.vain.entry(asker.clone()).or_insert(Vain {
+                count: 0,
+                since: launched,
+                launched,
+            });
+            vain.count = vain.count.saturating_add(1);
+            vain.launched = vain.launched.max(launched);
+        }
+        let vain = self.vain.get(asker)?;
+        let until = vain.launched.saturating_add(pause(vain.count));
+        let until = until.unwrap_or(Timestamp::MAX);
+        (until > now).then_some(Pause {
+            count: vain.count,
+            until,
+        })
+    }
+
+    /// A pod runs, or has ended: whoever has run for a while, or to its end, has found its place.
+    pub fn ran(&mut self, pod: &Pod, now: Timestamp) {
+        if self.vain.is_empty() && self.launches.is_empty() || is_daemon(pod) || is_mirror(pod) {
+            return;
+        }
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        let started = status.and_then(|status| status.start_time.as_ref());
+        let Some(started) = started.map(|started| started.0) else {
+            return;
+        };
+        let has_run = now.duration_since(started) >= RUNS_FOR;
+        if phase == Some("Succeeded") || (phase == Some("Running") && has_run) {
+            // Whoever runs since before the trouble says nothing about it.
+            let asker = Asker::of(pod);
+            if self.vain.get(&asker).is_some_and(|vain| vain.since <= started) {
+                self.vain.remove(&asker);
+            }
+            for launch in self.launches.values_mut() {
+                if launch.created <= started {
+                    launch.askers.remove(&asker);
+                }
+            }
+            self.launches.retain(|_, launch| !launch.askers.is_empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn pod(owner: &str, change: serde_json::Value) -> Pod {
+        let mut value = json!({"metadata": {"name": "p", "uid": "u", "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": owner, "controller": true},
+        ]}});
+        value["status"] = change;
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn asker(owner: &str) -> Asker {
+        Asker::of(&pod(owner, json!({})))
+    }
+
+    /// Launches at each second of an hour at which `a` may, with a pass every ten seconds and nodes that come up idle at once.
+    fn launches_of_an_hour(memory: &mut VainLaunches) -> Vec<i64> {
+        let mut launched = Vec::new();
+        for second in (0..3_600).step_by(10) {
+            memory.begin(BTreeSet::new(), at(second));
+            let up = |name: &str| Fate::Idle(at(name.parse().unwrap()));
+            if memory.wants(&asker("a"), up, at(second)).is_none() {
+                memory.launched(&second.to_string(), [asker("a")].into(), at(second));
+                launched.push(second);
+            }
+        }
+        launched
+    }
+
+    #[test]
+    fn nodes_in_vain_come_ever_later_and_never_later_than_the_longest_pause() {
+        let launched = launches_of_an_hour(&mut VainLaunches::default());
+        assert_eq!(launched[..7], [0, 10, 40, 100, 220, 460, 760], "{launched:?}");
+        assert!(launched.len() < 20, "{launched:?}");
+        let gaps = launched.windows(2).map(|pair| pair[1] - pair[0]);
+        assert_eq!(gaps.max(), Some(LONGEST_PAUSE.as_secs()));
+    }
+
+    #[test]
+    fn a_pod_that_runs_or_a_nodepool_that_changes_ends_the_pause_and_others_never_wait() {
+        let mut memory = VainLaunches::default();
+        launches_of_an_hour(&mut memory);
+        let known = memory.clone();
+        let idle = |_: &str| Fate::Idle(at(0));
+        let waits = |memory: &mut VainLaunches, of: &str| memory.wants(&asker(of), idle, at(3_600)).is_some();
+        assert!(waits(&mut memory, "a"));
+        assert!(!waits(&mut memory, "b"), "another workload");
+        // For a second, as a pod does that is evicted at once.
+        let running = |since: i64| json!({"phase": "Running", "startTime": at(since).to_string()});
+        memory.ran(&pod("a", running(3_599)), at(3_600));
+        assert!(waits(&mut memory, "a"));
+        memory.ran(&pod("b", running(5)), at(3_600));
+        memory.ran(&pod("a", running(-5)), at(3_600));
+        assert!(waits(&mut memory, "a"), "another workload's, and one from before");
+        memory.ran(&pod("a", running(3_590)), at(3_600));
+        assert!(!waits(&mut memory, "a"));
+        let mut memory = known.clone();
+        memory.ran(
+            &pod(
+                "a",
+                json!({"phase": "Succeeded", "startTime": at(3_599).to_string()}),
+            ),
+            at(3_600),
+        );
+        assert!(!waits(&mut memory, "a"));
+        let mut memory = known.clone();
+        memory.begin([("pool".to_owned(), 2)].into(), at(3_600));
+        assert!(!waits(&mut memory, "a"));
+        let mut memory = known;
+        memory.begin(BTreeSet::new(), at(7_300));
+        assert!(!waits(&mut memory, "a"), "what is old is forgotten");
+    }
+
+    #[test]
+    fn nodes_that_are_used_or_still_to_come_or_just_up_are_not_in_vain() {
+        for fate in [Fate::Gone, Fate::Coming, Fate::Used, Fate::Idle(at(95))] {
+            let mut memory = VainLaunches::default();
+            for round in 0..20 {
+                memory.launched(&format!("{round}"), [asker("a")].into(), at(90));
+                assert_eq!(memory.wants(&asker("a"), |_| fate, at(100)), None, "{fate:?}");
+            }
+        }
+        // Many at once count as one: the scheduler may be busy.
+        let mut memory = VainLaunches::default();
+        for name in 0..20 {
+            memory.launched(&name.to_string(), [asker("a")].into(), at(90));
+        }
+        assert_eq!(memory.wants(&asker("a"), |_| Fate::Idle(at(90)), at(100)), None);
+        assert_eq!(memory.vain[&asker("a")].count, 1);
+    }
+}
