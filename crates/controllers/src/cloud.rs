@@ -156,9 +156,7 @@ impl Measured {
         let labels = [self.controller, method, self.inner.name()];
         let seconds = self.clock.since(started).as_secs_f64();
         self.families.cloud_duration.observe(&labels, seconds);
-        if let Err(error) = &answer
-            && !error.is_not_found()
-        {
+        if let Err(error) = &answer {
             self.families
                 .cloud_errors
                 .inc(&[labels[0], labels[1], labels[2], error.metric_label()]);

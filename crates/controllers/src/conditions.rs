@@ -1,6 +1,7 @@
-//! Conditions as they change: events and counters for NodeClaims, NodePools and Nodes (P §16, P §17).
+//! Conditions of NodeClaims, NodePools, Nodes and CapacityBuffers: events and counters of their changes, and how long they have been as they are
+//! (P §16, P §17).
 //!
-//! Owns what is told about a change. It hears of changes from the stores and looks at nothing else, so that nothing is told on first sight.
+//! Owns what is reported about a change. It hears of changes from the stores and looks at nothing else, so that nothing is reported on first sight.
 
 use std::sync::Arc;
 
@@ -12,9 +13,11 @@ use spokeshave_model::{Event, EventType, ObjectRef};
 use spokeshave_plan::buffers::buffer_ref;
 use spokeshave_plan::lifecycle::{claim_ref, node_ref};
 use spokeshave_plan::nodepool::pool_ref;
+use spokeshave_ports::NodeClassKind;
 use spokeshave_runtime::{Change, Counter, Histogram, Metrics, Object, Store, exponential_buckets};
 
 use crate::execute::Execute;
+use crate::observability::{Series, seconds, with};
 use crate::shared::Shared;
 
 /// A condition of any kind of object.
@@ -39,6 +42,27 @@ pub(crate) trait Watched: Object {
     fn counts(&self) -> bool {
         true
     }
+    /// Keys of the object's own labels that its metrics carry, given those of the NodeClasses.
+    fn label_keys(_classes: &[String]) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What a label of objects is called in metrics (P §16).
+fn metric_label(key: &str) -> String {
+    key.replace(['/', '.', '-'], "_")
+}
+
+/// Keys of the labels by which objects name their NodeClass.
+fn class_labels(shared: &Shared) -> Vec<String> {
+    let kinds = shared.provider.supported_node_classes();
+    kinds.iter().map(NodeClassKind::label).collect()
+}
+
+fn own_labels<K: Object>(object: &K, keys: &[String]) -> Vec<String> {
+    let labels = object.meta().labels.as_ref();
+    let value = |key| labels.and_then(|labels| labels.get(key)).cloned();
+    keys.iter().map(|key| value(key).unwrap_or_default()).collect()
 }
 
 fn ours(conditions: &[spokeshave_api::Condition]) -> Vec<Condition> {
@@ -59,6 +83,9 @@ impl Watched for NodeClaim {
     }
     fn reference(&self) -> ObjectRef {
         claim_ref(self)
+    }
+    fn label_keys(classes: &[String]) -> Vec<String> {
+        [classes, &[labels::NODE_POOL.to_owned()]].concat()
     }
 }
 
@@ -106,6 +133,13 @@ impl Watched for Node {
             .as_ref()
             .is_some_and(|own| own.contains_key(labels::NODE_POOL))
     }
+    fn label_keys(classes: &[String]) -> Vec<String> {
+        [
+            classes,
+            &[labels::NODE_POOL.to_owned(), labels::INITIALIZED.to_owned()],
+        ]
+        .concat()
+    }
 }
 
 /// The families of one kind.
@@ -113,31 +147,98 @@ struct Families {
     transitions: Counter,
     durations: Histogram,
     terminations: Histogram,
+    /// Labels of the object that they carry after their own.
+    keys: Vec<String>,
 }
 
 impl Families {
-    fn new(metrics: &Metrics, kind: &str) -> Self {
+    fn new(metrics: &Metrics, kind: &str, keys: Vec<String>) -> Self {
         let buckets = exponential_buckets(0.5, 2.0, 15);
+        let further: Vec<String> = keys.iter().map(|key| metric_label(key)).collect();
+        let labels = |own: &[&'static str]| -> Vec<String> {
+            let own = own.iter().map(|label| (*label).to_owned());
+            own.chain(further.iter().cloned()).collect()
+        };
         Self {
             transitions: metrics.counter(
                 &format!("operator_{kind}_status_condition_transitions_total"),
                 "The count of transitions of a given object, type and status.",
-                &["type", "status", "reason"],
+                &borrowed(&labels(&["type", "status", "reason"])),
             ),
             durations: metrics.histogram(
                 &format!("operator_{kind}_status_condition_transition_seconds"),
                 "The amount of time a condition was in a given state before transitioning.",
-                &["type", "status"],
+                &borrowed(&labels(&["type", "status"])),
                 &buckets,
             ),
             terminations: metrics.histogram(
                 &format!("operator_{kind}_termination_duration_seconds"),
                 "The amount of time taken by an object to terminate completely.",
-                &[],
+                &borrowed(&labels(&[])),
                 &buckets,
             ),
+            keys,
         }
     }
+}
+
+fn borrowed(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
+/// Conditions of single objects as they are, and objects that take long to end: their number grows with the cluster.
+pub(crate) fn show_each<K: Watched>(
+    shared: &Arc<Shared>,
+    metrics: &Metrics,
+    store: impl Fn(&Shared) -> &Store<K> + Send + Sync + 'static,
+) {
+    let kind = K::KIND;
+    let keys = K::label_keys(&class_labels(shared));
+    let further: Vec<String> = keys.iter().map(|key| metric_label(key)).collect();
+    let mut labels = vec!["namespace", "name", "type", "status", "reason"];
+    labels.extend(borrowed(&further));
+    let count = metrics.gauge(
+        &format!("operator_{kind}_status_condition_count"),
+        "The number of a condition for a given object, type and status.",
+        &labels,
+    );
+    let current = metrics.gauge(
+        &format!("operator_{kind}_status_condition_current_status_seconds"),
+        "The current amount of time in seconds that a status condition has been in a specific state.",
+        &labels,
+    );
+    labels.retain(|label| !["type", "status", "reason"].contains(label));
+    let terminating = metrics.gauge(
+        &format!("operator_{kind}_termination_current_time_seconds"),
+        "The current amount of time in seconds that an object has been in terminating state.",
+        &labels,
+    );
+    let weak = Arc::downgrade(shared);
+    metrics.before_render(move || {
+        with(&weak, |shared| {
+            let now = shared.now();
+            let (mut counts, mut ages, mut ends) = (Series::new(), Series::new(), Series::new());
+            store(shared).for_each(|key, object| {
+                if !object.counts() {
+                    return;
+                }
+                let id = vec![key.namespace.clone(), key.name.clone()];
+                let own = own_labels(&**object, &keys);
+                for condition in object.conditions() {
+                    let rest = vec![condition.type_, condition.status, condition.reason];
+                    let values = [id.clone(), rest, own.clone()].concat();
+                    counts.push((values.clone(), 1.0));
+                    ages.push((values, condition.since.map_or(0.0, |since| seconds(since, now))));
+                }
+                if let Some(deleted) = &object.meta().deletion_timestamp {
+                    ends.push(([id, own].concat(), seconds(deleted.0, now)));
+                }
+            });
+            count.replace_all(counts);
+            current.replace_all(ages);
+            terminating.replace_all(ends);
+        });
+    });
 }
 
 /// Listens to the three kinds, and to CapacityBuffers where the feature gate is on.
@@ -151,7 +252,7 @@ pub(crate) fn observe(shared: &Arc<Shared>, metrics: &Metrics) {
 }
 
 fn listen<K: Watched>(shared: &Arc<Shared>, store: &Store<K>, metrics: &Metrics) {
-    let families = Families::new(metrics, K::KIND);
+    let families = Families::new(metrics, K::KIND, K::label_keys(&class_labels(shared)));
     let (execute, clock) = (shared.execute.clone(), shared.clock.clone());
     store.on_change(move |change| told(change, &families, &execute, clock.now()));
 }
@@ -163,20 +264,20 @@ fn told<K: Watched>(change: &Change<K>, families: &Families, execute: &Execute, 
     let Some(new) = change.new.as_deref() else {
         if let Some(deleted) = &old.meta().deletion_timestamp {
             let seconds = now.duration_since(deleted.0).as_secs_f64();
-            families.terminations.observe(&[], seconds.max(0.0));
+            let own = own_labels(old, &families.keys);
+            families.terminations.observe(&borrowed(&own), seconds.max(0.0));
         }
         return;
     };
+    let own = own_labels(new, &families.keys);
     for (before, after) in transitions(&old.conditions(), &new.conditions()) {
-        families
-            .transitions
-            .inc(&[&after.type_, &after.status, &after.reason]);
+        let labels = [&[&*after.type_, &*after.status, &*after.reason], &*borrowed(&own)].concat();
+        families.transitions.inc(&labels);
         if let Some(before) = before {
             if let (Some(from), Some(to)) = (before.since, after.since) {
                 let seconds = to.duration_since(from).as_secs_f64();
-                families
-                    .durations
-                    .observe(&[&before.type_, &before.status], seconds.max(0.0));
+                let labels = [&[&*before.type_, &*before.status], &*borrowed(&own)].concat();
+                families.durations.observe(&labels, seconds.max(0.0));
             }
             execute.tell(&transition_event(new.reference(), before, &after));
         }

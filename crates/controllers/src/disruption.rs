@@ -17,9 +17,9 @@ use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_plan::disrupt::record::{command_of, record};
 use spokeshave_plan::disrupt::steps::cleanup_actions;
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Command, Destination, Frontier, Method, Outcome, PoolScore, disrupt, validate,
+    BudgetMapping, Command, Destination, Frontier, Method, Outcome, PoolScore, disrupt_watched, validate,
 };
-use spokeshave_plan::{limit_exceeded, nominated_event};
+use spokeshave_plan::{Policy, limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
@@ -243,8 +243,8 @@ impl DisruptionLoop {
         let judged_again = thread.verdicts.judged_again(now);
         let mut policy = shared.policy.clone();
         policy.disrupt.verdicts &= judged_again <= now;
-        let outcome = disrupt(&snapshot, &policy, now, &thread.frontier);
-        self.observe(&snapshot, &outcome, now);
+        let outcome = self.decide(&snapshot, &policy, now, &thread.frontier);
+        self.observe(&snapshot, &outcome);
         // What a refresh finds again has been said before.
         if is_news || !outcome.commands.is_empty() {
             for event in &outcome.events {
@@ -284,16 +284,32 @@ impl DisruptionLoop {
         acted
     }
 
+    /// Asks every method, and times each (D-067).
+    fn decide(&self, snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &Frontier) -> Outcome {
+        let (families, clock) = (&self.shared.families, &self.shared.clock);
+        let started = clock.now();
+        let mut since = started;
+        let mut evaluated = |method: Method| {
+            let reason = method.reason().to_string().to_lowercase();
+            let seconds = clock.since(since).as_secs_f64();
+            let labels = [&*reason, method.consolidation_type()];
+            families.evaluation_duration.observe(&labels, seconds);
+            since = clock.now();
+        };
+        let outcome = disrupt_watched(snapshot, policy, now, frontier, &mut evaluated);
+        if outcome.statistics.what_ifs > 0 {
+            let seconds = clock.since(started).as_secs_f64();
+            families.scheduling_duration.observe(&["disruption"], seconds);
+        }
+        outcome
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
-    fn observe(&self, snapshot: &Snapshot, outcome: &Outcome, started: Timestamp) {
+    fn observe(&self, snapshot: &Snapshot, outcome: &Outcome) {
         let families = &self.shared.families;
-        let took = self.shared.clock.since(started).as_secs_f64();
         for report in &outcome.reports {
             let reason = report.method.reason().to_string().to_lowercase();
             families.eligible_nodes.set(&[&reason], report.eligible as f64);
-            families
-                .evaluation_duration
-                .observe(&[&reason, report.method.consolidation_type()], took);
             for score in &report.scores {
                 self.observe_score(score);
             }

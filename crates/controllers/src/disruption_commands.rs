@@ -16,6 +16,7 @@ use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, advance, expired, finished_at, needs_pods_of_server,
 };
 use spokeshave_plan::disrupt::record::consolidation_type;
+use spokeshave_plan::disrupt::words;
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
@@ -268,14 +269,13 @@ impl Commands {
         }
         tracing::info!(
             Disruption = disruption.name(),
+            command = words::text(disruption),
             decision,
-            reason,
             "disrupted-node-count" = spec.nodes.len(),
             "replacement-node-count" = spec.replacements.len(),
             "pod-count" = spec.evictions,
-            nodes = spec.node_summary,
-            replacements = spec.replacement_summary,
-            savings = spec.savings,
+            "disrupted-nodes" = %words::disrupted_nodes(spec),
+            "replacement-nodes" = %words::replacement_nodes(spec),
             "disrupting node(s)"
         );
         let names: Vec<&str> = spec.nodes.iter().map(|node| node.name.as_str()).collect();

@@ -11,6 +11,7 @@ mod cloud;
 mod conditions;
 mod creation;
 mod decision;
+mod definitions;
 mod disruption;
 mod disruption_commands;
 mod disruption_verdicts;
@@ -36,8 +37,6 @@ mod provisioner;
 mod registration_hooks;
 mod repeats;
 mod reserved;
-#[cfg(test)]
-mod series;
 mod shared;
 mod spread;
 mod static_pools;

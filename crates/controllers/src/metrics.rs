@@ -25,8 +25,6 @@ pub(crate) struct ControllerFamilies {
     pub(crate) ignored_pods: Gauge,
     pub(crate) unschedulable_pods: Gauge,
     pub(crate) pods_by_effective_zone: Gauge,
-    pub(crate) pool_limit: Gauge,
-    pub(crate) pool_usage: Gauge,
     pub(crate) allowed_disruptions: Gauge,
     pub(crate) consuming_budgets: Gauge,
     pub(crate) eligible_nodes: Gauge,
@@ -61,6 +59,15 @@ const DISRUPTED: [&str; 5] = [
 
 /// D-180.
 const SCORE_BUCKETS: [f64; 8] = [0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0];
+
+/// D App. D: 15, 30 and 45 minutes, then hours, then days, in seconds.
+fn lifetime_buckets() -> Vec<f64> {
+    let minutes = [15, 30, 45].map(|minutes| minutes * 60);
+    let hours = [1, 2, 4, 6, 8, 10, 12, 16, 20].map(|hours| hours * 3_600);
+    let days = [1, 2, 3, 5, 10, 15, 20, 25, 30].map(|days| days * 86_400);
+    let bounds = minutes.into_iter().chain(hours).chain(days);
+    bounds.map(|seconds: u32| f64::from(seconds)).collect()
+}
 
 impl ControllerFamilies {
     pub(crate) fn new(metrics: &Metrics) -> Self {
@@ -141,21 +148,7 @@ impl ControllerFamilies {
                 "karpenter_nodes_lifetime_duration_seconds",
                 "Time from creation of a node to its end.",
                 &["nodepool"],
-                &[
-                    900.0,
-                    1800.0,
-                    3600.0,
-                    7200.0,
-                    14400.0,
-                    28800.0,
-                    43200.0,
-                    86400.0,
-                    172_800.0,
-                    432_000.0,
-                    864_000.0,
-                    1_296_000.0,
-                    2_592_000.0,
-                ],
+                &lifetime_buckets(),
             ),
             nodes_drained: counter(
                 "karpenter_nodes_drained_total",
@@ -192,16 +185,6 @@ impl ControllerFamilies {
                 "karpenter_scheduler_pending_pods_by_effective_zone_count",
                 "Pending pods by the zone they can be in; flexible where several are possible, none where no zone is.",
                 &["controller", "zone"],
-            ),
-            pool_limit: gauge(
-                "karpenter_nodepools_limit",
-                "Limits of nodepools.",
-                &["resource_type", "nodepool"],
-            ),
-            pool_usage: gauge(
-                "karpenter_nodepools_usage",
-                "Usage of nodepools.",
-                &["resource_type", "nodepool"],
             ),
             allowed_disruptions: gauge(
                 "karpenter_nodepools_allowed_disruptions",
@@ -251,7 +234,7 @@ impl ControllerFamilies {
             ),
             evaluation_duration: metrics.histogram(
                 "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
-                "Duration of a disruption pass.",
+                "Duration of the evaluation of a disruption method.",
                 &["reason", "consolidation_type"],
                 &STANDARD_BUCKETS,
             ),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap};
+use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_plan::nodepool::{count, hash_actions, status_action};
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
@@ -94,14 +94,6 @@ impl NodePools {
         let shared = &self.shared;
         let Some(pool) = shared.stores.node_pools.get_named(&name) else {
             let families = &shared.families;
-            for gauge in [
-                &families.pool_limit,
-                &families.pool_usage,
-                &families.allowed_disruptions,
-                &families.consuming_budgets,
-            ] {
-                gauge.remove_where("nodepool", &name);
-            }
             families.consolidation_moves.remove_where("nodepool", &name);
             families.consolidation_score.remove_where("nodepool", &name);
             self.forget_vanished();
@@ -143,7 +135,6 @@ impl NodePools {
             shared.now(),
         ));
         shared.memory().health.insert(pool.uid().to_owned(), health);
-        self.observe(&pool, nodes, &resources);
         match shared.execute.run_all(&actions).await {
             Ok(()) => Ok(Requeue::Done),
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(Requeue::Done),
@@ -177,32 +168,5 @@ impl NodePools {
             .launches
             .retain_pools(|pool| names.contains(pool));
         self.shared.cloud.zones().retain(&names);
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a gauge")]
-    fn observe(&self, pool: &NodePool, nodes: usize, resources: &QuantityMap) {
-        let families = &self.shared.families;
-        let value = |name: &str, quantity: Quantity| {
-            if name == "cpu" {
-                quantity.to_milli() as f64 / 1000.0
-            } else {
-                quantity.to_units() as f64
-            }
-        };
-        for (name, limit) in pool.spec.limits.iter().flatten() {
-            if let Ok(quantity) = Quantity::from_wire(limit) {
-                families
-                    .pool_limit
-                    .set(&[name, pool.name()], value(name, quantity));
-            }
-        }
-        for (name, used) in resources {
-            if let Ok(quantity) = Quantity::from_wire(used) {
-                families
-                    .pool_usage
-                    .set(&[name, pool.name()], value(name, quantity));
-            }
-        }
-        families.pool_usage.set(&["nodes", pool.name()], nodes as f64);
     }
 }

@@ -7,12 +7,12 @@ use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use spokeshave_api::labels;
+use spokeshave_api::{NodePool, Quantity, QuantityMap, labels};
 use spokeshave_model::Resources;
-use spokeshave_model::pod::{is_daemon, is_terminal, node_name, requests};
-use spokeshave_runtime::{Gauge, Metrics, Object, Store};
+use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests};
+use spokeshave_runtime::{Gauge, Metrics};
 
-use crate::conditions::Watched;
+use crate::conditions::show_each;
 use crate::pod_times::PodTimes;
 use crate::shared::Shared;
 
@@ -42,15 +42,15 @@ pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes
     let pods = Pods::new(metrics);
     let (weak, times) = (Arc::downgrade(shared), times.clone());
     metrics.before_render(move || with(&weak, |shared| pods.refresh(shared, &times)));
-    conditions(shared, metrics, |shared| &shared.stores.node_claims);
-    conditions(shared, metrics, |shared| &shared.stores.node_pools);
-    conditions(shared, metrics, |shared| &shared.stores.nodes);
+    show_each(shared, metrics, |shared| &shared.stores.node_claims);
+    show_each(shared, metrics, |shared| &shared.stores.node_pools);
+    show_each(shared, metrics, |shared| &shared.stores.nodes);
     if shared.options.feature_gates.capacity_buffer {
-        conditions(shared, metrics, |shared| &shared.stores.buffers.buffers);
+        show_each(shared, metrics, |shared| &shared.stores.buffers.buffers);
     }
 }
 
-fn with(shared: &Weak<Shared>, then: impl FnOnce(&Shared)) {
+pub(crate) fn with(shared: &Weak<Shared>, then: impl FnOnce(&Shared)) {
     if let Some(shared) = shared.upgrade() {
         then(&shared);
     }
@@ -64,6 +64,11 @@ fn unfinished_work(shared: &Shared) {
     shared.families.unfinished_work.replace_all(series);
 }
 
+/// What a resource is called in metrics (P §16): `ephemeral_storage`, `nvidia.com/gpu`.
+fn resource_type(name: &str) -> String {
+    name.to_lowercase().replace('-', "_")
+}
+
 /// CPU in cores, the rest in base units.
 #[expect(clippy::cast_precision_loss, reason = "a gauge")]
 fn amount(name: &str, amount: i64) -> f64 {
@@ -74,7 +79,7 @@ fn amount(name: &str, amount: i64) -> f64 {
     }
 }
 
-fn seconds(since: Timestamp, now: Timestamp) -> f64 {
+pub(crate) fn seconds(since: Timestamp, now: Timestamp) -> f64 {
     now.duration_since(since).as_secs_f64().max(0.0)
 }
 
@@ -85,6 +90,8 @@ struct Pools {
     unsynced: Gauge,
     cost: Gauge,
     utilization: Gauge,
+    limit: Gauge,
+    usage: Gauge,
 }
 
 impl Pools {
@@ -115,10 +122,54 @@ impl Pools {
                 "Utilization of allocatable resources by pod requests.",
                 &["resource_type"],
             ),
+            limit: metrics.gauge(
+                "karpenter_nodepools_limit",
+                "Limits of nodepools.",
+                &["resource_type", "nodepool"],
+            ),
+            usage: metrics.gauge(
+                "karpenter_nodepools_usage",
+                "Usage of nodepools.",
+                &["resource_type", "nodepool"],
+            ),
+        }
+    }
+
+    /// Cost, limits and usage of every NodePool that is there; what others noted of NodePools that are gone goes.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge")]
+    fn refresh_node_pools(&self, shared: &Shared) {
+        let value = |name: &str, quantity: Quantity| match name {
+            "cpu" => quantity.to_milli() as f64 / 1000.0,
+            _ => quantity.to_units() as f64,
+        };
+        let series = |pool: &NodePool, amounts: Option<&QuantityMap>| -> Series {
+            let amounts = amounts.into_iter().flatten().filter_map(|(name, amount)| {
+                let quantity = Quantity::from_wire(amount).ok()?;
+                let labels = vec![resource_type(name), pool.name().to_owned()];
+                Some((labels, value(name, quantity)))
+            });
+            amounts.collect()
+        };
+        let (mut limits, mut usage, mut there) = (Series::new(), Series::new(), BTreeSet::new());
+        shared.stores.node_pools.for_each(|_, pool| {
+            there.insert(pool.name().to_owned());
+            limits.extend(series(pool, pool.spec.limits.as_ref()));
+            usage.extend(series(pool, pool.status.as_ref().map(|status| &status.resources)));
+        });
+        self.limit.replace_all(limits);
+        self.usage.replace_all(usage);
+        let prices = shared.pool_prices();
+        let cost = |pool: &String| prices.get(pool).map_or(0.0, |price| price.dollars());
+        self.cost
+            .replace_all(there.iter().map(|pool| (vec![pool.clone()], cost(pool))));
+        let families = &shared.families;
+        for gauge in [&families.allowed_disruptions, &families.consuming_budgets] {
+            gauge.retain(|labels| there.contains(&labels[0]));
         }
     }
 
     fn refresh(&self, shared: &Shared) {
+        self.refresh_node_pools(shared);
         let now = shared.now();
         let mut oldest: Option<Timestamp> = None;
         let mut known = BTreeSet::new();
@@ -158,12 +209,6 @@ impl Pools {
         self.synced.set(&[], f64::from(u8::from(oldest.is_none())));
         self.unsynced
             .set(&[], oldest.map_or(0.0, |oldest| seconds(oldest, now)));
-        self.cost.replace_all(
-            shared
-                .pool_prices()
-                .into_iter()
-                .map(|(pool, price)| (vec![pool], price.dollars())),
-        );
         self.utilization
             .replace_all(
                 available
@@ -171,7 +216,7 @@ impl Pools {
                     .filter(|(_, whole)| *whole > 0)
                     .map(|(name, whole)| {
                         let share = 100.0 * amount(name, used.get(name)) / amount(name, whole);
-                        (vec![name.to_owned()], share)
+                        (vec![resource_type(name)], share)
                     }),
             );
     }
@@ -194,7 +239,7 @@ struct Nodes {
     lifetime: Gauge,
 }
 
-type Series = Vec<(Vec<String>, f64)>;
+pub(crate) type Series = Vec<(Vec<String>, f64)>;
 
 impl Nodes {
     fn new(metrics: &Metrics, further: &[String]) -> Self {
@@ -220,11 +265,11 @@ impl Nodes {
             ),
             pod_requests: gauge(
                 "karpenter_nodes_total_pod_requests",
-                "Node total pod requests are the resources requested by pods bound to nodes.",
+                "Node total pod requests are the resources requested by pods bound to nodes, including the DaemonSet pods.",
             ),
             pod_limits: gauge(
                 "karpenter_nodes_total_pod_limits",
-                "Node total pod limits are the resources specified by pod limits.",
+                "Node total pod limits are the resources specified by pod limits, including the DaemonSet pods.",
             ),
             daemon_requests: gauge(
                 "karpenter_nodes_total_daemon_requests",
@@ -272,7 +317,7 @@ impl Nodes {
             let pods = shared.stores.pods_by_node.get(&name);
             for (series, resources) in all.iter_mut().zip(of_node(node, &pods)) {
                 series.extend(resources.iter().map(|(resource, value)| {
-                    let key = [head.clone(), vec![resource.to_owned()], tail.clone()].concat();
+                    let key = [head.clone(), vec![resource_type(resource)], tail.clone()].concat();
                     (key, amount(resource, value))
                 }));
             }
@@ -300,9 +345,11 @@ fn of_node(node: &Node, pods: &[Arc<Pod>]) -> [Resources; 6] {
     let mut sums: [Resources; 4] = Default::default();
     for pod in pods.iter().filter(|pod| !is_terminal(pod)) {
         let (asked, bound) = (requests(pod), limits(pod));
-        let first = if is_daemon(pod) { 2 } else { 0 };
-        sums[first].add(&asked);
-        sums[first + 1].add(&bound);
+        // The totals include DaemonSet pods.
+        for first in [Some(0), is_daemon(pod).then_some(2)].into_iter().flatten() {
+            sums[first].add(&asked);
+            sums[first + 1].add(&bound);
+        }
     }
     let overhead = capacity
         .iter()
@@ -322,18 +369,6 @@ fn of_node(node: &Node, pods: &[Arc<Pod>]) -> [Resources; 6] {
         daemon_limits,
         overhead,
     ]
-}
-
-fn limits(pod: &Pod) -> Resources {
-    let mut sum = Resources::new();
-    for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
-        let limits = container
-            .resources
-            .as_ref()
-            .and_then(|resources| resources.limits.as_ref());
-        sum.add(&Resources::from_quantities_lossy(limits));
-    }
-    sum
 }
 
 const POD_LABELS: [&str; 13] = [
@@ -467,56 +502,6 @@ fn pod_values(namespace: &str, pod: &Pod, node: &str, object: Option<&Node>) -> 
         is("Ready"),
         own.contains_key(labels::NODE_POOL).to_string(),
     ]
-}
-
-/// Conditions of single objects, and those that take long to end.
-fn conditions<K: Watched + Object>(
-    shared: &Arc<Shared>,
-    metrics: &Metrics,
-    store: impl Fn(&Shared) -> &Store<K> + Send + Sync + 'static,
-) {
-    let kind = K::KIND;
-    let labels = ["namespace", "name", "type", "status", "reason"];
-    let count = metrics.gauge(
-        &format!("operator_{kind}_status_condition_count"),
-        "The number of a condition for a given object, type and status.",
-        &labels,
-    );
-    let current = metrics.gauge(
-        &format!("operator_{kind}_status_condition_current_status_seconds"),
-        "The current amount of time in seconds that a status condition has been in a specific state.",
-        &labels,
-    );
-    let terminating = metrics.gauge(
-        &format!("operator_{kind}_termination_current_time_seconds"),
-        "The current amount of time in seconds that an object has been in terminating state.",
-        &["namespace", "name"],
-    );
-    let weak = Arc::downgrade(shared);
-    metrics.before_render(move || {
-        with(&weak, |shared| {
-            let now = shared.now();
-            let (mut counts, mut ages, mut ends) = (Series::new(), Series::new(), Series::new());
-            store(shared).for_each(|key, object| {
-                if !object.counts() {
-                    return;
-                }
-                let id = vec![key.namespace.clone(), key.name.clone()];
-                for condition in object.conditions() {
-                    let rest = vec![condition.type_, condition.status, condition.reason];
-                    let values = [id.clone(), rest].concat();
-                    counts.push((values.clone(), 1.0));
-                    ages.push((values, condition.since.map_or(0.0, |since| seconds(since, now))));
-                }
-                if let Some(deleted) = &object.meta().deletion_timestamp {
-                    ends.push((id, seconds(deleted.0, now)));
-                }
-            });
-            count.replace_all(counts);
-            current.replace_all(ages);
-            terminating.replace_all(ends);
-        });
-    });
 }
 
 #[cfg(test)]

@@ -11,12 +11,14 @@ use spokeshave_runtime::{
     TaskGroup, WorkQueue, client, run_controller, run_singleton,
 };
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use crate::blocked::Told;
 use crate::capacity_buffers::CapacityBuffers;
 use crate::claims::Claims;
 use crate::cloud::Measured;
 use crate::decision::DecisionLog;
+use crate::definitions::{CACHES_SYNCED, DEFINITIONS_SERVED, definitions_served};
 use crate::disruption::DisruptionLoop;
 use crate::disruption_commands::Commands;
 use crate::drift::Drift;
@@ -102,7 +104,8 @@ impl Operator {
     ) -> Self {
         let metrics = Metrics::new(clock.clone());
         let readiness = Readiness::new();
-        readiness.declare("caches");
+        readiness.declare(DEFINITIONS_SERVED);
+        readiness.declare(CACHES_SYNCED);
         Self {
             client,
             provider,
@@ -158,6 +161,9 @@ impl Operator {
     /// # Errors
     /// Leadership was lost.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), OperatorError> {
+        let mut looking = JoinSet::new();
+        let (client, clock) = (self.client.clone(), self.clock.clone());
+        looking.spawn(definitions_served(client, clock, self.readiness.clone()));
         let Some(election) = self.options.leader_election.clone() else {
             let leadership = Leadership::always(self.clock.clone(), "single");
             self.lead(leadership, &shutdown).await;
@@ -172,8 +178,8 @@ impl Operator {
             &self.metrics,
         );
         let leadership = candidate.leadership();
-        // A standby is ready: it has nothing to fill.
-        self.readiness.set("caches", true);
+        // A standby is ready: it has no caches to fill before it leads.
+        self.readiness.set(CACHES_SYNCED, true);
         let lease_shutdown = Shutdown::new();
         let (competing, clock) = (lease_shutdown.clone(), self.clock.clone());
         // In sets, so that an operator that is dropped takes its competition along instead of holding the Lease for ever.
@@ -215,6 +221,7 @@ impl Operator {
 
     async fn lead(self, leadership: Leadership, shutdown: &Shutdown) {
         let Some(epoch) = leadership.epoch() else { return };
+        self.readiness.set(CACHES_SYNCED, false);
         let writer = client::fenced(self.client.clone(), leadership, epoch);
         let limit = self.options.shutdown_limit;
         let clock = self.clock.clone();
@@ -248,7 +255,7 @@ impl Operator {
             .await
             .is_some()
         {
-            self.readiness.set("caches", true);
+            self.readiness.set(CACHES_SYNCED, true);
             parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
             shutdown.requested().await;
         }
@@ -534,8 +541,11 @@ impl Parts {
         tasks.spawn("interruption.messages", self.interruptions.listen(stop()));
         tasks.spawn("nodeclaim.nodeclasses", self.drift.follow_node_classes(stop()));
         tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));
-        tasks.spawn("provisioner", self.provisioner.run(stop()));
-        tasks.spawn("disruption", self.disruption.run(stop()));
+        let named = |controller: &'static str| tracing::error_span!("run", controller);
+        let provisioner = self.provisioner.run(stop());
+        tasks.spawn("provisioner", provisioner.instrument(named("provisioner")));
+        let disruption = self.disruption.run(stop());
+        tasks.spawn("disruption", disruption.instrument(named("disruption")));
     }
 }
 

@@ -319,7 +319,7 @@ impl Provisioner {
             }
         }
         for (hindrance, pods) in fresh {
-            tracing::info!(pods = report::first_few(&pods, 5), "{}", hindrance.text());
+            tracing::info!(Pods = report::first_few(&pods, 5), "{}", hindrance.text());
         }
     }
 
@@ -327,7 +327,7 @@ impl Provisioner {
         let pods = outcome.real_pods(snapshot);
         if outcome.report.pending_pods > 0 {
             let names = report::first_pods(snapshot, &pods, 5);
-            tracing::info!(pods = names, "found provisionable pod(s)");
+            tracing::info!(Pods = names, "found provisionable pod(s)");
         }
         if !outcome.placements.claims.is_empty() {
             tracing::info!(
@@ -352,7 +352,7 @@ impl Provisioner {
                 continue;
             }
             drop(unplaced);
-            tracing::error!(pods, error = &*reason, "could not schedule pod");
+            tracing::error!(Pods = pods, error = &*reason, "could not schedule pod");
             self.shared.note(
                 DecisionKind::Unschedulable,
                 &pods,
@@ -423,7 +423,7 @@ impl Provisioner {
             }
             Err(error) => {
                 let pool = &snapshot.pool(planned.pool).name;
-                tracing::error!(nodepool = pool, %error, "creating nodeclaim; its pods are planned for again");
+                tracing::error!(NodePool = pool, %error, "creating nodeclaim; its pods are planned for again");
             }
         };
         shared.create_claims(wanted, done).await;

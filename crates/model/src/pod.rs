@@ -265,6 +265,28 @@ pub fn requests(pod: &Pod) -> Resources {
     )
 }
 
+/// The limits of a pod as the scheduler adds them up: sidecars count beside the containers, other init containers one after the other, and overhead
+/// only where there is a limit.
+pub fn limits(pod: &Pod) -> Resources {
+    let one = Resources::from_amounts([(ResourceName::PODS, 1)]);
+    let Some(spec) = pod.spec.as_ref() else { return one };
+    let of = |resources: Option<&ResourceRequirements>| {
+        Resources::from_quantities_lossy(resources.and_then(|resources| resources.limits.as_ref()))
+    };
+    let mut total = sum_of_containers(spec, |container, _| of(container.resources.as_ref()));
+    for (name, amount) in of(spec.resources.as_ref()).iter() {
+        total.set(name, amount);
+    }
+    let overhead = Resources::from_quantities_lossy(spec.overhead.as_ref());
+    for (name, amount) in overhead.iter() {
+        if total.get(name) > 0 {
+            total.set(name, total.get(name).saturating_add(amount));
+        }
+    }
+    total.add(&one);
+    total
+}
+
 /// The requests of a pod synthesised from a template, where limits stand in for missing requests (P §3).
 pub fn requests_of_template(spec: &PodSpec) -> Resources {
     let mut spec = spec.clone();
@@ -290,14 +312,29 @@ pub fn default_requests(spec: &mut PodSpec) {
 }
 
 fn requests_of(spec: &PodSpec, statuses: &[ContainerStatus], init_statuses: &[ContainerStatus]) -> Resources {
+    let mut total = sum_of_containers(spec, |container, is_init| {
+        container_requests(container, if is_init { init_statuses } else { statuses })
+    });
+    if let Some(pod_level) = &spec.resources {
+        for (name, amount) in requests_with_status(Some(pod_level), None).iter() {
+            total.set(name, amount);
+        }
+    }
+    total.add(&Resources::from_quantities_lossy(spec.overhead.as_ref()));
+    total.add(&Resources::from_amounts([(ResourceName::PODS, 1)]));
+    total
+}
+
+/// What containers need at most at one time (P-124): `of` tells what one needs, and hears whether it is an init container.
+fn sum_of_containers(spec: &PodSpec, of: impl Fn(&Container, bool) -> Resources) -> Resources {
     let mut total = Resources::new();
     for container in &spec.containers {
-        total.add(&container_requests(container, statuses));
+        total.add(&of(container, false));
     }
     let mut sidecars = Resources::new();
     let mut peak = Resources::new();
     for container in spec.init_containers.iter().flatten() {
-        let mut needed = container_requests(container, init_statuses);
+        let mut needed = of(container, true);
         if container.restart_policy.as_deref() == Some("Always") {
             total.add(&needed);
             sidecars.add(&needed);
@@ -308,13 +345,6 @@ fn requests_of(spec: &PodSpec, statuses: &[ContainerStatus], init_statuses: &[Co
         peak.raise_to(&needed);
     }
     total.raise_to(&peak);
-    if let Some(pod_level) = &spec.resources {
-        for (name, amount) in requests_with_status(Some(pod_level), None).iter() {
-            total.set(name, amount);
-        }
-    }
-    total.add(&Resources::from_quantities_lossy(spec.overhead.as_ref()));
-    total.add(&Resources::from_amounts([(ResourceName::PODS, 1)]));
     total
 }
 

@@ -42,10 +42,8 @@ impl fmt::Display for FilterFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FilterFailure::MinValues(reached) => {
-                let (keys, counts) = (reached.keys(), reached.values());
-                let keys: Vec<&str> = keys.map(String::as_str).collect();
-                let counts: Vec<String> = counts.map(ToString::to_string).collect();
-                return write!(f, "minValues requirement is not met for label(s) (label(s)=[{}], count(s)=[{}])", keys.join(" "), counts.join(" "));
+                let keys: Vec<&str> = reached.keys().map(String::as_str).collect();
+                return write!(f, "minValues requirement is not met for label(s) (label(s)=[{}])", keys.join(" "));
             }
             FilterFailure::Nothing => "no instance type met the scheduling requirements or had enough resources or had a required offering",
             FilterFailure::RequirementsOrResources => "no instance type met the scheduling requirements or had enough resources",

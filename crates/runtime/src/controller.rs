@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use crate::metrics::{Counter, Gauge, Histogram, Metrics, STANDARD_BUCKETS};
 use crate::queue::WorkQueue;
@@ -207,9 +208,10 @@ impl<Key: Ord + Clone + fmt::Display> Driver<Key> {
         let start = clock.now();
         self.metrics.active.add(&[controller], 1.0);
         // The future is made inside, because making it may panic too.
-        let outcome = AssertUnwindSafe(async { (self.reconcile)(key.clone()).await })
-            .catch_unwind()
-            .await;
+        // Every line of the log says which controller writes it, and about what.
+        let span = tracing::error_span!("reconcile", controller, name = %key);
+        let work = async { (self.reconcile)(key.clone()).await };
+        let outcome = AssertUnwindSafe(work.instrument(span)).catch_unwind().await;
         self.metrics.active.add(&[controller], -1.0);
         self.metrics
             .time

@@ -7,6 +7,7 @@ mod demo;
 mod explain;
 mod kubeconfig_file;
 mod lines;
+mod log_lines;
 mod logging;
 mod manifests;
 mod narrator;

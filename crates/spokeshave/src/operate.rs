@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use spokeshave_controllers::{EvictionRate, FeatureGates, LeaderElectionOptions, Operator, Options};
-use spokeshave_plan::{MinValuesPolicy, PreferencePolicy};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_config};
@@ -28,7 +27,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// A malformed setting, a cluster that cannot be reached, a port in use, or a lost leadership.
 pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result<()> {
     let settings = Settings::resolve(&args.settings, environment)?;
-    logging::install(settings.log_level, settings.log_format, &settings.log_output)?;
+    let clock: SharedClock = TokioClock::wall(1.0).shared();
+    let (level, format) = (settings.log_level, settings.log_format);
+    logging::install(level, format, &settings.log_output_paths, clock.clone())?;
     let catalog = match &settings.instance_types_file_path {
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
@@ -37,7 +38,6 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         Some(path) => scheduler_config::read(path)?,
         None => Vec::new(),
     };
-    let clock: SharedClock = TokioClock::wall(1.0).shared();
     let entropy = Entropy::new(seed());
     let config = configuration(args.kubeconfig.as_deref()).await?;
     let server = config.cluster_url.clone();
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         .await
         .with_context(|| format!("the cluster at {server} does not answer"))?;
     tracing::info!(server = %server, version = version.git_version, "connected");
-    for warning in &settings.without_effect {
+    for warning in settings.without_effect() {
         tracing::warn!("{warning}");
     }
 
@@ -190,23 +190,17 @@ fn controller_options(settings: &Settings) -> Options {
     Options {
         batch_max_duration: settings.batch_max_duration,
         batch_idle_duration: settings.batch_idle_duration,
-        preference_policy: match settings.preference_policy {
-            settings::PreferencePolicy::Respect => PreferencePolicy::Respect,
-            settings::PreferencePolicy::Ignore => PreferencePolicy::Ignore,
-        },
-        min_values_policy: match settings.min_values_policy {
-            settings::MinValuesPolicy::Strict => MinValuesPolicy::Strict,
-            settings::MinValuesPolicy::BestEffort => MinValuesPolicy::BestEffort,
-        },
+        preference_policy: settings.preference_policy,
+        min_values_policy: settings.min_values_policy,
         spot_to_spot_consolidation: settings.feature_gates.spot_to_spot_consolidation,
         consolidation_replacements: usize::try_from(settings.consolidation_replacements).unwrap_or(1),
         disruption_threads: cores(),
         leader_election,
         feature_gates: gates_of(settings.feature_gates),
-        cpu_requests_milli: settings.cpu_requests_milli,
+        cpu_requests_milli: settings.cpu_requests_milli(),
         dynamic_resources: !settings.ignore_dra_requests,
         object_metrics: !settings.disable_cluster_state_observability,
-        eviction_rate: settings.eviction_rate.map(|(per_second, burst)| EvictionRate {
+        eviction_rate: settings.eviction_rate().map(|(per_second, burst)| EvictionRate {
             per_second: f64::from(per_second),
             burst,
         }),

@@ -42,7 +42,8 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         UpLogLevel::Info => LogLevel::Info,
         UpLogLevel::Error => LogLevel::Error,
     };
-    logging::install(level, LogFormat::Text, &LogOutput::Stderr)?;
+    let clock: SharedClock = TokioClock::wall(args.speed).shared();
+    logging::install(level, LogFormat::Text, &[LogOutput::Stderr], clock.clone())?;
     KubeconfigFile::check(&args.kubeconfig)?;
     refuse_if_taken(&args.kubeconfig).await?;
     let own = manifests::read_all(&args.filenames)?;
@@ -50,7 +51,6 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         Some(path) => Catalog::from_file(path)?,
         None => Catalog::default(),
     };
-    let clock: SharedClock = TokioClock::wall(args.speed).shared();
     let entropy = Entropy::new(args.seed);
     let cluster = Cluster::start(&args, &clock, &entropy).await?;
     let client = cluster.client.clone();

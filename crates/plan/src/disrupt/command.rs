@@ -305,22 +305,38 @@ impl Command {
 
     /// The command text of D-106: `<Reason>/<id>: <decision>: nodepools=[…]: [nodes] -> [k replacements] (savings: $0.00)`.
     pub fn text(&self, id: &str) -> String {
-        let mut pools: Vec<&str> = self.nodes.iter().map(|node| node.pool.as_str()).collect();
-        pools.sort_unstable();
-        pools.dedup();
-        let nodes: Vec<&str> = self.nodes.iter().map(|node| node.node.as_str()).collect();
-        let arrow = match self.replacements.len() {
-            0 => String::new(),
-            1 => " -> [1 replacement]".to_owned(),
-            count => format!(" -> [{count} replacements]"),
-        };
-        format!(
-            "{}/{id}: {}: nodepools=[{}]: [{}]{arrow} (savings: ${})",
-            self.method.reason(),
+        command_text(
+            (&self.method.reason().to_string(), id),
             self.decision().as_str(),
-            pools.join(","),
-            nodes.join(", "),
-            self.savings().to_cents_text()
+            self.nodes
+                .iter()
+                .map(|node| (node.pool.as_str(), node.node.as_str())),
+            self.replacements.len(),
+            self.savings(),
         )
     }
+}
+
+/// The text of a command with this reason and id, of nodes with their NodePools.
+pub(super) fn command_text<'a>(
+    (reason, id): (&str, &str),
+    decision: &str,
+    nodes: impl Iterator<Item = (&'a str, &'a str)>,
+    replacements: usize,
+    savings: Price,
+) -> String {
+    let (mut pools, names): (Vec<&str>, Vec<&str>) = nodes.unzip();
+    pools.sort_unstable();
+    pools.dedup();
+    let arrow = match replacements {
+        0 => String::new(),
+        1 => " -> [1 replacement]".to_owned(),
+        count => format!(" -> [{count} replacements]"),
+    };
+    format!(
+        "{reason}/{id}: {decision}: nodepools=[{}]: [{}]{arrow} (savings: ${})",
+        pools.join(","),
+        names.join(", "),
+        savings.to_cents_text()
+    )
 }

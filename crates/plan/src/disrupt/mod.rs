@@ -31,13 +31,14 @@ pub mod steps;
 mod threads;
 mod validate;
 mod verdict;
+pub mod words;
 
 pub use budgets::{BudgetMapping, PoolBudget};
 pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
 pub use consolidate::{Stage, decide_each_alone};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
-pub use pass::{disrupt, judge};
+pub use pass::{disrupt, disrupt_watched, judge};
 pub use validate::{Rejection, Validation, validate};
 pub(crate) use verdict::money_text;
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};

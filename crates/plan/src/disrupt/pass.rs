@@ -29,6 +29,17 @@ use std::collections::BTreeSet;
 
 /// Decides what is to be disrupted now.
 pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &Frontier) -> Outcome {
+    disrupt_watched(snapshot, policy, now, frontier, &mut |_| {})
+}
+
+/// The same; `evaluated` is called after the evaluation of each method, so that the caller can time it (D-067). It has no influence on the outcome.
+pub fn disrupt_watched(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    frontier: &Frontier,
+    evaluated: &mut dyn FnMut(Method),
+) -> Outcome {
     if frontier.is_settled(now) {
         return Outcome {
             frontier: frontier.clone(),
@@ -60,7 +71,7 @@ pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &
         alone: None,
         rounds: 0,
     };
-    pass.run();
+    pass.run(evaluated);
     if policy.disrupt.verdicts {
         pass.judge(&unlimited);
     }
@@ -106,7 +117,7 @@ struct Said {
 }
 
 impl<'g, 'a> Pass<'g, 'a> {
-    fn run(&mut self) {
+    fn run(&mut self, evaluated: &mut dyn FnMut(Method)) {
         let snapshot = self.ground.snapshot;
         for (node, candidate) in snapshot.node_ids().zip(&self.ground.graceful) {
             if let Err(hurdle) = candidate {
@@ -126,6 +137,7 @@ impl<'g, 'a> Pass<'g, 'a> {
                 Method::MultiNodeConsolidation => self.sets(),
                 Method::SingleNodeConsolidation => self.single(),
             };
+            evaluated(method);
             self.outcome.eligible.insert(method, said.eligible);
             self.outcome.reports.push(MethodReport {
                 method,

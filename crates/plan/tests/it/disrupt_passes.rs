@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::{Budget, ConsolidationPolicy};
 use spokeshave_example::instance_type;
+use spokeshave_plan::disrupt::record::record;
+use spokeshave_plan::disrupt::words;
 use spokeshave_plan::disrupt::{
     Destination, DisruptionClass, Frontier, Method, Outcome, candidate, disrupt, validate,
 };
@@ -548,5 +550,39 @@ fn d_106_the_words_of_a_command() {
     assert_eq!(
         delete.text("id"),
         "Underutilized/id: delete: nodepools=[default]: [a] (savings: $0.08)"
+    );
+}
+
+/// What the log says of a command is read from its object, and is the same as of the command itself.
+#[test]
+fn d_106_the_log_names_nodes_and_replacements_with_their_types() {
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .pod("p", "a", "3");
+    let (snapshot, command) = (world.snapshot(), world.command());
+    let object = record(&snapshot, &command, &[], world.now);
+    assert_eq!(words::text(&object), command.text(object.name()));
+    let node = &object.spec.nodes[0];
+    let wanted = serde_json::json!([{
+        "Node": {"name": "a"}, "NodeClaim": {"name": node.node_claim}, "capacity-type": "on-demand", "instance-type": "large",
+    }]);
+    assert_eq!(words::disrupted_nodes(&object.spec), wanted);
+    let types = |count: usize| {
+        let mut spec = object.spec.clone();
+        let requirement = spec.replacements[0]
+            .spec
+            .requirements
+            .iter_mut()
+            .find(|requirement| requirement.key == "node.kubernetes.io/instance-type");
+        requirement.expect("types").values = (1..=count).map(|number| format!("t{number}")).collect();
+        words::replacement_nodes(&spec)
+    };
+    assert_eq!(
+        types(5),
+        serde_json::json!([{"capacity-type": "on-demand", "instance-types": "t1, t2, t3, t4, t5"}])
+    );
+    assert_eq!(
+        types(7),
+        serde_json::json!([{"capacity-type": "on-demand", "instance-types": "t1, t2, t3, t4, t5 and 2 other(s)"}])
     );
 }

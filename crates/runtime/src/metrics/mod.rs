@@ -77,6 +77,19 @@ struct Family {
     series: Mutex<BTreeMap<Vec<String>, Value>>,
 }
 
+/// What a family is: its name and type, and the names of its labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FamilyShape {
+    /// The full name.
+    pub name: String,
+    /// `counter`, `gauge`, `histogram` or `summary`, as after `# TYPE`.
+    pub kind: &'static str,
+    /// Names of the labels, in alphabetical order.
+    pub labels: Vec<String>,
+    /// Inclusive upper bounds of a histogram's buckets, ascending and without the infinite one; empty for other types.
+    pub buckets: Vec<f64>,
+}
+
 #[derive(Clone, Debug)]
 enum Value {
     Number(f64),
@@ -133,6 +146,13 @@ impl Metrics {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         lock(&self.families).keys().cloned().collect()
+    }
+
+    /// What each family is, whether it has series or not, in order of the names.
+    #[must_use]
+    pub fn shapes(&self) -> Vec<FamilyShape> {
+        let families = lock(&self.families);
+        families.values().map(|family| family.shape()).collect()
     }
 
     /// Number of series of all families.
@@ -197,7 +217,33 @@ impl Metrics {
     }
 }
 
+impl Kind {
+    /// Its name after `# TYPE`.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) => "histogram",
+            Self::Summary => "summary",
+        }
+    }
+}
+
 impl Family {
+    fn shape(&self) -> FamilyShape {
+        let mut labels = self.labels.clone();
+        labels.sort_unstable();
+        FamilyShape {
+            name: self.name.clone(),
+            kind: self.kind.name(),
+            labels,
+            buckets: match &self.kind {
+                Kind::Histogram(bounds) => bounds.clone(),
+                _ => Vec::new(),
+            },
+        }
+    }
+
     fn with<T>(
         &self,
         labels: &[&str],

@@ -13,12 +13,7 @@ pub(super) fn write_family(out: &mut String, family: &Family, now: Timestamp) {
     if series.is_empty() {
         return;
     }
-    let kind = match family.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram(_) => "histogram",
-        Kind::Summary => "summary",
-    };
+    let kind = family.kind.name();
     let name = &family.name;
     // Writing to a String cannot fail.
     let _ = writeln!(out, "# HELP {name} {}", escape(&family.help, false));

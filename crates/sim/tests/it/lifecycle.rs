@@ -7,6 +7,7 @@ mod expiry;
 mod launches;
 mod leadership;
 mod leaks;
+mod readiness;
 mod repair;
 mod static_pools;
 mod zones;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spokeshave_controllers::{FeatureGates, Operator, Options as OperatorOptions};
-use spokeshave_ports::RegistrationHook;
+use spokeshave_ports::{RegistrationHook, SharedClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, RequestLog, from_service};
-use spokeshave_runtime::{Metrics, Shutdown};
+use spokeshave_runtime::{Metrics, Readiness, Shutdown};
 use spokeshave_sim::invariants::Actor;
 use spokeshave_sim::lab::{Lab, LabOptions};
 
@@ -60,6 +60,8 @@ pub struct Setup {
     pub log: Option<RequestLog>,
     /// What the cloud wants done before a Node registers.
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
+    /// The operator's clock, if it has one of its own.
+    pub clock: Option<SharedClock>,
 }
 
 impl Default for Setup {
@@ -74,6 +76,7 @@ impl Default for Setup {
             identity: "operator",
             log: None,
             hooks: Vec::new(),
+            clock: None,
         }
     }
 }
@@ -103,6 +106,7 @@ impl Setup {
 
 pub struct Running {
     pub metrics: Metrics,
+    pub readiness: Readiness,
     /// Ends it in order.
     pub stop: Shutdown,
     pub task: tokio::task::JoinHandle<Result<(), spokeshave_controllers::OperatorError>>,
@@ -165,9 +169,12 @@ impl Cluster {
 
     /// Starts an operator and, for it, a cloud.
     pub fn operator(&self, setup: Setup) -> Running {
+        let clock = setup.clock.unwrap_or_else(|| self.clock.clone());
+        let metrics = Metrics::new(clock.clone());
         let options = ClientOptions {
             rate: setup.rate,
             log: setup.log,
+            metrics: Some(metrics.clone()),
             ..ClientOptions::default()
         };
         self.invariants.disturb();
@@ -191,17 +198,23 @@ impl Cluster {
         let operator = Operator::new(
             client,
             cloud,
-            self.clock.clone(),
+            clock,
             self.entropy.child(setup.identity),
             setup.options,
-        );
-        let metrics = operator.metrics().clone();
+        )
+        .with_metrics(metrics.clone());
+        let readiness = operator.readiness().clone();
         let stop = self.shutdown.child();
         let until = stop.clone();
         tokio::spawn(async move { provider.run(until.requested()).await });
         let until = stop.clone();
         let task = tokio::spawn(async move { operator.run(until).await });
-        Running { metrics, stop, task }
+        Running {
+            metrics,
+            readiness,
+            stop,
+            task,
+        }
     }
 
     /// NodePools `a` and `b`, each with the label `team` of its name; launches for `a` never answer.

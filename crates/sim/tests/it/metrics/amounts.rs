@@ -1,0 +1,181 @@
+//! What series say: amounts, names of resources, errors of the cloud, durations.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_ports::{Clock, SharedClock};
+
+use super::with_object_metrics;
+use crate::faulty::{Cluster, Setup};
+use crate::words::*;
+
+/// Totals of pods include those of DaemonSets, and init containers count as the scheduler counts them.
+#[tokio::test(start_paused = true)]
+async fn p_207_totals_of_a_node_include_its_daemon_set_pods() {
+    let (cluster, operator) = Cluster::started_with(51, json!({}), with_object_metrics()).await;
+    let container = |name: &str, requests: &str, limits: &str| {
+        let amounts = json!({"requests": {"cpu": requests}, "limits": {"cpu": limits}});
+        json!([{"name": name, "image": "i", "resources": amounts}])
+    };
+    let daemon = json!({"spec": {"containers": container("c", "100m", "200m")}});
+    cluster
+        .create::<DaemonSet>(json!({"metadata": {"name": "d"}, "spec": {
+            "selector": {"matchLabels": {"app": "d"}}, "template": template("d", "100m", daemon),
+        }}))
+        .await;
+    let pod = json!({"spec": {"containers": container("c", "1", "2"), "initContainers": container("first", "500m", "3")}});
+    let pod = template("web", "1", pod);
+    cluster.deploy_with("web", 1, pod).await;
+    cluster.until_running(2).await;
+    let node = cluster.names::<Node>().await.remove(0);
+    // Labels are in alphabetical order.
+    let of = |what: &str, resource: &str| {
+        let text = operator.metrics.render();
+        let of_node = |line: &&str| {
+            line.starts_with(&format!("karpenter_nodes_total_{what}{{"))
+                && line.contains(&format!("node_name=\"{node}\""))
+                && line.contains(&format!("resource_type=\"{resource}\""))
+        };
+        let line = text.lines().find(of_node);
+        let line = line.unwrap_or_else(|| panic!("{what} of {resource}:\n{text}"));
+        line.rsplit(' ').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        (of("pod_requests", "cpu"), of("daemon_requests", "cpu")),
+        ("1.1".into(), "0.1".into())
+    );
+    // The init container's 3 exceed the container's 2.
+    assert_eq!(
+        (of("pod_limits", "cpu"), of("daemon_limits", "cpu")),
+        ("3.2".into(), "0.2".into())
+    );
+    assert_eq!(
+        (of("pod_requests", "pods"), of("daemon_requests", "pods")),
+        ("2".into(), "1".into())
+    );
+}
+
+/// `ephemeral_storage`, nowhere `ephemeral-storage`; a limit's series goes with the limit, a NodePool's with the NodePool.
+#[tokio::test(start_paused = true)]
+async fn p_207_resources_have_prometheus_names_and_the_series_of_a_limit_goes_with_it() {
+    let limits = json!({"limits": {"cpu": "100", "memory": "1Ti", "ephemeral-storage": "5Ti"}});
+    let (cluster, operator) = Cluster::started_with(52, limits, with_object_metrics()).await;
+    cluster.run_one_pod().await;
+    cluster.pass(5).await;
+    let text = operator.metrics.render();
+    for family in [
+        "karpenter_nodes_allocatable{",
+        "karpenter_nodes_system_overhead{",
+        "karpenter_cluster_utilization_percent{",
+        "karpenter_nodepools_limit{",
+        "karpenter_nodepools_usage{",
+    ] {
+        let mut lines = text.lines().filter(|line| line.starts_with(family));
+        let is_named = lines.any(|line| line.contains("resource_type=\"ephemeral_storage\""));
+        assert!(is_named, "{family}:\n{text}");
+    }
+    assert!(!text.contains("resource_type=\"ephemeral-storage\""), "{text}");
+    let limit = |resource: &str| {
+        let labels = format!("resource_type=\"{resource}\"");
+        reading(&operator.metrics, "karpenter_nodepools_limit", &labels)
+    };
+    assert_eq!(
+        (limit("cpu"), limit("memory")),
+        (Some(100.0), Some(1_099_511_627_776.0))
+    );
+    let fewer = json!({"spec": {"limits": {"memory": null, "cpu": "50"}}});
+    cluster.patch::<NodePool>("default", fewer).await;
+    cluster.pass(5).await;
+    assert_eq!((limit("cpu"), limit("memory")), (Some(50.0), None));
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodePool>("default").await;
+    cluster.until_gone::<NodePool>("default").await;
+    cluster.pass(30).await;
+    let text = operator.metrics.render();
+    let is_left =
+        |line: &&str| line.starts_with("karpenter_nodepools_") && line.contains("nodepool=\"default\"");
+    let left: Vec<&str> = text.lines().filter(is_left).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_207_an_instance_that_is_gone_counts_as_an_error_of_the_cloud() {
+    let (cluster, operator, claim) = Cluster::one_node(53, json!({})).await;
+    let not_found = || {
+        let (family, label) = (
+            "karpenter_cloudprovider_errors_total",
+            "error=\"NodeClaimNotFoundError\"",
+        );
+        value(&operator.metrics, family, label)
+    };
+    assert!(not_found() < 1.0);
+    cluster.delete::<Deployment>("web").await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    assert!(not_found() >= 1.0, "{}", operator.metrics.render());
+}
+
+/// A clock whose n-th reading is n² nanoseconds late, so that no two intervals between readings are equal.
+#[derive(Debug)]
+struct Uneven {
+    inner: SharedClock,
+    readings: AtomicU64,
+}
+
+impl Clock for Uneven {
+    fn now(&self) -> Timestamp {
+        let reading = self.readings.fetch_add(1, Ordering::Relaxed);
+        self.inner.now() + Duration::from_nanos(reading * reading)
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.inner.sleep(duration)
+    }
+}
+
+/// What each method observed is its own time, not that of the whole pass; what-ifs show as simulations of the scheduler.
+#[tokio::test(start_paused = true)]
+async fn d_067_each_method_of_disruption_observes_its_own_evaluation() {
+    let cluster = Cluster::new(54).await;
+    let eager = json!({"disruption": {"consolidateAfter": "0s"}});
+    cluster.pool("default", eager).await;
+    let clock = Uneven {
+        inner: cluster.clock.clone(),
+        readings: AtomicU64::new(0),
+    };
+    let operator = cluster.operator(Setup {
+        clock: Some(Arc::new(clock)),
+        ..Setup::default()
+    });
+    cluster.run("web", 1, "1").await;
+    cluster.pass(60).await;
+    let metrics = &operator.metrics;
+    let of = |what: &str| {
+        let methods = [
+            ("empty", "empty"),
+            ("drifted", ""),
+            ("underutilized", "multi"),
+            ("underutilized", "single"),
+        ];
+        methods.map(|(reason, kind)| {
+            let labels = format!("consolidation_type=\"{kind}\",reason=\"{reason}\"");
+            let family = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds";
+            value(metrics, &format!("{family}_{what}"), &labels)
+        })
+    };
+    let ([empty, drifted, multi, single], sums) = (of("count"), of("sum"));
+    assert!(empty > 0.0 && drifted > 0.0, "{empty} {drifted}");
+    // Both ran in every pass that found nothing, one after the other.
+    assert!(multi > 0.0 && (multi - single).abs() < 0.5, "{multi} {single}");
+    assert!(sums[2] < sums[3], "{sums:?}");
+    let family = "karpenter_scheduler_scheduling_duration_seconds_count";
+    let simulated = value(metrics, family, "controller=\"disruption\"");
+    assert!(simulated > 0.0, "{}", metrics.render());
+}
