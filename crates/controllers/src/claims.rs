@@ -370,12 +370,12 @@ impl Claims {
                     error = text,
                     "failed launching nodeclaim"
                 );
-                self.refused(claim, &text);
+                shared.launch_refused(claim, &text);
                 return self.give_up(claim, "insufficient_capacity", &text).await;
             }
             CloudError::NodeClassNotReady(_) => {
                 tracing::error!(NodeClaim = claim.name(), %error, "failed launching nodeclaim");
-                self.refused(claim, &error.short_message());
+                shared.launch_refused(claim, &error.short_message());
                 return self
                     .give_up(claim, "nodeclass_not_ready", &error.to_string())
                     .await;
@@ -388,12 +388,6 @@ impl Claims {
         let action = Action::patch(claim_ref(claim), Subresource::Status, &**claim, &after, true);
         self.write(&action.into_iter().collect::<Vec<_>>()).await?;
         Err(Box::new(error))
-    }
-
-    /// Invariant 24: what was refused at once is not asked for again at once.
-    fn refused(&self, claim: &NodeClaim, message: &str) {
-        let now = self.shared.now();
-        self.shared.memory().launches.failed(claim, message, now);
     }
 
     /// D-263: one second, doubling to a minute.

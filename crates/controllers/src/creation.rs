@@ -30,6 +30,12 @@ impl Shared {
             .await;
     }
 
+    /// Invariant 24: what was refused at once is not asked for again at once.
+    pub(crate) fn launch_refused(&self, claim: &NodeClaim, message: &str) {
+        let now = self.now();
+        self.memory().launches.failed(claim, message, now);
+    }
+
     /// Why a NodePool with a fixed number of nodes gets none, while the cloud refuses them.
     pub(crate) async fn launch_trouble(&self, pool: &NodePool) -> Option<CannotLaunch> {
         let trouble = self.memory().launches.trouble(&template_claim(pool)).cloned()?;

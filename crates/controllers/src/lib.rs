@@ -41,6 +41,7 @@ mod shared;
 mod spread;
 mod static_pools;
 mod stores;
+mod vain_launches;
 mod virtual_pods;
 mod zones;
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
-use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, PoolView, Snapshot};
 use spokeshave_model::taint::same_taint;
@@ -16,7 +15,7 @@ use spokeshave_model::{Price, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
-use spokeshave_plan::vain_launches::{Asker, Fate, Pause};
+use spokeshave_plan::vain_launches::Asker;
 use spokeshave_plan::{
     ProvisionOutcome, limit_exceeded, pending_pods, provision_only, report, to_node_claim,
 };
@@ -29,7 +28,7 @@ use crate::decision::DecisionKind;
 use crate::execute::ExecuteError;
 use crate::repeats::Repeats;
 use crate::shared::Shared;
-use crate::stores::Stores;
+use crate::vain_launches::real_pods;
 
 /// Pods that stay pending are planned for again after so long (P-052).
 const RETRIGGER: Duration = Duration::from_secs(10);
@@ -395,13 +394,13 @@ impl Provisioner {
     async fn create(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
         let shared = &self.shared;
         let mut wanted = Vec::new();
-        self.begin_launches();
+        shared.begin_launches();
         for planned in &outcome.placements.claims {
             let view = snapshot.pool(planned.pool);
             if !self.may_grow(view) {
                 continue;
             }
-            if self.waits_in_vain(snapshot, planned) {
+            if shared.waits_in_vain(snapshot, planned) {
                 continue;
             }
             let claim = to_node_claim(snapshot, planned);
@@ -427,47 +426,6 @@ impl Provisioner {
             }
         };
         shared.create_claims(wanted, done).await;
-    }
-
-    /// What was learnt under other NodePools counts no more.
-    fn begin_launches(&self) {
-        let pools = self.shared.stores.node_pools.snapshot();
-        let generation = |pool: &Arc<NodePool>| pool.metadata.generation.unwrap_or_default();
-        let pools = pools.iter().map(|pool| (pool.uid().to_owned(), generation(pool)));
-        let now = self.shared.now();
-        self.shared.memory().vain.begin(pools.collect(), now);
-    }
-
-    /// True when nodes have come up in vain for each pod of a planned NodeClaim, so that it waits.
-    fn waits_in_vain(&self, snapshot: &Snapshot, planned: &PlannedClaim) -> bool {
-        let (stores, now) = (&self.shared.stores, self.shared.now());
-        let fate = |name: &str| {
-            stores
-                .node_claims
-                .get_named(name)
-                .map_or(Fate::Gone, |claim| fate(stores, &claim))
-        };
-        if planned.pods.iter().any(|pod| snapshot.pod(*pod).is_virtual) {
-            return false;
-        }
-        let mut askers: BTreeMap<Asker, Arc<Pod>> = BTreeMap::new();
-        for pod in real_pods(snapshot, planned) {
-            askers.entry(Asker::of(pod)).or_insert_with(|| pod.clone());
-        }
-        let mut memory = self.shared.memory();
-        let pauses: Vec<Option<Pause>> = askers
-            .keys()
-            .map(|asker| memory.vain.wants(asker, fate, now))
-            .collect();
-        drop(memory);
-        if pauses.iter().any(Option::is_none) {
-            return false;
-        }
-        for (pause, pod) in pauses.iter().flatten().zip(askers.values()) {
-            tracing::info!(pod = spokeshave_model::pod::key(pod), nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
-            self.shared.execute.tell(&pause.event(pod));
-        }
-        true
     }
 
     /// P-065: the NodePool as it is now, not as it was when the plan was made, still has room and a future.
@@ -528,28 +486,6 @@ impl Provisioner {
             let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
             shared.execute.tell(&event);
         }
-    }
-}
-
-/// The pods of a planned NodeClaim that exist.
-fn real_pods<'a>(snapshot: &'a Snapshot, planned: &'a PlannedClaim) -> impl Iterator<Item = &'a Arc<Pod>> {
-    let views = planned.pods.iter().map(|pod| snapshot.pod(*pod));
-    views.filter(|view| !view.is_virtual).map(|view| &view.object)
-}
-
-/// What has become of a NodeClaim.
-fn fate(stores: &Stores, claim: &NodeClaim) -> Fate {
-    let Some(initialized) = claim.condition(INITIALIZED).filter(|one| one.status == "True") else {
-        return Fate::Coming;
-    };
-    let id = claim.provider_id().unwrap_or_default();
-    let nodes = stores.nodes_by_provider_id.get(id);
-    let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
-    let pods = names.flat_map(|name| stores.pods_by_node.get(name));
-    let mut used = pods.filter(|pod| pod::is_active(pod) && !pod::is_daemon(pod) && !pod::is_mirror(pod));
-    match used.next() {
-        Some(_) => Fate::Used,
-        None => Fate::Idle(initialized.last_transition_time),
     }
 }
 

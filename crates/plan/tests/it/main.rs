@@ -7,6 +7,7 @@ mod disrupt_blockers;
 mod disrupt_budgets;
 mod disrupt_consolidation;
 mod disrupt_drift;
+mod disrupt_emptiness;
 mod disrupt_methods;
 mod disrupt_passes;
 mod disrupt_rules;

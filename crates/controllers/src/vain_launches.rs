@@ -1,0 +1,85 @@
+//! Pods for which nodes come up in vain: what has become of the NodeClaims that were created for them, read from the stores.
+//!
+//! Owns the look at the cluster. Who waits for how long is the plan's to say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::placement::PlannedClaim;
+use spokeshave_model::pod;
+use spokeshave_model::snapshot::Snapshot;
+use spokeshave_plan::vain_launches::{Asker, Fate, Pause};
+
+use crate::shared::Shared;
+use crate::stores::Stores;
+
+impl Shared {
+    /// What was learnt under other NodePools counts no more.
+    pub(crate) fn begin_launches(&self) {
+        let pools = self.stores.node_pools.snapshot();
+        let generation = |pool: &Arc<NodePool>| pool.metadata.generation.unwrap_or_default();
+        let pools = pools.iter().map(|pool| (pool.uid().to_owned(), generation(pool)));
+        let now = self.now();
+        self.memory().vain.begin(pools.collect(), now);
+    }
+
+    /// True when nodes have come up in vain for each pod of a planned NodeClaim, so that it waits.
+    pub(crate) fn waits_in_vain(&self, snapshot: &Snapshot, planned: &PlannedClaim) -> bool {
+        let (stores, now) = (&self.stores, self.now());
+        let fate = |name: &str| {
+            stores
+                .node_claims
+                .get_named(name)
+                .map_or(Fate::Gone, |claim| fate(stores, &claim))
+        };
+        if planned.pods.iter().any(|pod| snapshot.pod(*pod).is_virtual) {
+            return false;
+        }
+        let mut askers: BTreeMap<Asker, Arc<Pod>> = BTreeMap::new();
+        for pod in real_pods(snapshot, planned) {
+            askers.entry(Asker::of(pod)).or_insert_with(|| pod.clone());
+        }
+        let mut memory = self.memory();
+        let pauses: Vec<Option<Pause>> = askers
+            .keys()
+            .map(|asker| memory.vain.wants(asker, fate, now))
+            .collect();
+        drop(memory);
+        if pauses.iter().any(Option::is_none) {
+            return false;
+        }
+        for (pause, pod) in pauses.iter().flatten().zip(askers.values()) {
+            tracing::info!(pod = spokeshave_model::pod::key(pod), nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
+            self.execute.tell(&pause.event(pod));
+        }
+        true
+    }
+}
+
+/// The pods of a planned NodeClaim that exist.
+pub(crate) fn real_pods<'a>(
+    snapshot: &'a Snapshot,
+    planned: &'a PlannedClaim,
+) -> impl Iterator<Item = &'a Arc<Pod>> {
+    let views = planned.pods.iter().map(|pod| snapshot.pod(*pod));
+    views.filter(|view| !view.is_virtual).map(|view| &view.object)
+}
+
+/// What has become of a NodeClaim.
+fn fate(stores: &Stores, claim: &NodeClaim) -> Fate {
+    let Some(initialized) = claim.condition(INITIALIZED).filter(|one| one.status == "True") else {
+        return Fate::Coming;
+    };
+    let id = claim.provider_id().unwrap_or_default();
+    let nodes = stores.nodes_by_provider_id.get(id);
+    let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
+    let pods = names.flat_map(|name| stores.pods_by_node.get(name));
+    let mut used = pods.filter(|pod| pod::is_active(pod) && !pod::is_daemon(pod) && !pod::is_mirror(pod));
+    match used.next() {
+        Some(_) => Fate::Used,
+        None => Fate::Idle(initialized.last_transition_time),
+    }
+}
