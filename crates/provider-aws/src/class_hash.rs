@@ -17,7 +17,8 @@ pub const HASH_ANNOTATION: &str = "karpenter.k8s.aws/ec2nodeclass-hash";
 pub const HASH_VERSION_ANNOTATION: &str = "karpenter.k8s.aws/ec2nodeclass-hash-version";
 
 /// Fields of the spec whose change drifts nodes (column H of A1.2). What selectors resolve to is compared with the instance instead.
-const FIELDS: [&str; 16] = [
+/// The resolved family is hashed as well, whichever field it comes from.
+const FIELDS: [&str; 15] = [
     "associatePublicIPAddress",
     "blockDeviceMappings",
     "connectionTracking",
@@ -33,8 +34,6 @@ const FIELDS: [&str; 16] = [
     "role",
     "tags",
     "userData",
-    // Not a field of the object: the family that the class resolves to.
-    "amiFamily",
 ];
 
 /// The hash of a class for a cluster with these certificates: lists count as sets, what is empty as absent, sizes of volumes by value.

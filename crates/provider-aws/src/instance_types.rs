@@ -83,8 +83,8 @@ pub fn resolve(info: &InstanceTypeInfo, zones: &BTreeSet<String>, context: &Cont
     }
 }
 
-/// The subnets' zones in which EC2 has the type, each with its ID.
-pub(crate) fn class_zones<'a>(
+/// The class's subnets in zones in which EC2 has the type.
+fn class_subnets<'a>(
     class: &'a EC2NodeClass,
     zones: &'a BTreeSet<String>,
 ) -> impl Iterator<Item = &'a Subnet> {
@@ -376,9 +376,9 @@ impl Machine<'_> {
         set(Requirement::new(
             core::ZONE,
             Operator::In,
-            class_zones(self.class, zones).map(|subnet| subnet.zone.clone()),
+            class_subnets(self.class, zones).map(|subnet| subnet.zone.clone()),
         ));
-        let ids: BTreeSet<String> = class_zones(self.class, zones)
+        let ids: BTreeSet<String> = class_subnets(self.class, zones)
             .map(|subnet| subnet.zone_id.clone())
             .collect();
         if !ids.is_empty() {

@@ -45,6 +45,7 @@ pub struct Market<'a> {
 #[must_use]
 pub fn instance_types(region: &Region, context: &Context<'_>, market: &Market<'_>) -> Vec<InstanceType> {
     let all_zones: BTreeSet<&String> = region.zones.values().flatten().collect();
+    let class_zones = class_zones(context.class);
     let none = BTreeSet::new();
     region
         .types
@@ -52,7 +53,14 @@ pub fn instance_types(region: &Region, context: &Context<'_>, market: &Market<'_
         .map(|info| {
             let zones = region.zones.get(&info.instance_type).unwrap_or(&none);
             let mut instance_type = instance_types::resolve(info, zones, context);
-            instance_type.offerings = offerings(info, &instance_type, &all_zones, context.class, market);
+            instance_type.offerings = offerings(
+                info,
+                &instance_type,
+                &all_zones,
+                context.class,
+                &class_zones,
+                market,
+            );
             instance_type
         })
         .collect()
@@ -81,10 +89,10 @@ fn offerings(
     instance_type: &InstanceType,
     all_zones: &BTreeSet<&String>,
     class: &EC2NodeClass,
+    class_zones: &BTreeMap<&str, ClassZone<'_>>,
     market: &Market<'_>,
 ) -> Vec<Offering> {
     let compatible = compatibility::check(info, class, None).is_ok();
-    let class_zones = class_zones(class);
     let capacity_types = info
         .supported_usage_classes
         .iter()
@@ -136,7 +144,7 @@ fn offerings(
         instance_type,
         class,
         compatible,
-        &class_zones,
+        class_zones,
         market,
     ));
     offerings
