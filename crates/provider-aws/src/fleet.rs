@@ -41,7 +41,7 @@ pub struct Launched {
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetRequest {
+pub struct Asked {
     /// How the instances are bought.
     pub capacity_type: CapacityType,
     /// All overrides.
@@ -104,7 +104,7 @@ pub enum LaunchFailure {
 
 /// What the errors of a reply say about capacity, also when an instance came back beside them.
 #[must_use]
-pub fn marks(request: &FleetRequest, errors: &[FleetError]) -> BTreeSet<Mark> {
+pub fn marks(request: &Asked, errors: &[FleetError]) -> BTreeSet<Mark> {
     let mut marks = BTreeSet::new();
     for FleetError { error, place } in errors {
         if error.is_insufficient_free_addresses() {
@@ -128,7 +128,7 @@ pub fn marks(request: &FleetRequest, errors: &[FleetError]) -> BTreeSet<Mark> {
 
 /// The offerings that one error closes: its own; where a spread group is full, every type's in that zone and group.
 fn offerings<'a>(
-    request: &'a FleetRequest,
+    request: &'a Asked,
     error: &ApiError,
     place: &'a Place,
 ) -> impl Iterator<Item = OfferingKey> {

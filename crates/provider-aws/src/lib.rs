@@ -10,6 +10,7 @@
 //! | [`images`] | which image does it start from | A2.2 |
 //! | [`compatibility`] | can this type be launched from this class | A3.4 |
 //! | [`offerings`] | where can it be bought, for how much | A4 |
+//! | [`requests`] | what is EC2 asked for | A5.2, A5.4, A13 |
 //! | [`fleet`] | what does the reply to a launch mean | A5.6 |
 //! | [`class_hash`], [`drift`] | is an instance still what its class asks for | A1.6, A7 |
 //! | [`unavailable`] | what was out of capacity lately | A4.4 |
@@ -32,5 +33,6 @@ pub mod messages;
 pub mod network;
 pub mod offerings;
 pub mod prices;
+pub mod requests;
 pub mod unavailable;
 pub mod user_data;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spokeshave_model::CapacityType;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::fleet::{
-    FleetError, FleetRequest, LaunchFailure, Launched, Mark, Place, Strategy, call_failure, marks, outcome,
+    Asked, FleetError, LaunchFailure, Launched, Mark, Place, Strategy, call_failure, marks, outcome,
 };
 use spokeshave_provider_aws::unavailable::PlacementGroupKey;
 
@@ -16,7 +16,7 @@ fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_default().to_owned()
 }
 
-fn request(case: &Value) -> FleetRequest {
+fn request(case: &Value) -> Asked {
     let zones: BTreeMap<String, String> = serde_json::from_value(case["zones"].clone()).unwrap();
     let types = oracle::list(case, "instanceTypes");
     let capacity_types: BTreeSet<CapacityType> = oracle::list(case, "capacityTypes")
@@ -49,14 +49,14 @@ fn request(case: &Value) -> FleetRequest {
         };
         (key, strategy)
     });
-    FleetRequest {
+    Asked {
         capacity_type,
         places: places.collect(),
         placement_group: group,
     }
 }
 
-fn place(request: &FleetRequest, value: &Value) -> Place {
+fn place(request: &Asked, value: &Value) -> Place {
     let (name, zone) = (text(value, "instanceType"), text(value, "zone"));
     let mut places = request.places.iter();
     places
