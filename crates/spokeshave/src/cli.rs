@@ -56,7 +56,11 @@ pub(crate) enum Command {
     #[command(after_help = BUDGETS_EXAMPLES)]
     Budgets(BudgetsArgs),
     /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
-    Crds,
+    Crds {
+        /// The cloud whose kinds are printed besides the common ones
+        #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
+        cloud_provider: DefinitionsOf,
+    },
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -193,6 +197,24 @@ pub(crate) struct OperatorArgs {
     /// Settings that Karpenter knows too
     #[command(flatten)]
     pub(crate) settings: SettingsArgs,
+}
+
+/// Clouds that have kinds of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DefinitionsOf {
+    /// Nodes without machines: KWOKNodeClass and KWOKInstance
+    Kwok,
+    /// EC2: EC2NodeClass
+    Aws,
+}
+
+impl From<DefinitionsOf> for spokeshave_api::crds::Cloud {
+    fn from(cloud: DefinitionsOf) -> Self {
+        match cloud {
+            DefinitionsOf::Kwok => Self::Kwok,
+            DefinitionsOf::Aws => Self::Aws,
+        }
+    }
 }
 
 /// The cloud providers of this build.

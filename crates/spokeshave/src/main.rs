@@ -94,7 +94,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
                 ExitCode::SUCCESS
             });
         }
-        Command::Crds => print(&spokeshave_api::crds::crds_yaml()),
+        Command::Crds { cloud_provider } => print(&spokeshave_api::crds::crds_yaml_of(cloud_provider.into())),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "spokeshave", &mut script);

@@ -5,6 +5,7 @@
 
 mod capacity_buffer;
 mod disruption;
+mod ec2_node_class;
 mod kwok;
 mod node_claim;
 mod node_overlay;
@@ -14,10 +15,25 @@ mod shared;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
-/// All CustomResourceDefinitions, in the order in which they are printed.
+/// The cloud whose own kinds are defined besides the common ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cloud {
+    /// Nodes that are objects only: KWOKNodeClass and KWOKInstance.
+    Kwok,
+    /// EC2: EC2NodeClass.
+    Aws,
+}
+
+/// All CustomResourceDefinitions of the kwok cloud, in the order in which they are printed.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    crd_values()
+    crds_of(Cloud::Kwok)
+}
+
+/// All CustomResourceDefinitions of a cloud, in the order in which they are printed.
+#[must_use]
+pub fn crds_of(cloud: Cloud) -> Vec<CustomResourceDefinition> {
+    crd_values_of(cloud)
         .into_iter()
         .map(|value| {
             serde_json::from_value(value).expect("the definitions above are CustomResourceDefinitions")
@@ -25,25 +41,40 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         .collect()
 }
 
-/// All CustomResourceDefinitions as JSON values.
+/// All CustomResourceDefinitions of the kwok cloud as JSON values.
 #[must_use]
 pub fn crd_values() -> Vec<Value> {
-    vec![
+    crd_values_of(Cloud::Kwok)
+}
+
+/// All CustomResourceDefinitions of a cloud as JSON values.
+#[must_use]
+pub fn crd_values_of(cloud: Cloud) -> Vec<Value> {
+    let mut values = vec![
         node_pool::crd(),
         node_claim::crd(),
         node_overlay::crd(),
         capacity_buffer::crd(),
         disruption::crd(),
-        kwok::node_class(),
-        kwok::instance(),
-    ]
+    ];
+    match cloud {
+        Cloud::Kwok => values.extend([kwok::node_class(), kwok::instance()]),
+        Cloud::Aws => values.push(ec2_node_class::crd()),
+    }
+    values
 }
 
-/// All CustomResourceDefinitions as YAML documents, ready for `kubectl apply --server-side -f -`.
+/// All CustomResourceDefinitions of the kwok cloud as YAML documents, ready for `kubectl apply --server-side -f -`.
 #[must_use]
 pub fn crds_yaml() -> String {
+    crds_yaml_of(Cloud::Kwok)
+}
+
+/// All CustomResourceDefinitions of a cloud as YAML documents, ready for `kubectl apply --server-side -f -`.
+#[must_use]
+pub fn crds_yaml_of(cloud: Cloud) -> String {
     let mut text = String::new();
-    for value in crd_values() {
+    for value in crd_values_of(cloud) {
         text.push_str("---\n");
         text.push_str(&serde_saphyr::to_string(&value).expect("a JSON value can be written as YAML"));
         if !text.ends_with('\n') {

@@ -6,6 +6,7 @@ use serde::Serialize;
 fn schema(kind: &str) -> Value {
     let crd = crd_values()
         .into_iter()
+        .chain(crd_values_of(Cloud::Aws))
         .find(|crd| crd["spec"]["names"]["kind"] == kind)
         .unwrap();
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
@@ -120,6 +121,7 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
             "spec": {"nodeRegistrationDelay": "30s"}, "status": {"conditions": [condition]},
         }),
     );
+    check::<crate::EC2NodeClass>("EC2NodeClass", &full_ec2_node_class(&condition));
     check::<crate::KWOKInstance>(
         "KWOKInstance",
         &json!({
@@ -130,6 +132,33 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
             "status": {"phase": "Running", "terminationStarted": "2026-01-01T00:00:00.000000Z", "conditions": [condition]},
         }),
     );
+}
+
+fn full_ec2_node_class(condition: &Value) -> Value {
+    json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "a"},
+        "spec": {
+            "subnetSelectorTerms": [{"id": "subnet-1", "tags": {"a": "b"}}], "securityGroupSelectorTerms": [{"id": "sg-1", "name": "n", "tags": {"a": "b"}}],
+            "capacityReservationSelectorTerms": [{"id": "cr-1", "ownerID": "1", "instanceMatchCriteria": "open", "tags": {"a": "b"}}],
+            "placementGroupSelector": {"name": "n", "id": "pg-1"},
+            "amiSelectorTerms": [{"alias": "al2@latest", "id": "ami-1", "name": "n", "owner": "self", "ssmParameter": "p", "tags": {"a": "b"}}],
+            "amiFamily": "AL2", "role": "r", "instanceProfile": "p", "userData": "u", "associatePublicIPAddress": true, "ipPrefixCount": 1, "tags": {"a": "b"},
+            "kubelet": {"maxPods": 1}, "instanceStorePolicy": "RAID0", "detailedMonitoring": true, "context": "c",
+            "blockDeviceMappings": [{"deviceName": "d", "rootVolume": true, "ebs": {
+                "deleteOnTermination": true, "encrypted": true, "iops": 1, "kmsKeyID": "k", "snapshotID": "s", "throughput": 1,
+                "volumeInitializationRate": 100, "volumeSize": "1Gi", "volumeType": "gp3"}}],
+            "networkInterfaces": [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}],
+            "metadataOptions": {"httpEndpoint": "enabled", "httpProtocolIPv6": "disabled", "httpPutResponseHopLimit": 1, "httpTokens": "required"},
+            "connectionTracking": {"tcpEstablishedTimeout": 60, "udpStreamTimeout": 60, "udpTimeout": 30}, "cpuOptions": {"nestedVirtualization": "enabled"},
+        },
+        "status": {
+            "subnets": [{"id": "subnet-1", "zone": "a", "zoneID": "z"}], "securityGroups": [{"id": "sg-1", "name": "n"}],
+            "capacityReservations": [{"id": "cr-1", "availabilityZone": "a", "instanceType": "t", "instanceMatchCriteria": "open", "ownerID": "1",
+                                      "endTime": "2026-01-01T00:00:00Z", "reservationType": "default", "interruptible": true, "state": "active"}],
+            "amis": [{"id": "ami-1", "name": "n", "deprecated": true, "requirements": [{"key": "a", "operator": "Exists"}]}],
+            "instanceProfile": "p", "conditions": [condition],
+        },
+    })
 }
 
 #[test]
@@ -150,7 +179,7 @@ fn invariant_42_unknown_fields_and_values_survive_a_read_modify_write() {
 
 #[test]
 fn p_002_every_kind_has_columns_and_descriptions() {
-    for crd in crd_values() {
+    for crd in crd_values().into_iter().chain(crd_values_of(Cloud::Aws)) {
         let version = &crd["spec"]["versions"][0];
         assert!(!version["additionalPrinterColumns"].as_array().unwrap().is_empty());
         assert_described(
@@ -159,6 +188,10 @@ fn p_002_every_kind_has_columns_and_descriptions() {
         );
     }
     assert_eq!(crds().len(), crd_values().len());
+    assert_eq!(
+        crds_of(Cloud::Aws).last().unwrap().spec.names.kind,
+        "EC2NodeClass"
+    );
 }
 
 fn assert_described(schema: &Value, path: &str) {
@@ -178,6 +211,9 @@ fn assert_described(schema: &Value, path: &str) {
 
 #[test]
 fn the_yaml_reads_back() {
-    let values: Vec<Value> = serde_saphyr::from_multiple(&crds_yaml()).unwrap();
-    assert_eq!(values, crd_values());
+    for cloud in [Cloud::Kwok, Cloud::Aws] {
+        let values: Vec<Value> = serde_saphyr::from_multiple(&crds_yaml_of(cloud)).unwrap();
+        assert_eq!(values, crd_values_of(cloud));
+    }
+    assert_eq!(crds_yaml(), crds_yaml_of(Cloud::Kwok));
 }

@@ -398,8 +398,8 @@ pub struct Ami {
     /// Whether it is deprecated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deprecated: bool,
-    /// Which instance types it is for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Which instance types it is for; written even when it is for all.
+    #[serde(default)]
     pub requirements: Vec<Requirement>,
 }
 

@@ -19,6 +19,7 @@ PLURALS = {
     "NodeOverlay": "nodeoverlays",
     "CapacityBuffer": "capacitybuffers",
     "KWOKNodeClass": "kwoknodeclasses",
+    "EC2NodeClass": "ec2nodeclasses",
 }
 
 
