@@ -81,6 +81,11 @@ e2e-real:
     cargo build --release -p spokeshave
     e2e/real.sh
 
+# Every call to AWS that moto answers, over HTTP: encodings, pages, errors, rehearsals. Installs moto in target/.
+e2e-aws-wire:
+    cargo build -p spokeshave-aws-http --example wire
+    e2e/moto.sh target/debug/examples/wire
+
 # Ends of nodes on a genuine kube-apiserver: budgets, deadlines, finalizers, volumes, garbage collection, hand-over of leadership.
 e2e-real-lifecycle:
     cargo build --release -p spokeshave

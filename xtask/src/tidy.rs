@@ -42,6 +42,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("spokeshave-provider-aws", &["spokeshave-api", "spokeshave-model"]),
     (
+        "spokeshave-aws-http",
+        &["spokeshave-model", "spokeshave-ports", "spokeshave-provider-aws"],
+    ),
+    (
         "spokeshave-provider-kwok",
         &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
     ),

@@ -1,0 +1,4 @@
+//! The wire against a server of our own: signatures, attempts, clocks, bodies.
+
+mod server;
+mod session;

@@ -1,0 +1,108 @@
+//! A server on loopback that answers one request after the other from a script, and keeps what it was asked.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A reply: status, extra header lines, body.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn new(status: u16, body: &str) -> Self {
+        Reply {
+            status,
+            headers: Vec::new(),
+            body: body.to_owned(),
+        }
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+}
+
+/// What was asked: head and body.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Asked {
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        })
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Server {
+    /// Answers as many requests as there are replies; later ones are refused.
+    pub(crate) async fn start(replies: Vec<Reply>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = asked.clone();
+        tokio::spawn(async move {
+            for reply in replies {
+                let (stream, _) = listener.accept().await.unwrap();
+                let request = exchange(stream, reply).await;
+                kept.lock().unwrap().push(request);
+            }
+        });
+        Server { url, asked }
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn exchange(mut stream: TcpStream, reply: Reply) -> Asked {
+    let mut read = Vec::new();
+    let asked = loop {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk).await.unwrap();
+        read.extend_from_slice(&chunk[..count]);
+        let text = String::from_utf8_lossy(&read).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let asked = Asked {
+            head: head.to_owned(),
+            body: body.to_owned(),
+        };
+        let length = asked
+            .header("content-length")
+            .and_then(|value| value.parse().ok())
+            .unwrap_or(0_usize);
+        if body.len() >= length {
+            break asked;
+        }
+    };
+    let mut answer = format!(
+        "HTTP/1.1 {} x\r\ncontent-length: {}\r\nconnection: close\r\n",
+        reply.status,
+        reply.body.len()
+    );
+    for (name, value) in reply.headers {
+        answer.push_str(&format!("{name}: {value}\r\n"));
+    }
+    answer.push_str("\r\n");
+    answer.push_str(&reply.body);
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    stream.shutdown().await.ok();
+    asked
+}
