@@ -105,3 +105,20 @@ e2e-kubectl:
 e2e-python:
     cargo build --release -p spokeshave
     e2e/python-client.sh
+
+# The charts without a cluster: lint, what ten sets of values render (BLESS=1 writes it anew), values that are refused. Helm is built when needed (Go).
+chart-check:
+    e2e/charts/check.sh
+
+# Helm installs the charts on a genuine kube-apiserver, and the operator lives by the chart's permissions: none is denied, none is unused.
+chart-real:
+    cargo build --release -p spokeshave
+    e2e/charts/real.sh
+
+# The alerts: their syntax, and what they say about made-up series. promtool is built when needed (Go).
+rules-check:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    e2e/build.sh promtool
+    "${CARGO_TARGET_DIR:-target}/tools/promtool" check rules charts/spokeshave/rules/alerts.yaml
+    "${CARGO_TARGET_DIR:-target}/tools/promtool" test rules charts/spokeshave/rules/alerts.test.yaml

@@ -1,0 +1,45 @@
+{{/*
+What was asked for and has no counterpart here, a line each: values of Karpenter's chart for AWS and of its older versions, values that no chart knows, and
+what depends on kinds that the cluster does not have.
+*/}}
+{{- define "spokeshave.ignored" -}}
+{{- $known := list "nameOverride" "fullnameOverride" "additionalLabels" "additionalAnnotations" "cloudProvider" "simulateKubelets" "imagePullPolicy" "imagePullSecrets" "service" "serviceAccount" "additionalClusterRoleRules" "serviceMonitor" "prometheusRule" "dashboards" "networkPolicy" "replicas" "revisionHistoryLimit" "strategy" "podLabels" "podAnnotations" "podDisruptionBudget" "podSecurityContext" "priorityClassName" "terminationGracePeriodSeconds" "hostNetwork" "schedulerName" "dnsPolicy" "dnsConfig" "initContainers" "nodeSelector" "affinity" "topologySpreadConstraints" "tolerations" "extraVolumes" "controller" "logLevel" "logFormat" "logOutputPaths" "settings" "global" -}}
+{{- $reasons := dict
+  "webhook" "there is no webhook, as in Karpenter since 1.1"
+  "logConfig" "use logLevel and logOutputPaths, as in Karpenter since 1.0"
+  "logEncoding" "use logFormat"
+  "logErrorOutputPaths" "errors go where the log goes; use logOutputPaths"
+-}}
+{{- range $key, $value := .Values }}
+{{- if and (eq $key "logErrorOutputPaths") (eq (join "," $value) "stderr") }}
+{{- else if not (has $key $known) }}
+  {{ $key }}: {{ default "no chart knows this value; see `helm show values`" (get $reasons $key) }}
+{{- end }}
+{{- end }}
+{{- $aws := "it is for AWS, whose provider is not there yet" -}}
+{{- $reasons = dict
+  "assumeRoleARN" $aws "assumeRoleDuration" $aws "clusterCABundle" $aws "clusterName" $aws "clusterEndpoint" $aws "isolatedVPC" $aws "eksControlPlane" $aws
+  "vmMemoryOverheadPercent" $aws "interruptionQueue" $aws "enableZonalShift" $aws "reservedENIs" $aws "disableDryRun" $aws "amiRefreshInterval" $aws
+  "subnetRefreshInterval" $aws "awsFeatureGates" $aws
+-}}
+{{- $known = list "batchMaxDuration" "batchIdleDuration" "preferencePolicy" "minValuesPolicy" "ignoreDRARequests" "disableClusterStateObservability" "schedulerConfig" "instanceTypes" "consolidationReplacements" "evictionQPS" "evictionBurst" "kubeClientQPS" "kubeClientBurst" "featureGates" -}}
+{{- range $key, $_ := .Values.settings }}
+{{- if not (has $key $known) }}
+  settings.{{ $key }}: {{ default "no chart knows this setting; see `helm show values`" (get $reasons $key) }}
+{{- end }}
+{{- end }}
+{{- range $key, $_ := .Values.settings.featureGates }}
+{{- if eq $key "drift" }}
+  settings.featureGates.drift: drift is always looked for, as in Karpenter since 1.0
+{{- else if not (has $key (list "nodeRepair" "nodeOverlay" "reservedCapacity" "spotToSpotConsolidation" "staticCapacity" "capacityBuffer")) }}
+  settings.featureGates.{{ $key }}: there is no such gate
+{{- end }}
+{{- end }}
+{{- if not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}
+{{- range $key := list "serviceMonitor" "prometheusRule" }}
+{{- if (get $.Values $key).enabled }}
+  {{ $key }}: the cluster has no kinds of monitoring.coreos.com/v1 (the Prometheus operator)
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}

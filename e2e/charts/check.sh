@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# The charts without a cluster: lint, what each set of values renders (BLESS=1 writes it anew), values that are refused.
+# HELM names another Helm, by default the one that e2e/build.sh builds.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. e2e/instruments.sh
+if [ -z "${HELM:-}" ]; then
+    need helm
+    HELM=$target/tools/helm
+fi
+folder=e2e/charts
+# The version that a Helm without a cluster pretends to talk to.
+pretended=(--kube-version 1.36.0 --api-versions monitoring.coreos.com/v1)
+rendered=$(mktemp)
+trap 'rm -f "$rendered"' EXIT
+
+render() {
+    "$HELM" template spokeshave charts/spokeshave --namespace spokeshave "${pretended[@]}" "$@"
+}
+
+"$HELM" lint --strict charts/spokeshave-crds
+for values in "$folder"/values/*.yaml; do
+    name=$(basename "$values" .yaml)
+    "$HELM" lint --strict --quiet charts/spokeshave --values "$values"
+    expected=$folder/expected/$name.yaml
+    render --values "$values" >"$rendered"
+    if [ "${BLESS:-}" = 1 ]; then
+        cp "$rendered" "$expected"
+    fi
+    diff -u "$expected" "$rendered" || {
+        echo "$name differs from $expected; BLESS=1 just chart-check writes it anew" >&2
+        exit 1
+    }
+done
+[ "$(ls "$folder/expected")" = "$(ls "$folder/values")" ] || { echo "$folder/expected has files of values that are no more" >&2; exit 1; }
+
+# refused WORDS ARGUMENT…: these values are refused with these words.
+refused() {
+    local words=$1 said
+    shift
+    if said=$(render --values "$folder/values/defaults.yaml" "$@" 2>&1); then
+        echo "accepted: $*" >&2
+        exit 1
+    fi
+    grep -qF -- "$words" <<<"$said" || {
+        echo "$*: expected $words, and it says: $said" >&2
+        exit 1
+    }
+}
+refused "controller.image.repository" --set controller.image.repository=
+refused "controller.image.repository" --set controller.image.repository=public.ecr.aws/karpenter/controller
+refused "cloudProvider" --set cloudProvider=aws
+refused "replicas" --set replicas=two
+refused "preferencePolicy" --set settings.preferencePolicy=Never
+refused "logLevel" --set logLevel=trace
+refused "nodeRepair" --set settings.featureGates.nodeRepair=maybe
+refused "port" --set controller.metrics.port=0
+refused "digest" --set controller.image.digest=latest
+
+echo "charts: $(ls "$folder/values" | wc -l) sets of values as expected, 9 refused"
