@@ -1,0 +1,108 @@
+//! The policy that is shipped against the calls that are made (A-122): each call is allowed, and nothing is allowed that is never called.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde_json::Value;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn policy() -> Value {
+    let text = fs::read_to_string(repository().join("deploy/aws/controller-policy.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+        other => other.as_str().into_iter().collect(),
+    }
+}
+
+/// `ec2:CreateFleet` and so on, from the names of calls in the sources of each service.
+fn called() -> BTreeSet<String> {
+    let name = Regex::new(
+        r#""((?:Add|Create|Delete|Describe|Get|List|Receive|Remove|Run|Tag|Terminate)[A-Z][A-Za-z]+)""#,
+    )
+    .unwrap();
+    let sources = [
+        ("ec2", "src/ec2/mod.rs"),
+        ("eks", "src/eks.rs"),
+        ("iam", "src/iam.rs"),
+        ("pricing", "src/pricing.rs"),
+        ("sqs", "src/sqs.rs"),
+        ("ssm", "src/ssm.rs"),
+    ];
+    let mut called = BTreeSet::new();
+    for (service, file) in sources {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        // Elements of replies are named after their call.
+        let found: Vec<String> = name
+            .captures_iter(&text)
+            .filter(|found| !found[1].ends_with("Result"))
+            .map(|found| format!("{service}:{}", &found[1]))
+            .collect();
+        assert!(!found.is_empty(), "no call in {file}");
+        called.extend(found);
+    }
+    called
+}
+
+#[test]
+fn a_122_the_policy_allows_what_is_called_and_nothing_else() {
+    let policy = policy();
+    let statements = policy["Statement"].as_array().unwrap();
+    let allowed: BTreeSet<String> = statements
+        .iter()
+        .flat_map(|statement| texts(&statement["Action"]))
+        .map(str::to_owned)
+        .collect();
+    let mut called = called();
+    // Passing a role is not a call: launching an instance with a profile asks for it.
+    called.insert("iam:PassRole".to_owned());
+    assert_eq!(allowed, called);
+    for statement in statements {
+        assert_eq!(statement["Effect"], "Allow");
+        let reads = texts(&statement["Action"]).iter().all(|action| {
+            let name = action.split_once(':').map_or("", |(_, name)| name);
+            ["Describe", "Get", "List"]
+                .iter()
+                .any(|verb| name.starts_with(verb))
+        });
+        let everywhere = texts(&statement["Resource"]).contains(&"*");
+        assert!(reads || !everywhere, "{} may change anything", statement["Sid"]);
+    }
+}
+
+#[test]
+fn a_122_cloud_formation_and_terraform_have_the_same_policy_and_rules() {
+    let cloud_formation = fs::read_to_string(repository().join("deploy/aws/cloudformation.yaml")).unwrap();
+    let start = cloud_formation.find("          - |\n").unwrap() + "          - |\n".len();
+    let lines = cloud_formation[start..]
+        .lines()
+        .take_while(|line| line.starts_with("            "));
+    let inline: Value = serde_json::from_str(&lines.collect::<String>()).unwrap();
+    assert_eq!(
+        inline,
+        policy(),
+        "the policy in cloudformation.yaml is not controller-policy.json"
+    );
+
+    let terraform = fs::read_to_string(repository().join("deploy/aws/main.tf")).unwrap();
+    let detail_type = Regex::new(r"detail-type: \[([^\]]+)\]").unwrap();
+    let rules: Vec<String> = detail_type
+        .captures_iter(&cloud_formation)
+        .map(|found| found[1].to_owned())
+        .collect();
+    assert_eq!(rules.len(), 5);
+    for rule in rules {
+        assert!(
+            terraform.contains(&format!("detail_type = \"{rule}\"")),
+            "main.tf has no rule for {rule}"
+        );
+    }
+}
