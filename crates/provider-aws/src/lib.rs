@@ -10,6 +10,9 @@
 //! | [`images`] | which image does it start from | A2.2 |
 //! | [`compatibility`] | can this type be launched from this class | A3.4 |
 //! | [`offerings`] | where can it be bought, for how much | A4 |
+//! | [`choice`], [`addresses`] | which types does a launch ask for, in which subnets | A5.1 |
+//! | [`launch`], [`tags`] | how does it ask for them | A1.7, A5.2, A5.4 |
+//! | [`rehearsal`] | would EC2 allow it | A2.4 |
 //! | [`requests`] | what is EC2 asked for | A5.2, A5.4, A13 |
 //! | [`fleet`] | what does the reply to a launch mean | A5.6 |
 //! | [`class_hash`], [`drift`] | is an instance still what its class asks for | A1.6, A7 |
@@ -18,6 +21,8 @@
 //! | [`user_data`] | what does a node do when it starts | A5.3 |
 //! | [`messages`] | what does a message of the queue mean | A9.2 |
 
+pub mod addresses;
+pub mod choice;
 pub mod class_hash;
 pub mod compatibility;
 pub mod describe;
@@ -29,10 +34,13 @@ pub mod images;
 pub mod instance_types;
 pub mod kubelet;
 pub mod labels;
+pub mod launch;
 pub mod messages;
 pub mod network;
 pub mod offerings;
 pub mod prices;
+pub mod rehearsal;
 pub mod requests;
+pub mod tags;
 pub mod unavailable;
 pub mod user_data;

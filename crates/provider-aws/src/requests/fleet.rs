@@ -101,22 +101,29 @@ pub struct Override {
     pub instance_type: String,
     /// The subnet.
     pub subnet_id: String,
-    /// The subnet's zone: errors of the reply name it.
+    /// The subnet's zone: errors of the reply name it. Empty in rehearsals.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub availability_zone: String,
-    /// The image.
+    /// The image. Empty in rehearsals.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub image_id: String,
     /// Its price: what strategies with priorities go by, lowest first.
-    #[serde(serialize_with = "write_price", deserialize_with = "read_price")]
-    pub priority: Price,
+    #[serde(
+        serialize_with = "write_price",
+        deserialize_with = "read_price",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub priority: Option<Price>,
 }
 
-fn write_price<S: Serializer>(price: &Price, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&price.dollars())
+fn write_price<S: Serializer>(price: &Option<Price>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&price.unwrap_or_default().dollars())
 }
 
-fn read_price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Price, D::Error> {
+fn read_price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Price>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    text.parse().map(Price::from_dollars).map_err(de::Error::custom)
+    let price = text.parse().map(Price::from_dollars);
+    price.map(Some).map_err(de::Error::custom)
 }
 
 /// How many instances, and how they are bought.
@@ -160,7 +167,7 @@ pub struct RunInstancesRequest {
     pub launch_template: LaunchTemplateReference,
     /// The instance type.
     pub instance_type: String,
-    /// Where: the subnet of the primary interface.
+    /// Where: the subnet of each interface.
     #[serde(rename = "NetworkInterface")]
     pub network_interfaces: Vec<SubnetInterface>,
     /// Tags of what it would make.
@@ -172,8 +179,14 @@ pub struct RunInstancesRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct SubnetInterface {
+    /// The card; absent for the one interface of an ordinary instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_card_index: Option<i32>,
     /// Its place on the card.
     pub device_index: i32,
+    /// `interface` or `efa-only`; absent is `interface`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface_type: Option<String>,
     /// The subnet.
     pub subnet_id: String,
 }

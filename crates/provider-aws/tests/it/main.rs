@@ -1,8 +1,10 @@
 //! The rules against what upstream's own provider answers (v1.14.1): the cases and expectations of `e2e/aws/cases`.
 
+mod choices;
 mod errors;
 mod fleets;
 mod hash;
+mod launches;
 mod messages;
 mod oracle;
 mod types;

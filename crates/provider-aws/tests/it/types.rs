@@ -15,12 +15,12 @@ use spokeshave_provider_aws::{compatibility, labels};
 
 use crate::oracle;
 
-struct Catalog {
-    region: Region,
+pub struct Catalog {
+    pub region: Region,
     zones: Vec<Subnet>,
 }
 
-fn catalog(name: &str) -> Catalog {
+pub fn catalog(name: &str) -> Catalog {
     let catalog = oracle::json(name);
     let types = oracle::list(&catalog, "InstanceTypes").iter().map(|info| {
         let info: spokeshave_provider_aws::describe::InstanceTypeInfo =

@@ -106,7 +106,7 @@ impl Case {
 }
 
 /// Parsed where the format has several spellings, so that only the meaning counts.
-fn normalised(family: &str, text: &str) -> Value {
+pub fn normalised(family: &str, text: &str) -> Value {
     match family {
         "Bottlerocket" => {
             json!(toml::from_str::<toml::Table>(text).unwrap_or_else(|error| panic!("{error}: {text}")))
