@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The charts without a cluster: lint, what each set of values renders (BLESS=1 writes it anew), values that are refused.
+# The charts without a cluster: lint, what each set of values renders (BLESS=1 writes it anew), values that are refused, boards in ConfigMaps.
 # HELM names another Helm, by default the one that e2e/build.sh builds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,6 +8,7 @@ if [ -z "${HELM:-}" ]; then
     need helm
     HELM=$target/tools/helm
 fi
+need_program python3 "boards are read as JSON"
 folder=e2e/charts
 # The version that a Helm without a cluster pretends to talk to.
 pretended=(--kube-version 1.36.0 --api-versions monitoring.coreos.com/v1)
@@ -57,4 +58,11 @@ refused "nodeRepair" --set settings.featureGates.nodeRepair=maybe
 refused "port" --set controller.metrics.port=0
 refused "digest" --set controller.image.digest=latest
 
-echo "charts: $(ls "$folder/values" | wc -l) sets of values as expected, 9 refused"
+render --values "$folder/values/defaults.yaml" --set dashboards.enabled=true --show-only templates/dashboards.yaml >"$rendered"
+boards=0
+for board in charts/spokeshave/dashboards/*.json; do
+    python3 -m json.tool "$board" >/dev/null
+    grep -qF "  $(basename "$board"): |" "$rendered" || { echo "$board is in no ConfigMap" >&2; exit 1; }
+    boards=$((boards + 1))
+done
+echo "charts: $(ls "$folder/values" | wc -l) sets of values as expected, 9 refused, $boards boards"

@@ -77,13 +77,15 @@ struct Family {
     series: Mutex<BTreeMap<Vec<String>, Value>>,
 }
 
-/// What a family is: its name and type, and the names of its labels.
+/// What a family is: its name, type and help, and the names of its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilyShape {
     /// The full name.
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `summary`, as after `# TYPE`.
     pub kind: &'static str,
+    /// What it counts, as after `# HELP`.
+    pub help: String,
     /// Names of the labels, in alphabetical order.
     pub labels: Vec<String>,
     /// Inclusive upper bounds of a histogram's buckets, ascending and without the infinite one; empty for other types.
@@ -236,6 +238,7 @@ impl Family {
         FamilyShape {
             name: self.name.clone(),
             kind: self.kind.name(),
+            help: self.help.clone(),
             labels,
             buckets: match &self.kind {
                 Kind::Histogram(bounds) => bounds.clone(),

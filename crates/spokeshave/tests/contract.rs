@@ -1,0 +1,222 @@
+//! What scripts and manifests of users may rely on: commands, flags and variables, and the fields of documented JSON. Nothing of it may disappear.
+//!
+//! The lists are `docs/contract/*.txt`. `BLESS=1 cargo test -p spokeshave --test contract` adds what is new; what is gone is taken out by hand, with the major
+//! version that docs/contract.md asks for. Metrics have the same in `spokeshave-sim`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+const NOW: &str = "2026-03-02T12:00:00Z";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Standard output; the status is for whoever cares: `budgets` ends with 3 where it finds something.
+fn spokeshave(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(arguments)
+        .current_dir(root())
+        .env("COLUMNS", "100")
+        .output()
+        .expect("the program starts");
+    assert!(
+        !output.stdout.is_empty(),
+        "spokeshave {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Nothing of what was promised is gone, and everything that is there is promised.
+fn keep(name: &str, now: &BTreeSet<String>) {
+    let path = root().join("docs/contract").join(name);
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let promised: BTreeSet<String> = committed.lines().map(str::to_owned).collect();
+    let gone: Vec<&String> = promised.difference(now).collect();
+    assert!(
+        gone.is_empty(),
+        "promised in docs/contract/{name} and gone: {gone:?}; see docs/contract.md"
+    );
+    if std::env::var_os("BLESS").is_some() {
+        let text: String = now.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(&path, text).expect("the file is written");
+        return;
+    }
+    let new: Vec<&String> = now.difference(&promised).collect();
+    assert!(
+        new.is_empty(),
+        "new, and not in docs/contract/{name}: {new:?}; BLESS=1 cargo test -p spokeshave --test contract"
+    );
+}
+
+/// The commands that help lists; what goes on in a further line is indented more.
+fn commands(help: &str) -> Vec<&str> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect()
+}
+
+/// A command with its arguments, flags, choices and variables.
+fn describe(command: &str, all: &mut BTreeSet<String>) {
+    let help = spokeshave(&[command, "--help"]);
+    let usage = help
+        .lines()
+        .find(|line| line.starts_with("Usage: "))
+        .expect("a usage");
+    all.insert(usage.trim_start_matches("Usage: ").to_owned());
+    let mut flag = String::new();
+    for line in help.lines() {
+        let text = line.trim();
+        if line.starts_with("  ")
+            && !line.starts_with("          ")
+            && (text.starts_with("--") || text.starts_with('-'))
+        {
+            // A short help stands on the same line.
+            text.split("  ").next().unwrap_or_default().clone_into(&mut flag);
+            all.insert(format!("spokeshave {command} {flag}"));
+        } else if let Some(choice) = text.strip_prefix("- ").and_then(|text| text.split_once(':')) {
+            all.insert(format!("spokeshave {command} {flag} = {}", choice.0));
+        }
+    }
+    let whole: String = help.split_whitespace().collect();
+    for rest in whole.split("[env:").skip(1) {
+        let variable = rest.split(']').next().unwrap_or_default();
+        all.insert(format!("spokeshave {command} ${variable}"));
+    }
+}
+
+#[test]
+fn no_command_flag_choice_or_variable_disappears() {
+    let help = spokeshave(&["--help"]);
+    let commands = commands(&help);
+    assert!(
+        commands.contains(&"operator") && commands.contains(&"plan"),
+        "{commands:?}"
+    );
+    let mut all = BTreeSet::new();
+    for command in commands.into_iter().filter(|command| *command != "help") {
+        describe(command, &mut all);
+    }
+    assert!(
+        all.contains("spokeshave operator --metrics-port <PORT>"),
+        "{all:#?}"
+    );
+    assert!(all.contains("spokeshave operator $FEATURE_GATES"), "{all:#?}");
+    assert!(
+        all.contains("spokeshave plan -o, --output <FORMAT> = json"),
+        "{all:#?}"
+    );
+    keep("cli.txt", &all);
+}
+
+/// The path of every field; fields whose names are those of resources are one.
+fn paths(value: &Value, at: &str, all: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) if at.ends_with(".requests") || at.ends_with(".limits") => {
+            assert!(fields.values().all(|value| !value.is_object()), "{at}");
+            all.insert(format!("{at}.*"));
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                paths(value, &format!("{at}.{name}"), all);
+            }
+        }
+        Value::Array(values) => {
+            all.insert(format!("{at}[]"));
+            values
+                .iter()
+                .for_each(|value| paths(value, &format!("{at}[]"), all));
+        }
+        _ => {
+            all.insert(at.to_owned());
+        }
+    }
+}
+
+#[test]
+fn no_field_of_documented_json_disappears() {
+    let plans = ["pending", "unschedulable", "consolidation", "drift", "budgets"];
+    let mut reports: Vec<(&str, String)> = plans
+        .iter()
+        .map(|name| {
+            let file = format!("examples/{name}.yaml");
+            (
+                "plan",
+                spokeshave(&["plan", "-f", &file, "--verdicts", "-o", "json", "--now", NOW]),
+            )
+        })
+        .collect();
+    let file = "crates/spokeshave/tests/budgets/dump.yaml";
+    reports.push((
+        "budgets",
+        spokeshave(&["budgets", "-f", file, "-o", "json", "--now", NOW]),
+    ));
+    let objects = [
+        ("node", "guarded"),
+        ("node", "protected"),
+        ("nodeclaim", "claim-guarded"),
+        ("nodepool", "full"),
+        ("pod", "shop/web-1"),
+    ];
+    for (kind, name) in objects {
+        let file = "crates/spokeshave/tests/explain/stuck.yaml";
+        reports.push((
+            "explain",
+            spokeshave(&["explain", kind, name, "-f", file, "-o", "json", "--now", NOW]),
+        ));
+    }
+    let mut all = BTreeSet::new();
+    for (command, report) in reports {
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        paths(&report, command, &mut all);
+    }
+    assert!(
+        all.contains("plan.provisioning.nodeClaims[].cheapest.price"),
+        "{all:#?}"
+    );
+    assert!(all.contains("budgets.nodePools[].findings[].code"), "{all:#?}");
+    keep("json.txt", &all);
+}
+
+/// The path of every field of a schema.
+fn fields(schema: &Value, at: &str, all: &mut BTreeSet<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let at = format!("{at}.{name}");
+        all.insert(at.clone());
+        fields(field, &at, all);
+    }
+    if !schema["items"].is_null() {
+        fields(&schema["items"], &format!("{at}[]"), all);
+    }
+}
+
+/// Manifests that were accepted go on being accepted.
+#[test]
+fn no_field_of_a_definition_disappears() {
+    let printed = spokeshave(&["crds"]);
+    let mut all = BTreeSet::new();
+    for document in printed
+        .split("---\n")
+        .filter(|document| !document.trim().is_empty())
+    {
+        let definition: Value = serde_saphyr::from_str(document).expect("YAML");
+        let name = definition["metadata"]["name"].as_str().expect("a name");
+        for version in definition["spec"]["versions"].as_array().expect("versions") {
+            let at = format!("{name} {}", version["name"].as_str().expect("a version"));
+            fields(&version["schema"]["openAPIV3Schema"], &at, &mut all);
+        }
+    }
+    assert!(
+        all.contains("nodepools.karpenter.sh v1.spec.template.spec.nodeClassRef.kind"),
+        "{all:#?}"
+    );
+    assert!(all.len() > 200, "{}", all.len());
+    keep("definitions.txt", &all);
+}
