@@ -175,6 +175,30 @@ pub fn requirements(architecture: &str, variant: Option<Variant>) -> Vec<Entry> 
     entries
 }
 
+/// Which instance types an image of Windows of this build is for.
+#[must_use]
+pub fn windows_requirements(architecture: &str, build: &str) -> Vec<Entry> {
+    vec![
+        Entry::new(core::OS, Operator::In, &["windows"]),
+        Entry::new(core::ARCH, Operator::In, &[architecture]),
+        Entry::new(core::WINDOWS_BUILD, Operator::In, &[build]),
+    ]
+}
+
+/// The family that an alias names; admission refuses others than these.
+#[must_use]
+pub fn alias_family(name: &str) -> AmiFamily {
+    match name {
+        "al2" => AmiFamily::Al2,
+        "al2023" => AmiFamily::Al2023,
+        "bottlerocket" => AmiFamily::Bottlerocket,
+        "windows2019" => AmiFamily::Windows2019,
+        "windows2022" => AmiFamily::Windows2022,
+        "windows2025" => AmiFamily::Windows2025,
+        _ => AmiFamily::Custom,
+    }
+}
+
 /// An image that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
@@ -184,15 +208,15 @@ pub struct Found {
     pub created: Timestamp,
 }
 
-/// One image for each set of requirements: not deprecated before deprecated, then the newest, then by name; in the order of the status, newest
-/// first.
+/// One image for each set of requirements: not deprecated before deprecated, then the newest, then the last by name; in the order of the status,
+/// newest first.
 #[must_use]
 pub fn choose(found: impl IntoIterator<Item = Found>) -> Vec<Ami> {
     let rank = |found: &Found| {
         (
             found.ami.deprecated,
             std::cmp::Reverse(found.created),
-            found.ami.name.clone(),
+            std::cmp::Reverse(found.ami.name.clone()),
             found.ami.id.clone(),
         )
     };
@@ -309,7 +333,7 @@ mod tests {
         let ids: Vec<&str> = chosen.iter().map(|ami| ami.id.as_str()).collect();
         assert_eq!(
             ids,
-            ["gpu", "new"],
+            ["gpu", "new-too"],
             "newest first; a deprecated image only where there is no other"
         );
     }

@@ -10,8 +10,12 @@
 //! | [`images`] | which image does it start from | A2.2 |
 //! | [`compatibility`] | can this type be launched from this class | A3.4 |
 //! | [`offerings`] | where can it be bought, for how much | A4 |
+//! | [`selectors`] | what do a class's selectors ask, and choose | A2.1, A2.2 |
+//! | [`profiles`] | which instance profile has a class | A2.3 |
+//! | [`status`] | what does a class's status say | A1.5, A2.1 |
 //! | [`choice`], [`addresses`] | which types does a launch ask for, in which subnets | A5.1 |
 //! | [`launch`], [`tags`] | how does it ask for them | A1.7, A5.2, A5.4 |
+//! | [`templates`] | which launch templates are there, which expire | A5.2 |
 //! | [`rehearsal`] | would EC2 allow it | A2.4 |
 //! | [`requests`] | what is EC2 asked for | A5.2, A5.4, A13 |
 //! | [`fleet`] | what does the reply to a launch mean | A5.6 |
@@ -39,8 +43,12 @@ pub mod messages;
 pub mod network;
 pub mod offerings;
 pub mod prices;
+pub mod profiles;
 pub mod rehearsal;
 pub mod requests;
+pub mod selectors;
+pub mod status;
 pub mod tags;
+pub mod templates;
 pub mod unavailable;
 pub mod user_data;

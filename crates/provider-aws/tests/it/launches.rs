@@ -39,14 +39,14 @@ const SCENARIOS: [&str; 10] = [
 const FEWER_TEMPLATES: [&str; 1] = ["spot/spot"];
 
 /// A file of objects with the answers of upstream.
-struct Scenario {
-    name: &'static str,
-    objects: Vec<Value>,
-    expected: Value,
+pub struct Scenario {
+    pub name: &'static str,
+    pub objects: Vec<Value>,
+    pub expected: Value,
 }
 
 impl Scenario {
-    fn read(name: &'static str) -> Self {
+    pub fn read(name: &'static str) -> Self {
         Scenario {
             name,
             objects: serde_saphyr::from_multiple::<Value>(&oracle::text(&format!("launch-{name}.yaml")))
@@ -58,7 +58,7 @@ impl Scenario {
         }
     }
 
-    fn objects<T: serde::de::DeserializeOwned>(&self, kind: &str) -> Vec<T> {
+    pub fn objects<T: serde::de::DeserializeOwned>(&self, kind: &str) -> Vec<T> {
         let objects = self.objects.iter().filter(|object| object["kind"] == kind);
         objects
             .map(|object| serde_json::from_value(object.clone()).unwrap())
@@ -71,7 +71,7 @@ impl Scenario {
         arguments.find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
     }
 
-    fn cluster(&self) -> Cluster {
+    pub fn cluster(&self) -> Cluster {
         let scenario = self.objects.iter().find(|object| object["kind"] == "Scenario");
         let dns = scenario.and_then(|scenario| scenario["clusterDNS"].as_str());
         let endpoint = self.argument("--cluster-endpoint");
@@ -167,7 +167,7 @@ fn places(fleet: &Value) -> Vec<Value> {
 }
 
 /// Scalars as the query protocol writes them; lists in order of their content; what says nothing left out.
-fn written(value: &Value) -> Value {
+pub fn written(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(name, _)| *name != "ClientToken");
@@ -374,7 +374,7 @@ fn a_017_a_061_a_064_a_065_a_068_a_073_launches_ask_for_what_upstream_asks_for()
     assert_eq!(compared, 24);
 }
 
-fn requests_of(launch: &Value, action: &str) -> Vec<Value> {
+pub fn requests_of(launch: &Value, action: &str) -> Vec<Value> {
     let requests = launch["requests"].as_array().into_iter().flatten();
     requests
         .filter(|request| request["action"] == action)

@@ -1,0 +1,221 @@
+//! Instance profiles: which one a class's instances get, which are made and which are deleted (A2.3).
+//!
+//! Owns the decisions. A profile's name is a function of the class and its role, so that a crash between making it and writing it down leads
+//! to the same profile again; another role is another profile, so that running nodes keep theirs.
+
+use std::collections::BTreeSet;
+
+use spokeshave_api::EC2NodeClass;
+use spokeshave_api::hash::digest;
+
+use crate::errors::ApiError;
+use crate::requests::Tags;
+use crate::tags::{self, ReservedTags};
+
+/// Annotation of a NodeClaim with the profile that its instance has.
+pub const ANNOTATION: &str = "karpenter.k8s.aws/instance-profile-name";
+
+/// Why a class has no instance profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// The profile that the class names does not exist.
+    #[error("Instance profile {0:?} not found; create it, or name a role in spec.role")]
+    NotFound(String),
+    /// The role that the class names does not exist.
+    #[error("Role {0:?} not found; create it, or name another one in spec.role")]
+    RoleNotFound(String),
+    /// The class's tags cannot be put on it.
+    #[error(transparent)]
+    Tags(#[from] ReservedTags),
+    /// A call is not allowed.
+    #[error("Controller isn't authorized to call iam:{call}: {message}")]
+    Unauthorized {
+        /// The call.
+        call: &'static str,
+        /// What AWS says.
+        message: String,
+    },
+    /// The profile would have to be made, and IAM is out of reach.
+    #[error(
+        "IAM is not called in an isolated VPC; make an instance profile and name it in spec.instanceProfile"
+    )]
+    Isolated,
+    /// A call failed.
+    #[error("{0}")]
+    Call(String),
+}
+
+impl ProfileError {
+    /// Reason of condition `InstanceProfileReady`.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            ProfileError::NotFound(_) => "InstanceProfileNotFound",
+            ProfileError::RoleNotFound(_) => "RoleNotFound",
+            ProfileError::Tags(_) => "TagValidationFailed",
+            ProfileError::Unauthorized { .. } => "InstanceProfileAuthCheckFailed",
+            ProfileError::Isolated | ProfileError::Call(_) => "InstanceProfileResolutionFailed",
+        }
+    }
+
+    /// What a failed call means; `role` is the one that was to be added.
+    #[must_use]
+    pub fn of(call: &'static str, role: &str, error: &ApiError) -> Self {
+        if error.is_unauthorized() || error.code == "AccessDenied" {
+            return ProfileError::Unauthorized {
+                call,
+                message: error.message.clone(),
+            };
+        }
+        if call == "AddRoleToInstanceProfile" && error.is_not_found() {
+            return ProfileError::RoleNotFound(role.to_owned());
+        }
+        ProfileError::Call(format!("iam:{call}, {error}"))
+    }
+}
+
+/// An instance profile as IAM describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Profile {
+    /// Name.
+    pub name: String,
+    /// Path, which says whose it is.
+    pub path: String,
+    /// Its role, if it has one; no profile has more.
+    pub role: Option<String>,
+}
+
+/// The path of all profiles that were made for a cluster.
+#[must_use]
+pub fn cluster_path(region: &str, cluster: &str) -> String {
+    format!("/karpenter/{region}/{cluster}/")
+}
+
+/// The path of the profiles that were made for a class.
+#[must_use]
+pub fn class_path(region: &str, cluster: &str, class_uid: &str) -> String {
+    format!("{}{class_uid}/", cluster_path(region, cluster))
+}
+
+/// The name of the profile for a class's role.
+#[must_use]
+pub fn name(region: &str, cluster: &str, class_uid: &str, role: &str) -> String {
+    let hash = digest(&format!("{region}\n{class_uid}\n{role}"));
+    format!("{cluster}_{hash}")
+}
+
+/// What is to be done so that a class has its instance profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// Look whether the profile exists that the class names; it is not ours.
+    Check {
+        /// Its name.
+        name: String,
+    },
+    /// The class has it.
+    Keep {
+        /// Its name.
+        name: String,
+    },
+    /// Make it where it does not exist, and give it the role where it has none.
+    Ensure(Ensure),
+}
+
+/// A profile that is to be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ensure {
+    /// Its name.
+    pub name: String,
+    /// Its path.
+    pub path: String,
+    /// Its tags.
+    pub tags: Tags,
+    /// Its role.
+    pub role: String,
+}
+
+/// What is to be done, where IAM describes the profile in the class's status as `current`. Without IAM (`isolated`) the class must name its
+/// profile.
+///
+/// # Errors
+/// When the class's tags may not be put on a profile, or IAM is needed and not there.
+pub fn plan(
+    class: &EC2NodeClass,
+    current: Option<&Profile>,
+    region: &str,
+    cluster: &str,
+    isolated: bool,
+) -> Result<Plan, ProfileError> {
+    if let Some(name) = &class.spec.instance_profile {
+        let name = name.clone();
+        return Ok(if isolated {
+            Plan::Keep { name }
+        } else {
+            Plan::Check { name }
+        });
+    }
+    let role = class.spec.role.clone().unwrap_or_default();
+    if isolated {
+        return Err(ProfileError::Isolated);
+    }
+    if let Some(current) = current.filter(|current| current.role.as_deref() == Some(&role)) {
+        return Ok(Plan::Keep {
+            name: current.name.clone(),
+        });
+    }
+    let uid = class.metadata.uid.as_deref().unwrap_or_default();
+    Ok(Plan::Ensure(Ensure {
+        name: name(region, cluster, uid, &role),
+        path: class_path(region, cluster, uid),
+        tags: tags::instance_profile(class, cluster, region)?,
+        role,
+    }))
+}
+
+/// One step towards a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Make the profile.
+    Create,
+    /// Take its role away: it has another one.
+    RemoveRole,
+    /// Give it the role.
+    AddRole,
+}
+
+/// The steps from what IAM has under that name to what is to be there; none when it is there.
+#[must_use]
+pub fn steps(wanted: &Ensure, existing: Option<&Profile>) -> Vec<Step> {
+    match existing.map(|profile| profile.role.as_deref()) {
+        None => vec![Step::Create, Step::AddRole],
+        Some(None) => vec![Step::AddRole],
+        Some(Some(role)) if role == wanted.role => Vec::new(),
+        Some(Some(_)) => vec![Step::RemoveRole, Step::AddRole],
+    }
+}
+
+/// Profiles that nobody needs any more: ours, named neither in a class's status nor by a NodeClaim, and not just made. IAM may have
+/// answered with more than was asked for, so that the path is looked at again.
+#[must_use]
+pub fn to_delete<'a>(
+    found: &'a [Profile],
+    region: &str,
+    cluster: &str,
+    in_use: &BTreeSet<&str>,
+    protected: &BTreeSet<&str>,
+) -> Vec<&'a Profile> {
+    let path = cluster_path(region, cluster);
+    found
+        .iter()
+        .filter(|profile| profile.path.starts_with(&path))
+        .filter(|profile| !in_use.contains(profile.name.as_str()))
+        .filter(|profile| !protected.contains(profile.name.as_str()))
+        .collect()
+}
+
+/// Profiles of a class that is being deleted: all below its path.
+#[must_use]
+pub fn of_class<'a>(found: &'a [Profile], region: &str, cluster: &str, class_uid: &str) -> Vec<&'a Profile> {
+    let path = class_path(region, cluster, class_uid);
+    found.iter().filter(|profile| profile.path == path).collect()
+}
