@@ -122,3 +122,21 @@ rules-check:
     e2e/build.sh promtool
     "${CARGO_TARGET_DIR:-target}/tools/promtool" check rules charts/spokeshave/rules/alerts.yaml
     "${CARGO_TARGET_DIR:-target}/tools/promtool" test rules charts/spokeshave/rules/alerts.test.yaml
+
+# The workflow files. actionlint is built when needed (Go).
+workflow-check:
+    e2e/build.sh actionlint
+    "${CARGO_TARGET_DIR:-target}/tools/actionlint" .github/workflows/*.yaml
+
+# A release of this machine's architecture in target/dist: a static binary with manual pages, completions, licences and bill of materials, the image as an
+# OCI layout, charts, krew's manifest, sums; packed twice, which must be the same bytes.
+release:
+    release/build.sh --check
+
+# The image of a release runs as its user from its own root (needs root, no container daemon).
+image-check:
+    release/image-check.sh
+
+# The documentation as a site in target/book; needs mdbook (cargo install mdbook).
+book:
+    mdbook build docs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The charts without a cluster: lint, what each set of values renders (BLESS=1 writes it anew), values that are refused, boards in ConfigMaps.
-# HELM names another Helm, by default the one that e2e/build.sh builds.
+# HELM names another Helm 3, by default the one that e2e/build.sh builds; Helm 4 renders the same with other empty lines and in another order.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . e2e/instruments.sh

@@ -31,7 +31,7 @@ TEMPLATES = "/api/v1/namespaces/default/podtemplates"
 NOT_SHOWN = {
     "karpenter.sh/nodepools/finalizers update": "asked by the admission plugin OwnerReferencesPermissionEnforcement, which is on here; it makes no request",
     "karpenter.sh/nodeclaims/finalizers update": "the same",
-    "spokeshave.dev/disruptions delete": "finished ones go after an hour",
+    "spokeshave.dev/disruptions delete": "finished ones go after a day, or when there are 200 of them",
     "karpenter.sh/nodeclaims get": "after an answer that was lost, a replacement is looked up (d_102)",
 }
 

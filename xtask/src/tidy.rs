@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::specification::Specification;
-use crate::{behaviours, citations};
+use crate::{behaviours, citations, links};
 
 /// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -145,6 +145,7 @@ pub fn run() -> Result<()> {
     let specification = Specification::read(&root)?;
     citations::check(&root, &specification, &mut findings)?;
     let ids = behaviours::check(&root, &specification, &mut findings)?;
+    links::check(&root, &documents(&root)?, &mut findings)?;
     if findings.is_empty() {
         println!(
             "tidy: {} crates, {files} files, tests of {ids} of {} ids: no findings",
@@ -299,6 +300,28 @@ fn check_pure_lints(root: &Path, findings: &mut Vec<String>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Documents whose links are checked, from the root.
+fn documents(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut waiting: Vec<PathBuf> = ["docs", "e2e", "charts", "crates"]
+        .map(|folder| root.join(folder))
+        .into();
+    waiting.extend(
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|file| root.join(file)),
+    );
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                waiting.push(entry?.path());
+            }
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path.strip_prefix(root)?.to_path_buf());
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Rules about single files. Returns how many were read.

@@ -2,11 +2,12 @@
 //!
 //! Owns argument parsing and help texts. It never does work: each command becomes a plain struct for its module.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
 
@@ -30,6 +31,17 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The command line of the program under the name by which it was called: as `kubectl-spokeshave` it is a plugin of kubectl, and help says so.
+    pub(crate) fn called_as(program: Option<&OsStr>) -> clap::Command {
+        let command = Self::command();
+        match program.map(Path::new).and_then(Path::file_stem) {
+            Some(name) if name == "kubectl-spokeshave" => command.bin_name("kubectl spokeshave"),
+            _ => command,
+        }
+    }
 }
 
 const EXIT_CODES: &str = "\
@@ -65,6 +77,11 @@ pub(crate) enum Command {
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Print a manual page, for `man -l -`
+    Man {
+        /// The command that it is about; by default the program as a whole
+        command: Option<String>,
     },
 }
 
@@ -249,7 +266,6 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

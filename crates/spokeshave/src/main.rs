@@ -23,8 +23,8 @@ mod yaml;
 use std::io::{BufWriter, StdoutLock, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Result;
-use clap::{CommandFactory as _, Parser as _};
+use anyhow::{Context as _, Result};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::{Cli, Command};
 
@@ -33,7 +33,8 @@ use crate::cli::{Cli, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::called_as(std::env::args_os().next().as_deref()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     text::follow_terminal(std::env::var("COLUMNS").ok().as_deref());
     match run(cli) {
         Ok(code) => code,
@@ -100,8 +101,28 @@ fn run(cli: Cli) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "spokeshave", &mut script);
             print(&String::from_utf8_lossy(&script))
         }
+        Command::Man { command } => print(&manual(command.as_deref())?),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// The manual page of the program or of one of its commands, as troff.
+///
+/// # Errors
+/// There is no such command.
+fn manual(name: Option<&str>) -> Result<String> {
+    let mut program = Cli::command();
+    program.build();
+    let about = match name {
+        None => program,
+        Some(name) => {
+            let found = program.find_subcommand(name).cloned();
+            found.with_context(|| format!("there is no command {name:?}; see spokeshave --help"))?
+        }
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(about).render(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 /// The allocator asks for huge pages, which what runs for long and rests most of the time would touch a little of and keep whole.

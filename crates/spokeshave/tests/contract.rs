@@ -1,7 +1,7 @@
 //! What scripts and manifests of users may rely on: commands, flags and variables, and the fields of documented JSON. Nothing of it may disappear.
 //!
 //! The lists are `docs/contract/*.txt`. `BLESS=1 cargo test -p spokeshave --test contract` adds what is new; what is gone is taken out by hand, with the major
-//! version that docs/contract.md asks for. Metrics have the same in `spokeshave-sim`.
+//! version that docs/contract.md asks for. Metrics have the same in `spokeshave-sim`. The pages `docs/reference/{cli,settings}.md` are written from the same help.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -219,4 +219,127 @@ fn no_field_of_a_definition_disappears() {
     );
     assert!(all.len() > 200, "{}", all.len());
     keep("definitions.txt", &all);
+}
+
+/// Compares with a committed page, or writes it when BLESS is set.
+fn check(name: &str, wanted: &str) {
+    let path = root().join("docs/reference").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, wanted).expect("the page is written");
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == wanted,
+        "docs/reference/{name} is old: BLESS=1 cargo test -p spokeshave --test contract"
+    );
+}
+
+const WRITTEN: &str =
+    "Written by `BLESS=1 cargo test -p spokeshave --test contract`, from the program's own help.";
+
+#[test]
+fn the_page_of_commands_is_the_programs_help() {
+    let help = spokeshave(&["--help"]);
+    let mut page = format!("# Commands\n\n{WRITTEN}\n\n```text\n{}\n```\n", help.trim_end());
+    for command in commands(&help).into_iter().filter(|command| *command != "help") {
+        let help = spokeshave(&[command, "--help"]);
+        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+        page += &format!(
+            "\n## spokeshave {command}\n\n```text\n{}\n```\n",
+            lines.join("\n")
+        );
+    }
+    check("cli.md", &page);
+}
+
+/// A setting as help shows it: the flag with its value, then words, variable and default.
+fn settings(help: &str) -> Vec<(String, String)> {
+    let (_, of_karpenter) = help
+        .split_once("\nSettings that Karpenter knows too:\n")
+        .expect("settings");
+    let mut all: Vec<(String, String)> = Vec::new();
+    for line in of_karpenter
+        .lines()
+        .take_while(|line| line.is_empty() || line.starts_with(' '))
+    {
+        let text = line.trim();
+        if text.starts_with("--") {
+            all.push((text.to_owned(), String::new()));
+        } else if let Some((_, words)) = all.last_mut().filter(|_| !text.is_empty()) {
+            // A line is broken within a list without spaces only where it is longer than the page.
+            let glue = if words.is_empty() || words.ends_with(',') {
+                ""
+            } else {
+                " "
+            };
+            *words += &format!("{glue}{text}");
+        }
+    }
+    all
+}
+
+#[test]
+fn the_page_of_settings_is_the_programs_help() {
+    let settings = settings(&spokeshave(&["operator", "--help"]));
+    assert!(settings.len() >= 25, "{settings:?}");
+    let mut page = format!(
+        "# Settings of the operator\n\n{WRITTEN}\n\nA flag wins over its variable, and an empty variable counts as absent. What the chart calls each is in \
+         `charts/spokeshave/values.yaml`.\n\n| Flag | Variable | Default | What it does |\n|---|---|---|---|\n"
+    );
+    for (flag, words) in settings {
+        let (words, rest) = words
+            .split_once(" [env: ")
+            .unwrap_or_else(|| panic!("{flag} has no variable: {words}"));
+        let (variable, rest) = rest.split_once(']').expect("a bracket ends");
+        let default = rest
+            .trim()
+            .strip_prefix("[default: ")
+            .and_then(|rest| rest.strip_suffix(']'));
+        // A long list is given spaces, where a table can break it.
+        let default = default.map_or(String::new(), |default| match default.contains('=') {
+            true => format!("`{}`", default.replace(',', ", ")),
+            false => format!("`{default}`"),
+        });
+        page += &format!(
+            "| `{}` | `{variable}` | {default} | {} |\n",
+            flag.replace('|', "\\|"),
+            words.replace('|', "\\|")
+        );
+    }
+    check("settings.md", &page);
+}
+
+/// `kubectl spokeshave …` finds the program under this name on the path.
+#[cfg(unix)]
+#[test]
+fn as_a_plugin_of_kubectl_it_is_called_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plugin = folder.path().join("kubectl-spokeshave");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_spokeshave"), &plugin).expect("a link");
+    let help = |program: &Path| {
+        let output = Command::new(program)
+            .args(["explain", "--help"])
+            .output()
+            .expect("it starts");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    assert!(help(&plugin).contains("Usage: kubectl spokeshave explain "));
+    assert!(help(Path::new(env!("CARGO_BIN_EXE_spokeshave"))).contains("Usage: spokeshave explain "));
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let help = spokeshave(&["--help"]);
+    let whole = spokeshave(&["man"]);
+    assert!(whole.contains(".TH spokeshave 1"), "{whole}");
+    for command in commands(&help).into_iter().filter(|command| *command != "help") {
+        let page = spokeshave(&["man", command]);
+        assert!(page.contains(&format!(".TH spokeshave-{command} 1")), "{page}");
+        assert!(page.contains("SYNOPSIS"), "{page}");
+    }
+    let unknown = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(["man", "fly"])
+        .output()
+        .expect("it starts");
+    assert_eq!(unknown.status.code(), Some(1));
 }
