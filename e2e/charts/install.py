@@ -263,6 +263,32 @@ def judge(cluster, arguments, story, every_rule):
     story.say(f"no request of {len(used)} kinds was denied, and each of {len(granted)} permissions was used ({len(NOT_SHOWN)} by what makes no request here)")
 
 
+def without_a_permission(cluster, story, log):
+    """A rule is taken away while the operator runs: it says which, goes on with the rest, and catches up when it is there again."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/spokeshave-core"
+    role = cluster.call("GET", path)
+    kept = [rule for rule in role["rules"] if not ("create" in rule["verbs"] and "nodeclaims" in rule["resources"])]
+    if len(kept) != len(role["rules"]) - 1:
+        raise Wrong("not one rule lets the operator create NodeClaims")
+    cluster.call("PUT", path, {**role, "rules": kept})
+    begin = os.path.getsize(log)
+    cluster.apply(DEPLOYMENTS, "more", workload("more", "hurried", 4))
+
+    def named():
+        with open(log, encoding="utf-8") as file:
+            file.seek(begin)
+            text = file.read().replace('\\"', '"')
+        return "" if 'cannot create resource "nodeclaims" in API group "karpenter.sh"' in text else "the log does not say which permission is missing"
+    story.wait("the missing permission is named", 60, named)
+    victim = claims(cluster, "static")[0]
+    cluster.call("DELETE", f"{CLAIMS}/{victim['metadata']['name']}")
+    wait_gone(cluster, story, victim)
+    before = len(claims(cluster, "hurried"))
+    cluster.call("PUT", path, {**cluster.call("GET", path), "rules": role["rules"]})
+    story.wait("nodes come once the permission is there", 60, lambda: len(claims(cluster, "hurried")) <= before and "none comes")
+    story.say("without a permission the log names verb and resource, other work goes on, and it catches up with the permission")
+
+
 def tell(arguments):
     cluster, story = Cluster(arguments.kubeconfig), Story()
     helm, pod = Helm(arguments.helm, arguments.kubeconfig, arguments.folder), Pod(cluster, arguments)
@@ -296,8 +322,9 @@ def tell(arguments):
             cluster.call("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")
         time.sleep(5)
         judge(cluster, arguments, story, every_rule=False)
-        pod.stop()
         story.say("helm upgrade to the defaults: with the rules of these no request was denied either")
+        without_a_permission(cluster, story, log)
+        pod.stop()
         helm.run("uninstall", RELEASE, "-n", NAMESPACE)
         helm.run("uninstall", "spokeshave-crds")
         if not cluster.items(POOLS):
