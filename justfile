@@ -115,13 +115,15 @@ chart-real:
     cargo build --release -p spokeshave
     e2e/charts/real.sh
 
-# The alerts: their syntax, and what they say about made-up series. promtool is built when needed (Go).
+# The alerts: their syntax, and what they say about made-up series; the queries of boards: their syntax. promtool is built when needed (Go).
 rules-check:
     #!/usr/bin/env bash
     set -euo pipefail
     e2e/build.sh promtool
     "${CARGO_TARGET_DIR:-target}/tools/promtool" check rules charts/spokeshave/rules/alerts.yaml
     "${CARGO_TARGET_DIR:-target}/tools/promtool" test rules charts/spokeshave/rules/alerts.test.yaml
+    python3 -B e2e/charts/boards.py >"${CARGO_TARGET_DIR:-target}/tools/boards.rules.json"
+    "${CARGO_TARGET_DIR:-target}/tools/promtool" check rules "${CARGO_TARGET_DIR:-target}/tools/boards.rules.json"
 
 # The workflow files. actionlint is built when needed (Go).
 workflow-check:

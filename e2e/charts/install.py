@@ -296,7 +296,8 @@ def tell(arguments):
     try:
         helm.run("install", "spokeshave-crds", os.path.join(CHARTS, "spokeshave-crds"), "--wait")
         story.say("helm install spokeshave-crds")
-        cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
         sets = sorted(name[:-5] for name in os.listdir(os.path.join(HERE, "values")))
         for values in sets:
             helm.chart("install", values, "--dry-run=server")
@@ -306,7 +307,10 @@ def tell(arguments):
             if word not in said:
                 raise Wrong(f"the notes do not say {word!r}: {said[-1500:]}")
         helm.chart("install", "everything-on")
-        story.say("helm install spokeshave, with every feature gate")
+        template = cluster.call("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}")["spec"]["template"]
+        template["metadata"]["name"] = "probe"
+        cluster.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", {"apiVersion": "v1", "kind": "Pod", **template})
+        story.say("helm install spokeshave, with every feature gate; a namespace that enforces the restricted Pod Security Standard admits its pods")
         pod.start(log)
         live(cluster, story)
         judge(cluster, arguments, story, every_rule=True)
