@@ -28,6 +28,10 @@ pub fn check(root: &Path, documents: &[PathBuf], findings: &mut Vec<String>) -> 
             let place = format!("{}:{line}", path.display());
             if !root.join(&leads_to).exists() {
                 findings.push(format!("{place}: the link {target} leads nowhere"));
+            } else if path.starts_with("docs") && !leads_to.starts_with("docs") {
+                findings.push(format!(
+                    "{place}: {target} is not part of the book; give its whole address"
+                ));
             } else if !anchor.is_empty()
                 && anchors
                     .get(&leads_to)
@@ -147,7 +151,7 @@ mod tests {
         );
         write(
             "docs/one.md",
-            "# One\n## A heading, that `is` there!\n## Twice\n## Twice\n## With [a link](../README.md) in it\n[up](../README.md) [own](#twice-1) [other](#with-a-link-in-it) [wrong](#thrice)\n",
+            "# One\n## A heading, that `is` there!\n## Twice\n## Twice\n## With [a link](../README.md) in it\n[up](../README.md) [its address](https://example.com/README.md) [own](#twice-1) [other](#with-a-link-in-it) [wrong](#thrice)\n",
         );
         write("docs/SUMMARY.md", "# Summary\n");
         let mut findings = Vec::new();
@@ -155,6 +159,8 @@ mod tests {
         check(folder.path(), &documents, &mut findings).unwrap();
         let wanted = [
             "README.md:1: the link docs/two.md leads nowhere",
+            "docs/one.md:5: ../README.md is not part of the book; give its whole address",
+            "docs/one.md:6: ../README.md is not part of the book; give its whole address",
             "docs/one.md:6: docs/one.md has no heading thrice",
             "docs/one.md: is not in docs/SUMMARY.md",
         ];
@@ -162,6 +168,6 @@ mod tests {
         write("docs/SUMMARY.md", "- [One](one.md)\n");
         findings.clear();
         check(folder.path(), &documents[1..], &mut findings).unwrap();
-        assert_eq!(findings, [wanted[1]]);
+        assert_eq!(findings, wanted[1..4]);
     }
 }
