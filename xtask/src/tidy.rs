@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["spokeshave-api", "spokeshave-model", "spokeshave-schedule"],
     ),
     ("spokeshave-audit", &["spokeshave-api", "spokeshave-model"]),
+    ("spokeshave-convert", &["spokeshave-api"]),
     ("spokeshave-example", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-watched", &[]),
@@ -72,6 +73,7 @@ const PURE: &[&str] = &[
     "spokeshave-schedule",
     "spokeshave-plan",
     "spokeshave-audit",
+    "spokeshave-convert",
 ];
 
 /// What pure crates must not reach, even through others: runtimes, clients, sockets, chance.

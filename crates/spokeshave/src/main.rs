@@ -3,6 +3,7 @@
 mod budgets;
 mod cli;
 mod cluster;
+mod convert;
 mod demo;
 mod explain;
 mod kubeconfig_file;
@@ -67,7 +68,7 @@ fn shown(error: &anyhow::Error) -> String {
     text
 }
 
-/// `budgets` has found what is wrong for certain.
+/// A command has found what is wrong for certain.
 const FINDINGS: u8 = 3;
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -89,11 +90,12 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Budgets(args) => {
             let answer = runtime()?.block_on(budgets::run(args))?;
             print(&answer.text)?;
-            return Ok(if answer.has_errors {
-                ExitCode::from(FINDINGS)
-            } else {
-                ExitCode::SUCCESS
-            });
+            return Ok(verdict(answer.has_errors));
+        }
+        Command::Convert(args) => {
+            let answer = runtime()?.block_on(convert::run(args))?;
+            print(&answer.text)?;
+            return Ok(verdict(answer.has_errors));
         }
         Command::Crds { cloud_provider } => print(&spokeshave_api::crds::crds_yaml_of(cloud_provider.into())),
         Command::Completions { shell } => {
@@ -123,6 +125,14 @@ fn manual(name: Option<&str>) -> Result<String> {
     let mut page = Vec::new();
     clap_mangen::Man::new(about).render(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+fn verdict(has_errors: bool) -> ExitCode {
+    if has_errors {
+        ExitCode::from(FINDINGS)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// The allocator asks for huge pages, which what runs for long and rests most of the time would touch a little of and keep whole.

@@ -15,6 +15,8 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use spokeshave_ports::SharedClock;
 
+use crate::plan::world::is_outdated;
+
 /// The field manager under which manifests are applied.
 const FIELD_MANAGER: &str = "spokeshave-up";
 
@@ -201,7 +203,9 @@ enum Applied {
 /// What to do about an object of a kind that is not served.
 fn unknown_kind(manifest: &Manifest) -> String {
     let types = type_of(&manifest.object);
-    let hint = if types.kind.ends_with("NodeClass") {
+    let hint = if is_outdated(&types.api_version) {
+        "`spokeshave convert -f FILE` makes it karpenter.sh/v1"
+    } else if types.kind.ends_with("NodeClass") {
         "NodePools of this cluster need nodeClassRef group karpenter.kwok.sh, kind KWOKNodeClass, name default; with its CustomResourceDefinition the object is stored, and nothing acts on it"
     } else {
         "apply its CustomResourceDefinition first, or convert the object to a version that is served"

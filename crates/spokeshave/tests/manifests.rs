@@ -321,11 +321,11 @@ fn budgets_reads_what_plan_reads() {
         (b"", "holds no object"),
         (
             b"apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: old}\n",
-            "1 NodePool of karpenter.sh/v1beta1: convert to karpenter.sh/v1",
+            "1 NodePool of karpenter.sh/v1beta1: `spokeshave convert -f FILE`",
         ),
         (
             b"apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: old}\n",
-            "1 Provisioner of karpenter.sh/v1alpha5: convert to karpenter.sh/v1",
+            "1 Provisioner of karpenter.sh/v1alpha5: `spokeshave convert -f FILE`",
         ),
     ] {
         let path = file("odd", text);
@@ -335,7 +335,7 @@ fn budgets_reads_what_plan_reads() {
     }
     let (_, notes) = plan("apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: old}\n");
     assert!(
-        notes.contains("(karpenter.sh/v1beta1): convert to karpenter.sh/v1"),
+        notes.contains("(karpenter.sh/v1beta1): `spokeshave convert -f FILE`"),
         "{notes}"
     );
 }

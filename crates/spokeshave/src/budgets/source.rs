@@ -69,10 +69,14 @@ pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Vec<Pool>>
     }
     match (pools.is_empty(), outdated) {
         (true, Some(outdated)) => {
-            bail!("there is no NodePool of karpenter.sh/v1, but {outdated}: convert to karpenter.sh/v1")
+            bail!(
+                "there is no NodePool of karpenter.sh/v1, but {outdated}: `spokeshave convert -f FILE` makes them karpenter.sh/v1"
+            )
         }
         (true, None) => bail!("there is no NodePool"),
-        (false, Some(outdated)) => say(&format!("note: {outdated} left out: convert to karpenter.sh/v1")),
+        (false, Some(outdated)) => say(&format!(
+            "note: {outdated} left out: `spokeshave convert -f FILE` makes them karpenter.sh/v1"
+        )),
         (false, None) => {}
     }
     if !dump.nodes.is_empty() || !dump.node_claims.is_empty() {

@@ -174,7 +174,11 @@ pub(crate) fn read(origin: &str, bytes: &[u8]) -> Result<Dump> {
     Ok(reader.dump)
 }
 
-fn as_text(bytes: &[u8]) -> Result<&str> {
+/// The text of a file.
+///
+/// # Errors
+/// It is compressed, or no UTF-8.
+pub(crate) fn as_text(bytes: &[u8]) -> Result<&str> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
         bail!("is compressed; decompress it first, for example with `gunzip -c FILE | spokeshave … -f -`");
     }
@@ -199,7 +203,7 @@ struct Reader<'a> {
 }
 
 /// What a parser says, without its own idea of where: its lines count from the beginning of a piece.
-fn without_place(message: &str) -> &str {
+pub(crate) fn without_place(message: &str) -> &str {
     let cut = [" at line ", "\n"]
         .iter()
         .filter_map(|mark| message.find(mark))

@@ -16,17 +16,7 @@ const STANDARD_INPUT: &str = "standard input";
 /// # Errors
 /// A file cannot be read or holds something else than Kubernetes objects, or all of them together hold none.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Dump> {
-    let mut files: Vec<PathBuf> = Vec::new();
-    for path in paths {
-        if is_standard_input(path) {
-            if files.iter().any(|known| is_standard_input(known)) {
-                bail!("-f -: standard input can be read only once");
-            }
-            files.push(path.clone());
-        } else {
-            files.extend(manifests::files_of_all(std::slice::from_ref(path))?);
-        }
-    }
+    let files = expand(paths)?;
     let several = files.len() > 1;
     let mut whole = Dump::default();
     let mut blank: Vec<String> = Vec::new();
@@ -54,11 +44,34 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Dump> {
     Ok(whole)
 }
 
+/// The files behind paths, in the order given: a directory's are sorted by name, and `-` is standard input.
+///
+/// # Errors
+/// A path cannot be read, a directory holds no manifest, or standard input is named twice.
+pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        if is_standard_input(path) {
+            if files.iter().any(|known| is_standard_input(known)) {
+                bail!("-f -: standard input can be read only once");
+            }
+            files.push(path.clone());
+        } else {
+            files.extend(manifests::files_of_all(std::slice::from_ref(path))?);
+        }
+    }
+    Ok(files)
+}
+
 fn is_standard_input(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-fn bytes_of(path: &Path) -> Result<(String, Vec<u8>)> {
+/// The name of a file in messages, and what it holds.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn bytes_of(path: &Path) -> Result<(String, Vec<u8>)> {
     if is_standard_input(path) {
         let mut bytes = Vec::new();
         let mut input = std::io::stdin().lock();

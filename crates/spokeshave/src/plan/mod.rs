@@ -5,7 +5,7 @@
 
 mod args;
 mod disruption;
-mod documents;
+pub(crate) mod documents;
 pub(crate) mod dump;
 pub(crate) mod files;
 pub(crate) mod format;

@@ -285,9 +285,15 @@ fn plural<'a>(number: usize, one: &'a str, several: &'a str) -> &'a str {
     if number == 1 { one } else { several }
 }
 
-/// Versions of Karpenter's kinds that Karpenter itself no longer serves.
+/// Versions of Karpenter's kinds that Karpenter itself no longer serves, and that `convert` reads.
 pub(crate) fn is_outdated(version: &str) -> bool {
-    ["karpenter.sh/v1beta1", "karpenter.sh/v1alpha5"].contains(&version)
+    [
+        "karpenter.sh/v1beta1",
+        "karpenter.sh/v1alpha5",
+        "karpenter.k8s.aws/v1beta1",
+        "karpenter.k8s.aws/v1alpha1",
+    ]
+    .contains(&version)
 }
 
 fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
@@ -304,7 +310,7 @@ fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
     for ((kind, version), number) in skipped {
         let objects = format!("skipped {} of kind {kind} ({version})", count(*number, "object"));
         notes.push(if is_outdated(version) {
-            format!("{objects}: convert to karpenter.sh/v1, which is the version that is read")
+            format!("{objects}: `spokeshave convert -f FILE` makes them karpenter.sh/v1, which is the version that is read")
         } else {
             format!("{objects}, which no decision reads")
         });

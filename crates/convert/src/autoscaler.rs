@@ -1,0 +1,242 @@
+//! cluster-autoscaler: the flags of its Deployment, or the Helm values that become them, as NodePools with the same pace.
+//!
+//! Flags say nothing about machines, which are in the groups that they name; so a NodePool takes any machine until its requirements are written.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::fields::{set, set_some};
+use crate::report::Notes;
+use crate::workload::containers;
+use crate::{Context, World, flags};
+
+/// A flag as it was given.
+pub(crate) struct Flag {
+    /// Where, such as `spec.template.spec.containers[0].command[3]`.
+    pub(crate) field: String,
+    pub(crate) value: String,
+}
+
+/// Flags by name; those that may be repeated have several values.
+pub(crate) type Flags = BTreeMap<String, Vec<Flag>>;
+
+/// Whether a Deployment runs cluster-autoscaler.
+pub(crate) fn is_autoscaler(object: &Value) -> bool {
+    object["kind"] == "Deployment"
+        && containers(object).any(|container| {
+            words(container)
+                .any(|(_, word)| word == "cluster-autoscaler" || word.ends_with("/cluster-autoscaler"))
+                || container
+                    .get("image")
+                    .and_then(Value::as_str)
+                    .is_some_and(|image| image.contains("/cluster-autoscaler"))
+        })
+}
+
+/// Whether a document without a kind is the values.yaml of its chart.
+pub(crate) fn are_values(object: &Value) -> bool {
+    object["extraArgs"].is_object()
+        && ["autoDiscovery", "autoscalingGroups", "cloudProvider", "awsRegion"]
+            .iter()
+            .any(|key| object.get(*key).is_some())
+}
+
+fn words(container: &serde_json::Map<String, Value>) -> impl Iterator<Item = (String, &str)> {
+    ["command", "args"].into_iter().flat_map(|key| {
+        let list = container.get(key).and_then(Value::as_array);
+        list.into_iter()
+            .flatten()
+            .enumerate()
+            .filter_map(move |(index, word)| Some((format!("{key}[{index}]"), word.as_str()?)))
+    })
+}
+
+/// Converts a Deployment, which itself is left out.
+pub(crate) fn deployment(object: &Value, context: &Context, world: &mut World, notes: &mut Notes) {
+    let mut found = Flags::new();
+    for (index, container) in containers(object).enumerate() {
+        let mut open: Option<String> = None;
+        for (place, word) in words(container) {
+            let field = format!("spec.template.spec.containers[{index}].{place}");
+            match word.strip_prefix('-') {
+                Some(flag) => {
+                    let flag = flag.strip_prefix('-').unwrap_or(flag);
+                    let (name, value) = flag.split_once('=').unwrap_or((flag, "true"));
+                    open = (!flag.contains('=')).then(|| name.to_owned());
+                    push(&mut found, name, field, value);
+                }
+                // `--flag value` in two words.
+                None => {
+                    if let Some(name) = open.take()
+                        && let Some(flag) = found.get_mut(&name).and_then(|flags| flags.last_mut())
+                    {
+                        word.clone_into(&mut flag.value);
+                    }
+                }
+            }
+        }
+    }
+    pools(&found, context, world, notes);
+    notes.dropped(
+        "",
+        "cluster-autoscaler is left out: scale it to 0 before the result is applied, two autoscalers work against each other",
+    );
+}
+
+/// Converts the values of the chart.
+pub(crate) fn values(object: &Value, context: &Context, world: &mut World, notes: &mut Notes) {
+    let mut found = Flags::new();
+    for (name, value) in object["extraArgs"].as_object().into_iter().flatten() {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        push(&mut found, name, format!("extraArgs.{name}"), &value);
+    }
+    for (index, group) in object["autoscalingGroups"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        let size = |key: &str| group[key].as_u64().unwrap_or_default();
+        let name = group["name"].as_str().unwrap_or_default();
+        let value = format!("{}:{}:{name}", size("minSize"), size("maxSize"));
+        push(&mut found, "nodes", format!("autoscalingGroups[{index}]"), &value);
+    }
+    let is_read = |key: &str| matches!(key, "extraArgs" | "autoscalingGroups");
+    for key in object.as_object().into_iter().flat_map(|map| map.keys()) {
+        if !is_read(key) {
+            notes.dropped(
+                key,
+                "how cluster-autoscaler itself is run, or how it finds groups",
+            );
+        }
+    }
+    pools(&found, context, world, notes);
+}
+
+fn push(flags: &mut Flags, name: &str, field: String, value: &str) {
+    let flag = Flag {
+        field,
+        value: value.to_owned(),
+    };
+    flags.entry(name.to_owned()).or_default().push(flag);
+}
+
+/// A node group: a NodePool.
+struct Group {
+    name: String,
+    most: Option<u64>,
+}
+
+fn pools(found: &Flags, context: &Context, world: &mut World, notes: &mut Notes) {
+    let groups = groups(found, notes);
+    let pace = flags::pace(found, notes);
+    let limits = flags::limits(found, groups.len(), notes);
+    let class = context.class_for_want_of_one("spec.template.spec.nodeClassRef", notes);
+    notes.added(
+        "spec.template.spec.requirements",
+        "linux machines of any type: the groups' machines are not in the flags; narrow them here",
+    );
+    for group in groups {
+        let mut limits = limits.clone();
+        if let Some(most) = group.most {
+            set(&mut limits, &["nodes"], json!(most.to_string()));
+        }
+        let mut pool = json!({
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": {"name": group.name},
+            "spec": {
+                "template": {"spec": {
+                    "requirements": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}],
+                    "expireAfter": "Never",
+                }},
+                "disruption": pace,
+            },
+        });
+        let has_limits = limits.as_object().is_some_and(|limits| !limits.is_empty());
+        set_some(&mut pool, &["spec", "limits"], has_limits.then_some(limits));
+        set_some(
+            &mut pool,
+            &["spec", "template", "spec", "nodeClassRef"],
+            class.as_ref().map(crate::ClassRef::value),
+        );
+        world.push(pool, notes);
+    }
+    notes.added(
+        "spec.template.spec.expireAfter",
+        "Never: cluster-autoscaler does not replace nodes by age; v1's default is 720h",
+    );
+}
+
+/// One pool a group of `--nodes`, or one for all that are discovered.
+fn groups(found: &Flags, notes: &mut Notes) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for flag in found.get("nodes").into_iter().flatten() {
+        let parts: Vec<&str> = flag.value.splitn(3, ':').collect();
+        let (Some(least), Some(most), Some(name)) = (
+            parts.first().and_then(|part| part.parse::<u64>().ok()),
+            parts.get(1).and_then(|part| part.parse::<u64>().ok()),
+            parts.get(2),
+        ) else {
+            notes.unknown(
+                &flag.field,
+                format!("expected MINIMUM:MAXIMUM:GROUP, found {:?}", flag.value),
+            );
+            continue;
+        };
+        let name = unique(object_name(name), &groups);
+        notes.moved(
+            &flag.field,
+            &format!("NodePool {name} spec.limits.nodes"),
+            format!("at most {most} nodes"),
+        );
+        if least > 0 {
+            notes.manual(
+                &flag.field,
+                format!("a minimum of {least}: a NodePool has no minimum; a CapacityBuffer keeps room, a static NodePool (spec.replicas) keeps nodes"),
+            );
+        }
+        groups.push(Group {
+            name,
+            most: Some(most),
+        });
+    }
+    for flag in found.get("node-group-auto-discovery").into_iter().flatten() {
+        notes.manual(
+            &flag.field,
+            "groups are found by tags, and not named: one NodePool stands for all of them; give it their machines as requirements, labels and taints, or write one a group",
+        );
+    }
+    if groups.is_empty() {
+        groups.push(Group {
+            name: "default".to_owned(),
+            most: None,
+        });
+    }
+    groups
+}
+
+/// A group's name as the name of an object: lower case, with `-` for what is not allowed.
+fn object_name(text: &str) -> String {
+    let short = text.rsplit('/').next().unwrap_or(text);
+    let name: String = short
+        .chars()
+        .map(|letter| match letter.to_ascii_lowercase() {
+            letter @ ('a'..='z' | '0'..='9') => letter,
+            _ => '-',
+        })
+        .take(63)
+        .collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "group" } else { name }.to_owned()
+}
+
+fn unique(name: String, groups: &[Group]) -> String {
+    let taken = |name: &str| groups.iter().any(|group| group.name == name);
+    if !taken(&name) {
+        return name;
+    }
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    numbered.into_iter().find(|name| !taken(name)).unwrap_or(name)
+}

@@ -1,0 +1,120 @@
+//! karpenter-node-holder (spec/disruption.md §10.3): its Helm values, and its Deployment as rendered. It is a controller of its own that protects
+//! every node for a while after each new one; what it was told is reported with what does the same here.
+
+use serde_json::Value;
+
+use crate::fields::Fields;
+use crate::report::Notes;
+use crate::workload::containers;
+
+/// What one setting is for: its name as a Helm value, its names in the environment, and what does the same.
+struct Setting {
+    value: &'static str,
+    variables: &'static [&'static str],
+    unit: &'static str,
+    becomes: &'static str,
+}
+
+const SETTINGS: [Setting; 2] = [
+    Setting {
+        value: "initialDelay",
+        variables: &["INITIAL_DELAY"],
+        unit: "s",
+        becomes: "how long a new node is there before it begins a hold",
+    },
+    Setting {
+        value: "holdDuration",
+        variables: &["HOLD_DURATION"],
+        unit: "m",
+        becomes: "how long a hold lasts; each new node begins it anew",
+    },
+];
+
+const PER_NODE: &str = "on Karpenter, consolidateAfter of each NodePool comes nearest: it counts for each node from its last pod event, and not for the whole cluster from its last new node";
+
+/// Whether a document without a kind is the holder's values.yaml.
+pub(crate) fn are_values(object: &Value) -> bool {
+    object.get("holdDuration").is_some()
+        || object.get("holdAnnotation").is_some() && object.get("initialDelay").is_some()
+}
+
+/// Whether a Deployment runs the holder.
+pub(crate) fn is_holder(object: &Value) -> bool {
+    object["kind"] == "Deployment"
+        && containers(object).any(|container| {
+            variables(container)
+                .any(|(name, _)| matches!(name, "HOLD_DURATION" | "HOLD_ANNOTATION" | "HOLD_ANNOTAION"))
+                || container
+                    .get("image")
+                    .and_then(Value::as_str)
+                    .is_some_and(|image| image.contains("karpenter-node-holder"))
+        })
+}
+
+fn variables(container: &serde_json::Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    let list = container.get("env").and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .filter_map(|variable| Some((variable["name"].as_str()?, &variable["value"])))
+}
+
+/// Reports the values.
+pub(crate) fn values(object: Value, notes: &mut Notes) {
+    let mut fields = Fields::of("", object, notes);
+    fields.take("image");
+    for setting in &SETTINGS {
+        if let Some(value) = fields.take(setting.value) {
+            one(setting, setting.value, &value, notes);
+        }
+    }
+    if let Some(value) = fields.take("holdAnnotation") {
+        annotation("holdAnnotation", &value, notes);
+    }
+    fields.report_rest(notes);
+}
+
+/// Reports the Deployment, which is left out.
+pub(crate) fn deployment(object: &Value, notes: &mut Notes) {
+    for (index, container) in containers(object).enumerate() {
+        for (place, (name, value)) in variables(container).enumerate() {
+            let field = format!("spec.template.spec.containers[{index}].env[{place}].value");
+            let setting = SETTINGS.iter().find(|setting| setting.variables.contains(&name));
+            match (setting, name) {
+                (Some(setting), _) => one(setting, &field, value, notes),
+                (None, "HOLD_ANNOTATION") => annotation(&field, value, notes),
+                (None, "HOLD_ANNOTAION") => notes.dropped(
+                    &field,
+                    "the holder's image sets this variable, whose name is misspelled, and nothing reads it",
+                ),
+                (None, _) => notes.unknown(&field, format!("{name} is no variable of the holder")),
+            }
+        }
+    }
+    notes.dropped(
+        "",
+        "the holder is left out, with its ServiceAccount and roles to be deleted by hand: beside v1 it would keep every node from drift as well, and take away do-not-disrupt where a user has set it",
+    );
+}
+
+fn one(setting: &Setting, field: &str, value: &Value, notes: &mut Notes) {
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), |text| text.trim().to_owned());
+    match text.parse::<u32>() {
+        Ok(number) => notes.manual(
+            field,
+            format!(
+                "{number}{}: {}. Holds for the whole cluster are not to be had yet (they are planned as DisruptionPolicy of spokeshave.dev/v1alpha1, spec.hold); {PER_NODE}",
+                setting.unit, setting.becomes
+            ),
+        ),
+        Err(_) => notes.unknown(field, format!("expected a whole number, found {value}")),
+    }
+}
+
+fn annotation(field: &str, value: &Value, notes: &mut Notes) {
+    notes.dropped(
+        field,
+        format!("{value}: nothing is annotated for a hold, and the users' own annotations are not touched"),
+    );
+}

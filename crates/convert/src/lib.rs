@@ -1,0 +1,314 @@
+//! Manifests of older versions and of other autoscalers as `karpenter.sh/v1`, with a report of every field that is not what it was.
+//!
+//! Owns what each field becomes (spec/disruption.md §10). It reads no files and asks no cluster; whether the result would be accepted is checked by who
+//! has the rules compiled. Nothing is dropped without a line, and what is v1 already comes out as it went in.
+//!
+//! ```text
+//! objects ─► one by one: Provisioner, AWSNodeTemplate, … ─► kubelet settings into classes ─► objects of v1 + report
+//! ```
+
+mod autoscaler;
+mod class_ref;
+mod fields;
+mod flags;
+mod holder;
+mod kubelet;
+mod metadata;
+mod names;
+mod node_claim;
+mod node_class;
+mod node_pool;
+mod node_template;
+mod provisioner;
+mod report;
+mod settings;
+mod unknown;
+mod workload;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use spokeshave_api::crds::{Cloud, crd_values_of};
+
+pub use class_ref::ClassRef;
+use fields::{get, text};
+use report::Notes;
+pub use report::{Change, Level, Line};
+
+/// What the objects themselves do not say.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The NodeClass of pools that name none.
+    pub node_class: Option<ClassRef>,
+    /// The IAM role of EC2NodeClasses that name neither role nor instance profile.
+    pub role: Option<String>,
+}
+
+/// One object of the result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// Index of the object that it was made from.
+    pub from: usize,
+    /// Index in the result of the object that it is a copy of, which it is to stand behind.
+    after: Option<usize>,
+    /// The object.
+    pub object: Value,
+}
+
+/// The result and the report.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conversion {
+    /// Objects, in the order of what they were made from.
+    pub objects: Vec<Output>,
+    /// Lines, in that order, too.
+    pub lines: Vec<Line>,
+}
+
+/// A kubelet configuration that waits until all classes are known.
+struct Kubelet {
+    /// The pool, among the objects.
+    output: usize,
+    /// Where the pool had it.
+    field: &'static str,
+    value: Value,
+}
+
+/// What has been made so far.
+#[derive(Default)]
+struct World {
+    objects: Vec<Output>,
+    kubelets: Vec<Kubelet>,
+    claims_without_expiry: Vec<usize>,
+    lines: Vec<Line>,
+}
+
+impl World {
+    fn push(&mut self, object: Value, notes: &Notes) -> usize {
+        self.objects.push(Output {
+            from: notes.from(),
+            after: None,
+            object,
+        });
+        self.objects.len() - 1
+    }
+}
+
+/// What is known of all objects before the first is converted.
+struct Context {
+    /// The class of pools that name none.
+    default_class: Option<ClassRef>,
+    role: Option<String>,
+    instance_profile: Option<String>,
+    /// Names of EC2NodeClasses that are or come.
+    classes: BTreeSet<String>,
+}
+
+impl Context {
+    fn of(objects: &[Value], options: &Options) -> Self {
+        let classes: Vec<ClassRef> = objects.iter().filter_map(ClassRef::of).collect();
+        let only = match &classes[..] {
+            [only] => Some(only.clone()),
+            _ => None,
+        };
+        let profile = objects
+            .iter()
+            .filter(|object| settings::is_global(object))
+            .find_map(|object| text(object, &["data", "aws.defaultInstanceProfile"]));
+        Self {
+            default_class: options.node_class.clone().or(only),
+            role: options.role.clone(),
+            instance_profile: profile.filter(|profile| !profile.is_empty()).map(str::to_owned),
+            classes: classes
+                .into_iter()
+                .filter(|class| class.kind == ClassRef::AWS_KIND)
+                .map(|class| class.name)
+                .collect(),
+        }
+    }
+
+    /// The class for a pool that names none; reported either way.
+    fn class_for_want_of_one(&self, became: &str, notes: &mut Notes) -> Option<ClassRef> {
+        match &self.default_class {
+            Some(class) => notes.added(
+                became,
+                format!("{class}: none was named, and this one was asked for or is the only one"),
+            ),
+            None => notes.manual(
+                became,
+                "no NodeClass is named, and v1 needs one: convert with --node-class GROUP/KIND/NAME",
+            ),
+        }
+        self.default_class.clone()
+    }
+
+    /// A name for a class that a pool brings along, such as no other class has.
+    fn free_class_name(&self, pool: &str) -> String {
+        let mut name = pool.to_owned();
+        while self.classes.contains(&name) {
+            name.push_str("-provider");
+        }
+        name
+    }
+}
+
+/// Converts objects: Kubernetes objects of any kind, and Helm values of karpenter-node-holder and cluster-autoscaler.
+#[must_use]
+pub fn convert(objects: Vec<Value>, options: &Options) -> Conversion {
+    let context = Context::of(&objects, options);
+    let mut world = World::default();
+    let definitions = crd_values_of(Cloud::Aws);
+    for (from, object) in objects.into_iter().enumerate() {
+        let mut notes = Notes::new(from);
+        let first = world.objects.len();
+        let was_v1 =
+            object["apiVersion"] == "karpenter.sh/v1" || object["apiVersion"] == "karpenter.k8s.aws/v1";
+        one(object, &context, &mut world, &mut notes);
+        for output in &mut world.objects[first..] {
+            report_unknown(&definitions, &mut output.object, was_v1, &mut notes);
+        }
+        world.lines.append(&mut notes.lines);
+    }
+    kubelet::place(&mut world);
+    fill_in_expiry(&mut world);
+    finish(world)
+}
+
+fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Notes) {
+    let version = text(&object, &["apiVersion"]).unwrap_or_default().to_owned();
+    let kind = text(&object, &["kind"]).unwrap_or_default().to_owned();
+    match (version.as_str(), kind.as_str()) {
+        ("karpenter.sh/v1alpha5", "Provisioner") => provisioner::convert(object, context, world, notes),
+        ("karpenter.sh/v1alpha5", "Machine") => node_claim::from_machine(object, world, notes),
+        ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate") => {
+            node_template::convert(object, context, world, notes);
+        }
+        ("karpenter.sh/v1beta1" | "karpenter.sh/v1", "NodePool") => {
+            node_pool::convert(object, context, world, notes);
+        }
+        ("karpenter.sh/v1beta1", "NodeClaim") => node_claim::convert(object, context, world, notes),
+        ("karpenter.k8s.aws/v1beta1", "EC2NodeClass") => node_class::convert(object, context, world, notes),
+        ("", "") if holder::are_values(&object) => holder::values(object, notes),
+        ("", "") if autoscaler::are_values(&object) => autoscaler::values(&object, context, world, notes),
+        ("", _) | (_, "") => notes.unreadable(
+            "",
+            "is no Kubernetes object: it needs apiVersion and kind; Helm values are known of karpenter-node-holder and of cluster-autoscaler",
+        ),
+        (version, kind) if is_retired(version, kind) => notes.manual(
+            "",
+            format!("{kind} of {version} is older than what is known here (v1alpha5): it is left out"),
+        ),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition") if is_retired_definition(&object) => {
+            notes.dropped("", "the definition of a retired kind is left out: `spokeshave crds` prints those of v1");
+        }
+        _ if settings::is_global(&object) => settings::report(&object, notes),
+        _ if holder::is_holder(&object) => holder::deployment(&object, notes),
+        _ if autoscaler::is_autoscaler(&object) => autoscaler::deployment(&object, context, world, notes),
+        _ => {
+            workload::convert(&mut object, notes);
+            world.push(object, notes);
+        }
+    }
+}
+
+/// Kinds and versions of Karpenter that are none of those that are converted.
+fn is_retired(version: &str, kind: &str) -> bool {
+    let (group, version) = version.split_once('/').unwrap_or_default();
+    let is_ours = matches!(group, "karpenter.sh" | "karpenter.k8s.aws");
+    let is_kind = matches!(
+        kind,
+        "Provisioner" | "Machine" | "AWSNodeTemplate" | "NodePool" | "NodeClaim" | "EC2NodeClass"
+    );
+    is_ours && is_kind && version != "v1"
+}
+
+fn is_retired_definition(object: &Value) -> bool {
+    let name = text(object, &["metadata", "name"]).unwrap_or_default();
+    matches!(
+        name,
+        "provisioners.karpenter.sh" | "machines.karpenter.sh" | "awsnodetemplates.karpenter.k8s.aws"
+    )
+}
+
+/// Reports fields that v1 does not know. An object that was not v1 loses them, so that it is accepted.
+fn report_unknown(definitions: &[Value], object: &mut Value, was_v1: bool, notes: &mut Notes) {
+    let Some(schema) = schema_of(definitions, object) else {
+        return;
+    };
+    let what = if was_v1 {
+        "v1 has no such field; an API server drops it, or refuses the object"
+    } else {
+        "v1 has no such field; it is left out"
+    };
+    for field in unknown::fields(schema, object) {
+        notes.unknown(&field, what);
+    }
+    if !was_v1 {
+        unknown::prune(schema, object);
+    }
+}
+
+/// The schema of a kind of ours in v1.
+fn schema_of<'a>(definitions: &'a [Value], object: &Value) -> Option<&'a Value> {
+    let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+    let definition = definitions.iter().find(|definition| {
+        let (group, names) = (&definition["spec"]["group"], &definition["spec"]["names"]);
+        names["kind"] == kind && group.as_str().map(|group| format!("{group}/v1")).as_deref() == Some(version)
+    })?;
+    let version = get(definition, &["spec", "versions"])?.as_array()?.first()?;
+    version.get("schema")?.get("openAPIV3Schema")
+}
+
+/// NodeClaims of earlier versions expired as their NodePool says.
+fn fill_in_expiry(world: &mut World) {
+    for claim in std::mem::take(&mut world.claims_without_expiry) {
+        let Some(output) = world.objects.get(claim) else {
+            continue;
+        };
+        let mut notes = Notes::new(output.from);
+        let pool = text(&output.object, &["metadata", "labels", "karpenter.sh/nodepool"]);
+        let expiry = world
+            .objects
+            .iter()
+            .filter(|other| other.object["kind"] == "NodePool")
+            .find(|other| text(&other.object, &["metadata", "name"]) == pool)
+            .map(|pool| {
+                text(&pool.object, &["spec", "template", "spec", "expireAfter"])
+                    .unwrap_or("720h")
+                    .to_owned()
+            });
+        match expiry {
+            Some(expiry) => {
+                notes.added("spec.expireAfter", format!("{expiry}, as its NodePool has it"));
+                fields::set(
+                    &mut world.objects[claim].object,
+                    &["spec", "expireAfter"],
+                    json!(expiry),
+                );
+            }
+            None => notes.changed(
+                "",
+                "spec.expireAfter",
+                "not written, because its NodePool is not among what was given; v1's default is 720h",
+            ),
+        }
+        world.lines.append(&mut notes.lines);
+    }
+}
+
+/// Copies behind their originals, lines in the order of objects.
+fn finish(world: World) -> Conversion {
+    let mut order: Vec<usize> = (0..world.objects.len()).collect();
+    order.sort_by_key(|index| {
+        let after = world.objects[*index].after;
+        (after.unwrap_or(*index), after.is_some(), *index)
+    });
+    let mut lines = world.lines;
+    lines.sort_by_key(|line| line.from);
+    Conversion {
+        objects: order
+            .into_iter()
+            .map(|index| world.objects[index].clone())
+            .collect(),
+        lines,
+    }
+}

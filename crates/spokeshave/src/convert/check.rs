@@ -1,0 +1,92 @@
+//! Whether an API server and the controllers would accept a converted object: schema, CEL rules, and what controllers check beyond them.
+
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use spokeshave_api::NodePool;
+use spokeshave_api::crds::{Cloud, crd_values_of};
+use spokeshave_api::validation::{LabelRules, node_pool_failures};
+use spokeshave_apiserver::CompiledCrd;
+use spokeshave_provider_aws::labels;
+
+/// Why an object would be refused: fields and sentences; empty when it would not, or when its kind is not one of Karpenter's.
+pub(crate) fn refusals(object: &Value) -> Vec<(String, String)> {
+    let Some(kind) = definition_of(object) else {
+        return Vec::new();
+    };
+    let Some(version) = kind.version("v1") else {
+        return Vec::new();
+    };
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    // Unknown fields are reported by the conversion itself, and dropped by a server.
+    version.prune(&mut object);
+    version.default(&mut object);
+    let mut found: Vec<(String, String)> = version
+        .validate(&object, None)
+        .into_iter()
+        // What concerns no field says that rules were not checked, beside the causes for it.
+        .filter(|cause| cause.field.starts_with("spec") || cause.field.starts_with("metadata"))
+        .map(|cause| {
+            let said = cause.sentence();
+            (cause.field, said)
+        })
+        .collect();
+    if object["metadata"]["name"].as_str().is_none_or(str::is_empty)
+        && object["metadata"]["generateName"].is_null()
+    {
+        found.push((
+            "metadata.name".to_owned(),
+            "metadata.name: Required value".to_owned(),
+        ));
+    }
+    if found.is_empty() && object["kind"] == "NodePool" {
+        found.extend(runtime_failures(object));
+    }
+    found
+}
+
+/// What the condition ValidationSucceeded would say.
+fn runtime_failures(object: Value) -> Vec<(String, String)> {
+    let group = object["spec"]["template"]["spec"]["nodeClassRef"]["group"].clone();
+    let rules = match group.as_str() {
+        Some("karpenter.k8s.aws") => LabelRules {
+            restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
+            well_known: labels::WELL_KNOWN.iter().map(|&label| label.to_owned()).collect(),
+        },
+        _ => LabelRules::default(),
+    };
+    match serde_json::from_value::<NodePool>(object) {
+        Ok(pool) => node_pool_failures(&pool, &rules)
+            .into_iter()
+            .map(|failure| ("spec.template".to_owned(), failure))
+            .collect(),
+        Err(error) => vec![("spec".to_owned(), error.to_string())],
+    }
+}
+
+fn definition_of(object: &Value) -> Option<&'static CompiledCrd> {
+    static COMPILED: OnceLock<Vec<(String, String, CompiledCrd)>> = OnceLock::new();
+    let compile = || {
+        let definitions = crd_values_of(Cloud::Aws);
+        let compiled = definitions.iter().filter_map(|definition| {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            let group = text(&definition["spec"]["group"])?;
+            let kind = text(&definition["spec"]["names"]["kind"])?;
+            Some((
+                format!("{group}/v1"),
+                kind,
+                CompiledCrd::compile(definition).ok()?,
+            ))
+        });
+        compiled.collect()
+    };
+    let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+    COMPILED
+        .get_or_init(compile)
+        .iter()
+        .find(|(own, name, _)| own == version && name == kind)
+        .map(|(_, _, compiled)| compiled)
+}
