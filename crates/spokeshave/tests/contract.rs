@@ -221,6 +221,45 @@ fn no_field_of_a_definition_disappears() {
     keep("definitions.txt", &all);
 }
 
+/// A values file goes on meaning what it means.
+#[test]
+fn no_value_of_the_chart_disappears() {
+    let text = std::fs::read_to_string(root().join("charts/spokeshave/values.yaml")).expect("values.yaml");
+    let values: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let mut all = BTreeSet::new();
+    names(&values, "", &mut all);
+    assert!(all.contains("settings.featureGates.nodeRepair"), "{all:#?}");
+    assert!(
+        !all.iter().any(|name| name.contains("matchExpressions")),
+        "{all:#?}"
+    );
+    keep("values.txt", &all);
+}
+
+/// The names of values. What a list or an affinity holds by default is a default and no name.
+fn names(value: &Value, at: &str, all: &mut BTreeSet<String>) {
+    let free = [
+        "affinity",
+        "nodeSelector",
+        "strategy",
+        "podSecurityContext",
+        "dashboards.labels",
+    ];
+    match value {
+        Value::Object(fields) if !fields.is_empty() && !free.contains(&at) => {
+            for (name, value) in fields {
+                let at = if at.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{at}.{name}")
+                };
+                names(value, &at, all);
+            }
+        }
+        _ => drop(all.insert(at.to_owned())),
+    }
+}
+
 /// Compares with a committed page, or writes it when BLESS is set.
 fn check(name: &str, wanted: &str) {
     let path = root().join("docs/reference").join(name);
