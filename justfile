@@ -130,8 +130,8 @@ workflow-check:
     e2e/build.sh actionlint
     "${CARGO_TARGET_DIR:-target}/tools/actionlint" .github/workflows/*.yaml
 
-# A release of this machine's architecture in target/dist: a static binary with manual pages, completions, licences and bill of materials, the image as an
-# OCI layout, charts, krew's manifest, sums; packed twice, which must be the same bytes.
+# A static binary with manual pages, completions, licences and bill of materials, the image as an OCI layout, charts, krew's manifest and sums.
+# A release of this machine's architecture in target/dist, packed twice, which must be the same bytes.
 release:
     release/build.sh --check
 
