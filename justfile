@@ -46,6 +46,11 @@ smoke:
 soak count="20" *options:
     cargo run --release -p spokeshave-sim --example soak -- {{count}} --commit "$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || echo unknown)" {{options}}
 
+# What consolidation costs and moves when workloads shrink, on virtual time; fails when a figure is worse than in crates/sim/figures.json (`--write`: writes
+# them there; names of scenarios live these alone).
+settle *options:
+    cargo run --release -p spokeshave-sim --example settle -- "$@"
+
 # Every disruption scenario with the operator killed after every single write (cargo test lives every seventh).
 deaths:
     EVERY_WRITE=1 cargo test -p spokeshave-sim --test it disruption_deaths::

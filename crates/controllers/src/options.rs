@@ -71,6 +71,8 @@ pub struct Options {
     pub spot_to_spot_consolidation: bool,
     /// How many nodes may come in place of a set of under-used nodes (W-03).
     pub consolidation_replacements: usize,
+    /// Whether moves of consolidation wait until the nodes of their NodePool have come to rest (W-60).
+    pub consolidation_rounds: bool,
     /// On how many threads candidates of disruption are looked at; decisions do not depend on it.
     pub disruption_threads: usize,
     /// Competition with other replicas; `None` for a single one.
@@ -103,6 +105,7 @@ impl Default for Options {
             default_spread: Vec::new(),
             spot_to_spot_consolidation: false,
             consolidation_replacements: 1,
+            consolidation_rounds: true,
             disruption_threads: 1,
             leader_election: None,
             label_rules: LabelRules::default(),
@@ -133,6 +136,7 @@ impl Options {
             disrupt: DisruptOptions {
                 spot_to_spot: self.spot_to_spot_consolidation,
                 replacements: self.consolidation_replacements,
+                rounds: self.consolidation_rounds,
                 threads: self.disruption_threads,
                 verdicts: true,
                 ..DisruptOptions::default()

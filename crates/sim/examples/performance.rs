@@ -7,60 +7,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
-use serde_json::{Value, json};
-use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
+use serde_json::json;
+use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 use spokeshave_sim::lab::{Lab, LabOptions};
+use spokeshave_sim::performance::{
+    Kind, Workload, complex, deploy, evictions, large, prepare, running, small, wide, workload,
+};
 
 /// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// How pods of a workload stand to each other.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    HostSpread,
-    HostAnti,
-    ZoneSpread,
-    ZoneSpreadHostAnti,
-    ZoneSpreadHostSpread,
-    PreferredHost,
-    PreferredZone,
-    DoNotDisrupt,
-}
-
-/// A workload and how many replicas it is to have.
-#[derive(Clone)]
-struct Workload {
-    name: String,
-    cpu: &'static str,
-    memory: &'static str,
-    kind: Kind,
-    replicas: u32,
-}
-
-fn workload(name: &str, cpu: &'static str, memory: &'static str, kind: Kind, replicas: u32) -> Workload {
-    Workload {
-        name: name.to_owned(),
-        cpu,
-        memory,
-        kind,
-        replicas,
-    }
-}
-
-fn small(kind: Kind, replicas: u32) -> Workload {
-    workload("small", "900m", "3100Mi", kind, replicas)
-}
-
-fn large(kind: Kind, replicas: u32) -> Workload {
-    workload("large", "3500m", "28Gi", kind, replicas)
-}
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -231,117 +191,12 @@ fn phases(test: &str) -> Vec<Phase> {
     }
 }
 
-/// The thirty deployments of the test of that name.
-fn wide(first: u32, others: u32) -> Vec<Workload> {
-    const CPU: [&str; 30] = [
-        "240m", "450m", "650m", "900m", "1400m", "1900m", "2400m", "2800m", "3300m", "3700m", "2300m",
-        "900m", "1300m", "2800m", "1800m", "1850m", "3300m", "3800m", "225m", "450m", "700m", "900m",
-        "1300m", "1800m", "2400m", "2800m", "3400m", "3800m", "3300m", "2800m",
-    ];
-    const MEMORY: [&str; 30] = [
-        "300Mi", "400Mi", "700Mi", "1Gi", "2Gi", "4Gi", "8Gi", "4Gi", "16Gi", "10Gi", "64Gi", "30Gi", "32Gi",
-        "32Gi", "30Gi", "20Gi", "30Gi", "300Mi", "500Mi", "750Mi", "1Gi", "2Gi", "4Gi", "8Gi", "16Gi",
-        "32Gi", "28Gi", "64Gi", "13Gi", "24Gi",
-    ];
-    let pairs = CPU.into_iter().zip(MEMORY).enumerate();
-    pairs
-        .map(|(index, (cpu, memory))| {
-            let kind = match index {
-                0..3 => Kind::ZoneSpreadHostAnti,
-                3..6 => Kind::ZoneSpreadHostSpread,
-                _ => Kind::ZoneSpread,
-            };
-            let replicas = if index < 20 { first } else { others };
-            workload(&format!("wide-{:02}", index + 1), cpu, memory, kind, replicas)
-        })
-        .collect()
-}
-
-/// Six deployments of sixteen pods, one of each kind.
-fn complex() -> Vec<Workload> {
-    let kinds = [
-        ("generic", "1", "256Mi", Kind::Plain),
-        ("zone-spread", "250m", "1Gi", Kind::ZoneSpread),
-        ("host-spread", "500m", "512Mi", Kind::HostSpread),
-        ("host-affinity", "100m", "100Mi", Kind::PreferredHost),
-        ("zone-affinity", "1500m", "2Gi", Kind::PreferredZone),
-        ("host-anti", "250m", "4Gi", Kind::HostAnti),
-    ];
-    kinds
-        .map(|(name, cpu, memory, kind)| workload(name, cpu, memory, kind, 16))
-        .into()
-}
-
-fn template(of: &Workload) -> Value {
-    const HOST: &str = "kubernetes.io/hostname";
-    const ZONE: &str = "topology.kubernetes.io/zone";
-    let selector = json!({"matchLabels": {"app": of.name}});
-    let spread = |key: &str| json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
-    let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"topologyKey": HOST, "labelSelector": selector}]}});
-    let prefer = |key: &str| {
-        json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 1, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}}]}})
-    };
-    let mut template = json!({
-        "metadata": {"labels": {"app": of.name, "testing/cluster": "unspecified"}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [
-            {"name": "c", "image": "i", "resources": {"requests": {"cpu": of.cpu, "memory": of.memory}}},
-        ]},
-    });
-    match of.kind {
-        Kind::Plain => {}
-        Kind::HostSpread => template["spec"]["topologySpreadConstraints"] = json!([spread(HOST)]),
-        Kind::HostAnti => template["spec"]["affinity"] = anti,
-        Kind::ZoneSpread => template["spec"]["topologySpreadConstraints"] = json!([spread(ZONE)]),
-        Kind::ZoneSpreadHostAnti => {
-            template["spec"]["topologySpreadConstraints"] = json!([spread(ZONE)]);
-            template["spec"]["affinity"] = anti;
-        }
-        Kind::ZoneSpreadHostSpread => {
-            template["spec"]["topologySpreadConstraints"] = json!([spread(ZONE), spread(HOST)]);
-        }
-        Kind::PreferredHost => template["spec"]["affinity"] = prefer(HOST),
-        Kind::PreferredZone => template["spec"]["affinity"] = prefer(ZONE),
-        Kind::DoNotDisrupt => {
-            template["metadata"]["annotations"] = json!({"karpenter.sh/do-not-disrupt": "true"});
-        }
-    }
-    template
-}
-
-async fn deploy(lab: &Lab, workloads: &[Workload]) -> kube::Result<()> {
-    let api: Api<Deployment> = Api::default_namespaced(lab.client.clone());
-    for of in workloads {
-        let object = json!({"metadata": {"name": of.name}, "spec": {
-            "replicas": of.replicas, "selector": {"matchLabels": {"app": of.name}}, "template": template(of),
-        }});
-        match lab.create(&api, object).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let replicas = json!({"spec": {"replicas": of.replicas}});
-                lab.merge(&api, &of.name, replicas).await?;
-            }
-            other => drop(other?),
-        }
-    }
-    Ok(())
-}
-
 /// Longest virtual time of a phase.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 /// Nothing has moved for so long: it rests (upstream's three minutes).
 const REST: Duration = Duration::from_secs(3 * 60);
 /// How often the cluster is looked at.
 const LOOK: Duration = Duration::from_secs(2);
-
-async fn running(lab: &Lab) -> u32 {
-    let pods = lab.list::<Pod>().await;
-    let is_running = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
-    };
-    u32::try_from(pods.iter().filter(is_running).count()).unwrap_or(u32::MAX)
-}
 
 /// Waits until so many pods run; gives the time it took.
 async fn until_running(lab: &Lab, pods: u32) -> Option<Duration> {
@@ -428,13 +283,6 @@ async fn utilisation(lab: &Lab) -> (f64, f64) {
     (sum.0 / count, sum.1 / count)
 }
 
-fn evictions(log: &[u8]) -> usize {
-    let text = String::from_utf8_lossy(log);
-    let evicted =
-        |line: &&str| line.contains("/eviction?") && line.contains("operator") && line.ends_with("-> 201");
-    text.lines().filter(evicted).count()
-}
-
 fn minutes(time: Duration) -> String {
     format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
 }
@@ -470,29 +318,6 @@ fn resident_megabytes() -> f64 {
     kilobytes.unwrap_or(0.0) / 1000.0
 }
 
-async fn prepare(lab: &Lab) -> kube::Result<()> {
-    let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "10s"}});
-    let pool = json!({"metadata": {"name": "default"}, "spec": {
-        "template": {"spec": {
-            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-            "requirements": [
-                {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
-                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-                {"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["32"]},
-            ],
-            "expireAfter": "Never",
-        }},
-        "disruption": {
-            "consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "100%"}],
-        },
-    }});
-    lab.create(&Api::<KWOKNodeClass>::all(lab.client.clone()), class)
-        .await?;
-    lab.create(&Api::<NodePool>::all(lab.client.clone()), pool)
-        .await
-        .map(drop)
-}
-
 /// Does what a phase does, and gives the time it took.
 async fn live(lab: &Lab, phase: &Phase) -> kube::Result<Option<Duration>> {
     let pods = phase.workloads.iter().map(|one| one.replicas).sum();
@@ -512,7 +337,7 @@ async fn live(lab: &Lab, phase: &Phase) -> kube::Result<Option<Duration>> {
 
 async fn tell(test: &str) -> kube::Result<bool> {
     let mut lab = Lab::new(LabOptions::new(1)).await;
-    prepare(&lab).await?;
+    prepare(&lab, 10).await?;
     lab.start("a");
     let mut all_met = true;
     for phase in phases(test) {

@@ -171,7 +171,8 @@ async fn boot(world: Arc<World>, noticed: Noticed, node_name: String) -> Result<
         .creation_timestamp
         .as_ref()
         .map_or_else(|| world.clock.now(), |time| time.0);
-    if let Some(left) = wait_until(&world, created, world.options.node_ready_delay) {
+    let delay = longer(&world, world.options.node_ready_delay, &node_name);
+    if let Some(left) = wait_until(&world, created, delay) {
         return Ok(Requeue::After(left));
     }
     if world.options.volumes {
@@ -249,7 +250,11 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
     let asked = deleted
         .saturating_sub(SignedDuration::try_from(grace).unwrap_or(SignedDuration::ZERO))
         .unwrap_or(deleted);
-    let needed = stopping::hooks(pod).saturating_add(world.options.pod_stop_time);
+    let needed = stopping::hooks(pod).saturating_add(longer(
+        world,
+        world.options.pod_stop_time,
+        &format!("stop/{}", uid(pod)),
+    ));
     if let Some(left) = wait_until(world, asked, grace.min(needed)) {
         return Ok(Requeue::After(left));
     }
@@ -263,6 +268,20 @@ async fn stop(world: &World, pod: &Pod, deleted: Timestamp) -> Result<Requeue, R
     };
     let api: Api<Pod> = Api::namespaced(world.client.clone(), namespace(&pod.metadata));
     quiet(api.delete(name(&pod.metadata), &parameters).await.map(drop))
+}
+
+/// How long something takes that is not always as fast.
+fn longer(world: &World, least: Duration, name: &str) -> Duration {
+    let spread = u64::try_from(world.options.spread.as_millis()).unwrap_or(u64::MAX);
+    if spread == 0 {
+        return least;
+    }
+    let more = world.entropy.child("spread").number(name) % spread;
+    least.saturating_add(Duration::from_millis(more))
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 fn lock<Map>(shared: &Mutex<Map>) -> std::sync::MutexGuard<'_, Map> {
@@ -306,7 +325,8 @@ async fn begin(world: &World, pod: &Pod, failing: &Failing) -> Result<Requeue, R
         .and_then(|condition| condition.last_transition_time.as_ref())
         .or(pod.metadata.creation_timestamp.as_ref())
         .map_or_else(|| world.clock.now(), |time| time.0);
-    if let Some(left) = wait_until(world, bound, world.options.pod_start_delay) {
+    let delay = longer(world, world.options.pod_start_delay, uid(pod));
+    if let Some(left) = wait_until(world, bound, delay) {
         return Ok(Requeue::After(left));
     }
     let findings = probes::look(pod, failing, world.clock.now());

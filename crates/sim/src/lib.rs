@@ -14,6 +14,7 @@ pub mod lab;
 mod neighbours;
 mod node_lifecycle;
 mod objects;
+pub mod performance;
 mod probes;
 mod quantities;
 mod rules;
@@ -56,6 +57,8 @@ pub struct Options {
     pub pod_stop_time: Duration,
     /// Time from the appearance of a Node to its readiness.
     pub node_ready_delay: Duration,
+    /// How much longer each of these three may take, by chance, for every pod and node anew: in a cluster nothing happens in one and the same second.
+    pub spread: Duration,
 }
 
 impl Options {
@@ -73,6 +76,7 @@ impl Options {
             pod_start_delay: Duration::from_secs(1),
             pod_stop_time: Duration::from_secs(2),
             node_ready_delay: Duration::from_secs(1),
+            spread: Duration::ZERO,
         }
     }
 

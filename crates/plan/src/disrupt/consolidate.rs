@@ -9,6 +9,7 @@ use super::evaluate::{self, Plan, qualifies};
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::outcome::PoolScore;
+use super::patience;
 use super::simulate::WhatIf;
 use super::threads;
 use crate::policy::Policy;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 use spokeshave_model::Price;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a candidate can do alone.
@@ -168,7 +170,7 @@ pub(super) fn fair_order(candidates: &[&Candidate]) -> Vec<usize> {
     order.into_iter().map(|(_, position)| position).collect()
 }
 
-/// The candidates that may go, in fair order, and how many were passed over because of a budget.
+/// The candidates that may go, in fair order or, with rounds, what is worth most first, and how many were passed over because of a budget.
 pub(super) fn able_alone(
     ground: &Ground<'_>,
     candidates: &[&Candidate],
@@ -183,6 +185,14 @@ pub(super) fn able_alone(
         } else if answers[position].answer.is_ok() {
             able.push(position);
         }
+    }
+    if ground.policy.disrupt.rounds {
+        able.sort_by_key(|position| {
+            let (candidate, answer) = (candidates[*position], &answers[*position].answer);
+            let after = answer.as_ref().map_or(candidate.price, |brief| brief.price_after);
+            let savings = candidate.price.saturating_sub(after);
+            Reverse(patience::worth(&balanced::scores(ground, &[candidate], savings)))
+        });
     }
     (able, constrained)
 }
@@ -243,6 +253,6 @@ pub(super) fn written(
 /// Whether a candidate alone is refused for good reason to tell: `Unconsolidatable` (D §4.6).
 pub(super) fn told(answer: &Result<Brief, Stop>) -> Option<&str> {
     let stop = answer.as_ref().err()?;
-    let silent = matches!(stop.hurdle, Hurdle::Score) || stop.text.is_empty();
+    let silent = matches!(stop.hurdle, Hurdle::Score | Hurdle::Patience) || stop.text.is_empty();
     (!silent).then_some(stop.text.as_str())
 }

@@ -1,10 +1,12 @@
 //! Emptiness: nodes without pods that matter go, as many at once as budgets allow (D §4.2).
 
 use super::candidates::{Candidate, capitalised};
+use super::command::{Command, CommandNode, Method, Move};
 use super::cost;
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::Moved;
 use spokeshave_api::ConsolidationPolicy;
+use spokeshave_model::Price;
 use spokeshave_model::snapshot::Snapshot;
 
 /// D-127: whether a candidate is to be deleted as empty, as if the lifted hurdles were not there.
@@ -45,4 +47,19 @@ pub(super) fn places(moved: &mut Moved<'_, '_>, lifted: &Lifted) -> Result<(), S
         return Err(Stop::new(Hurdle::TooManyReplacements, text));
     }
     Ok(())
+}
+
+/// These nodes at once, and where their pods go.
+pub(super) fn command(snapshot: &Snapshot, taken: &[&Candidate], moves: Vec<Move>) -> Command {
+    Command {
+        method: Method::Emptiness,
+        nodes: taken
+            .iter()
+            .map(|candidate| CommandNode::of(snapshot, candidate.node))
+            .collect(),
+        replacements: Vec::new(),
+        moves,
+        price_before: taken.iter().map(|candidate| candidate.price).sum(),
+        price_after: Price::ZERO,
+    }
 }

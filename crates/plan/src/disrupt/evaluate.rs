@@ -7,6 +7,7 @@ use super::ground::{Ground, consolidates};
 use super::headroom;
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::outcome::PoolScore;
+use super::patience;
 use super::simulate::{Moved, WhatIf};
 use spokeshave_api::constants::SPOT_TO_SPOT_INSTANCE_TYPES;
 use spokeshave_model::placement::{Launch, PlannedClaim};
@@ -171,6 +172,9 @@ fn evaluate(
             scores,
             ..Stop::new(Hurdle::Score, text)
         });
+    }
+    if !plan.replacements.is_empty() {
+        patience::check(ground, set, &plan.scores, lifted)?;
     }
     Ok(plan)
 }

@@ -161,9 +161,13 @@ pub(super) fn approved(snapshot: &Snapshot, command: &Command, scores: &[PoolSco
 /// A fruitless pass is repeated after this time at the latest, whatever has or has not changed (D-123).
 const REFRESH_SECONDS: i64 = 300;
 
-/// Until when a fruitless pass stays fruitless if no object changes: the end of the first nomination, protection, back-off or window, and the
+/// Until when a fruitless pass stays fruitless if no object changes: the end of the first nomination, protection, back-off, wait for a round or window, and the
 /// next minute where budgets have schedules. Five minutes at most, and then it is only a refresh: true.
-pub(super) fn next_change(ground: &Ground<'_>, back_offs: &BTreeMap<String, BackOff>) -> (Timestamp, bool) {
+pub(super) fn next_change(
+    ground: &Ground<'_>,
+    back_offs: &BTreeMap<String, BackOff>,
+    rounds: impl Iterator<Item = Timestamp>,
+) -> (Timestamp, bool) {
     let (snapshot, now) = (ground.snapshot, ground.now);
     let nominations = snapshot.nodes.iter().filter_map(|node| node.nominated_until);
     let protections = snapshot.pods.iter().filter_map(|pod| match pod.do_not_disrupt {
@@ -185,6 +189,7 @@ pub(super) fn next_change(ground: &Ground<'_>, back_offs: &BTreeMap<String, Back
     let times = nominations
         .chain(protections)
         .chain(rests)
+        .chain(rounds)
         .filter(|time| *time > now);
     let change = times.chain(scheduled.then_some(next_minute)).chain(soon).min();
     let refresh = after(REFRESH_SECONDS);

@@ -100,28 +100,33 @@ pub(super) fn what_if_options(policy: &Policy) -> PackOptions {
 
 /// D-040, D-044: whether the window of consolidateAfter is open. Nodes of static, deleting or unready NodePools never are.
 fn is_under_consolidate_after(snapshot: &Snapshot, view: &NodeView, now: Timestamp) -> bool {
-    let window = view
-        .pool
+    let (Some(window), Some(reference)) = (window_of(snapshot, view), changed_at(view)) else {
+        return false;
+    };
+    // A clock that jumped back leaves the window open.
+    Duration::try_from(now.duration_since(reference)).is_ok_and(|passed| passed < window) || now < reference
+}
+
+/// The window of consolidateAfter, where there is one.
+pub(super) fn window_of(snapshot: &Snapshot, view: &NodeView) -> Option<Duration> {
+    view.pool
         .map(|pool| snapshot.pool(pool))
         .filter(|pool| pool.is_provisionable())
         .and_then(|pool| pool.object.spec.disruption.consolidate_after.duration())
-        .filter(|window| *window > Duration::ZERO);
-    let (Some(window), Some(claim)) = (window, &view.claim) else {
-        return false;
-    };
-    let Some(initialized) = claim
+        .filter(|window| *window > Duration::ZERO)
+}
+
+/// When a pod came to an initialised node or left it for the last time, as consolidateAfter counts.
+pub(super) fn changed_at(view: &NodeView) -> Option<Timestamp> {
+    let claim = view.claim.as_ref()?;
+    let initialized = claim
         .condition(INITIALIZED)
-        .filter(|_| claim.is_true(INITIALIZED))
-    else {
-        return false;
-    };
+        .filter(|_| claim.is_true(INITIALIZED))?;
     let last = claim
         .status
         .as_ref()
         .and_then(|status| status.last_pod_event_time.as_ref());
-    let reference = last.map_or(initialized.last_transition_time, |time| time.0);
-    // A clock that jumped back leaves the window open.
-    Duration::try_from(now.duration_since(reference)).is_ok_and(|passed| passed < window) || now < reference
+    Some(last.map_or(initialized.last_transition_time, |time| time.0))
 }
 
 /// Whether the NodeClaim has condition Drifted, and since when.

@@ -43,6 +43,7 @@ pub(super) enum Hurdle {
     SpotToSpotDisabled,
     SpotToSpotFlexibility,
     Score,
+    Patience,
     StaticHeadroom,
     Budget,
 }

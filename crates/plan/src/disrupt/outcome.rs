@@ -2,6 +2,7 @@
 
 use super::budgets::BudgetMapping;
 use super::command::{Command, Method};
+use super::rounds::Round;
 use super::verdict::Verdict;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{Event, Price};
@@ -20,6 +21,9 @@ pub struct DisruptOptions {
     pub verdicts: bool,
     /// How many steps the search over sets may take in one pass; a step is one node tried.
     pub search_steps: usize,
+    /// Whether moves wait until the nodes of their NodePool have come to rest, and then all start in one round; off, as upstream, unless told otherwise
+    /// (W-60).
+    pub rounds: bool,
     /// On how many threads candidates are looked at. It changes nothing but the time it takes.
     pub threads: usize,
 }
@@ -32,6 +36,7 @@ impl Default for DisruptOptions {
             replacements: 1,
             verdicts: false,
             search_steps: 20_000,
+            rounds: false,
             threads: 1,
         }
     }
@@ -127,6 +132,8 @@ pub struct Frontier {
     pub(crate) seed: u64,
     /// What failed lately, by what it was about, with the time before which it is not tried again (W-10, W-24).
     pub(crate) back_offs: BTreeMap<String, BackOff>,
+    /// Where each NodePool stands between rounds of consolidation, by its name.
+    pub(crate) rounds: BTreeMap<String, Round>,
     /// The lowest price with the present pods, and whether a command has disappointed since (invariant 17).
     pub(crate) calm: Option<Calm>,
 }

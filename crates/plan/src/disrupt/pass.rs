@@ -5,7 +5,7 @@
 
 use super::candidates::{Candidate, blocked_events, ineligible};
 use super::cautious;
-use super::command::{Command, CommandNode, Method, Move};
+use super::command::{Command, Method, Move};
 use super::consolidate::{self, Alone};
 use super::emptiness;
 use super::evaluate;
@@ -19,13 +19,13 @@ use super::sets::Search;
 use super::simulate::WhatIf;
 use super::threads;
 use super::verdict::Verdict;
-use super::{cost, drift};
+use super::{cost, drift, rounds};
 use crate::policy::Policy;
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_model::snapshot::{NodeId, Snapshot};
-use spokeshave_model::{Event, Price};
+use spokeshave_model::Event;
+use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_schedule::PackOptions;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Decides what is to be disrupted now.
 pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &Frontier) -> Outcome {
@@ -55,14 +55,21 @@ pub fn disrupt_watched(
     let options = what_if_options(policy);
     let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
     let unlimited = Unlimited::new();
+    let (closed, rounds) = if policy.disrupt.rounds {
+        rounds::observe(snapshot, &ground.withheld, &frontier.rounds, now)
+    } else {
+        Default::default()
+    };
     let frontier = &Frontier {
         calm: cautious::observe(snapshot, frontier.calm.as_ref()),
+        rounds,
         ..frontier.clone()
     };
     let mut pass = Pass {
         ground: &ground,
         options: &options,
         frontier,
+        closed,
         outcome: Outcome {
             frontier: frontier.clone(),
             ..Outcome::default()
@@ -91,6 +98,8 @@ pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, node: NodeId)
 
 /// What consolidation knows about its candidates.
 struct Known<'g> {
+    /// Candidates whose NodePool waits for its next round; the others follow.
+    waiting: usize,
     candidates: Vec<&'g Candidate>,
     answers: Vec<Alone>,
 }
@@ -99,6 +108,8 @@ struct Pass<'g, 'a> {
     ground: &'g Ground<'a>,
     options: &'a PackOptions,
     frontier: &'g Frontier,
+    /// NodePools that wait for their next round of consolidation, and until when at the latest.
+    closed: BTreeMap<PoolId, Timestamp>,
     outcome: Outcome,
     settled: Option<WhatIf<'a>>,
     alone: Option<Known<'g>>,
@@ -228,7 +239,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             }
         }
         if !taken.is_empty() {
-            said.commands.push(empty_command(snapshot, &taken, moves));
+            said.commands.push(emptiness::command(snapshot, &taken, moves));
         }
         said
     }
@@ -270,7 +281,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             fits.then(|| moved.moves(&kept))
         });
         let moves = moves.filter(|moves| {
-            let command = empty_command(self.ground.snapshot, &kept, moves.clone());
+            let command = emptiness::command(self.ground.snapshot, &kept, moves.clone());
             !self.frontier.is_cautious() || cautious::is_safe(self.ground, &kept, &command)
         });
         self.outcome.statistics.add(what_if.statistics);
@@ -363,6 +374,11 @@ impl<'g, 'a> Pass<'g, 'a> {
                     self.outcome.events.extend(events);
                 }
             }
+            let all = candidates.len();
+            let candidates: Vec<&Candidate> = candidates
+                .into_iter()
+                .filter(|candidate| !self.closed.contains_key(&candidate.pool))
+                .collect();
             let answers = consolidate::all_alone(ground, &mut what_if, &candidates);
             for (candidate, alone) in candidates.iter().zip(&answers) {
                 if let Some(text) = consolidate::told(&alone.answer) {
@@ -370,9 +386,14 @@ impl<'g, 'a> Pass<'g, 'a> {
                     self.outcome.events.extend(events);
                 }
             }
-            self.alone = Some(Known { candidates, answers });
+            self.alone = Some(Known {
+                waiting: all - candidates.len(),
+                candidates,
+                answers,
+            });
         }
         let known = self.alone.get_or_insert_with(|| Known {
+            waiting: 0,
             candidates: Vec::new(),
             answers: Vec::new(),
         });
@@ -391,7 +412,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             .map(|position| known.answers[*position].clone())
             .collect();
         let mut said = Said {
-            eligible: known.candidates.len(),
+            eligible: known.waiting + known.candidates.len(),
             evaluated: candidates.len(),
             constrained: over_budget(ground, &candidates),
             ..Said::default()
@@ -422,7 +443,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             .filter(|candidate| !rests(frontier, ground, candidate))
             .collect();
         let mut said = Said {
-            eligible: known.candidates.len(),
+            eligible: known.waiting + known.candidates.len(),
             evaluated: known.candidates.len(),
             constrained,
             scores: consolidate::rejected(ground, known.candidates.iter().zip(&known.answers)),
@@ -505,6 +526,13 @@ impl<'g, 'a> Pass<'g, 'a> {
             ));
         }
         let is_consolidation = verdict.method == Some(Method::SingleNodeConsolidation);
+        let round = view.pool.and_then(|pool| self.closed.get(&pool));
+        if let Some(until) = round.filter(|_| is_consolidation) {
+            let until = until.strftime("%H:%M:%SZ");
+            return Some(format!(
+                "pods or nodes of its NodePool are still on their way: moves start when they have come to rest, at {until} at the latest"
+            ));
+        }
         if self.frontier.is_cautious() && is_consolidation {
             let why = "the last move made nothing cheaper, because pods went elsewhere: until they change, only moves that cannot disappoint are made";
             return Some(why.to_owned());
@@ -525,8 +553,10 @@ impl<'g, 'a> Pass<'g, 'a> {
         frontier.settled = None;
         if self.outcome.commands.is_empty() {
             frontier.seed += 1;
+            rounds::end(&mut frontier.rounds, now);
             if let Some(version) = frontier.version.filter(|_| frontier.seed >= self.rounds) {
-                let (until, is_refresh) = events::next_change(self.ground, &frontier.back_offs);
+                let (until, is_refresh) =
+                    events::next_change(self.ground, &frontier.back_offs, self.closed.values().copied());
                 frontier.settled = Some(Settled {
                     version,
                     until,
@@ -554,18 +584,4 @@ fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usize {
         .iter()
         .filter(|candidate| !budgets.take(candidate.pool));
     over.count()
-}
-
-fn empty_command(snapshot: &Snapshot, taken: &[&Candidate], moves: Vec<Move>) -> Command {
-    Command {
-        method: Method::Emptiness,
-        nodes: taken
-            .iter()
-            .map(|candidate| CommandNode::of(snapshot, candidate.node))
-            .collect(),
-        replacements: Vec::new(),
-        moves,
-        price_before: taken.iter().map(|candidate| candidate.price).sum(),
-        price_after: Price::ZERO,
-    }
 }

@@ -196,6 +196,12 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
             said("the saving is not worth the disruption"),
             "the policy were not Balanced",
         ),
+        Hurdle::Patience => (
+            Kind::Patience,
+            on_node(),
+            said("the saving is worth its evictions only once pods have not changed for long"),
+            "its pods had not changed for longer",
+        ),
         Hurdle::StaticHeadroom => (
             Kind::StaticHeadroom,
             on_pool(),

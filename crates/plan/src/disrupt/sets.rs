@@ -14,6 +14,7 @@ use super::evaluate::{self, Plan, most_replacements};
 use super::ground::Ground;
 use super::hurdle::Lifted;
 use super::outcome::{Frontier, PoolScore};
+use super::patience;
 use super::simulate::WhatIf;
 use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
@@ -251,12 +252,18 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    /// Keeps the better one: more savings, then fewer nodes, then the earlier candidates.
+    /// Keeps the better one: more savings, with rounds beyond what the evictions weigh, then fewer nodes, then the earlier candidates.
     fn offer(&mut self, found: Option<Found>) {
         let Some(found) = found else { return };
+        let by_worth = self.ground.policy.disrupt.rounds;
         let rank = |found: &Found| {
+            let worth = if by_worth {
+                patience::worth(&found.plan.scores)
+            } else {
+                i128::from(found.savings.0)
+            };
             (
-                found.savings,
+                worth,
                 Reverse(found.members.len()),
                 Reverse(found.members.clone()),
             )

@@ -66,6 +66,8 @@ pub enum BlockerKind {
     SpotToSpotFlexibility,
     /// The saving is not worth the disruption under policy `Balanced`.
     Score,
+    /// The saving is worth its evictions only once its pods have not changed for longer (W-61).
+    Patience,
     /// A static NodePool has no headroom for a replacement, or is not at its number of replicas.
     StaticHeadroom,
 }

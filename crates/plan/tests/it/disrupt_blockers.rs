@@ -92,6 +92,24 @@ fn restless(seconds: i64) -> World {
         .last_pod_event("b", -seconds)
 }
 
+/// A fifth would be saved for moving every pod there is, and none has come or gone for so many seconds.
+fn patient(seconds: i64) -> World {
+    let types = vec![
+        instance_type("four", 4, 8, &["a"]),
+        instance_type("five", 5, 10, &["a"]),
+    ];
+    let mut world = World::with_types(on_demand_pool("default"), types)
+        .edit_pool("default", |pool| {
+            pool.spec.disruption.consolidate_after = serde_json::from_value(json!("30s")).expect("30s");
+        })
+        .node("a", "five")
+        .pod("p", "a", "1")
+        .pod("q", "a", "2")
+        .last_pod_event("a", -seconds);
+    world.policy.disrupt.rounds = true;
+    world
+}
+
 fn apart(count: usize) -> World {
     let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"labelSelector": {"matchLabels": {"set": "db"}}, "topologyKey": "kubernetes.io/hostname"}]}}});
@@ -205,11 +223,12 @@ fn case(kind: BlockerKind) -> (World, Option<World>) {
             scored(ConsolidationPolicy::Balanced),
             Some(scored(ConsolidationPolicy::WhenEmptyOrUnderutilized)),
         ),
+        BlockerKind::Patience => (patient(700), Some(patient(800))),
         BlockerKind::StaticHeadroom => (fixed(1), Some(fixed(2))),
     }
 }
 
-const KINDS: [BlockerKind; 29] = [
+const KINDS: [BlockerKind; 30] = [
     BlockerKind::InCommand,
     BlockerKind::NotManaged,
     BlockerKind::NoNode,
@@ -238,6 +257,7 @@ const KINDS: [BlockerKind; 29] = [
     BlockerKind::SpotToSpotDisabled,
     BlockerKind::SpotToSpotFlexibility,
     BlockerKind::Score,
+    BlockerKind::Patience,
     BlockerKind::StaticHeadroom,
 ];
 

@@ -10,6 +10,7 @@ mod disrupt_drift;
 mod disrupt_emptiness;
 mod disrupt_methods;
 mod disrupt_passes;
+mod disrupt_rounds;
 mod disrupt_rules;
 mod disrupt_seeds;
 mod disrupt_worlds;

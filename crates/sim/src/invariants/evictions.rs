@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::view::{Change, Claim, Pair, Pod, View, later};
+use super::view::{Change, Claim, MOMENT, Pair, Pod, View, later};
 use super::{Checker, Report, RequestInfo};
 
 #[derive(Debug)]
@@ -76,16 +76,16 @@ fn allowed(view: &View, pod: &Pod, report: &mut Report) {
         return;
     }
     for budget in covering {
-        // What happened in this very moment the disruption controller has not counted, and neither do we.
-        let settled = |pod: &Pod| later(pod.ready_changed, Duration::from_secs(1)) <= view.now;
+        // What happened in this very moment the disruption controller has not counted, and neither do we: the server allows evictions by the status
+        // that this controller wrote last, and no operator can know better.
+        let settled = |pod: &Pod| later(pod.ready_changed, MOMENT) <= view.now;
         let healthy = view
             .pods
             .values()
-            .filter(|other| other.key != pod.key && budget.covers(other))
+            .chain(view.just_vanished())
+            .filter(|other| other.uid != pod.uid && budget.covers(other))
             .filter(|other| {
-                let asked = other
-                    .asked
-                    .is_some_and(|asked| later(asked, Duration::from_secs(1)) <= view.now);
+                let asked = other.asked.is_some_and(|asked| later(asked, MOMENT) <= view.now);
                 !other.has_ended() && !asked && (other.ready || !settled(other))
             })
             .count();

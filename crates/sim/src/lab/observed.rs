@@ -54,6 +54,15 @@ impl RunLog {
         })
     }
 
+    /// What was written after the first so many bytes.
+    pub(crate) fn after(&self, bytes: usize) -> Vec<u8> {
+        let Some(lines) = &self.lines else {
+            return Vec::new();
+        };
+        let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.get(bytes..).map(<[u8]>::to_vec).unwrap_or_default()
+    }
+
     /// Whether anybody will read it.
     pub(crate) fn is_kept(&self) -> bool {
         self.lines.is_some()

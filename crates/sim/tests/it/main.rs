@@ -15,6 +15,7 @@ mod mid_write;
 mod plain;
 mod rest;
 mod scenarios;
+mod settle;
 mod soak;
 mod words;
 mod workloads;

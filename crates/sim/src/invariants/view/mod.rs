@@ -83,6 +83,9 @@ pub(crate) enum Change {
     Other,
 }
 
+/// What happened within it nobody has counted yet.
+pub(crate) const MOMENT: Duration = Duration::from_secs(1);
+
 /// A decision that was written down: the instant at which a disruption starts (2).
 #[derive(Debug, Clone)]
 pub(crate) struct Chosen {
@@ -128,6 +131,8 @@ pub(crate) struct View {
     pub(crate) unjoined: Vec<Timestamp>,
     /// UIDs of NodeClaims that are gone, with the time.
     pub(crate) gone_claims: BTreeMap<String, Timestamp>,
+    /// Pods that ceased to exist in the last second, with the time.
+    vanished: Vec<(Arc<Pod>, Timestamp)>,
     /// Nodes from which a pod has gone, with the last time.
     last_departure: BTreeMap<String, Timestamp>,
 }
@@ -163,6 +168,7 @@ impl View {
             last_claim_made: now,
             unjoined: Vec::new(),
             gone_claims: BTreeMap::new(),
+            vanished: Vec::new(),
             last_departure: BTreeMap::new(),
         }
     }
@@ -226,6 +232,15 @@ impl View {
                 .any(|pod| pod.asked.is_some_and(|asked| asked >= since))
     }
 
+    /// Pods that ceased to exist in this very moment.
+    pub(crate) fn just_vanished(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        let recent = self
+            .vanished
+            .iter()
+            .filter(|(_, at)| later(*at, MOMENT) > self.now);
+        recent.map(|(pod, _)| pod)
+    }
+
     /// The present version of a pool and those that were valid until recently.
     pub(crate) fn recent_pools(&self, name: &str) -> Vec<&Arc<Pool>> {
         let replaced = self
@@ -277,6 +292,10 @@ impl View {
                         .entry(after.node.clone())
                         .or_default()
                         .insert(key.clone());
+                }
+                if let Some(before) = before.clone().filter(|_| after.is_none()) {
+                    self.vanished.retain(|(_, at)| later(*at, MOMENT) > now);
+                    self.vanished.push((before, now));
                 }
                 put(&mut self.pods, key, after.clone());
                 Change::Pod(Pair { before, after })

@@ -1,10 +1,12 @@
 //! How pods leave a node: through the Eviction API (1), in tiers (30), with their grace (31).
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
+use spokeshave_runtime::Api;
 
 use super::stage::*;
 use crate::words::Objects as _;
@@ -42,6 +44,32 @@ async fn invariant_1_no_eviction_takes_more_than_the_budget_gives() {
     stage.pass(5).await;
     stage.evict("two").await;
     stage.assert_broken(1, "default/two");
+}
+
+/// Seed 880261: pods vanish, and in the same instant the server allows an eviction by a status that counts them.
+#[tokio::test(start_paused = true)]
+async fn invariant_1_what_vanished_in_the_same_moment_is_not_counted_yet() {
+    let stage = with_node().await;
+    for name in ["one", "two", "three"] {
+        stage.pod(name, "n", json!({})).await;
+    }
+    let budget = json!({"metadata": {"name": "w"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "w"}}}});
+    stage.create::<PodDisruptionBudget>(budget).await;
+    let status = json!({"disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 3, "observedGeneration": 1});
+    stage
+        .patch_status::<PodDisruptionBudget>("w", status.clone())
+        .await;
+    stage.pass(5).await;
+    let users: Api<Pod> = Api::default_namespaced(stage.lab.client.clone());
+    let at_once = DeleteParams::default().grace_period(0);
+    users.delete("three", &at_once).await.unwrap();
+    stage.evict("two").await;
+    stage.assert_silent();
+    // Seconds later a controller that has not noticed counts wrongly.
+    stage.pass(5).await;
+    stage.patch_status::<PodDisruptionBudget>("w", status).await;
+    stage.evict("one").await;
+    stage.assert_broken(1, "default/one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,96 @@
+//! When consolidation that moves pods may start: in rounds, for each NodePool, once its nodes have come to rest.
+//!
+//! A move that is judged while pods are leaving or arriving is judged too early: the node that takes a pod may be about to be empty itself, and the pod that
+//! was moved moves again a minute later. So a round begins when no node of the NodePool is inside its consolidateAfter, comes or goes, and no pod is
+//! leaving it; then everything that is worth doing starts at once, each command knowing those before it, until a pass finds nothing more. Where a NodePool
+//! never rests, a round begins all the same after its longest wait.
+//!
+//! NodePools with `consolidateAfter: 0s` have said that they do not wait. Emptiness and drift are never asked to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_model::snapshot::{NodeId, NodeView, PoolId, Snapshot};
+
+/// A window of consolidateAfter is waited for so long at the most.
+const LONGEST_WINDOW: Duration = Duration::from_secs(240);
+/// What is left under way when the windows have closed may take so much longer.
+const MORE: Duration = Duration::from_secs(60);
+
+/// Where a NodePool stands between rounds. Safe to lose: it waits anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// Something is under way since.
+    Waiting(Timestamp),
+    /// Commands start.
+    Open,
+}
+
+/// The NodePools that must not start a command now, each with the time when it has waited long enough whatever is under way; and what the next pass is to
+/// know. `withheld` are the nodes inside their consolidateAfter.
+pub(super) fn observe(
+    snapshot: &Snapshot,
+    withheld: &BTreeSet<NodeId>,
+    before: &BTreeMap<String, Round>,
+    now: Timestamp,
+) -> (BTreeMap<PoolId, Timestamp>, BTreeMap<String, Round>) {
+    let busy: BTreeSet<PoolId> = snapshot
+        .node_ids()
+        .filter(|node| withheld.contains(node) || is_under_way(snapshot, snapshot.node(*node)))
+        .filter_map(|node| snapshot.node(node).pool)
+        .collect();
+    let mut closed = BTreeMap::new();
+    let mut rounds = BTreeMap::new();
+    for (index, pool) in snapshot.pools.iter().enumerate() {
+        let Some(window) = window(pool.object.spec.disruption.consolidate_after.duration()) else {
+            continue;
+        };
+        let since = match before.get(&pool.name) {
+            Some(Round::Open) => None,
+            Some(Round::Waiting(since)) => Some(*since),
+            None => Some(now),
+        };
+        let since = since.filter(|_| busy.contains(&PoolId::from(index)));
+        let end = since.map(|since| after(since, window));
+        let round = match end.filter(|end| now < *end) {
+            Some(end) => {
+                closed.insert(PoolId::from(index), end);
+                // A clock that went back starts the wait again.
+                Round::Waiting(since.unwrap_or(now).min(now))
+            }
+            None => Round::Open,
+        };
+        rounds.insert(pool.name.clone(), round);
+    }
+    (closed, rounds)
+}
+
+/// A pass that found nothing ends the rounds: what comes to rest from now on is waited for.
+pub(super) fn end(rounds: &mut BTreeMap<String, Round>, now: Timestamp) {
+    for round in rounds.values_mut().filter(|round| **round == Round::Open) {
+        *round = Round::Waiting(now);
+    }
+}
+
+/// Only NodePools that wait for pods to settle wait for each other's moves, too.
+fn window(consolidate_after: Option<Duration>) -> Option<Duration> {
+    consolidate_after.filter(|window| *window > Duration::ZERO)
+}
+
+fn after(since: Timestamp, window: Duration) -> Timestamp {
+    let wait = window.min(LONGEST_WINDOW).saturating_add(MORE);
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    since.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+/// Whether a node comes or goes, or pods are leaving it.
+fn is_under_way(snapshot: &Snapshot, view: &NodeView) -> bool {
+    let leaving = || {
+        view.pods.iter().any(|pod| {
+            let pod = snapshot.pod(*pod);
+            !pod.active && !pod.terminal && !pod.daemon
+        })
+    };
+    view.is_managed() && (!view.initialized || view.in_command || view.marked_for_deletion || leaving())
+}

@@ -1,0 +1,152 @@
+//! Consolidation in rounds (W-60): moves wait for what is under way, then all start; and what is worth little waits longer (W-61).
+
+use crate::support::{DELETE_A, World, later, on_demand_pool, pair, pinned, text};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+use spokeshave_plan::disrupt::{Frontier, Outcome, disrupt};
+
+/// With rounds, `consolidateAfter` as given, and all nodes undisturbed for an hour.
+fn in_rounds(mut world: World, after: &str) -> World {
+    world.policy.disrupt.rounds = true;
+    let names: Vec<String> = world
+        .state
+        .nodes
+        .iter()
+        .filter_map(|node| node.metadata.name.clone())
+        .collect();
+    let world = world.edit_pool("default", |pool| {
+        pool.spec.disruption.consolidate_after = serde_json::from_value(json!(after)).expect("a time");
+    });
+    names
+        .iter()
+        .fold(world, |world, name| world.last_pod_event(name, -3600))
+}
+
+/// `a` can go, and `c`, which is full, has nothing to do with it.
+fn three() -> World {
+    pair()
+        .node("c", "small")
+        .pod_with("s", "c", "1500m", &pinned("c"))
+}
+
+fn pass(world: &World, frontier: &Frontier) -> Outcome {
+    disrupt(&world.snapshot(), &world.policy, world.now, frontier)
+}
+
+fn acts(outcome: &Outcome) -> Vec<String> {
+    outcome.commands.iter().map(text).collect()
+}
+
+#[test]
+fn w_60_moves_wait_until_no_node_of_the_pool_is_inside_its_consolidate_after() {
+    let restless = in_rounds(three(), "30s").last_pod_event("c", -10);
+    let first = pass(&restless, &Frontier::default());
+    assert_eq!(acts(&first), Vec::<String>::new());
+    let mut at_once = restless.clone();
+    at_once.policy.disrupt.rounds = false;
+    assert_eq!(
+        acts(&pass(&at_once, &Frontier::default())),
+        [DELETE_A],
+        "as upstream"
+    );
+    let mut quiet = restless;
+    quiet.now = later(20);
+    assert_eq!(acts(&pass(&quiet, &first.frontier)), [DELETE_A]);
+}
+
+#[test]
+fn w_60_pods_that_leave_are_waited_for() {
+    let stays = three().pod_with("t", "c", "100m", &pinned("c"));
+    assert_eq!(
+        acts(&pass(&in_rounds(stays.clone(), "30s"), &Frontier::default())),
+        [DELETE_A]
+    );
+    let leaving = in_rounds(stays, "30s").edit_pod("s", |pod| {
+        pod.metadata.deletion_timestamp = Some(Time(later(30)));
+        pod.metadata.deletion_grace_period_seconds = Some(60);
+    });
+    assert_eq!(acts(&pass(&leaving, &Frontier::default())), Vec::<String>::new());
+}
+
+#[test]
+fn w_60_the_longest_wait_is_the_window_and_a_minute() {
+    // Pods come to `c` every few seconds.
+    let busy = |seconds: i64| {
+        let mut world = in_rounds(three(), "30s").last_pod_event("c", seconds - 5);
+        world.now = later(seconds);
+        world
+    };
+    let first = pass(&busy(0), &Frontier::default());
+    let almost = pass(&busy(89), &first.frontier);
+    assert_eq!(acts(&almost), Vec::<String>::new());
+    let started = pass(&busy(90), &almost.frontier);
+    assert_eq!(acts(&started), [DELETE_A]);
+    // Once the round has ended, the next one waits as long.
+    let mut under_way = busy(91);
+    under_way.state.in_command.extend(["kwok://a".to_owned()]);
+    let ended = pass(&under_way, &started.frontier);
+    assert_eq!(acts(&ended), Vec::<String>::new());
+    assert_eq!(acts(&pass(&busy(100), &ended.frontier)), Vec::<String>::new());
+    assert_eq!(acts(&pass(&busy(181), &ended.frontier)), [DELETE_A]);
+}
+
+#[test]
+fn w_60_a_round_starts_everything_that_is_worth_doing() {
+    // `a` and `d` can go, but not together: each has room on a neighbour of its own.
+    let two = in_rounds(
+        pair()
+            .node("d", "medium")
+            .pod_with("q", "d", "1500m", &json!({}))
+            .node("e", "medium")
+            .pod_with("t", "e", "2", &pinned("e")),
+        "30s",
+    );
+    let first = pass(&two, &Frontier::default());
+    assert_eq!(first.commands.len(), 1, "{:?}", acts(&first));
+    let mut under_way = two;
+    for node in &first.commands[0].nodes {
+        under_way.state.in_command.extend([node.provider_id.clone()]);
+    }
+    let second = pass(&under_way, &first.frontier);
+    let third = pass(&under_way, &second.frontier);
+    // Its own commands do not end a round; a pass that finds nothing does.
+    let found =
+        first.commands[0].nodes.len() + second.commands.iter().map(|one| one.nodes.len()).sum::<usize>();
+    assert_eq!(
+        found,
+        2,
+        "{:?} {:?} {:?}",
+        acts(&first),
+        acts(&second),
+        acts(&third)
+    );
+}
+
+#[test]
+fn w_60_emptiness_and_pools_without_a_window_never_wait() {
+    let empty = in_rounds(three().node("f", "small"), "30s").last_pod_event("c", -10);
+    assert_eq!(
+        acts(&pass(&empty, &Frontier::default())),
+        ["Emptiness delete [f]"]
+    );
+    let eager = in_rounds(three(), "0s").last_pod_event("c", -1);
+    assert_eq!(acts(&pass(&eager, &Frontier::default())), [DELETE_A]);
+}
+
+#[test]
+fn w_61_of_two_moves_the_one_with_fewer_evictions_goes_first() {
+    // Both save the same; `a` has one pod and `b` four.
+    let mut world = in_rounds(
+        World::new(on_demand_pool("default"))
+            .node("b", "small")
+            .node("a", "small")
+            .node("c", "large")
+            .pod_with("s", "c", "14200m", &pinned("c"))
+            .pod("p", "a", "1500m"),
+        "30s",
+    );
+    for index in 0..4 {
+        world = world.pod(&format!("q{index}"), "b", "400m");
+    }
+    assert_eq!(acts(&pass(&world, &Frontier::default())), [DELETE_A]);
+}
