@@ -186,7 +186,8 @@ fn main() -> ExitCode {
                     fine = false;
                 }
             }
-            None => drop(table.insert(scenario.name.to_owned(), sum)),
+            None if arguments.write => drop(table.insert(scenario.name.to_owned(), sum)),
+            None => println!("{}: no committed figures yet; --write makes them", scenario.name),
         }
     }
     if arguments.write && fine {
