@@ -86,6 +86,11 @@ e2e-real:
     cargo build --release -p spokeshave
     e2e/real.sh
 
+# AWS from a Deployment to nothing: the shipped operator against moto, on the embedded API server. Installs moto in target/.
+e2e-aws:
+    cargo build --release -p spokeshave
+    e2e/aws.sh
+
 # Every call to AWS that moto answers, over HTTP: encodings, pages, errors, rehearsals. Installs moto in target/.
 e2e-aws-wire:
     cargo build -p spokeshave-aws-http --example wire

@@ -50,7 +50,7 @@ refused() {
 }
 refused "controller.image.repository" --set controller.image.repository=
 refused "controller.image.repository" --set controller.image.repository=public.ecr.aws/karpenter/controller
-refused "cloudProvider" --set cloudProvider=aws
+refused "cloudProvider" --set cloudProvider=azure
 refused "replicas" --set replicas=two
 refused "preferencePolicy" --set settings.preferencePolicy=Never
 refused "logLevel" --set logLevel=trace

@@ -43,8 +43,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("spokeshave-provider-aws", &["spokeshave-api", "spokeshave-model"]),
     (
+        "spokeshave-aws-cloud",
+        &[
+            "spokeshave-api",
+            "spokeshave-model",
+            "spokeshave-ports",
+            "spokeshave-provider-aws",
+        ],
+    ),
+    (
         "spokeshave-aws-http",
-        &["spokeshave-model", "spokeshave-ports", "spokeshave-provider-aws"],
+        &[
+            "spokeshave-aws-cloud",
+            "spokeshave-model",
+            "spokeshave-ports",
+            "spokeshave-provider-aws",
+        ],
     ),
     (
         "spokeshave-provider-kwok",

@@ -16,13 +16,12 @@ what depends on kinds that the cluster does not have.
   {{ $key }}: {{ default "no chart knows this value; see `helm show values`" (get $reasons $key) }}
 {{- end }}
 {{- end }}
-{{- $aws := "it is for AWS, whose provider is not there yet" -}}
+{{- $aws := "it is for AWS, and not there yet" -}}
 {{- $reasons = dict
-  "assumeRoleARN" $aws "assumeRoleDuration" $aws "clusterCABundle" $aws "clusterName" $aws "clusterEndpoint" $aws "isolatedVPC" $aws "eksControlPlane" $aws
-  "vmMemoryOverheadPercent" $aws "interruptionQueue" $aws "enableZonalShift" $aws "reservedENIs" $aws "disableDryRun" $aws "amiRefreshInterval" $aws
-  "subnetRefreshInterval" $aws "awsFeatureGates" $aws
+  "assumeRoleARN" "use a profile or the role of the service account" "assumeRoleDuration" "use a profile or the role of the service account"
+  "eksControlPlane" $aws "enableZonalShift" $aws "amiRefreshInterval" $aws "subnetRefreshInterval" $aws "awsFeatureGates" $aws
 -}}
-{{- $known = list "batchMaxDuration" "batchIdleDuration" "preferencePolicy" "minValuesPolicy" "ignoreDRARequests" "disableClusterStateObservability" "schedulerConfig" "instanceTypes" "consolidationReplacements" "evictionQPS" "evictionBurst" "kubeClientQPS" "kubeClientBurst" "featureGates" -}}
+{{- $known = list "batchMaxDuration" "batchIdleDuration" "preferencePolicy" "minValuesPolicy" "ignoreDRARequests" "disableClusterStateObservability" "schedulerConfig" "instanceTypes" "consolidationReplacements" "evictionQPS" "evictionBurst" "kubeClientQPS" "kubeClientBurst" "featureGates" "clusterName" "clusterEndpoint" "clusterCABundle" "clusterDNSIP" "isolatedVPC" "vmMemoryOverheadPercent" "interruptionQueue" "reservedENIs" "disableDryRun" -}}
 {{- range $key, $_ := .Values.settings }}
 {{- if not (has $key $known) }}
   settings.{{ $key }}: {{ default "no chart knows this setting; see `helm show values`" (get $reasons $key) }}

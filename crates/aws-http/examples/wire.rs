@@ -290,7 +290,7 @@ async fn instances(ec2: &Ec2, ids: &[String], checks: &mut Checks) -> Result<(),
 
 async fn profiles(session: &Session, checks: &mut Checks) -> Result<(), CallError> {
     let (name, path) = ("wire_1", "/karpenter/us-west-2/wire/1/");
-    let tags = [("a b".to_owned(), "c&d".to_owned())];
+    let tags = [("a b".to_owned(), "c&d".to_owned())].into_iter().collect();
     iam::create_profile(session, name, path, &tags).await?;
     let again = iam::create_profile(session, name, path, &tags).await;
     checks.code("CreateInstanceProfile again", "EntityAlreadyExists", &again);

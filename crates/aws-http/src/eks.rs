@@ -1,29 +1,11 @@
 //! The cluster as EKS describes it.
 
 use serde::Deserialize;
+use spokeshave_provider_aws::replies::Cluster;
 
 use crate::endpoints::Service;
 use crate::error::CallError;
 use crate::session::{Request, Session};
-
-/// What nodes and settings need of a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cluster {
-    /// Address of the API server.
-    pub endpoint: String,
-    /// Certificates of the API server, PEM in base64.
-    pub certificate_authority: String,
-    /// Version of Kubernetes, such as `1.34`.
-    pub version: String,
-    /// ARN.
-    pub arn: String,
-    /// Addresses of Services, IPv4.
-    pub service_ipv4_cidr: Option<String>,
-    /// Addresses of Services, IPv6.
-    pub service_ipv6_cidr: Option<String>,
-    /// Whether EKS may shift traffic, and capacity, away from zones.
-    pub zonal_shift: bool,
-}
 
 #[derive(Deserialize)]
 struct Reply {

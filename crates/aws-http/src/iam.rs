@@ -1,6 +1,7 @@
 //! Instance profiles (A2.3).
 
 use roxmltree::Document;
+use spokeshave_provider_aws::replies::{Profile, Tags};
 
 use crate::endpoints::Service;
 use crate::error::CallError;
@@ -10,26 +11,13 @@ use crate::xml::{self, Element};
 
 const VERSION: &str = "2010-05-08";
 
-/// An instance profile.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
-    /// Name.
-    pub name: String,
-    /// Path, such as `/karpenter/eu-west-3/cluster/`.
-    pub path: String,
-    /// Names of its roles; IAM allows one.
-    pub roles: Vec<String>,
-    /// Tags.
-    pub tags: Vec<(String, String)>,
-}
-
 fn call(action: &str, profile: &str) -> Query {
     let mut query = Query::new(action, VERSION);
     query.set("InstanceProfileName", profile);
     query
 }
 
-fn set_tags(query: &mut Query, tags: &[(String, String)]) {
+fn set_tags(query: &mut Query, tags: &Tags) {
     for (index, (key, value)) in tags.iter().enumerate() {
         query.set(&format!("Tags.member.{}.Key", index + 1), key);
         query.set(&format!("Tags.member.{}.Value", index + 1), value);
@@ -72,12 +60,7 @@ pub async fn get_profile(session: &Session, name: &str) -> Result<Profile, CallE
 /// # Errors
 ///
 /// `EntityAlreadyExists`, denied calls, or no answer.
-pub async fn create_profile(
-    session: &Session,
-    name: &str,
-    path: &str,
-    tags: &[(String, String)],
-) -> Result<(), CallError> {
+pub async fn create_profile(session: &Session, name: &str, path: &str, tags: &Tags) -> Result<(), CallError> {
     let mut query = call("CreateInstanceProfile", name);
     query.set("Path", path);
     set_tags(&mut query, tags);
@@ -89,7 +72,7 @@ pub async fn create_profile(
 /// # Errors
 ///
 /// `NoSuchEntity`, denied calls, or no answer.
-pub async fn tag_profile(session: &Session, name: &str, tags: &[(String, String)]) -> Result<(), CallError> {
+pub async fn tag_profile(session: &Session, name: &str, tags: &Tags) -> Result<(), CallError> {
     let mut query = call("TagInstanceProfile", name);
     set_tags(&mut query, tags);
     send(session, &query).await

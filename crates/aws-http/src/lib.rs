@@ -11,6 +11,7 @@ pub mod iam;
 pub mod load;
 pub mod pricing;
 pub mod query;
+pub mod services;
 pub mod session;
 pub mod sqs;
 pub mod ssm;
@@ -19,4 +20,5 @@ pub mod xml;
 
 pub use error::CallError;
 pub use load::{LoadError, load};
+pub use services::services;
 pub use session::{Session, SessionOptions};

@@ -5,21 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
+use spokeshave_provider_aws::replies::Received;
 
 use crate::endpoints::Service;
 use crate::error::CallError;
 use crate::session::{Request, Session};
-
-/// A message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Text.
-    pub body: String,
-    /// What it is deleted by.
-    pub receipt_handle: String,
-    /// When it was sent.
-    pub sent_at: Option<Timestamp>,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -36,6 +26,7 @@ struct Reply {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Message {
+    message_id: String,
     body: String,
     receipt_handle: String,
     attributes: Attributes,
@@ -86,6 +77,7 @@ pub async fn receive(
         .json(&request("ReceiveMessage", &body).long_poll(wait))
         .await?;
     let received = reply.messages.into_iter().map(|message| Received {
+        message_id: message.message_id,
         body: message.body,
         receipt_handle: message.receipt_handle,
         sent_at: message

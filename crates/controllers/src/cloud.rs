@@ -225,6 +225,10 @@ impl CloudProvider for Measured {
         self.timed("Create", self.inner.create_from(claim, types)).boxed()
     }
 
+    fn lead(&self) -> futures::future::BoxFuture<'_, ()> {
+        self.inner.lead()
+    }
+
     fn interruptions(&self) -> Option<Interruptions<'_>> {
         self.inner.interruptions()
     }

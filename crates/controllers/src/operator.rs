@@ -250,6 +250,10 @@ impl Operator {
             );
             tasks.spawn(format!("watch {}", kind.kind), watch);
         }
+        let (cloud, until) = (self.provider.clone(), shutdown.clone());
+        tasks.spawn("cloud", async move {
+            until.cut(cloud.lead()).await;
+        });
         if shutdown
             .cut(shared.stores.filled(wanted, &self.clock))
             .await

@@ -81,6 +81,12 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Work of its own that only the leader does, such as keeping NodeClasses' status true. It is begun when a replica leads and given up when that
+    /// ends; a cloud without any never completes.
+    fn lead(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
     /// What must be done before a Node that has joined may register (P §9.3).
     fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
         &[]

@@ -21,6 +21,7 @@
 //! | [`fleet`] | what does the reply to a launch mean | A5.6 |
 //! | [`class_hash`], [`drift`] | is an instance still what its class asks for | A1.6, A7 |
 //! | [`unavailable`] | what was out of capacity lately | A4.4 |
+//! | [`replies`] | what do calls reply | A13 |
 //! | [`errors`] | what does an error of a call mean | A5.6 |
 //! | [`user_data`] | what does a node do when it starts | A5.3 |
 //! | [`messages`] | what does a message of the queue mean | A9.2 |
@@ -45,6 +46,7 @@ pub mod offerings;
 pub mod prices;
 pub mod profiles;
 pub mod rehearsal;
+pub mod replies;
 pub mod requests;
 pub mod selectors;
 pub mod status;

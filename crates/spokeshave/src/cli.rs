@@ -242,6 +242,8 @@ impl From<DefinitionsOf> for spokeshave_api::crds::Cloud {
 pub(crate) enum CloudProviderName {
     /// Nodes without machines, for tests and rehearsals
     Kwok,
+    /// EC2 instances, in the region of AWS_REGION or of the machine
+    Aws,
 }
 
 fn parse_speed(text: &str) -> Result<f64, String> {

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod cli;
+mod clouds;
 mod cluster;
 mod convert;
 mod demo;

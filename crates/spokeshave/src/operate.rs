@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -10,13 +9,12 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use spokeshave_controllers::{EvictionRate, FeatureGates, LeaderElectionOptions, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
-use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_config};
 use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind};
 
 use crate::cli::OperatorArgs;
 use crate::settings::{self, Environment, Settings};
-use crate::{logging, scheduler_config, signals, up};
+use crate::{clouds, logging, scheduler_config, signals};
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -30,10 +28,6 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let clock: SharedClock = TokioClock::wall(1.0).shared();
     let (level, format) = (settings.log_level, settings.log_format);
     logging::install(level, format, &settings.log_output_paths, clock.clone())?;
-    let catalog = match &settings.instance_types_file_path {
-        Some(path) => Catalog::from_file(path)?,
-        None => Catalog::default(),
-    };
     let default_spread = match &settings.scheduler_config {
         Some(path) => scheduler_config::read(path)?,
         None => Vec::new(),
@@ -58,17 +52,19 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let health_listener = listen(settings.health_probe_port, "health probes (HEALTH_PROBE_PORT)").await?;
     let shutdown = Shutdown::new();
     let mut tasks = TaskGroup::new();
-    let provider = Arc::new(KwokProvider::new(
-        client.clone(),
-        clock.clone(),
-        &entropy.child("kwok"),
-        KwokOptions {
-            catalog,
-            ..KwokOptions::default()
+    let cloud = clouds::start(
+        args.cloud_provider,
+        &settings,
+        &clouds::Surroundings {
+            client: client.clone(),
+            minor: clouds::minor_version(&version.minor),
+            clock: clock.clone(),
+            entropy: entropy.clone(),
+            shutdown: shutdown.clone(),
         },
-    ));
-    let (cloud, stop) = (provider.clone(), shutdown.clone());
-    tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
+        &mut tasks,
+    )
+    .await?;
     if args.simulate_kubelets {
         let kubelets = connect(&config, None, &clock, None)?;
         let options = spokeshave_sim::Options::kubelets_only();
@@ -84,13 +80,13 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         );
     }
     let options = Options {
-        label_rules: up::label_rules(&provider),
+        label_rules: cloud.label_rules,
         default_spread,
         ..controller_options(&settings)
     };
     let operator = Operator::new(
         client,
-        provider,
+        cloud.provider,
         clock.clone(),
         entropy.child("operator"),
         options,

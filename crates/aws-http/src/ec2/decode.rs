@@ -6,11 +6,11 @@ use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::fleet::{FleetError, Launched, Place};
 use spokeshave_provider_aws::prices::SpotPrice;
 
-use super::replies::{
+use crate::xml::Element;
+use spokeshave_provider_aws::replies::{
     CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, PlacementGroup,
     ScheduledEvent, SecurityGroup, StatusDetail, Subnet, Tags, Terminated,
 };
-use crate::xml::Element;
 
 type Item<'a, 'input> = Element<'a, 'input>;
 

@@ -4,7 +4,6 @@
 //! them (A14.4).
 
 mod decode;
-pub mod replies;
 mod types;
 
 use roxmltree::Document;
@@ -19,15 +18,15 @@ use spokeshave_provider_aws::requests::{
     Filter, FleetRequest, LaunchTemplateRequest, RunInstancesRequest, query,
 };
 
-use self::replies::{
-    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, PlacementGroup,
-    SecurityGroup, Subnet, Terminated,
-};
 use crate::endpoints::Service;
 use crate::error::CallError;
 use crate::query::Query;
 use crate::session::{Request, Session};
 use crate::xml::{self, Element};
+use spokeshave_provider_aws::replies::{
+    CapacityReservation, FleetReply, Image, Instance, InstanceStatus, LaunchTemplate, PlacementGroup,
+    SecurityGroup, Subnet, Terminated,
+};
 
 const VERSION: &str = "2016-11-15";
 

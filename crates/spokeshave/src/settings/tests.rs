@@ -14,8 +14,17 @@ const OTHER_DEFAULTS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Settings of our own.
-const OWN: [&str; 4] = [
+/// Settings of our own, and those of AWS (A10).
+const OWN: [&str; 13] = [
+    "cluster-name",
+    "cluster-endpoint",
+    "cluster-ca-bundle",
+    "cluster-dns-ip",
+    "isolated-vpc",
+    "vm-memory-overhead-percent",
+    "interruption-queue",
+    "reserved-enis",
+    "disable-dry-run",
     "eviction-qps",
     "eviction-burst",
     "log-format",
@@ -52,6 +61,10 @@ fn sample(flag: &str) -> (&'static str, Option<&'static str>) {
         "disable-controller-warmup" | "disable-cluster-state-observability" | "ignore-dra-requests" => {
             ("false", Some("0"))
         }
+        "isolated-vpc" | "disable-dry-run" => ("true", Some("yes")),
+        "cluster-dns-ip" => ("10.100.0.10", Some("dns")),
+        "vm-memory-overhead-percent" => ("0.1", Some("-0.1")),
+        "reserved-enis" => ("1", Some("-1")),
         "memory-limit" => ("1000000", Some("1Gi")),
         "cpu-requests" => ("2000", Some("1000m")),
         "log-level" => ("debug", Some("loud")),

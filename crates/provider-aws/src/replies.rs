@@ -1,10 +1,11 @@
-//! What EC2's replies hold that anybody reads, as values.
+//! What AWS replies that anybody reads, as plain values (A13).
+//!
+//! Owns their shape. Absent fields are empty; nothing is interpreted here.
 
 use std::collections::BTreeMap;
 
+use crate::fleet::{FleetError, Launched};
 use jiff::Timestamp;
-use spokeshave_provider_aws::errors::ApiError;
-use spokeshave_provider_aws::fleet::{FleetError, Launched};
 
 /// Tags by key.
 pub type Tags = BTreeMap<String, String>;
@@ -235,25 +236,47 @@ pub struct InstanceStatus {
     pub events: Vec<ScheduledEvent>,
 }
 
-/// An error as decisions know it.
-impl From<&crate::CallError> for ApiError {
-    fn from(error: &crate::CallError) -> Self {
-        match error {
-            crate::CallError::Service {
-                status,
-                code,
-                message,
-                ..
-            } => ApiError {
-                code: code.clone(),
-                message: message.clone(),
-                server_fault: *status >= 500,
-            },
-            other => ApiError {
-                code: String::new(),
-                message: other.to_string(),
-                server_fault: false,
-            },
-        }
-    }
+/// An instance profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Name.
+    pub name: String,
+    /// Path, such as `/karpenter/eu-west-3/cluster/`.
+    pub path: String,
+    /// Names of its roles; IAM allows one.
+    pub roles: Vec<String>,
+    /// Tags.
+    pub tags: Tags,
+}
+
+/// What nodes and settings need of a cluster, as EKS describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// Address of the API server.
+    pub endpoint: String,
+    /// Certificates of the API server, PEM in base64.
+    pub certificate_authority: String,
+    /// Version of Kubernetes, such as `1.34`.
+    pub version: String,
+    /// ARN.
+    pub arn: String,
+    /// Addresses of Services, IPv4.
+    pub service_ipv4_cidr: Option<String>,
+    /// Addresses of Services, IPv6.
+    pub service_ipv6_cidr: Option<String>,
+    /// Whether EKS may shift traffic, and capacity, away from zones.
+    pub zonal_shift: bool,
+}
+
+/// A message of the queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// ID, the same whenever it is delivered.
+    pub message_id: String,
+    /// Text.
+    pub body: String,
+    /// What this delivery is deleted by.
+    pub receipt_handle: String,
+    /// When it was sent.
+    pub sent_at: Option<Timestamp>,
 }

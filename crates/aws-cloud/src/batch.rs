@@ -1,0 +1,240 @@
+//! Launches that ask for the same are one call (A5.5, A-074): with 1,000 NodeClaims at once EC2 is asked a few times and not 1,000 times.
+//!
+//! Owns who waits for which call. The first that asks makes the call for all that joined it; when it is given up, the others are told that there was no
+//! answer.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use jiff::Timestamp;
+use spokeshave_ports::SharedClock;
+use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::fleet::{FleetError, Launched};
+use spokeshave_provider_aws::requests::FleetRequest;
+
+use crate::ports::Ec2;
+
+/// A call is made when nobody has joined for this long.
+const IDLE: Duration = Duration::from_millis(35);
+/// A call waits no longer than this.
+const LONGEST: Duration = Duration::from_secs(1);
+/// As many instances as one call may launch.
+const MOST: usize = 1000;
+
+/// What one launch gets of a call: an instance, or none; and the errors of the whole call.
+pub(crate) type Share = Result<(Option<Launched>, Vec<FleetError>), ApiError>;
+
+#[derive(Debug)]
+struct Batch {
+    request: FleetRequest,
+    opened: Timestamp,
+    touched: Timestamp,
+    waiting: Vec<oneshot::Sender<Share>>,
+    number: u64,
+}
+
+/// Fleets that are about to be asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Fleets {
+    open: Mutex<(u64, Vec<Batch>)>,
+}
+
+impl Fleets {
+    /// Launches one instance.
+    pub(crate) async fn launch(&self, ec2: &dyn Ec2, clock: &SharedClock, request: FleetRequest) -> Share {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(number) = self.join(request, sender, clock.now()) {
+            self.lead(number, ec2, clock).await;
+        }
+        let lost = |_| {
+            Err(ApiError::new(
+                "",
+                "the call that launches was given up; what EC2 did is unknown",
+            ))
+        };
+        receiver.await.unwrap_or_else(lost)
+    }
+
+    /// Joins a call; the number of a new one.
+    fn join(&self, request: FleetRequest, sender: oneshot::Sender<Share>, now: Timestamp) -> Option<u64> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let fitting =
+            |batch: &&mut Batch| batch.waiting.len() < MOST && batch.request.is_same_but_for_count(&request);
+        if let Some(batch) = open.1.iter_mut().find(fitting) {
+            batch.touched = now;
+            batch.waiting.push(sender);
+            return None;
+        }
+        open.0 += 1;
+        let number = open.0;
+        open.1.push(Batch {
+            request,
+            opened: now,
+            touched: now,
+            waiting: vec![sender],
+            number,
+        });
+        Some(number)
+    }
+
+    async fn lead(&self, number: u64, ec2: &dyn Ec2, clock: &SharedClock) {
+        let guard = Given { fleets: self, number };
+        let batch = loop {
+            clock.sleep(IDLE).await;
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = clock.now();
+            let passed = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default();
+            let Some(index) = open.1.iter().position(|batch| batch.number == number) else {
+                return;
+            };
+            let batch = &open.1[index];
+            let is_full = batch.waiting.len() >= MOST;
+            if is_full || passed(batch.touched) >= IDLE || passed(batch.opened) >= LONGEST {
+                break open.1.remove(index);
+            }
+        };
+        drop(guard);
+        let mut request = batch.request;
+        request.target_capacity_specification.total_target_capacity =
+            u32::try_from(batch.waiting.len()).unwrap_or(u32::MAX);
+        match ec2.create_fleet(&request).await {
+            Ok(reply) => {
+                let mut launched = reply.launched.into_iter();
+                for sender in batch.waiting {
+                    drop(sender.send(Ok((launched.next(), reply.errors.clone()))));
+                }
+            }
+            Err(error) => {
+                for sender in batch.waiting {
+                    drop(sender.send(Err(error.clone())));
+                }
+            }
+        }
+    }
+}
+
+/// Removes a call that is given up before it was made, so that nobody joins it any more.
+struct Given<'a> {
+    fleets: &'a Fleets,
+    number: u64,
+}
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        let mut open = self.fleets.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.1.retain(|batch| batch.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
+    use spokeshave_ports::TokioClock;
+    use spokeshave_provider_aws::replies::FleetReply;
+
+    use super::*;
+    use crate::fake::FakeEc2;
+
+    fn request(kind: &str) -> FleetRequest {
+        FleetRequest {
+            context: Some(kind.to_owned()),
+            ..FleetRequest::default()
+        }
+    }
+
+    fn instance(number: u32) -> Launched {
+        Launched {
+            instance_id: format!("i-{number}"),
+            ..Launched::default()
+        }
+    }
+
+    /// A cloud that launches as many as it is asked for, and at most `most`.
+    fn cloud(most: u32) -> Arc<FakeEc2> {
+        Arc::new(FakeEc2::with_fleets(move |request| {
+            let wanted = request.target_capacity_specification.total_target_capacity;
+            let missing = (wanted > most).then(|| FleetError {
+                error: ApiError::new("InsufficientInstanceCapacity", "none left"),
+                place: Default::default(),
+            });
+            Ok(FleetReply {
+                launched: (0..wanted.min(most)).map(instance).collect(),
+                errors: missing.into_iter().collect(),
+                ..FleetReply::default()
+            })
+        }))
+    }
+
+    fn clock() -> SharedClock {
+        TokioClock::new(Timestamp::UNIX_EPOCH, 1.0).shared()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_074_equal_launches_share_a_call_and_different_ones_do_not() {
+        let (fleets, ec2, clock) = (Fleets::default(), cloud(1000), clock());
+        let launches = (0..50).map(|number| {
+            let kind = if number % 2 == 0 { "even" } else { "odd" };
+            fleets.launch(&*ec2, &clock, request(kind))
+        });
+        let shares = futures::future::join_all(launches).await;
+        assert_eq!(ec2.fleets_asked(), [25, 25]);
+        let launched: Vec<String> = shares
+            .into_iter()
+            .map(|share| share.unwrap().0.unwrap().instance_id)
+            .collect();
+        let even: std::collections::BTreeSet<&String> = launched.iter().step_by(2).collect();
+        assert_eq!(even.len(), 25, "nobody shares an instance");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_074_what_is_missing_of_a_call_goes_without_and_learns_why() {
+        let (fleets, ec2, clock) = (Fleets::default(), cloud(2), clock());
+        let launches = (0..3).map(|_| fleets.launch(&*ec2, &clock, request("a")));
+        let shares: Vec<_> = futures::future::join_all(launches)
+            .await
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(
+            shares.iter().filter(|(launched, _)| launched.is_some()).count(),
+            2
+        );
+        let without = shares.iter().find(|(launched, _)| launched.is_none()).unwrap();
+        assert_eq!(without.1[0].error.code, "InsufficientInstanceCapacity");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_074_launches_that_keep_coming_wait_a_second_at_most() {
+        let (fleets, ec2, clock) = (Fleets::default(), cloud(1000), clock());
+        let started = clock.now();
+        let launches = (0..100_u64).map(|number| {
+            let (fleets, ec2, clock) = (&fleets, &ec2, &clock);
+            async move {
+                clock.sleep(Duration::from_millis(20 * number)).await;
+                fleets.launch(&**ec2, clock, request("a")).await
+            }
+        });
+        futures::future::join_all(launches).await;
+        let calls = ec2.fleets_asked();
+        assert!(calls.len() == 2 || calls.len() == 3, "{calls:?}");
+        assert_eq!(calls.iter().sum::<u32>(), 100);
+        assert!(clock.since(started) < Duration::from_secs(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_joined_a_launch_that_is_given_up_is_told() {
+        let (fleets, ec2, clock) = (Fleets::default(), cloud(1000), clock());
+        let mut first = Box::pin(fleets.launch(&*ec2, &clock, request("a")));
+        assert!(futures::poll!(&mut first).is_pending());
+        let second = fleets.launch(&*ec2, &clock, request("a"));
+        tokio::pin!(second);
+        assert!(futures::poll!(&mut second).is_pending());
+        drop(first);
+        assert!(second.await.is_err(), "nobody makes the call any more");
+        let third = fleets.launch(&*ec2, &clock, request("a")).await;
+        assert!(third.unwrap().0.is_some(), "and nobody joins it any more");
+    }
+}

@@ -1,0 +1,186 @@
+//! What a class has in AWS besides instances: its instance profile, made and removed, and its launch templates (A2.3, A-034).
+//!
+//! Owns the calls to IAM, and the finalizer. Which profile a class gets is decided in `provider-aws`.
+
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use spokeshave_api::EC2NodeClass;
+use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::profiles::{self, Ensure, Plan, ProfileError, Step};
+use spokeshave_provider_aws::requests::look_up::{Filter, LaunchTemplatesRequest};
+use spokeshave_provider_aws::{replies, tags};
+
+use crate::classes::{FINALIZER, Failure, WHILE_IN_USE, failed};
+use crate::provider::Inner;
+
+impl Inner {
+    async fn described_profile(&self, name: &str) -> Result<Option<profiles::Profile>, ApiError> {
+        match self.aws.iam.profile(name).await {
+            Ok(profile) => Ok(Some(plain(profile))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The class's instance profile, made where it is to be made (A2.3).
+    pub(crate) async fn instance_profile(&self, class: &EC2NodeClass) -> Result<String, ProfileError> {
+        let options = &self.options;
+        let refused = |call: &'static str| move |error: ApiError| ProfileError::of(call, "", &error);
+        let named = class
+            .status
+            .as_ref()
+            .and_then(|status| status.instance_profile.clone());
+        let current = match named.filter(|_| class.spec.instance_profile.is_none() && !options.isolated_vpc) {
+            Some(name) => self
+                .described_profile(&name)
+                .await
+                .map_err(refused("GetInstanceProfile"))?,
+            None => None,
+        };
+        let plan = profiles::plan(
+            class,
+            current.as_ref(),
+            &options.region,
+            &options.cluster_name,
+            options.isolated_vpc,
+        )?;
+        match plan {
+            Plan::Keep { name } => Ok(name),
+            Plan::Check { name } => match self.described_profile(&name).await {
+                Ok(Some(_)) => Ok(name),
+                Ok(None) => Err(ProfileError::NotFound(name)),
+                Err(error) => Err(refused("GetInstanceProfile")(error)),
+            },
+            Plan::Ensure(wanted) => self.ensure_profile(&wanted).await,
+        }
+    }
+
+    async fn ensure_profile(&self, wanted: &Ensure) -> Result<String, ProfileError> {
+        let of = |call: &'static str, error: &ApiError| ProfileError::of(call, &wanted.role, error);
+        let existing = self.described_profile(&wanted.name).await;
+        let existing = existing.map_err(|error| of("GetInstanceProfile", &error))?;
+        let iam = &self.aws.iam;
+        for step in profiles::steps(wanted, existing.as_ref()) {
+            match step {
+                Step::Create => match iam
+                    .create_profile(&wanted.name, &wanted.path, &wanted.tags.0)
+                    .await
+                {
+                    Ok(()) => {}
+                    Err(error) if error.is_already_exists() => {}
+                    Err(error) => return Err(of("CreateInstanceProfile", &error)),
+                },
+                Step::RemoveRole => {
+                    let role = existing
+                        .as_ref()
+                        .and_then(|profile| profile.role.clone())
+                        .unwrap_or_default();
+                    let removed = iam.remove_role(&wanted.name, &role).await;
+                    removed.map_err(|error| of("RemoveRoleFromInstanceProfile", &error))?;
+                }
+                Step::AddRole => {
+                    let added = iam.add_role(&wanted.name, &wanted.role).await;
+                    added.map_err(|error| of("AddRoleToInstanceProfile", &error))?;
+                }
+            }
+        }
+        Ok(wanted.name.clone())
+    }
+
+    /// Removes all that was made for a class, once no NodeClaim uses it.
+    pub(crate) async fn finalize(&self, class: &EC2NodeClass) -> Result<Duration, Failure> {
+        let finalizers: Vec<String> = class.metadata.finalizers.clone().unwrap_or_default();
+        if !finalizers.iter().any(|it| it == FINALIZER) {
+            return Ok(WHILE_IN_USE);
+        }
+        match self.claims_of(class) {
+            Some(claims) if claims.is_empty() => {}
+            _ => return Ok(WHILE_IN_USE),
+        }
+        self.remove_profiles(class).await?;
+        self.remove_templates(class).await?;
+        let left: Vec<String> = finalizers.into_iter().filter(|it| it != FINALIZER).collect();
+        let patch =
+            json!({"metadata": {"resourceVersion": class.metadata.resource_version, "finalizers": left}});
+        let api = self.class_api();
+        match api
+            .patch(class.name(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+        {
+            Ok(_) => Ok(WHILE_IN_USE),
+            Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(WHILE_IN_USE),
+            Err(error) => Err(format!("patch EC2NodeClass {}: {error}", class.name())),
+        }
+    }
+
+    async fn remove_profiles(&self, class: &EC2NodeClass) -> Result<(), Failure> {
+        if self.options.isolated_vpc || class.spec.instance_profile.is_some() {
+            return Ok(());
+        }
+        let (region, cluster) = (&self.options.region, &self.options.cluster_name);
+        let uid = class.metadata.uid.as_deref().unwrap_or_default();
+        let found = self
+            .aws
+            .iam
+            .profiles(&profiles::class_path(region, cluster, uid))
+            .await;
+        let found: Vec<profiles::Profile> = found
+            .map_err(|error| failed("iam:ListInstanceProfiles")(&error))?
+            .into_iter()
+            .map(plain)
+            .collect();
+        for profile in profiles::of_class(&found, region, cluster, uid) {
+            self.remove_profile(profile).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn remove_profile(&self, profile: &profiles::Profile) -> Result<(), Failure> {
+        let gone = |result: Result<(), ApiError>, call: &str| match result {
+            Err(error) if !error.is_not_found() => Err(failed(call)(&error)),
+            _ => Ok(()),
+        };
+        if let Some(role) = &profile.role {
+            let removed = self.aws.iam.remove_role(&profile.name, role).await;
+            gone(removed, "iam:RemoveRoleFromInstanceProfile")?;
+        }
+        gone(
+            self.aws.iam.delete_profile(&profile.name).await,
+            "iam:DeleteInstanceProfile",
+        )
+    }
+
+    async fn remove_templates(&self, class: &EC2NodeClass) -> Result<(), Failure> {
+        let request = LaunchTemplatesRequest {
+            filters: vec![
+                Filter::tag(tags::NODE_CLASS, class.name()),
+                Filter::tag(tags::CLUSTER_NAME, &self.options.cluster_name),
+            ],
+            ..LaunchTemplatesRequest::default()
+        };
+        let found = self.aws.ec2.launch_templates(&request).await;
+        for template in found.map_err(|error| failed("ec2:DescribeLaunchTemplates")(&error))? {
+            let is = |key: &str, value: &str| template.tags.get(key).is_some_and(|it| it == value);
+            if !(is(tags::NODE_CLASS, class.name()) && is(tags::CLUSTER_NAME, &self.options.cluster_name)) {
+                continue;
+            }
+            match self.aws.ec2.delete_launch_template(&template.id).await {
+                Err(error) if !error.is_not_found() => {
+                    return Err(failed("ec2:DeleteLaunchTemplate")(&error));
+                }
+                _ => self.templates.forget([template.name.as_str()]),
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn plain(profile: replies::Profile) -> profiles::Profile {
+    profiles::Profile {
+        name: profile.name,
+        path: profile.path,
+        role: profile.roles.into_iter().next(),
+    }
+}

@@ -1,0 +1,487 @@
+//! EC2NodeClasses (A2): what their selectors find, their status, and whether EC2 would allow launches from them.
+//!
+//! Owns when a class is looked at and in which order AWS is asked. What a status says is decided in `provider-aws`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
+use spokeshave_model::Requirements;
+use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION, VERSION, class_hash};
+use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::launch::{self, Context};
+use spokeshave_provider_aws::rehearsal::{self, Question, Verdict};
+use spokeshave_provider_aws::selectors::{self, FoundImage};
+use spokeshave_provider_aws::status::{self, FoundReservation, FoundSubnet, ImageProblem, LookUps, Outcome};
+use spokeshave_provider_aws::tags;
+
+use crate::provider::Inner;
+
+/// Keeps a class until nothing of it is left in AWS.
+pub(crate) const FINALIZER: &str = "karpenter.k8s.aws/termination";
+/// A class whose reconciliation failed is looked at again after this.
+const RETRY: Duration = Duration::from_secs(10);
+/// A class that waits for its NodeClaims to end is looked at again after this.
+pub(crate) const WHILE_IN_USE: Duration = Duration::from_secs(5);
+/// How often somebody looks whether a class is due.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Verdicts of dry runs, by class.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts {
+    known: Mutex<BTreeMap<String, Kept>>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    key: u64,
+    outcome: Outcome,
+    until: Timestamp,
+}
+
+/// Why a class was not reconciled to the end.
+pub(crate) type Failure = String;
+
+pub(crate) fn failed(call: &str) -> impl Fn(&ApiError) -> Failure + '_ {
+    move |error| format!("{call}: {error}")
+}
+
+fn wait(duration: SignedDuration) -> Duration {
+    Duration::try_from(duration).unwrap_or_default().max(TICK)
+}
+
+impl Inner {
+    /// Reconciles every class when it changes and when its time has come, each for itself.
+    pub(crate) async fn reconcile_classes(&self) {
+        let mut due: BTreeMap<String, Timestamp> = BTreeMap::new();
+        let mut seen: BTreeMap<String, (Option<i64>, bool, Option<String>)> = BTreeMap::new();
+        let mut busy: BTreeSet<String> = BTreeSet::new();
+        let mut running = FuturesUnordered::new();
+        loop {
+            let now = self.clock.now();
+            let classes = self.classes.all().unwrap_or_default();
+            due.retain(|name, _| classes.iter().any(|class| class.name() == name));
+            for class in &classes {
+                let name = class.name().to_owned();
+                let metadata = &class.metadata;
+                let state = (
+                    metadata.generation,
+                    metadata.deletion_timestamp.is_some(),
+                    metadata.uid.clone(),
+                );
+                if seen.insert(name.clone(), state.clone()).as_ref() != Some(&state) {
+                    due.insert(name.clone(), now);
+                }
+                let is_due = due.get(&name).is_none_or(|due| *due <= now);
+                if is_due && self.market.is_known() && busy.insert(name.clone()) {
+                    running.push(async move { (name.clone(), self.reconcile_class(&name).await) }.boxed());
+                }
+            }
+            tokio::select! {
+                biased;
+                Some((name, again)) = running.next(), if !running.is_empty() => {
+                    busy.remove(&name);
+                    let again = again.unwrap_or_else(|error| {
+                        tracing::error!(EC2NodeClass = name, error, "the class is looked at again");
+                        RETRY
+                    });
+                    let at = self.clock.now().saturating_add(SignedDuration::try_from(again).unwrap_or_default());
+                    due.insert(name, at.unwrap_or(Timestamp::MAX));
+                }
+                () = self.classes.changed() => {}
+                () = self.clock.sleep(TICK) => {}
+            }
+        }
+    }
+
+    pub(crate) fn class_api(&self) -> Api<EC2NodeClass> {
+        Api::all(self.client.clone())
+    }
+
+    async fn reconcile_class(&self, name: &str) -> Result<Duration, Failure> {
+        let Some(class) = self.classes.get(name) else {
+            return Ok(RETRY);
+        };
+        if class.metadata.deletion_timestamp.is_some() {
+            return self.finalize(&class).await;
+        }
+        let class = self.stamp(&class).await?;
+        self.stamp_claims(&class).await?;
+        let now = self.clock.now();
+        let found = self.look_up(&class, now).await;
+        let reconciled = status::resolve(&class, &found, now);
+        let (outcome, again) = self.judge(&reconciled.class, &found, now).await;
+        let concluded = match &outcome {
+            Some(outcome) => status::conclude(&reconciled.class, outcome, now),
+            None => reconciled.class,
+        };
+        self.write_status(&class, &concluded).await?;
+        if !reconciled.failures.is_empty() {
+            return Err(reconciled.failures.join("; "));
+        }
+        Ok(wait(reconciled.again_after).min(again))
+    }
+
+    /// Finalizer and hash.
+    async fn stamp(&self, class: &EC2NodeClass) -> Result<EC2NodeClass, Failure> {
+        let hash = class_hash(class, self.options.cluster_ca_bundle.as_deref());
+        let has_finalizer = class
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|it| it == FINALIZER);
+        let is_stamped = class.annotation(HASH_ANNOTATION) == Some(&hash)
+            && class.annotation(HASH_VERSION_ANNOTATION) == Some(VERSION);
+        if has_finalizer && is_stamped {
+            return Ok(class.clone());
+        }
+        let mut finalizers = class.metadata.finalizers.clone().unwrap_or_default();
+        if !has_finalizer {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": class.metadata.resource_version,
+            "finalizers": finalizers,
+            "annotations": {HASH_ANNOTATION: hash, HASH_VERSION_ANNOTATION: VERSION},
+        }});
+        self.patch(class.name(), &patch, false).await
+    }
+
+    /// NodeClaims that were stamped by another version of the hash get ours, and drift by nothing but what has drifted before.
+    async fn stamp_claims(&self, class: &EC2NodeClass) -> Result<(), Failure> {
+        let Some(hash) = class.annotation(HASH_ANNOTATION) else {
+            return Ok(());
+        };
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        for claim in self.claims_of(class).unwrap_or_default() {
+            if claim
+                .annotation(HASH_VERSION_ANNOTATION)
+                .is_none_or(|version| version == VERSION)
+            {
+                continue;
+            }
+            let conditions = claim.status.iter().flat_map(|status| &status.conditions);
+            let has_drifted = conditions
+                .into_iter()
+                .any(|it| it.type_ == "Drifted" && it.status == "True");
+            let mut annotations = json!({HASH_VERSION_ANNOTATION: VERSION});
+            if !has_drifted {
+                annotations[HASH_ANNOTATION] = Value::from(hash);
+            }
+            let patch = json!({"metadata": {"annotations": annotations}});
+            let patched = api
+                .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
+                .await;
+            patched.map_err(|error| format!("patch NodeClaim {}: {error}", claim.name()))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn claims_of(&self, class: &EC2NodeClass) -> Option<Vec<std::sync::Arc<NodeClaim>>> {
+        let mut claims = self.claims.all()?;
+        claims.retain(|claim| {
+            let reference = &claim.spec.node_class_ref;
+            reference.group == EC2NodeClass::GROUP
+                && reference.kind == EC2NodeClass::KIND
+                && reference.name == class.name()
+        });
+        Some(claims)
+    }
+
+    async fn patch(&self, name: &str, patch: &Value, status: bool) -> Result<EC2NodeClass, Failure> {
+        let (api, params) = (self.class_api(), PatchParams::default());
+        let answer = if status {
+            api.patch_status(name, &params, &Patch::Merge(patch)).await
+        } else {
+            api.patch(name, &params, &Patch::Merge(patch)).await
+        };
+        let class = answer.map_err(|error| format!("patch EC2NodeClass {name}: {error}"))?;
+        self.classes.put(name, class.clone());
+        Ok(class)
+    }
+
+    async fn write_status(&self, before: &EC2NodeClass, after: &EC2NodeClass) -> Result<(), Failure> {
+        if before.status == after.status {
+            return Ok(());
+        }
+        // Lists that have become empty must go, too: a merge patch keeps what it does not name.
+        let mut status = serde_json::to_value(&after.status).unwrap_or_default();
+        let old = serde_json::to_value(&before.status).unwrap_or_default();
+        if let (Some(status), Some(old)) = (status.as_object_mut(), old.as_object()) {
+            for field in old
+                .keys()
+                .filter(|field| !status.contains_key(*field))
+                .cloned()
+                .collect::<Vec<_>>()
+            {
+                status.insert(field, Value::Null);
+            }
+        }
+        let patch =
+            json!({"metadata": {"resourceVersion": before.metadata.resource_version}, "status": status});
+        self.patch(before.name(), &patch, true).await.map(drop)
+    }
+
+    async fn look_up(&self, class: &EC2NodeClass, now: Timestamp) -> LookUps {
+        LookUps {
+            amis: self.find_images(class, now).await,
+            subnets: self.find_subnets(class).await,
+            security_groups: self.find_security_groups(class).await,
+            instance_profile: self.instance_profile(class).await,
+            capacity_reservations: if self.options.reserved_capacity {
+                Some(self.find_reservations(class).await)
+            } else {
+                None
+            },
+            placement_group: None,
+        }
+    }
+
+    async fn find_images(
+        &self,
+        class: &EC2NodeClass,
+        now: Timestamp,
+    ) -> Result<Vec<spokeshave_api::ec2_node_class::Ami>, ImageProblem> {
+        let look_up = selectors::images(class, self.options.kubernetes_minor)?;
+        let mut values = BTreeMap::new();
+        for name in look_up.parameters() {
+            match self.aws.ssm.parameter(name).await {
+                Ok(value) => drop(values.insert(name.to_owned(), value)),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(ImageProblem::Call(failed("ssm:GetParameter")(&error))),
+            }
+        }
+        if look_up.has_no_image(&values) {
+            return Err(ImageProblem::NoParameter(
+                look_up.alias().unwrap_or_default().to_owned(),
+            ));
+        }
+        let mut found = Vec::new();
+        for request in look_up.requests(&values) {
+            let images = self.aws.ec2.images(&request).await;
+            let images = images.map_err(|error| ImageProblem::Call(failed("ec2:DescribeImages")(&error)))?;
+            found.extend(
+                images
+                    .into_iter()
+                    .filter(|image| image.state == "available")
+                    .map(|image| FoundImage {
+                        id: image.id,
+                        name: image.name,
+                        architecture: image.architecture,
+                        created_at: image.created_at,
+                        deprecated_at: image.deprecated_at,
+                    }),
+            );
+        }
+        Ok(look_up.choose(&values, &found, now))
+    }
+
+    async fn find_subnets(&self, class: &EC2NodeClass) -> Result<Vec<FoundSubnet>, Failure> {
+        let mut found = Vec::new();
+        for request in selectors::subnets(&class.spec.subnet_selector_terms) {
+            let subnets = self.aws.ec2.subnets(&request).await;
+            for subnet in subnets.map_err(|error| failed("ec2:DescribeSubnets")(&error))? {
+                self.addresses().found(&subnet.id, subnet.free_addresses);
+                found.push(FoundSubnet {
+                    id: subnet.id,
+                    zone: subnet.zone,
+                    zone_id: subnet.zone_id,
+                    free_addresses: subnet.free_addresses,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    async fn find_security_groups(
+        &self,
+        class: &EC2NodeClass,
+    ) -> Result<Vec<spokeshave_api::ec2_node_class::SecurityGroup>, Failure> {
+        let mut found = Vec::new();
+        for request in selectors::security_groups(&class.spec.security_group_selector_terms) {
+            let groups = self.aws.ec2.security_groups(&request).await;
+            let groups = groups.map_err(|error| failed("ec2:DescribeSecurityGroups")(&error))?;
+            found.extend(
+                groups
+                    .into_iter()
+                    .map(|group| spokeshave_api::ec2_node_class::SecurityGroup {
+                        id: group.id,
+                        name: group.name,
+                    }),
+            );
+        }
+        Ok(found)
+    }
+
+    async fn find_reservations(&self, class: &EC2NodeClass) -> Result<Vec<FoundReservation>, Failure> {
+        let mut found = Vec::new();
+        let mut free = BTreeMap::new();
+        for request in selectors::capacity_reservations(&class.spec.capacity_reservation_selector_terms) {
+            let reservations = self.aws.ec2.capacity_reservations(&request).await;
+            let reservations =
+                reservations.map_err(|error| failed("ec2:DescribeCapacityReservations")(&error))?;
+            for reservation in reservations.into_iter().filter(|one| one.state == "active") {
+                free.insert(reservation.id.clone(), reservation.available);
+                found.push(FoundReservation {
+                    id: reservation.id,
+                    zone: reservation.zone,
+                    instance_type: reservation.instance_type,
+                    instance_match_criteria: reservation.instance_match_criteria,
+                    owner_id: reservation.owner_id,
+                    reservation_type: reservation.reservation_type,
+                    interruptible: reservation.interruptible,
+                    ends_at: reservation.ends_at,
+                });
+            }
+        }
+        self.market.add_reservations(free);
+        Ok(found)
+    }
+
+    /// Whether the class may be used, and when to look again. `None` where there is no verdict now, so that the last one stands.
+    async fn judge(
+        &self,
+        class: &EC2NodeClass,
+        found: &LookUps,
+        now: Timestamp,
+    ) -> (Option<Outcome>, Duration) {
+        let cluster = self.cluster();
+        let again = wait(status::VALIDATE_AGAIN_AFTER);
+        if let Some(outcome) = status::validate(class, found, &cluster) {
+            return (Some(outcome), again);
+        }
+        if self.options.disable_dry_run {
+            return (Some(Outcome::Succeeded), again);
+        }
+        let Ok(tags) = tags::launch(class, "", &self.options.cluster_name) else {
+            return (None, again);
+        };
+        let key = status::verdict_key(class, &tags);
+        if let Some(kept) = self
+            .verdicts
+            .get(class.name())
+            .filter(|kept| kept.key == key && kept.until > now)
+        {
+            return (Some(kept.outcome), again);
+        }
+        let outcome = self.rehearse(class, &tags).await;
+        if let Some(outcome) = &outcome {
+            let until = now
+                .saturating_add(status::VERDICT_STANDS_FOR)
+                .unwrap_or(Timestamp::MAX);
+            self.verdicts.keep(
+                class.name(),
+                Kept {
+                    key,
+                    outcome: outcome.clone(),
+                    until,
+                },
+            );
+        }
+        let again = if outcome.is_none() { RETRY } else { again };
+        (outcome, again)
+    }
+
+    /// Dry runs (A2.4).
+    async fn rehearse(
+        &self,
+        class: &EC2NodeClass,
+        tags: &spokeshave_provider_aws::requests::Tags,
+    ) -> Option<Outcome> {
+        let now = self.clock.now();
+        let types = self.market.instance_types(class, &self.options, now)?;
+        let pools = self.pools_of(class);
+        let waiting = |message: &str| {
+            Some(Outcome::Waiting {
+                reason: "NoInstanceType",
+                message: message.to_owned(),
+            })
+        };
+        let Some(choice) = rehearsal::choose(class, &types, &pools) else {
+            return waiting(
+                "No instance type that the class allows has an image; no launch can be rehearsed",
+            );
+        };
+        let claim = NodeClaim::new("rehearsal", NodeClaimSpec::default());
+        let cluster = self.cluster();
+        let context = Context {
+            class,
+            claim: &claim,
+            cluster: &cluster,
+            region: &self.options.region,
+            tags,
+            reserved_capacity: self.options.reserved_capacity,
+        };
+        let templates = match launch::templates(&context, &choice) {
+            Ok(templates) => templates,
+            Err(error) => return waiting(&error.to_string()),
+        };
+        let template = templates.first()?;
+        let (fleet, instances) = rehearsal::requests(&context, template)?;
+        let made = self.templates.ensure(&self.aws, &template.request, now).await;
+        if let Some(outcome) = said(Question::CreateLaunchTemplate, made.as_ref().err())? {
+            return Some(outcome);
+        }
+        let answer = self.aws.ec2.create_fleet(&fleet).await;
+        if let Some(outcome) = said(Question::CreateFleet, answer.as_ref().err())? {
+            return Some(outcome);
+        }
+        let mut refused = None;
+        for request in &instances {
+            let answer = self.aws.ec2.rehearse_run_instances(request).await;
+            match said(Question::RunInstances, answer.as_ref().err())? {
+                None => return Some(Outcome::Succeeded),
+                outcome => refused = outcome,
+            }
+        }
+        refused
+    }
+
+    fn pools_of(&self, class: &EC2NodeClass) -> Vec<Requirements> {
+        let pools = self.pools.all().unwrap_or_default();
+        let of_class = pools
+            .iter()
+            .filter(|pool| pool.spec.template.spec.node_class_ref.name == class.name());
+        of_class
+            .filter_map(|pool| Requirements::from_api(&pool.spec.template.spec.requirements).ok())
+            .collect()
+    }
+}
+
+/// What the answer to a dry run means: nothing against the class, something against it, or (`None` around it) no verdict now.
+fn said(question: Question, error: Option<&ApiError>) -> Option<Option<Outcome>> {
+    match rehearsal::judge(question, error) {
+        Verdict::Allowed => Some(None),
+        Verdict::Refused { reason, message } => Some(Some(Outcome::Failed { reason, message })),
+        Verdict::AskAgain => None,
+        Verdict::Unexpected(error) => {
+            tracing::warn!(?question, %error, "a launch cannot be rehearsed; it is tried again");
+            None
+        }
+    }
+}
+
+impl Verdicts {
+    fn get(&self, class: &str) -> Option<Kept> {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(class)
+            .cloned()
+    }
+
+    fn keep(&self, class: &str, kept: Kept) {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(class.to_owned(), kept);
+    }
+}

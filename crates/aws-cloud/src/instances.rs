@@ -1,0 +1,209 @@
+//! Instances as NodeClaims (A6): what EC2 says of an instance, and what a launch has made, in the words of core.
+//!
+//! Owns provider IDs and labels. It calls nothing.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec, NodeClaimStatus, labels as api};
+use spokeshave_model::{CapacityType, InstanceType, Offering, Requirements};
+use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION};
+use spokeshave_provider_aws::fleet::Launched;
+use spokeshave_provider_aws::replies::Instance;
+use spokeshave_provider_aws::{labels, tags};
+
+/// States in which an instance still exists.
+pub(crate) const LIVE_STATES: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
+
+/// `aws:///<zone>/<instance ID>`.
+pub(crate) fn provider_id(zone: &str, instance_id: &str) -> String {
+    format!("aws:///{zone}/{instance_id}")
+}
+
+/// The instance of a provider ID; `None` for what is not one of AWS.
+pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
+    let (zone, id) = provider_id.strip_prefix("aws:///")?.split_once('/')?;
+    let is_id = id
+        .strip_prefix("i-")
+        .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|it| it.is_ascii_alphanumeric()));
+    (!zone.is_empty() && is_id).then_some(id)
+}
+
+/// How an instance was bought.
+pub(crate) fn capacity_type(instance: &Instance) -> CapacityType {
+    let is_reserved = instance.capacity_reservation_id.is_some()
+        && instance.capacity_reservation_preference == "capacity-reservations-only";
+    if instance.spot_request_id.is_some() || instance.lifecycle == "spot" {
+        CapacityType::Spot
+    } else if is_reserved || instance.lifecycle == "capacity-block" {
+        CapacityType::Reserved
+    } else {
+        CapacityType::OnDemand
+    }
+}
+
+/// Whether an instance is one of this cluster's nodes. EC2 was asked for these only; what is deleted is checked again (A14.4).
+pub(crate) fn is_ours(instance: &Instance, cluster_name: &str) -> bool {
+    let tag = |key: &str| instance.tags.get(key);
+    tag(tags::CLUSTER_NAME).is_some_and(|cluster| cluster == cluster_name)
+        && tag(tags::NODE_POOL).is_some()
+        && tag(tags::NODE_CLASS).is_some()
+        && LIVE_STATES.contains(&instance.state.as_str())
+}
+
+/// An instance that exists.
+pub(crate) fn as_node_claim(instance: &Instance, instance_type: Option<&InstanceType>) -> NodeClaim {
+    let name = instance
+        .tags
+        .get(tags::NODE_CLAIM)
+        .map_or(instance.id.as_str(), String::as_str);
+    let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+    let mut node_labels = instance_type
+        .map(|one| single_valued([&one.requirements]))
+        .unwrap_or_default();
+    let own = [
+        (api::INSTANCE_TYPE, instance.instance_type.clone()),
+        (api::ZONE, instance.zone.clone()),
+        (labels::ZONE_ID, instance.zone_id.clone()),
+        (api::CAPACITY_TYPE, capacity_type(instance).as_str().to_owned()),
+        (
+            api::NODE_POOL,
+            instance.tags.get(tags::NODE_POOL).cloned().unwrap_or_default(),
+        ),
+        (
+            labels::CAPACITY_RESERVATION_ID,
+            instance.capacity_reservation_id.clone().unwrap_or_default(),
+        ),
+    ];
+    let own = own.into_iter().filter(|(_, value)| !value.is_empty());
+    node_labels.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    claim.metadata.labels = Some(node_labels);
+    claim.metadata.creation_timestamp = instance.launched_at.map(Time);
+    if instance.state == "shutting-down" || instance.state == "terminated" {
+        claim.metadata.deletion_timestamp = instance.launched_at.map(Time);
+    }
+    claim.status = Some(NodeClaimStatus {
+        provider_id: Some(provider_id(&instance.zone, &instance.id)),
+        image_id: Some(instance.image_id.clone()),
+        capacity: instance_type
+            .map(|one| one.capacity.to_quantities())
+            .unwrap_or_default(),
+        allocatable: instance_type
+            .map(|one| one.allocatable().to_quantities())
+            .unwrap_or_default(),
+        ..NodeClaimStatus::default()
+    });
+    claim
+}
+
+/// What a launch has made, for the NodeClaim that it was made for. From the reply alone: EC2 may not know the instance yet.
+pub(crate) fn launched(
+    claim: &NodeClaim,
+    class: &EC2NodeClass,
+    (instance, image_id): (&Launched, &str),
+    (instance_type, offering): (&InstanceType, &Offering),
+    capacity_type: CapacityType,
+) -> NodeClaim {
+    let mut claim = claim.clone();
+    let mut node_labels = claim.metadata.labels.take().unwrap_or_default();
+    node_labels.extend(single_valued([
+        &instance_type.requirements,
+        &offering.requirements,
+    ]));
+    node_labels.extend([
+        (api::INSTANCE_TYPE.to_owned(), instance_type.name.clone()),
+        (api::ZONE.to_owned(), instance.place.zone.clone()),
+        (api::CAPACITY_TYPE.to_owned(), capacity_type.as_str().to_owned()),
+    ]);
+    claim.metadata.labels = Some(node_labels);
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    for key in [HASH_ANNOTATION, HASH_VERSION_ANNOTATION] {
+        if let Some(value) = class.annotation(key) {
+            annotations.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    annotations.insert(api::PRICE_AT_LAUNCH.to_owned(), offering.price.to_string());
+    let mut status = claim.status.take().unwrap_or_default();
+    status.provider_id = Some(provider_id(&instance.place.zone, &instance.instance_id));
+    status.image_id = Some(image_id.to_owned());
+    status.capacity = instance_type.capacity.to_quantities();
+    status.allocatable = instance_type.allocatable().to_quantities();
+    claim.status = Some(status);
+    claim
+}
+
+fn single_valued<'a>(sets: impl IntoIterator<Item = &'a Requirements>) -> BTreeMap<String, String> {
+    let requirements = sets.into_iter().flat_map(Requirements::iter);
+    requirements
+        .filter_map(|one| Some((one.key().to_owned(), one.single_value()?.to_owned())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_093_provider_ids_of_aws_and_no_others_name_an_instance() {
+        assert_eq!(instance_id(&provider_id("eu-west-3a", "i-0abc")), Some("i-0abc"));
+        for wrong in [
+            "",
+            "kwok://x",
+            "aws:///eu-west-3a/",
+            "aws:///i-0abc",
+            "aws:////i-0abc",
+            "aws:///a/b/i-1",
+            "azure:///a/i-1",
+            "aws:///a/i-",
+        ] {
+            assert_eq!(instance_id(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_094_spot_is_known_by_its_request_or_by_its_lifecycle() {
+        let with = |change: fn(&mut Instance)| {
+            let mut instance = Instance::default();
+            change(&mut instance);
+            capacity_type(&instance)
+        };
+        assert_eq!(with(|_| ()), CapacityType::OnDemand);
+        assert_eq!(
+            with(|it| it.spot_request_id = Some("sir-1".to_owned())),
+            CapacityType::Spot
+        );
+        assert_eq!(with(|it| it.lifecycle = "spot".to_owned()), CapacityType::Spot);
+        let open = |it: &mut Instance| it.capacity_reservation_id = Some("cr-1".to_owned());
+        assert_eq!(
+            with(open),
+            CapacityType::OnDemand,
+            "an open reservation took it in by itself"
+        );
+        assert_eq!(
+            with(|it| {
+                it.capacity_reservation_id = Some("cr-1".to_owned());
+                it.capacity_reservation_preference = "capacity-reservations-only".to_owned();
+            }),
+            CapacityType::Reserved
+        );
+    }
+
+    #[test]
+    fn a_090_instances_of_others_and_ended_ones_are_not_ours() {
+        let mut instance = Instance {
+            state: "running".to_owned(),
+            tags: [
+                (tags::CLUSTER_NAME, "c"),
+                (tags::NODE_POOL, "default"),
+                (tags::NODE_CLASS, "default"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+            ..Instance::default()
+        };
+        assert!(is_ours(&instance, "c"));
+        assert!(!is_ours(&instance, "other"));
+        instance.state = "terminated".to_owned();
+        assert!(!is_ours(&instance, "c"));
+    }
+}

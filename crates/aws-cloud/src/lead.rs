@@ -1,0 +1,246 @@
+//! What the leader does besides answering core: watches, the market, classes, tags, and what is left over in AWS.
+//!
+//! Owns the periods. Each part goes on when another fails.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use spokeshave_api::{EC2NodeClass, NodeClaim};
+use spokeshave_provider_aws::profiles;
+use spokeshave_provider_aws::requests::look_up::{InstancesRequest, TagsRequest};
+use spokeshave_provider_aws::tags;
+
+use crate::belongings::plain;
+use crate::instances;
+use crate::provider::Inner;
+
+/// Types, zones and prices are asked for this often (A3.1, A4.2, A4.3).
+const MARKET_PERIOD: Duration = Duration::from_secs(12 * 3600);
+/// Pause after a question about the market that failed.
+const MARKET_RETRY: Duration = Duration::from_secs(10);
+/// Launch templates that nobody uses are looked for this often.
+const SWEEP_PERIOD: Duration = Duration::from_secs(10);
+/// One instance is tagged in this time, so that tags do not use up what launches need of EC2's rate.
+const TAG_PERIOD: Duration = Duration::from_secs(1);
+/// Instance profiles that nobody uses are looked for this often.
+const PROFILES_PERIOD: Duration = Duration::from_secs(30 * 60);
+
+/// Annotation of NodeClaims whose instance has its tags.
+const TAGGED: &str = "karpenter.k8s.aws/tagged";
+
+impl Inner {
+    /// Works for as long as it is polled.
+    pub(crate) async fn lead(&self) {
+        let client = || self.client.clone();
+        futures::join!(
+            self.classes.watch(client(), &self.clock),
+            self.claims.watch(client(), &self.clock),
+            self.pools.watch(client(), &self.clock),
+            self.follow_cluster(),
+            self.follow_types(),
+            self.follow_prices(),
+            self.reconcile_classes(),
+            self.sweep_templates(),
+            self.tag_instances(),
+            self.collect_profiles(),
+        );
+    }
+
+    /// What EKS says of the cluster: until it has said so once, images that need to know it are not ready.
+    async fn follow_cluster(&self) {
+        loop {
+            match self.aws.eks.cluster(&self.options.cluster_name).await {
+                Ok(cluster) => {
+                    self.set_cluster(cluster);
+                    self.clock.sleep(MARKET_PERIOD).await;
+                }
+                Err(error) => {
+                    tracing::warn!(cluster = self.options.cluster_name, %error, "eks:DescribeCluster failed; it is tried again");
+                    self.clock.sleep(MARKET_RETRY * 6).await;
+                }
+            }
+        }
+    }
+
+    async fn follow_types(&self) {
+        loop {
+            let pause = match self.market.discover(&self.aws).await {
+                Ok(()) => MARKET_PERIOD,
+                Err(error) => {
+                    tracing::error!(%error, "cannot read the instance types of the region; it is tried again");
+                    MARKET_RETRY
+                }
+            };
+            self.clock.sleep(pause).await;
+        }
+    }
+
+    async fn follow_prices(&self) {
+        loop {
+            let mut pause = MARKET_PERIOD;
+            if let Err(error) = self.market.refresh_spot(&self.aws, self.clock.now()).await {
+                tracing::error!(%error, "cannot read spot prices; the last ones count, and it is tried again");
+                pause = MARKET_RETRY * 30;
+            }
+            // GovCloud has no pricing service, and an isolated network no way to it.
+            let has_prices = !self.options.isolated_vpc && !self.options.region.starts_with("us-gov-");
+            if has_prices
+                && let Err(error) = self
+                    .market
+                    .refresh_on_demand(&self.aws, &self.options.region)
+                    .await
+            {
+                tracing::warn!(%error, "cannot read on-demand prices; the last ones count, and it is tried again");
+                pause = MARKET_RETRY * 30;
+            }
+            self.clock.sleep(pause).await;
+        }
+    }
+
+    async fn sweep_templates(&self) {
+        let (name, now) = (&self.options.cluster_name, self.clock.now());
+        if let Err(error) = self.templates.hydrate(&self.aws, name, now).await {
+            tracing::warn!(%error, "launch templates of an earlier run are not known, and stay");
+        }
+        loop {
+            self.clock.sleep(SWEEP_PERIOD).await;
+            self.templates.sweep(&self.aws, self.clock.now()).await;
+        }
+    }
+
+    /// Tags that are known only when the Node has joined.
+    async fn tag_instances(&self) {
+        loop {
+            self.clock.sleep(TAG_PERIOD).await;
+            let waiting = self.claims.all().unwrap_or_default().into_iter().find(|claim| {
+                let named = claim
+                    .status
+                    .as_ref()
+                    .is_some_and(|status| status.node_name.is_some());
+                let is_ours = claim.spec.node_class_ref.group == EC2NodeClass::GROUP;
+                named
+                    && is_ours
+                    && claim.metadata.deletion_timestamp.is_none()
+                    && claim.annotation(TAGGED).is_none()
+            });
+            let Some(claim) = waiting else { continue };
+            if let Err(error) = self.tag(&claim).await {
+                tracing::warn!(
+                    NodeClaim = claim.name(),
+                    error,
+                    "cannot tag the instance; it is tried again"
+                );
+                self.clock.sleep(MARKET_RETRY).await;
+            }
+        }
+    }
+
+    async fn tag(&self, claim: &NodeClaim) -> Result<(), String> {
+        let status = claim.status.as_ref();
+        let provider_id = status
+            .and_then(|status| status.provider_id.as_deref())
+            .unwrap_or_default();
+        let node_name = status
+            .and_then(|status| status.node_name.as_deref())
+            .unwrap_or_default();
+        if let Some(id) = instances::instance_id(provider_id) {
+            let request = InstancesRequest {
+                instance_ids: vec![id.to_owned()],
+                ..InstancesRequest::default()
+            };
+            let found = self.aws.ec2.instances(&request).await;
+            let found = found.map_err(|error| format!("ec2:DescribeInstances: {error}"))?;
+            if let Some(instance) = found.into_iter().find(|one| one.id == id) {
+                let missing = tags::missing_after_registration(
+                    &instance.tags,
+                    claim.name(),
+                    node_name,
+                    &self.options.cluster_name,
+                );
+                if !missing.0.is_empty() {
+                    let request = TagsRequest {
+                        resource_ids: vec![id.to_owned()],
+                        tags: missing,
+                    };
+                    let tagged = self.aws.ec2.create_tags(&request).await;
+                    tagged.map_err(|error| format!("ec2:CreateTags: {error}"))?;
+                }
+            }
+        }
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let patch = json!({"metadata": {"annotations": {TAGGED: "true"}}});
+        match api
+            .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+        {
+            Ok(claim) => {
+                let name = claim.name().to_owned();
+                self.claims.put(&name, claim);
+                Ok(())
+            }
+            Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
+            Err(error) => Err(format!("patch NodeClaim: {error}")),
+        }
+    }
+
+    /// Instance profiles that no class has (any more).
+    async fn collect_profiles(&self) {
+        if self.options.isolated_vpc {
+            return;
+        }
+        loop {
+            self.clock.sleep(PROFILES_PERIOD).await;
+            let (Some(classes), Some(claims)) = (self.classes.all(), self.claims.all()) else {
+                continue;
+            };
+            let (region, cluster) = (&self.options.region, &self.options.cluster_name);
+            let found = match self
+                .aws
+                .iam
+                .profiles(&profiles::cluster_path(region, cluster))
+                .await
+            {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!(%error, "iam:ListInstanceProfiles failed; unused instance profiles stay");
+                    continue;
+                }
+            };
+            let in_use: BTreeSet<&str> = classes
+                .iter()
+                .filter_map(|class| class.status.as_ref()?.instance_profile.as_deref())
+                .chain(
+                    claims
+                        .iter()
+                        .filter_map(|claim| claim.annotation(profiles::ANNOTATION)),
+                )
+                .collect();
+            // A class that exists may have just made its next one.
+            let uids: Vec<&str> = classes
+                .iter()
+                .filter_map(|class| class.metadata.uid.as_deref())
+                .collect();
+            let found: Vec<profiles::Profile> = found.into_iter().map(plain).collect();
+            let protected: BTreeSet<&str> = found
+                .iter()
+                .filter(|profile| {
+                    uids.iter()
+                        .any(|uid| profile.path == profiles::class_path(region, cluster, uid))
+                })
+                .map(|profile| profile.name.as_str())
+                .collect();
+            for profile in profiles::to_delete(&found, region, cluster, &in_use, &protected) {
+                if let Err(error) = self.remove_profile(profile).await {
+                    tracing::warn!(
+                        instance_profile = profile.name,
+                        error,
+                        "cannot remove an instance profile that no class uses"
+                    );
+                }
+            }
+        }
+    }
+}

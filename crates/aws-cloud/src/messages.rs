@@ -1,0 +1,245 @@
+//! The queue of interruptions (A9): messages in, and out again when all that follows from them is done.
+//!
+//! Owns which message is in hand and which instances of it are still to be answered for. What a message means is decided in `provider-aws`, what is done
+//! about it by core.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_model::CapacityType;
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_ports::{CloudError, Interruption, Interruptions};
+use spokeshave_provider_aws::messages::{self, Kind};
+use spokeshave_provider_aws::replies::Received;
+use spokeshave_provider_aws::unavailable::OfferingKey;
+
+use crate::instances;
+use crate::provider::{Inner, cloud_error};
+
+/// How long one poll waits for a message, and how long a message that was received stays hidden from the next.
+const WAIT: Duration = Duration::from_secs(20);
+/// Pause after a poll that failed.
+const RETRY: Duration = Duration::from_secs(5);
+/// EC2 takes a spot instance back so long after it says so.
+const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
+/// Instances that nobody knows are looked for no more often than this.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+
+#[derive(Debug)]
+struct Pending {
+    receipt_handle: String,
+    /// Instances that are not answered for.
+    left: BTreeSet<String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue_url: Option<String>,
+    pending: BTreeMap<String, Pending>,
+    looked: Option<Timestamp>,
+}
+
+/// Messages in hand.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    state: Mutex<State>,
+}
+
+impl Messages {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn kind_of(kind: Kind) -> InterruptionKind {
+    match kind {
+        Kind::SpotInterrupted => InterruptionKind::SpotInterrupted,
+        Kind::RebalanceRecommendation => InterruptionKind::RebalanceRecommendation,
+        Kind::InstanceStopped => InterruptionKind::InstanceStopped,
+        Kind::InstanceTerminated => InterruptionKind::InstanceTerminated,
+        Kind::CapacityReservationInterrupted => InterruptionKind::CapacityReservationInterrupted,
+        Kind::ScheduledChange => InterruptionKind::ScheduledChange,
+        Kind::NoOp => InterruptionKind::NoOp,
+    }
+}
+
+impl Inner {
+    /// The messages of the queue, for as long as somebody listens; none without a queue.
+    pub(crate) fn listen(&self) -> Interruptions<'_> {
+        let polls = stream::unfold((), move |()| async move { Some((self.poll().await, ())) });
+        polls.flat_map(stream::iter).boxed()
+    }
+
+    async fn poll(&self) -> Vec<Interruption> {
+        let Some(queue) = &self.options.interruption_queue else {
+            // Nobody will ever send one.
+            return std::future::pending().await;
+        };
+        let received = match self.receive(queue).await {
+            Ok(received) => received,
+            Err(error) => {
+                tracing::error!(queue, %error, "cannot read the interruption queue; it is tried again");
+                self.clock.sleep(RETRY).await;
+                return Vec::new();
+            }
+        };
+        let mut interruptions = Vec::new();
+        for message in received {
+            interruptions.extend(self.take(message).await);
+        }
+        interruptions
+    }
+
+    async fn receive(&self, queue: &str) -> Result<Vec<Received>, CloudError> {
+        let known = self.messages.state().queue_url.clone();
+        let url = match known {
+            Some(url) => url,
+            None => {
+                let url = self.aws.sqs.queue_url(queue).await;
+                let url = url.map_err(|error| cloud_error("sqs:GetQueueUrl", &error))?;
+                self.messages.state().queue_url = Some(url.clone());
+                url
+            }
+        };
+        let received = self.aws.sqs.receive(&url, WAIT, WAIT).await;
+        received.map_err(|error| {
+            if error.is_not_found() {
+                self.messages.state().queue_url = None;
+            }
+            cloud_error("sqs:ReceiveMessage", &error)
+        })
+    }
+
+    /// What a message says to core. One that says nothing about our nodes is deleted at once (A9.1).
+    async fn take(&self, received: Received) -> Vec<Interruption> {
+        let message = match messages::parse(&received.body) {
+            Ok(message) => message,
+            Err(error) => {
+                let text = format!("{error}: {}", received.body.chars().take(200).collect::<String>());
+                self.hold(&received, BTreeSet::from([String::new()]));
+                return vec![Interruption {
+                    id: format!("{}/", received.message_id),
+                    provider_id: String::new(),
+                    kind: Err(text),
+                    ends_at: None,
+                }];
+            }
+        };
+        let kind = kind_of(message.kind);
+        let mut ours = Vec::new();
+        if kind != InterruptionKind::NoOp {
+            for id in &message.instance_ids {
+                ours.extend(
+                    self.provider_id_of(id)
+                        .await
+                        .map(|provider_id| (id.clone(), provider_id)),
+                );
+            }
+        }
+        if ours.is_empty() {
+            self.delete_message(&received.receipt_handle)
+                .await
+                .unwrap_or_else(|error| {
+                    tracing::debug!(%error, "a message that is not about our nodes stays in the queue");
+                });
+            return Vec::new();
+        }
+        self.hold(&received, ours.iter().map(|(id, _)| id.clone()).collect());
+        let ends_at = (kind == InterruptionKind::SpotInterrupted).then(|| {
+            let start = message.start_time.unwrap_or_else(|| self.clock.now());
+            start.saturating_add(SPOT_NOTICE).unwrap_or(Timestamp::MAX)
+        });
+        let interruptions = ours.into_iter().map(|(id, provider_id)| {
+            if kind == InterruptionKind::SpotInterrupted {
+                self.withhold_spot(&id);
+            }
+            Interruption {
+                id: format!("{}/{id}", received.message_id),
+                provider_id,
+                kind: Ok(kind),
+                ends_at,
+            }
+        });
+        interruptions.collect()
+    }
+
+    fn hold(&self, received: &Received, left: BTreeSet<String>) {
+        let pending = Pending {
+            receipt_handle: received.receipt_handle.clone(),
+            left,
+        };
+        self.messages
+            .state()
+            .pending
+            .insert(received.message_id.clone(), pending);
+    }
+
+    /// Another spot instance of that type in that zone would be taken back as well.
+    fn withhold_spot(&self, id: &str) {
+        let Some(known) = self.known(id) else { return };
+        let key = OfferingKey {
+            capacity_type: CapacityType::Spot,
+            instance_type: known.instance_type,
+            zone: known.zone,
+            placement_group: None,
+        };
+        self.market.withhold(key, self.clock.now());
+    }
+
+    /// The provider ID of an instance of ours; `None` for somebody else's.
+    async fn provider_id_of(&self, id: &str) -> Option<String> {
+        if let Some(known) = self.known(id) {
+            return Some(instances::provider_id(&known.zone, id));
+        }
+        let now = self.clock.now();
+        {
+            let mut state = self.messages.state();
+            if state
+                .looked
+                .is_some_and(|looked| now.duration_since(looked) < LOOK_AGAIN)
+            {
+                return None;
+            }
+            state.looked = Some(now);
+        }
+        if let Err(error) = self.instances().await {
+            tracing::debug!(%error, "looking for the instance of a message");
+        }
+        let known = self.known(id)?;
+        Some(instances::provider_id(&known.zone, id))
+    }
+
+    /// An instance of a message is answered for; after the last one the message is deleted.
+    pub(crate) async fn acknowledge(&self, message: &Interruption) -> Result<(), CloudError> {
+        let (message_id, instance) = message.id.rsplit_once('/').unwrap_or((&message.id, ""));
+        let receipt = {
+            let mut state = self.messages.state();
+            let Some(pending) = state.pending.get_mut(message_id) else {
+                return Ok(());
+            };
+            pending.left.remove(instance);
+            if !pending.left.is_empty() {
+                return Ok(());
+            }
+            pending.receipt_handle.clone()
+        };
+        self.delete_message(&receipt).await?;
+        self.messages.state().pending.remove(message_id);
+        Ok(())
+    }
+
+    async fn delete_message(&self, receipt_handle: &str) -> Result<(), CloudError> {
+        let Some(url) = self.messages.state().queue_url.clone() else {
+            return Ok(());
+        };
+        match self.aws.sqs.delete(&url, receipt_handle).await {
+            Ok(()) => Ok(()),
+            // It was delivered again since, or has ended by itself.
+            Err(error) if error.code == "ReceiptHandleIsInvalid" || error.is_not_found() => Ok(()),
+            Err(error) => Err(cloud_error("sqs:DeleteMessage", &error)),
+        }
+    }
+}

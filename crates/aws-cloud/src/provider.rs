@@ -1,0 +1,425 @@
+//! AWS as a CloudProvider (P §14, A6, A7).
+//!
+//! Owns the answers to core. What a call needs is in the modules beside it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
+use spokeshave_model::{CapacityType, InstanceType};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
+    SharedClock,
+};
+use spokeshave_provider_aws::addresses::Addresses;
+use spokeshave_provider_aws::drift;
+use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::replies::{self, Instance};
+use spokeshave_provider_aws::requests::Filter;
+use spokeshave_provider_aws::requests::look_up::InstancesRequest;
+use spokeshave_provider_aws::tags;
+use spokeshave_provider_aws::user_data::Cluster;
+
+use crate::batch::Fleets;
+use crate::classes::Verdicts;
+use crate::instances::{self, LIVE_STATES};
+use crate::market::Market;
+use crate::messages::Messages;
+use crate::mirror::Mirror;
+use crate::options::AwsOptions;
+use crate::ports::Aws;
+use crate::templates::Templates;
+
+const MINUTES: u64 = 60;
+
+/// Conditions of a Node that mean that it is broken, and for how many minutes they are borne.
+const REPAIR: [(&str, &str, u64); 7] = [
+    ("Ready", "False", 30),
+    ("Ready", "Unknown", 30),
+    ("AcceleratedHardwareReady", "False", 10),
+    ("StorageReady", "False", 30),
+    ("NetworkingReady", "False", 30),
+    ("KernelReady", "False", 30),
+    ("ContainerRuntimeReady", "False", 30),
+];
+
+fn repair_policies() -> Vec<RepairPolicy> {
+    let policies = REPAIR.map(|(condition, status, minutes)| RepairPolicy {
+        condition_type: condition.to_owned(),
+        condition_status: status.to_owned(),
+        toleration: Duration::from_secs(minutes * MINUTES),
+    });
+    policies.into()
+}
+
+/// AWS. Clones are the same.
+#[derive(Clone)]
+pub struct AwsProvider(Arc<Inner>);
+
+/// What is known of an instance without asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) zone: String,
+    pub(crate) instance_type: String,
+    pub(crate) capacity_type: CapacityType,
+}
+
+pub(crate) struct Inner {
+    pub(crate) aws: Aws,
+    pub(crate) client: kube::Client,
+    pub(crate) clock: SharedClock,
+    pub(crate) options: AwsOptions,
+    pub(crate) market: Market,
+    pub(crate) classes: Mirror<EC2NodeClass>,
+    pub(crate) claims: Mirror<NodeClaim>,
+    pub(crate) pools: Mirror<NodePool>,
+    pub(crate) verdicts: Verdicts,
+    pub(crate) templates: Templates,
+    pub(crate) fleets: Fleets,
+    pub(crate) messages: Messages,
+    addresses: Mutex<Addresses>,
+    /// The cluster, as EKS says.
+    eks: Mutex<Option<replies::Cluster>>,
+    known: Mutex<BTreeMap<String, Known>>,
+    node_classes: [NodeClassKind; 1],
+    repair_policies: Vec<RepairPolicy>,
+}
+
+impl fmt::Debug for AwsProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwsProvider")
+            .field("options", &self.0.options)
+            .finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An error of a call, for core.
+pub(crate) fn cloud_error(what: &str, error: &ApiError) -> CloudError {
+    if error.code.is_empty() {
+        return CloudError::Timeout(format!("{what}: {}", error.message));
+    }
+    CloudError::Other(format!("{what}: {error}"))
+}
+
+impl AwsProvider {
+    /// AWS, reached by these services, for the cluster that the client speaks to.
+    #[must_use]
+    pub fn new(aws: Aws, client: kube::Client, clock: SharedClock, options: AwsOptions) -> Self {
+        AwsProvider(Arc::new(Inner {
+            market: Market::new(&options.region),
+            classes: Mirror::default(),
+            claims: Mirror::default(),
+            pools: Mirror::default(),
+            verdicts: Verdicts::default(),
+            templates: Templates::default(),
+            fleets: Fleets::default(),
+            messages: Messages::default(),
+            addresses: Mutex::default(),
+            eks: Mutex::default(),
+            known: Mutex::default(),
+            node_classes: [NodeClassKind {
+                group: EC2NodeClass::GROUP.to_owned(),
+                version: EC2NodeClass::VERSION.to_owned(),
+                kind: EC2NodeClass::KIND.to_owned(),
+                plural: EC2NodeClass::PLURAL.to_owned(),
+            }],
+            repair_policies: repair_policies(),
+            aws,
+            client,
+            clock,
+            options,
+        }))
+    }
+
+    /// Labels that NodePools may use besides core's.
+    #[must_use]
+    pub fn well_known_labels(&self) -> Vec<String> {
+        spokeshave_provider_aws::labels::WELL_KNOWN
+            .iter()
+            .map(|label| (*label).to_owned())
+            .collect()
+    }
+}
+
+impl Inner {
+    pub(crate) fn addresses(&self) -> MutexGuard<'_, Addresses> {
+        locked(&self.addresses)
+    }
+
+    /// The cluster as nodes are told of it: settings first, then what EKS says.
+    pub(crate) fn cluster(&self) -> Cluster {
+        let eks = locked(&self.eks).clone().unwrap_or_default();
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        let cidr = eks.service_ipv6_cidr.or(eks.service_ipv4_cidr);
+        let mut cluster = self.options.cluster(cidr);
+        if cluster.endpoint.is_empty() {
+            cluster.endpoint = eks.endpoint;
+        }
+        cluster.ca_bundle = cluster.ca_bundle.or_else(|| some(eks.certificate_authority));
+        cluster
+    }
+
+    pub(crate) fn set_cluster(&self, cluster: replies::Cluster) {
+        *locked(&self.eks) = Some(cluster);
+    }
+
+    pub(crate) fn class_of(&self, claim: &NodeClaim) -> Option<Arc<EC2NodeClass>> {
+        self.classes.get(&claim.spec.node_class_ref.name)
+    }
+
+    pub(crate) fn remember(&self, id: &str, zone: &str, instance_type: &str, capacity_type: CapacityType) {
+        let known = Known {
+            zone: zone.to_owned(),
+            instance_type: instance_type.to_owned(),
+            capacity_type,
+        };
+        locked(&self.known).insert(id.to_owned(), known);
+    }
+
+    pub(crate) fn known(&self, id: &str) -> Option<Known> {
+        locked(&self.known).get(id).cloned()
+    }
+
+    /// All instances of this cluster that exist.
+    pub(crate) async fn instances(&self) -> Result<Vec<Instance>, CloudError> {
+        let request = InstancesRequest {
+            filters: vec![
+                Filter::tag(tags::NODE_POOL, "*"),
+                Filter::tag(tags::NODE_CLASS, "*"),
+                Filter::tag(tags::CLUSTER_NAME, &self.options.cluster_name),
+                Filter::new("instance-state-name", LIVE_STATES),
+            ],
+            ..InstancesRequest::default()
+        };
+        let found = self.aws.ec2.instances(&request).await;
+        let mut found = found.map_err(|error| cloud_error("ec2:DescribeInstances", &error))?;
+        found.retain(|instance| instances::is_ours(instance, &self.options.cluster_name));
+        found.sort_by(|a, b| (&a.zone, &a.id).cmp(&(&b.zone, &b.id)));
+        let mut known = locked(&self.known);
+        *known = found
+            .iter()
+            .map(|instance| {
+                let one = Known {
+                    zone: instance.zone.clone(),
+                    instance_type: instance.instance_type.clone(),
+                    capacity_type: instances::capacity_type(instance),
+                };
+                (instance.id.clone(), one)
+            })
+            .collect();
+        Ok(found)
+    }
+
+    /// One instance; `NodeClaimNotFound` when it has ended or is not there.
+    async fn instance(&self, provider_id: &str) -> Result<Instance, CloudError> {
+        let Some(id) = instances::instance_id(provider_id) else {
+            return Err(CloudError::Other(format!(
+                "provider ID {provider_id:?} is not one of AWS; expected aws:///<zone>/<instance ID>"
+            )));
+        };
+        let request = InstancesRequest {
+            instance_ids: vec![id.to_owned()],
+            filters: vec![Filter::new("instance-state-name", LIVE_STATES)],
+        };
+        let gone = || CloudError::NodeClaimNotFound(format!("instance {id} does not exist"));
+        match self.aws.ec2.instances(&request).await {
+            Ok(found) => {
+                let mut live = found
+                    .into_iter()
+                    .filter(|one| LIVE_STATES.contains(&one.state.as_str()));
+                live.find(|one| one.id == id).ok_or_else(gone)
+            }
+            Err(error) if error.is_not_found() => Err(gone()),
+            Err(error) => Err(cloud_error("ec2:DescribeInstances", &error)),
+        }
+    }
+
+    fn type_of(&self, instance: &Instance) -> Option<InstanceType> {
+        let class = self.classes.get(instance.tags.get(tags::NODE_CLASS)?)?;
+        self.market
+            .instance_type(&class, &instance.instance_type, &self.options, self.clock.now())
+    }
+
+    fn as_node_claim(&self, instance: &Instance) -> NodeClaim {
+        let mut claim = instances::as_node_claim(instance, self.type_of(instance).as_ref());
+        if claim.metadata.deletion_timestamp.is_some() {
+            claim.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                self.clock.now(),
+            ));
+        }
+        claim
+    }
+
+    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let provider_id = claim.provider_id().unwrap_or_default();
+        let instance = self.instance(provider_id).await?;
+        if instance.state == "shutting-down" {
+            return Ok(());
+        }
+        match self
+            .aws
+            .ec2
+            .terminate_instances(std::slice::from_ref(&instance.id))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Err(CloudError::NodeClaimNotFound(format!(
+                "instance {} does not exist",
+                instance.id
+            ))),
+            Err(error) => Err(cloud_error("ec2:TerminateInstances", &error)),
+        }
+    }
+
+    async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
+        let Some(class) = self.class_of(claim) else {
+            return Ok(None);
+        };
+        if drift::is_static(&class, claim) {
+            return Ok(Some(drift::Drift::NodeClass.as_str().to_owned()));
+        }
+        let name = claim
+            .label(spokeshave_api::labels::INSTANCE_TYPE)
+            .unwrap_or_default();
+        let instance_type = self
+            .market
+            .instance_type(&class, name, &self.options, self.clock.now());
+        let Some(instance_type) = instance_type else {
+            return Err(CloudError::Other(format!(
+                "EC2NodeClass {} knows no instance type {name:?}, which NodeClaim {} has",
+                class.name(),
+                claim.name()
+            )));
+        };
+        let instance = self.instance(claim.provider_id().unwrap_or_default()).await?;
+        let facts = drift::Instance {
+            image_id: instance.image_id,
+            security_group_ids: instance.security_group_ids.into_iter().collect(),
+            subnet_id: instance.subnet_id,
+            capacity_reservation_id: instance.capacity_reservation_id,
+        };
+        let drifted = drift::check(&class, claim, &facts, &instance_type);
+        let drifted = drifted.map_err(|error| CloudError::Other(error.to_string()))?;
+        Ok(drifted.map(|drift| drift.as_str().to_owned()))
+    }
+
+    async fn instance_types(&self, pool: &NodePool) -> Result<Arc<[InstanceType]>, CloudError> {
+        let name = &pool.spec.template.spec.node_class_ref.name;
+        let Some(class) = self.classes.get(name) else {
+            return Err(CloudError::NodeClassNotReady(format!(
+                "EC2NodeClass {name} does not exist"
+            )));
+        };
+        let types = self
+            .market
+            .instance_types(&class, &self.options, self.clock.now());
+        types.ok_or_else(|| CloudError::Other("instance types of the region are not known yet".to_owned()))
+    }
+}
+
+impl CloudProvider for AwsProvider {
+    fn name(&self) -> &'static str {
+        "aws"
+    }
+
+    fn supported_node_classes(&self) -> &[NodeClassKind] {
+        &self.0.node_classes
+    }
+
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+        self.0.launch(claim, None).boxed()
+    }
+
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        self.0.launch(claim, Some(types)).boxed()
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        self.0.delete(claim).boxed()
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
+        let found = self.0.instance(provider_id);
+        found
+            .map(|found| found.map(|instance| self.0.as_node_claim(&instance)))
+            .boxed()
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+        let listed = self.0.instances();
+        let claims = |found: Vec<Instance>| found.iter().map(|one| self.0.as_node_claim(one)).collect();
+        listed.map(move |found| found.map(claims)).boxed()
+    }
+
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+        self.0.instance_types(pool).boxed()
+    }
+
+    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        self.0.is_drifted(claim).boxed()
+    }
+
+    fn repair_policies(&self) -> &[RepairPolicy] {
+        &self.0.repair_policies
+    }
+
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        Some(self.0.listen())
+    }
+
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        self.0.acknowledge(message).boxed()
+    }
+
+    fn lead(&self) -> BoxFuture<'_, ()> {
+        self.0.lead().boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_102_conditions_of_the_node_monitoring_agent_are_borne_half_an_hour_and_accelerators_ten_minutes() {
+        let policies = repair_policies();
+        let minutes = |condition: &str, status: &str| {
+            let found = policies
+                .iter()
+                .find(|it| it.condition_type == condition && it.condition_status == status);
+            found.map(|policy| policy.toleration.as_secs() / MINUTES)
+        };
+        assert_eq!(minutes("Ready", "Unknown"), Some(30));
+        assert_eq!(minutes("AcceleratedHardwareReady", "False"), Some(10));
+        assert_eq!(minutes("AcceleratedHardwareReady", "Unknown"), None);
+        assert_eq!(policies.len(), 7);
+    }
+
+    #[test]
+    fn an_error_without_a_code_is_no_answer() {
+        assert!(matches!(
+            cloud_error("ec2:DescribeInstances", &ApiError::new("", "no reply")),
+            CloudError::Timeout(_)
+        ));
+        let denied = cloud_error(
+            "ec2:DescribeInstances",
+            &ApiError::new("UnauthorizedOperation", "no"),
+        );
+        assert_eq!(
+            denied.to_string(),
+            "ec2:DescribeInstances: UnauthorizedOperation: no"
+        );
+    }
+}

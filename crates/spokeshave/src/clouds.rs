@@ -1,0 +1,119 @@
+//! The cloud that `operator` launches nodes at.
+//!
+//! Owns the choice of the provider and what each is given of the settings. What providers do is theirs.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use spokeshave_api::validation::LabelRules;
+use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
+use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
+use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
+use spokeshave_runtime::{Shutdown, TaskGroup};
+
+use crate::cli::CloudProviderName;
+use crate::settings::Settings;
+use crate::up;
+
+/// A cloud, and what it adds to the rules about labels.
+pub(crate) struct Cloud {
+    pub(crate) provider: Arc<dyn CloudProvider>,
+    pub(crate) label_rules: LabelRules,
+}
+
+/// What clouds are given besides settings.
+pub(crate) struct Surroundings {
+    pub(crate) client: Client,
+    /// Minor version of Kubernetes.
+    pub(crate) minor: u32,
+    pub(crate) clock: SharedClock,
+    pub(crate) entropy: Entropy,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// The number in a minor version, which some clusters write as `34+`.
+pub(crate) fn minor_version(text: &str) -> u32 {
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// Starts a cloud.
+///
+/// # Errors
+/// A setting that the cloud needs is missing, or a file cannot be read.
+pub(crate) async fn start(
+    name: CloudProviderName,
+    settings: &Settings,
+    surroundings: &Surroundings,
+    tasks: &mut TaskGroup,
+) -> Result<Cloud> {
+    match name {
+        CloudProviderName::Kwok => kwok(settings, surroundings, tasks),
+        CloudProviderName::Aws => aws(settings, surroundings).await,
+    }
+}
+
+fn kwok(settings: &Settings, surroundings: &Surroundings, tasks: &mut TaskGroup) -> Result<Cloud> {
+    let catalog = match &settings.instance_types_file_path {
+        Some(path) => Catalog::from_file(path)?,
+        None => Catalog::default(),
+    };
+    let options = KwokOptions {
+        catalog,
+        ..KwokOptions::default()
+    };
+    let provider = Arc::new(KwokProvider::new(
+        surroundings.client.clone(),
+        surroundings.clock.clone(),
+        &surroundings.entropy.child("kwok"),
+        options,
+    ));
+    let (cloud, stop) = (provider.clone(), surroundings.shutdown.clone());
+    tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
+    Ok(Cloud {
+        label_rules: up::label_rules(&provider),
+        provider,
+    })
+}
+
+async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
+    let cluster_name = settings.cluster_name.as_deref().context(
+        "CLUSTER_NAME (--cluster-name) is required with --cloud-provider aws: tags of instances carry it",
+    )?;
+    let agent = format!("karpenter.sh-{}", env!("CARGO_PKG_VERSION"));
+    let (clock, entropy) = (surroundings.clock.clone(), surroundings.entropy.child("aws"));
+    let session = spokeshave_aws_http::load(None, &agent, clock, &entropy).await?;
+    let mut options = AwsOptions::new(session.region(), cluster_name);
+    options.cluster_endpoint.clone_from(&settings.cluster_endpoint);
+    options.cluster_ca_bundle.clone_from(&settings.cluster_ca_bundle);
+    options.cluster_dns = settings.cluster_dns_ip;
+    options.kubernetes_minor = surroundings.minor;
+    options.isolated_vpc = settings.isolated_vpc;
+    options.types.vm_memory_overhead_percent = settings.vm_memory_overhead_percent;
+    options.types.reserved_enis = settings.reserved_enis;
+    options
+        .interruption_queue
+        .clone_from(&settings.interruption_queue);
+    options.disable_dry_run = settings.disable_dry_run;
+    options.reserved_capacity = settings.feature_gates.reserved_capacity;
+    tracing::info!(
+        region = options.region,
+        cluster = cluster_name,
+        "launching nodes at AWS"
+    );
+    let services = spokeshave_aws_http::services(&session);
+    let provider = AwsProvider::new(
+        services,
+        surroundings.client.clone(),
+        surroundings.clock.clone(),
+        options,
+    );
+    Ok(Cloud {
+        label_rules: LabelRules {
+            restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
+            well_known: provider.well_known_labels().into_iter().collect(),
+        },
+        provider: Arc::new(provider),
+    })
+}
