@@ -208,6 +208,7 @@ fn objects_of(kind: &str, value: &Value, found: &mut Vec<Value>) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test reads its cases where they are")]
 fn a_001_every_class_of_the_parity_scenarios_is_admitted() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../e2e/aws/cases");
     let mut classes = Vec::new();
