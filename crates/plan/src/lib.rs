@@ -11,6 +11,7 @@ pub mod calendar;
 pub mod consistency;
 pub mod consolidatable;
 pub mod disrupt;
+pub mod doctor;
 pub mod drift;
 pub mod dynamic_resources;
 pub mod explain;

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
-use crate::{convert, explain, plan};
+use crate::{convert, doctor, explain, plan};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///
@@ -46,7 +46,7 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong;
-3 `budgets` has found an error in a NodePool, or `convert` something that has to be settled by hand.
+3 `budgets` or `doctor` has found an error, or `convert` something that has to be settled by hand.
 Standard output carries data, standard error carries everything that is said to you.";
 
 /// The commands.
@@ -67,6 +67,9 @@ pub(crate) enum Command {
     /// Show what disruption budgets allow and when, and what is wrong with them
     #[command(after_help = BUDGETS_EXAMPLES)]
     Budgets(BudgetsArgs),
+    /// Find what is wrong for good: budgets that can never allow an eviction, NodePools that nothing can use, and the like
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(doctor::DoctorArgs),
     /// Turn manifests of older versions and of other autoscalers into karpenter.sh/v1, with a report
     #[command(after_help = convert::EXAMPLES)]
     Convert(convert::ConvertArgs),

@@ -6,6 +6,7 @@ mod clouds;
 mod cluster;
 mod convert;
 mod demo;
+mod doctor;
 mod explain;
 mod kubeconfig_file;
 mod lines;
@@ -90,6 +91,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Explain(args) => print(&runtime()?.block_on(explain::run(&args))?),
         Command::Budgets(args) => {
             let answer = runtime()?.block_on(budgets::run(args))?;
+            print(&answer.text)?;
+            return Ok(verdict(answer.has_errors));
+        }
+        Command::Doctor(args) => {
+            let answer = runtime()?.block_on(doctor::run(&args))?;
             print(&answer.text)?;
             return Ok(verdict(answer.has_errors));
         }

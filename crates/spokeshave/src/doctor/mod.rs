@@ -1,0 +1,90 @@
+//! `spokeshave doctor`: what is wrong with a cluster or a dump for good, with proof, cost and the line to change.
+//!
+//! It reads what `plan` reads, asks `plan::doctor`, and prints. It decides nothing and changes nothing.
+
+mod table;
+
+use anyhow::Result;
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use spokeshave_model::{ClusterState, lower};
+use spokeshave_plan::doctor::{Finding, Level, doctor};
+
+use crate::cli::OutputFormat;
+use crate::plan::{self, SourceArgs};
+
+/// Shown after the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave doctor --live                          the cluster of the current kubeconfig
+  kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb -A -o yaml | spokeshave doctor -f -
+  spokeshave doctor -f app/ -f nodepools.yaml       manifests, before they are applied
+  spokeshave doctor --live -o json                  for machines; docs/doctor.md names every field
+
+Nothing is changed. Exit code 0 when nothing is wrong or only warnings and notes are due; 3 with a finding of level error.";
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+#[group(id = "patient", required = true, multiple = true, args = ["filenames", "live"])]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Examine the cluster that is there
+    #[arg(long, conflicts_with = "filenames")]
+    pub(crate) live: bool,
+    /// What to print
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value = "table")]
+    pub(crate) output: OutputFormat,
+}
+
+/// What the command has to say.
+pub(crate) struct Answer {
+    /// For standard output.
+    pub(crate) text: String,
+    /// There is a finding of level error.
+    pub(crate) has_errors: bool,
+}
+
+/// The answer for machines. Documented in `docs/doctor.md`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Diagnosis {
+    api_version: &'static str,
+    kind: &'static str,
+    now: Timestamp,
+    findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    pub(crate) fn of(state: &ClusterState, now: Timestamp) -> Self {
+        let snapshot = lower(state);
+        Self {
+            api_version: "doctor.spokeshave.dev/v1alpha1",
+            kind: "Diagnosis",
+            now,
+            findings: doctor(state, &snapshot, now),
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The files or the catalog cannot be read, or the cluster does not answer.
+pub(crate) async fn run(args: &DoctorArgs) -> Result<Answer> {
+    let loaded = plan::load(&args.source).await?;
+    let diagnosis = Diagnosis::of(&loaded.world.state, loaded.now);
+    let text = match args.output {
+        OutputFormat::Table => table::render(&diagnosis.findings),
+        OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),
+        OutputFormat::Yaml => serde_saphyr::to_string(&diagnosis)?,
+    };
+    Ok(Answer {
+        text,
+        has_errors: diagnosis
+            .findings
+            .iter()
+            .any(|finding| finding.level == Level::Error),
+    })
+}
