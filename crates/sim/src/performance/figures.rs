@@ -40,16 +40,17 @@ struct Slack {
 }
 
 const PRICE: Slack = Slack {
-    thousandths: 5,
+    thousandths: 10,
     amount: 0,
 };
+// Which nodes come to rest together is chance: one more task in the operator moved the sum of three runs by half. What this must catch was four times as much.
 const COUNT: Slack = Slack {
-    thousandths: 50,
-    amount: 2,
+    thousandths: 500,
+    amount: 6,
 };
 const TIME: Slack = Slack {
-    thousandths: 50,
-    amount: 20,
+    thousandths: 750,
+    amount: 60,
 };
 
 impl Figures {
@@ -119,15 +120,15 @@ mod tests {
         };
         assert!(better.worse_than(&committed).is_empty());
         let worse = Figures {
-            price: 25_126_000,
-            moved: 43,
-            seconds: 321,
+            price: 25_251_000,
+            moved: 61,
+            seconds: 526,
             ..committed
         };
         let lines = worse.worse_than(&committed);
         assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(
-            lines[1].contains("moved is 43, was 40 and may be 42"),
+            lines[1].contains("moved is 61, was 40 and may be 60"),
             "{lines:?}"
         );
     }
