@@ -303,7 +303,7 @@ def tell(arguments):
             helm.chart("install", values, "--dry-run=server")
         story.say(f"helm install --dry-run=server of {len(sets)} sets of values")
         said = helm.chart("install", "old-karpenter", "--dry-run=server")
-        for word in ("webhook: there is no webhook", "settings.clusterName: it is for AWS", "settings.featureGates.drift:"):
+        for word in ("webhook: there is no webhook", "settings.assumeRoleARN: use a profile", "settings.featureGates.drift:"):
             if word not in said:
                 raise Wrong(f"the notes do not say {word!r}: {said[-1500:]}")
         helm.chart("install", "everything-on")
