@@ -4,6 +4,7 @@
 
 mod behaviours;
 mod bill;
+mod circles;
 mod citations;
 mod image;
 mod links;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::specification::Specification;
-use crate::{behaviours, citations, links};
+use crate::{behaviours, circles, citations, links};
 
 /// One row: a crate, and the crates of ours that its normal (not development) dependencies may name.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -129,8 +129,7 @@ const LONGEST_FILE_LINES: usize = 600;
 
 /// Files that are longer, with what they must not exceed. The list only ever shrinks: a file that fits is taken off it.
 const LONG_FILES: &[(&str, usize)] = &[
-    ("crates/apiserver/src/table_kinds.rs", 650),
-    ("crates/apiserver/src/writing.rs", 650),
+    ("crates/apiserver/src/verbs/writing.rs", 650),
     ("crates/controllers/src/claims.rs", 650),
     ("crates/controllers/src/shared.rs", 700),
     ("crates/model/src/lower.rs", 650),
@@ -161,6 +160,7 @@ pub fn run() -> Result<()> {
     let specification = Specification::read(&root)?;
     citations::check(&root, &specification, &mut findings)?;
     let ids = behaviours::check(&root, &specification, &mut findings)?;
+    circles::check(&root, &mut findings)?;
     links::check(&root, &documents(&root)?, &mut findings)?;
     if findings.is_empty() {
         println!(

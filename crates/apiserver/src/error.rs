@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::crd::Cause;
+use crate::cause::Cause;
 
 /// A refused request.
 #[derive(Debug, Clone, PartialEq)]

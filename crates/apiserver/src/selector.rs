@@ -282,14 +282,14 @@ impl<'a> Parser<'a> {
 }
 
 fn check_key(key: &str) -> Result<(), String> {
-    match crate::validate::label_key_problems(key) {
+    match crate::labels::label_key_problems(key) {
         problems if problems.is_empty() => Ok(()),
         problems => Err(format!("<nil>: Invalid value: {key:?}: {}", problems.join("; "))),
     }
 }
 
 fn check_value(key: &str, index: usize, value: &str) -> Result<(), String> {
-    match crate::validate::label_value_problem(value) {
+    match crate::labels::label_value_problem(value) {
         None => Ok(()),
         Some(problem) => Err(format!(
             "values[{index}][{key}]: Invalid value: {value:?}: {problem}"

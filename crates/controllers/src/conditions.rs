@@ -17,7 +17,7 @@ use spokeshave_ports::NodeClassKind;
 use spokeshave_runtime::{Change, Counter, Histogram, Metrics, Object, Store, exponential_buckets};
 
 use crate::execute::Execute;
-use crate::observability::{Series, seconds, with};
+use crate::gauges::{Series, seconds, with};
 use crate::shared::Shared;
 
 /// A condition of any kind of object.

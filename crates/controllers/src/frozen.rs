@@ -11,7 +11,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::{InstanceType, Nomination};
 
-use crate::stores::Versions;
+use crate::store_list::Versions;
 
 /// What a NodePool can launch.
 type TypesOfPool = Result<Arc<[InstanceType]>, InstanceTypesProblem>;

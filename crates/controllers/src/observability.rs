@@ -3,7 +3,7 @@
 //! Nothing is refreshed in between, and what is gone is not in the next scrape.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -13,6 +13,7 @@ use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests}
 use spokeshave_runtime::{Gauge, Metrics};
 
 use crate::conditions::show_each;
+use crate::gauges::{Series, seconds, with};
 use crate::pod_times::PodTimes;
 use crate::shared::Shared;
 
@@ -50,12 +51,6 @@ pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes
     }
 }
 
-pub(crate) fn with(shared: &Weak<Shared>, then: impl FnOnce(&Shared)) {
-    if let Some(shared) = shared.upgrade() {
-        then(&shared);
-    }
-}
-
 /// A run that hangs shows here before it is over.
 fn unfinished_work(shared: &Shared) {
     let now = shared.now();
@@ -77,10 +72,6 @@ fn amount(name: &str, amount: i64) -> f64 {
     } else {
         amount as f64
     }
-}
-
-pub(crate) fn seconds(since: Timestamp, now: Timestamp) -> f64 {
-    now.duration_since(since).as_secs_f64().max(0.0)
 }
 
 /// What is there once, or once a NodePool.
@@ -238,8 +229,6 @@ struct Nodes {
     overhead: Gauge,
     lifetime: Gauge,
 }
-
-pub(crate) type Series = Vec<(Vec<String>, f64)>;
 
 impl Nodes {
     fn new(metrics: &Metrics, further: &[String]) -> Self {

@@ -39,7 +39,8 @@ use crate::pod_times::PodTimes;
 use crate::provisioner::Provisioner;
 use crate::shared::{Memory, Shared};
 use crate::static_pools::{self, StaticPools};
-use crate::stores::{Stores, Wanted};
+use crate::store_list::Wanted;
+use crate::stores::Stores;
 use crate::virtual_pods::VirtualPods;
 use crate::{conditions, observability};
 

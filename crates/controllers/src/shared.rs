@@ -30,7 +30,8 @@ use crate::metrics::ControllerFamilies;
 use crate::node_classes::NodeClasses;
 use crate::options::Options;
 use crate::pod_times::PodTimes;
-use crate::stores::{Stores, Versions};
+use crate::store_list::Versions;
+use crate::stores::Stores;
 use crate::virtual_pods::VirtualPods;
 
 /// Facts in memory. A restart loses them, and each says why that is harmless.

@@ -12,7 +12,7 @@ use spokeshave_api::CapacityBuffer;
 use spokeshave_plan::buffers::{Resolved, Shapes, Workload, WorkloadKind, resolve, virtual_pods};
 use spokeshave_runtime::{ObjectKey, StoreOptions};
 
-use crate::stores::{Versions, plain, stores};
+use crate::store_list::{Versions, plain, stores};
 
 fn without_status<K: Workloads + PartialEq>(_: bool) -> StoreOptions<K> {
     StoreOptions::trimmed(|one| one.trim())

@@ -2,24 +2,13 @@
 //!
 //! Flags say nothing about machines, which are in the groups that they name; so a NodePool takes any machine until its requirements are written.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use crate::fields::{set, set_some};
+use crate::flags::{self, Flag, Flags};
 use crate::report::Notes;
 use crate::workload::containers;
-use crate::{Context, World, flags};
-
-/// A flag as it was given.
-pub(crate) struct Flag {
-    /// Where, such as `spec.template.spec.containers[0].command[3]`.
-    pub(crate) field: String,
-    pub(crate) value: String,
-}
-
-/// Flags by name; those that may be repeated have several values.
-pub(crate) type Flags = BTreeMap<String, Vec<Flag>>;
+use crate::{Context, World};
 
 /// Whether a Deployment runs cluster-autoscaler.
 pub(crate) fn is_autoscaler(object: &Value) -> bool {

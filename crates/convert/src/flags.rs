@@ -1,10 +1,21 @@
 //! cluster-autoscaler's flags: what each becomes, or why it becomes nothing.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use crate::autoscaler::{Flag, Flags};
 use crate::fields::set;
 use crate::report::Notes;
+
+/// A flag as it was given.
+pub(crate) struct Flag {
+    /// Where, such as `spec.template.spec.containers[0].command[3]`.
+    pub(crate) field: String,
+    pub(crate) value: String,
+}
+
+/// Flags by name; those that may be repeated have several values.
+pub(crate) type Flags = BTreeMap<String, Vec<Flag>>;
 
 /// Flags that say what nothing here can say, with what comes nearest.
 const NO_COUNTERPART: [(&str, &str); 20] = [

@@ -8,7 +8,7 @@ use crate::requirement::Requirement;
 use crate::requirements::Requirements;
 use crate::resources::{ResourceName, Resources};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How capacity is bought; the value of label `karpenter.sh/capacity-type`.
@@ -299,6 +299,41 @@ impl InstanceType {
                     == Some(capacity_type)
         };
         self.offerings.iter().find(same).map(|offering| offering.price)
+    }
+}
+
+impl Requirements {
+    /// P §2.3: how many instance types from the front satisfy every minValues, or the failing keys with the counts reached.
+    pub fn satisfies_min_values<'a>(
+        &self,
+        instance_types: impl IntoIterator<Item = &'a InstanceType>,
+    ) -> Result<usize, BTreeMap<String, u32>> {
+        let mut wanted: BTreeMap<&str, (u32, BTreeSet<&'a str>)> = self
+            .iter()
+            .filter_map(|requirement| Some((requirement.key(), (requirement.min_values()?, BTreeSet::new()))))
+            .collect();
+        if wanted.is_empty() {
+            return Ok(0);
+        }
+        for (index, instance_type) in instance_types.into_iter().enumerate() {
+            for (key, (_, seen)) in &mut wanted {
+                if let Some(requirement) = instance_type.requirements.find(key) {
+                    seen.extend(requirement.values().iter().map(String::as_str));
+                }
+            }
+            if wanted
+                .values()
+                .all(|(minimum, seen)| seen.len() >= *minimum as usize)
+            {
+                return Ok(index + 1);
+            }
+        }
+        let failing = wanted
+            .into_iter()
+            .filter(|(_, (minimum, seen))| seen.len() < *minimum as usize);
+        Err(failing
+            .map(|(key, (_, seen))| (key.to_owned(), seen.len() as u32))
+            .collect())
     }
 }
 

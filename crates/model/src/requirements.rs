@@ -1,7 +1,6 @@
 //! A set of requirements, one per label key, and the two questions asked of it: does it intersect another set, and is it compatible
 //! with what a pod asks (P §2.2, §2.3).
 
-use crate::instance_type::InstanceType;
 use crate::labels;
 use crate::requirement::{Requirement, RequirementError};
 use k8s_openapi::api::core::v1::NodeSelectorTerm;
@@ -201,39 +200,6 @@ impl Requirements {
         custom
             .filter_map(|requirement| Some((requirement.key().to_owned(), requirement.any()?)))
             .collect()
-    }
-
-    /// P §2.3: how many instance types from the front satisfy every minValues, or the failing keys with the counts reached.
-    pub fn satisfies_min_values<'a>(
-        &self,
-        instance_types: impl IntoIterator<Item = &'a InstanceType>,
-    ) -> Result<usize, BTreeMap<String, u32>> {
-        let mut wanted: BTreeMap<&str, (u32, BTreeSet<&'a str>)> = self
-            .iter()
-            .filter_map(|requirement| Some((requirement.key(), (requirement.min_values()?, BTreeSet::new()))))
-            .collect();
-        if wanted.is_empty() {
-            return Ok(0);
-        }
-        for (index, instance_type) in instance_types.into_iter().enumerate() {
-            for (key, (_, seen)) in &mut wanted {
-                if let Some(requirement) = instance_type.requirements.find(key) {
-                    seen.extend(requirement.values().iter().map(String::as_str));
-                }
-            }
-            if wanted
-                .values()
-                .all(|(minimum, seen)| seen.len() >= *minimum as usize)
-            {
-                return Ok(index + 1);
-            }
-        }
-        let failing = wanted
-            .into_iter()
-            .filter(|(_, (minimum, seen))| seen.len() < *minimum as usize);
-        Err(failing
-            .map(|(key, (_, seen))| (key.to_owned(), seen.len() as u32))
-            .collect())
     }
 }
 

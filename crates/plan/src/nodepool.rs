@@ -11,9 +11,10 @@ use spokeshave_api::conditions::{
 use spokeshave_api::validation::{LabelRules, node_pool_failures};
 use spokeshave_api::{NodeClaim, NodePool, Quantity, QuantityMap, hash, labels};
 use spokeshave_model::state_node::claim_capacity;
-use spokeshave_model::{Action, ObjectKind, ObjectRef, Resources, Subresource};
+use spokeshave_model::{Action, Resources, Subresource};
 
 use crate::lifecycle::claim_ref;
+pub use crate::pool_conditions::pool_ref;
 use crate::pool_conditions::{self, CannotLaunch};
 use crate::registration_health::Ring;
 
@@ -30,12 +31,6 @@ pub struct NodeClassView {
 
 /// Resources that a NodePool's status always names (P-183).
 const COUNTED: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", "nodes"];
-
-/// A NodePool by name and UID.
-#[must_use]
-pub fn pool_ref(pool: &NodePool) -> ObjectRef {
-    ObjectRef::cluster(ObjectKind::NodePool, pool.name(), pool.uid())
-}
 
 /// P-180, D-224: the writes that keep hash and version on a pool and, after a change of the version, on its claims.
 #[must_use]

@@ -6,10 +6,9 @@
 use jiff::Timestamp;
 use spokeshave_api::conditions::{BUDGETS_EVALUATED, Conditioned as _, LAUNCHABLE, Status};
 use spokeshave_api::{DisruptionReason, NodePool};
-use spokeshave_model::{Event, EventType, InstanceType};
+use spokeshave_model::{Event, EventType, InstanceType, ObjectKind, ObjectRef};
 
 use crate::launch_backoff::Trouble;
-use crate::nodepool::pool_ref;
 use crate::static_pools::template_requirements;
 
 /// Why no node is launched for a NodePool with a fixed number of nodes.
@@ -131,4 +130,10 @@ pub(crate) fn apply(after: &mut NodePool, cannot_launch: Option<&CannotLaunch>, 
         None => drop(after.clear(LAUNCHABLE)),
         Some(why) => drop(after.set(LAUNCHABLE, Status::False, why.reason, &why.message, now)),
     }
+}
+
+/// A NodePool by name and UID.
+#[must_use]
+pub fn pool_ref(pool: &NodePool) -> ObjectRef {
+    ObjectRef::cluster(ObjectKind::NodePool, pool.name(), pool.uid())
 }

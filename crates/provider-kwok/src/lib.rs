@@ -24,6 +24,7 @@
 //! may name its reservation with the key [`keys::RESERVATION_ID`]; without one, type and zone name it.
 
 mod catalog;
+mod errors;
 mod generated;
 mod instance_type;
 pub mod keys;

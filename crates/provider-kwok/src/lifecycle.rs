@@ -13,7 +13,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
 };
 use kube::core::ObjectMeta;
 use kube::runtime::watcher::{self, Event};
@@ -22,7 +22,7 @@ use spokeshave_api::{KWOKInstance, labels};
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::CloudError;
 
-use crate::provider::request_error;
+use crate::errors::request_error;
 use crate::{KwokProvider, keys, record};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ impl World {
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(object) => {
-                if let Some(instance) = readable(object) {
+                if let Some(instance) = record::readable(object) {
                     self.listed.insert(instance.name().to_owned(), instance);
                 }
             }
@@ -96,7 +96,7 @@ impl World {
                 self.work.insert(Job::Sweep, Due { at: now, failures: 0 });
             }
             Event::Apply(object) => {
-                if let Some(instance) = readable(object) {
+                if let Some(instance) = record::readable(object) {
                     self.plan(&instance, now, termination_delay);
                     self.instances.insert(instance.name().to_owned(), instance);
                 }
@@ -224,20 +224,6 @@ enum Done {
     WithoutInstance(Vec<String>),
 }
 
-/// A record, unless somebody has written one that is none; that harms no other.
-pub(crate) fn readable(object: DynamicObject) -> Option<KWOKInstance> {
-    let name = object.metadata.name.clone().unwrap_or_default();
-    object
-        .try_parse::<KWOKInstance>()
-        .map_err(|error| tracing::warn!(name, %error, "ignoring a KWOKInstance that cannot be read"))
-        .ok()
-}
-
-/// The kind of the records, read leniently.
-pub(crate) fn record_kind() -> ApiResource {
-    ApiResource::erase::<KWOKInstance>(&())
-}
-
 impl KwokProvider {
     /// Lets instances live: makes their Nodes when due, ends them when due. Runs until `shutdown` completes; a request that it cuts off
     /// is made up for by the next run.
@@ -250,7 +236,7 @@ impl KwokProvider {
     }
 
     async fn live(&self) {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &record_kind());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &record::record_kind());
         let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()));
         let mut world = World::default();
         let mut watch_failures: u32 = 0;

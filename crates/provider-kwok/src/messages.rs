@@ -10,8 +10,8 @@ use spokeshave_api::KWOKInstance;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, Interruption, Interruptions};
 
-use crate::provider::request_error;
-use crate::{KwokProvider, keys, lifecycle, record};
+use crate::errors::request_error;
+use crate::{KwokProvider, keys, record};
 
 /// Pause after a watch that broke off.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -19,12 +19,12 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 impl KwokProvider {
     /// Every message that nobody has taken yet.
     pub(crate) fn messages(&self) -> Interruptions<'_> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &lifecycle::record_kind());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &record::record_kind());
         watcher::watcher(api, watcher::Config::default())
             .filter_map(move |event| async move {
                 match event {
                     Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                        self.read(&lifecycle::readable(object)?)
+                        self.read(&record::readable(object)?)
                     }
                     Ok(_) => None,
                     Err(error) => {

@@ -19,8 +19,9 @@ use spokeshave_ports::{
     RepairPolicy, SharedClock,
 };
 
+use crate::errors::request_error;
 use crate::launch::{self, Choice, OfferingKey};
-use crate::{KwokOptions, keys, lifecycle, record};
+use crate::{KwokOptions, keys, record};
 
 /// Time for which a broken Node is left to recover (D-262).
 const REPAIR_TOLERATION: Duration = Duration::from_secs(10 * 60);
@@ -337,7 +338,7 @@ impl KwokProvider {
 
     /// All records, in order of name, which is the order of provider IDs.
     pub(crate) async fn all(&self) -> Result<Vec<KWOKInstance>, CloudError> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &lifecycle::record_kind());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &record::record_kind());
         let mut parameters = ListParams::default().limit(PAGE);
         let mut instances = Vec::new();
         loop {
@@ -345,7 +346,7 @@ impl KwokProvider {
                 .list(&parameters)
                 .await
                 .map_err(|error| request_error("list KWOKInstances", &error))?;
-            instances.extend(page.items.into_iter().filter_map(lifecycle::readable));
+            instances.extend(page.items.into_iter().filter_map(record::readable));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => break,
@@ -497,13 +498,6 @@ fn gone(name: &str) -> CloudError {
         "instance {}{name} does not exist",
         keys::PROVIDER_ID_PREFIX
     ))
-}
-
-pub(crate) fn request_error(what: &str, error: &kube::Error) -> CloudError {
-    match error {
-        kube::Error::Api(status) => CloudError::Other(format!("{what}: {}", status.message)),
-        other => CloudError::Other(format!("{what}: {other}")),
-    }
 }
 
 impl CloudProvider for KwokProvider {

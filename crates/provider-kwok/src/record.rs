@@ -1,6 +1,7 @@
 //! The record of an instance: a `KWOKInstance` named after its NodeClaim, and how it reads as a NodeClaim.
 
 use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject};
 use spokeshave_api::{KWOKInstance, NodeClaim, NodeClaimSpec, NodeClaimStatus, labels};
 
 use crate::keys;
@@ -112,6 +113,20 @@ pub(crate) fn as_node_claim(instance: &KWOKInstance) -> NodeClaim {
         ..NodeClaimStatus::default()
     });
     claim
+}
+
+/// The kind of the records, read leniently.
+pub(crate) fn record_kind() -> ApiResource {
+    ApiResource::erase::<KWOKInstance>(&())
+}
+
+/// A record, unless somebody has written one that is none; that harms no other.
+pub(crate) fn readable(object: DynamicObject) -> Option<KWOKInstance> {
+    let name = object.metadata.name.clone().unwrap_or_default();
+    object
+        .try_parse::<KWOKInstance>()
+        .map_err(|error| tracing::warn!(name, %error, "ignoring a KWOKInstance that cannot be read"))
+        .ok()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use spokeshave_runtime::{
     Api, ControllerMetrics, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue, run_controller,
 };
 
-use crate::kubelets::{is_fake, quiet};
+use crate::fake_nodes::{is_fake, quiet};
 use crate::objects::{is_node_ready, name, time, uid};
 use crate::world::{World, is_race};
 

@@ -15,6 +15,7 @@ use spokeshave_runtime::{
 };
 
 use crate::attach_limits;
+use crate::fake_nodes::{is_fake, quiet};
 use crate::heartbeats::Heartbeats;
 use crate::objects::{
     condition, has_ended, is_deleting, is_node_ready, is_ready, key, name, namespace, node_of, phase, time,
@@ -23,8 +24,6 @@ use crate::probes::{self, FAILING_PROBES, Failing, Findings};
 use crate::stopping;
 use crate::world::{World, is_race};
 
-/// Marks a node without a machine, as label or annotation.
-const FAKE_NODE: &str = "kwok.x-k8s.io/node";
 /// How long the containers of a pod run before they end well; without it they run on.
 const RUN_DURATION: &str = "sim.spokeshave.dev/run-duration";
 /// How often a kubelet compares the status of its node with what it knows (`nodeStatusUpdateFrequency`).
@@ -47,13 +46,6 @@ pub(crate) struct Kubelets {
     pods: WorkQueue<ObjectKey>,
     heartbeats: Option<Heartbeats>,
     asked: Asked,
-}
-
-pub(crate) fn is_fake(node: &Node) -> bool {
-    let marked = |map: Option<&std::collections::BTreeMap<String, String>>| {
-        map.is_some_and(|map| map.get(FAKE_NODE).is_some_and(|value| value == "fake"))
-    };
-    marked(node.metadata.labels.as_ref()) || marked(node.metadata.annotations.as_ref())
 }
 
 impl Kubelets {
@@ -121,13 +113,6 @@ impl Kubelets {
         if let Some(heartbeats) = self.heartbeats {
             heartbeats.start(world, tasks, shutdown);
         }
-    }
-}
-
-pub(crate) fn quiet(result: Result<(), kube::Error>) -> Result<Requeue, ReconcileError> {
-    match result {
-        Err(error) if !is_race(&error) => Err(Box::new(error)),
-        _ => Ok(Requeue::Done),
     }
 }
 

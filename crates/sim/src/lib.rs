@@ -6,6 +6,7 @@
 
 mod attach_limits;
 mod budgets;
+mod fake_nodes;
 mod heartbeats;
 pub mod invariants;
 pub mod kills;

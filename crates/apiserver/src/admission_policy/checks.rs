@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::crd::{Cause, cel};
+use crate::cause::Cause;
+use crate::crd::cel;
 
 /// Fills in what a user may leave out.
 pub(crate) fn defaults(kind: &str, object: &mut Value) {

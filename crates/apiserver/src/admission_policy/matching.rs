@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Attributes;
-use crate::registry::Resource;
 use crate::selector::LabelSelector;
-use crate::server::State;
+use crate::store::registry::Resource;
+use crate::store::state::State;
 
 /// The version of the resource in which a policy concerns a write, if it does: the one that was asked for, or another one of the same objects.
 pub(super) fn matched(state: &State, policy: &Value, attributes: &Attributes<'_>) -> Option<Arc<Resource>> {

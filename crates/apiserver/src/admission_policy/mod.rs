@@ -5,7 +5,8 @@
 //! judges policies when they are written. There is no authorizer behind the server, so expressions cannot ask it, and no audit log: what is to be
 //! audited goes to the log of the process.
 
-mod checks;
+pub(crate) mod bound;
+pub(crate) mod checks;
 mod evaluation;
 mod matching;
 
@@ -13,18 +14,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use self::bound::{Bound, GROUP, Policies};
 use self::evaluation::{Policy, Verdict};
 use crate::error::{ApiError, ApiResult, qualified};
-use crate::reading;
-use crate::registry::Resource;
+use crate::kinds::conversion;
 use crate::selector::LabelSelector;
-use crate::server::{ApiServer, State};
-use crate::store::Key;
+use crate::store::objects::Key;
+use crate::store::registry::Resource;
+use crate::store::state::{ApiServer, State};
 
-pub(crate) use checks::{check, defaults};
-
-/// The group of the policies.
-pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
 
@@ -41,16 +39,6 @@ pub(crate) struct Attributes<'a> {
     pub(crate) old: Option<&'a Value>,
     pub(crate) dry_run: bool,
 }
-
-/// What a policy is bound to, ready for use.
-pub(crate) struct Bound {
-    policy: Arc<Policy>,
-    name: String,
-    spec: Value,
-}
-
-/// All bindings whose policy exists, in the order of the policies' names, then of the bindings'.
-pub(crate) type Policies = Vec<Bound>;
 
 impl State {
     /// The policies in force; compiled when one is first asked for after a change.
@@ -138,7 +126,7 @@ fn verdicts(state: &State, bound: &Bound, attributes: &Attributes<'_>, matched: 
         }
     };
     let view = |value: &Value| match attributes.subresource {
-        "" | "status" => reading::view(matched, value).into_owned(),
+        "" | "status" => conversion::view(matched, value).into_owned(),
         _ => value.clone(),
     };
     let (object, old) = (attributes.object.map(view), attributes.old.map(view));
@@ -243,7 +231,7 @@ fn parameters(
         .into_iter()
         .flat_map(|collection| &collection.objects)
         .filter(|(key, stored)| chosen(key, &stored.value))
-        .map(|(_, stored)| Some(reading::view(resource, &stored.value).into_owned()))
+        .map(|(_, stored)| Some(conversion::view(resource, &stored.value).into_owned()))
         .collect();
     if found.is_empty() && reference["parameterNotFoundAction"] != "Allow" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::cause::Cause;
 use super::text;
 use super::version_schema::check_version_schema;
+use crate::cause::Cause;
 
 /// Everything wrong with a definition.
 pub(crate) fn check(crd: &Value) -> Vec<Cause> {
@@ -50,7 +50,7 @@ fn check_spec(spec: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(
             "spec.group",
             &spec["group"],
-            crate::validate::SUBDOMAIN,
+            crate::labels::SUBDOMAIN,
         ));
     } else if !group.contains('.') {
         causes.push(Cause::invalid(

@@ -3,7 +3,6 @@
 //! The parts: `definition`, `version_schema` and `schema_nodes` judge the definition itself, `structural` is the compiled schema with its defaults, `values` and `rules` validate
 //! objects, `formats` knows the formats of text. All of it is pure and knows no kind.
 
-mod cause;
 mod cel_values;
 mod definition;
 mod formats;
@@ -17,9 +16,9 @@ mod version_schema;
 
 use serde_json::{Value, json};
 
-use crate::schema::{self, TypeSchema};
-use crate::validate;
-pub use cause::Cause;
+use crate::cause::{Cause, NO_FIELD};
+use crate::metadata;
+use crate::schema::types::{self, TypeSchema};
 use path::Path;
 use structural::Structural;
 
@@ -106,7 +105,7 @@ impl CrdVersion {
 
     /// Removes unknown fields and returns their paths.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        schema::prune(&self.type_schema, object)
+        types::prune(&self.type_schema, object)
     }
 
     /// Removes nulls that mean nothing and fills in defaults.
@@ -131,7 +130,7 @@ impl CrdVersion {
         }
         if self.structural.has_rules && causes.iter().any(Cause::blocks_rules) {
             let problem = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
-            causes.push(Cause::invalid(cause::NO_FIELD, &Value::Null, problem));
+            causes.push(Cause::invalid(NO_FIELD, &Value::Null, problem));
         } else {
             causes.extend(rules::validate(&self.structural, new, old, &root));
         }
@@ -275,7 +274,7 @@ fn embedded_resource(object: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
             shell["metadata"]["name"] = json!("unnamed");
         }
         // Any segment of a path will do as a name, as for roles.
-        validate::metadata("", "rbac.authorization.k8s.io", &shell, &mut found);
+        metadata::check("", "rbac.authorization.k8s.io", &shell, &mut found);
         causes.extend(found.into_iter().map(|cause| Cause {
             field: format!("{path}.{}", cause.field),
             ..cause

@@ -13,10 +13,10 @@ use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
 
-use super::cause::Cause;
 use super::cel_values::convert;
 use super::path::Path;
 use super::structural::{Kind, Structural};
+use crate::cause::Cause;
 
 /// A compiled rule.
 pub(crate) struct Rule {

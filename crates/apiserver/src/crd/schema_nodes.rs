@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::cause::{Cause, go_json};
 use super::structural::Structural;
 use super::{rule_types, rules, text};
+use crate::cause::{Cause, go_json};
 
 /// Errors of schemas come before those of rules.
 pub(super) struct Found {

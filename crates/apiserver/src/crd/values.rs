@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::cause::{Cause, NO_FIELD, go_float};
 use super::path::Path;
 use super::structural::{Bound, Kind, ListType, Structural};
+use crate::cause::{Cause, NO_FIELD, go_float};
 
 /// What a schema says of a value. `matches` counts what fitted: of several alternatives that all fail, the best one is explained.
 #[derive(Debug, Default)]

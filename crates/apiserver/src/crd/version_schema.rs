@@ -3,12 +3,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::cause::{Cause, NO_FIELD};
 use super::path::Path;
 use super::schema_nodes::{Context, Found, Visit, check_node};
 use super::structural::{Structural, pattern};
 use super::{rules, text, values};
-use crate::schema::{self, TypeSchema};
+use crate::cause::{Cause, NO_FIELD};
+use crate::schema::types::{self, TypeSchema};
 
 pub(super) fn check_version_schema(version: &Value, path: &str, causes: &mut Vec<Cause>) {
     let raw = &version["schema"]["openAPIV3Schema"];
@@ -293,7 +293,7 @@ fn check_defaults(schema: &Value, path: &str, inside_meta: bool, causes: &mut Ve
         let here = format!("{path}.default");
         let mut pruned = json!({"spec": {"default": default}});
         let wrapped = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"default": schema}}}});
-        schema::prune(&TypeSchema::custom(&wrapped), &mut pruned);
+        types::prune(&TypeSchema::custom(&wrapped), &mut pruned);
         if pruned["spec"]["default"] != *default {
             causes.push(Cause::invalid(&here, default, "must not have unknown fields"));
         }

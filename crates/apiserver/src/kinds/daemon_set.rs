@@ -1,0 +1,75 @@
+//! DaemonSets: defaults, the generation of their template, and columns.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::columns::{AGE, Column, NAME, number, or_none, plain};
+use super::filling::{set, with};
+use super::workload::{self, WIDE, row};
+use super::{KindRules, PLAIN, pod_template};
+
+/// Annotation that counts changes of the template, as servers have written it since the beta of the kind.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub(super) const RULES: KindRules = KindRules {
+    default,
+    check: |new, old, causes| workload::check("daemonset", new, old, causes),
+    update,
+    columns: COLUMNS,
+    cells,
+    ..PLAIN
+};
+
+fn default(object: &mut Value) {
+    with(&mut object["spec"], |spec| {
+        workload::default_update_strategy(spec, &[("maxSurge", 0), ("maxUnavailable", 1)]);
+        set(spec, "revisionHistoryLimit", json!(10));
+    });
+    pod_template::default(&mut object["spec"]["template"]["spec"]);
+    with(&mut object["metadata"]["annotations"], |annotations| {
+        set(annotations, TEMPLATE_GENERATION, json!("1"));
+    });
+}
+
+/// Counts changes of the template.
+fn update(old: &Value, object: &mut Value) {
+    let changed = object["spec"]["template"] != old["spec"]["template"];
+    let number = old["metadata"]["annotations"][TEMPLATE_GENERATION]
+        .as_str()
+        .and_then(|text| text.parse::<i64>().ok())
+        .unwrap_or(0);
+    object["metadata"]["annotations"][TEMPLATE_GENERATION] = json!((number + i64::from(changed)).to_string());
+}
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    Column("Desired", "integer", 0),
+    Column("Current", "integer", 0),
+    Column("Ready", "integer", 0),
+    Column("Up-to-date", "integer", 0),
+    Column("Available", "integer", 0),
+    Column("Node Selector", "string", 0),
+    AGE,
+    WIDE[0],
+    WIDE[1],
+    WIDE[2],
+];
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let status = &object["status"];
+    let labels: Vec<String> = object["spec"]["template"]["spec"]["nodeSelector"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", plain(value)))
+        .collect();
+    let cells = [
+        number(&status["desiredNumberScheduled"]),
+        number(&status["currentNumberScheduled"]),
+        number(&status["numberReady"]),
+        number(&status["updatedNumberScheduled"]),
+        number(&status["numberAvailable"]),
+        or_none(&labels.join(",")),
+    ];
+    row(object, now, cells)
+}

@@ -1,0 +1,138 @@
+//! Jobs: defaults, the labels by which a new one finds its pods, and columns.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::columns::{AGE, Column, NAME, human};
+use super::filling::{set, with};
+use super::workload::{WIDE, not_negative, row};
+use super::{KindRules, PLAIN, pod_template};
+use crate::cause::Cause;
+use crate::error::ApiResult;
+use crate::store::state::State;
+
+pub(super) const RULES: KindRules = KindRules {
+    default,
+    check,
+    admit,
+    columns: COLUMNS,
+    cells,
+    ..PLAIN
+};
+
+fn default(object: &mut Value) {
+    let spec = &mut object["spec"];
+    with(spec, |spec| {
+        if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
+            set(spec, "completions", json!(1));
+        }
+        set(spec, "parallelism", json!(1));
+        set(spec, "backoffLimit", json!(6));
+        set(spec, "completionMode", json!("NonIndexed"));
+        set(spec, "suspend", json!(false));
+        set(spec, "podReplacementPolicy", json!("TerminatingOrFailed"));
+        set(spec, "manualSelector", json!(false));
+    });
+    pod_template::default(&mut spec["template"]["spec"]);
+    let labels = object["spec"]["template"]["metadata"]["labels"].clone();
+    if !labels.is_null() && object["metadata"]["labels"].is_null() {
+        object["metadata"]["labels"] = labels;
+    }
+}
+
+fn check(new: &Value, _: Option<&Value>, causes: &mut Vec<Cause>) {
+    check_spec(&new["spec"], "spec", causes);
+}
+
+/// What is wrong with the `spec` of a Job, or of a CronJob's template, at `path`.
+pub(super) fn check_template(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let (template, path) = (&spec["template"]["spec"], format!("{path}.template.spec"));
+    pod_template::check(template, &path, causes);
+    pod_template::check_restart_policy(template, &path, &["OnFailure", "Never"], causes);
+}
+
+fn check_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    check_template(spec, path, causes);
+    for field in ["parallelism", "completions", "backoffLimit"] {
+        not_negative(spec, path, field, causes);
+    }
+}
+
+/// Labels by which a new Job finds its pods, unless its author has chosen them.
+fn admit(_: &State, object: &mut Value) -> ApiResult<()> {
+    if object["spec"]["manualSelector"] == true {
+        return Ok(());
+    }
+    let (uid, name) = (
+        object["metadata"]["uid"].clone(),
+        object["metadata"]["name"].clone(),
+    );
+    job_labels(&mut object["metadata"]["labels"], &uid, &name);
+    job_labels(&mut object["spec"]["template"]["metadata"]["labels"], &uid, &name);
+    if object["spec"]["selector"].is_null() {
+        object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    }
+    Ok(())
+}
+
+fn job_labels(labels: &mut Value, uid: &Value, name: &Value) {
+    with(labels, |labels| {
+        for key in ["batch.kubernetes.io/controller-uid", "controller-uid"] {
+            set(labels, key, uid.clone());
+        }
+        for key in ["batch.kubernetes.io/job-name", "job-name"] {
+            set(labels, key, name.clone());
+        }
+    });
+}
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    Column("Status", "string", 0),
+    Column("Completions", "string", 0),
+    Column("Duration", "string", 0),
+    AGE,
+    WIDE[0],
+    WIDE[1],
+    WIDE[2],
+];
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let status = &object["status"];
+    let is = |kind: &str| {
+        status["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|one| one["type"] == kind && one["status"] == "True")
+    };
+    let shown = if is("Complete") {
+        "Complete"
+    } else if is("Failed") {
+        "Failed"
+    } else if is("Suspended") {
+        "Suspended"
+    } else {
+        "Running"
+    };
+    let completions = object["spec"]["completions"]
+        .as_i64()
+        .map_or_else(|| "1 of".to_owned(), |total| total.to_string());
+    let start = status["startTime"]
+        .as_str()
+        .and_then(|text| text.parse::<Timestamp>().ok());
+    let end = status["completionTime"]
+        .as_str()
+        .and_then(|text| text.parse::<Timestamp>().ok())
+        .unwrap_or(now);
+    let duration = start.map_or_else(String::new, |start| human(end.as_second() - start.as_second()));
+    let cells = [
+        json!(shown),
+        json!(format!(
+            "{}/{completions}",
+            status["succeeded"].as_i64().unwrap_or(0)
+        )),
+        json!(duration),
+    ];
+    row(object, now, cells)
+}

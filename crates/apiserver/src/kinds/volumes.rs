@@ -1,0 +1,190 @@
+//! Volumes: PersistentVolumes, their claims, StorageClasses and VolumeAttachments: defaults, the first phase, columns.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::columns::{AGE, Column, NAME, created, name, plain};
+use super::filling::{set, with, with_spec};
+use super::{KindRules, PLAIN};
+use crate::error::ApiResult;
+use crate::store::state::State;
+
+pub(super) const CLAIM: KindRules = KindRules {
+    default: |object| with_spec(object, |spec| set(spec, "volumeMode", json!("Filesystem"))),
+    admit: pending,
+    columns: CLAIM_COLUMNS,
+    cells: claim_cells,
+    ..PLAIN
+};
+
+pub(super) const VOLUME: KindRules = KindRules {
+    default: default_volume,
+    admit: pending,
+    columns: VOLUME_COLUMNS,
+    cells: volume_cells,
+    ..PLAIN
+};
+
+pub(super) const STORAGE_CLASS: KindRules = KindRules {
+    default: default_class,
+    columns: CLASS_COLUMNS,
+    cells: class_cells,
+    ..PLAIN
+};
+
+pub(super) const ATTACHMENT: KindRules = KindRules {
+    columns: ATTACHMENT_COLUMNS,
+    cells: attachment_cells,
+    ..PLAIN
+};
+
+fn pending(_: &State, object: &mut Value) -> ApiResult<()> {
+    object["status"] = json!({"phase": "Pending"});
+    Ok(())
+}
+
+fn default_volume(object: &mut Value) {
+    with_spec(object, |spec| {
+        set(spec, "volumeMode", json!("Filesystem"));
+        set(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
+    });
+}
+
+fn default_class(object: &mut Value) {
+    with(object, |object| {
+        set(object, "reclaimPolicy", json!("Delete"));
+        set(object, "volumeBindingMode", json!("Immediate"));
+    });
+}
+
+const CLAIM_COLUMNS: &[Column] = &[
+    NAME,
+    Column("Status", "string", 0),
+    Column("Volume", "string", 0),
+    Column("Capacity", "string", 0),
+    Column("Access Modes", "string", 0),
+    Column("StorageClass", "string", 0),
+    Column("VolumeAttributesClass", "string", 0),
+    AGE,
+    Column("VolumeMode", "string", 1),
+];
+
+fn modes(value: &Value) -> String {
+    let short = |mode: &Value| match mode.as_str().unwrap_or_default() {
+        "ReadWriteOnce" => "RWO".to_owned(),
+        "ReadOnlyMany" => "ROX".to_owned(),
+        "ReadWriteMany" => "RWX".to_owned(),
+        "ReadWriteOncePod" => "RWOP".to_owned(),
+        other => other.to_owned(),
+    };
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(short)
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+fn claim_cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let text = |value: &Value| json!(value.as_str().unwrap_or_default());
+    let status = if object["metadata"]["deletionTimestamp"].is_null() {
+        object["status"]["phase"].clone()
+    } else {
+        json!("Terminating")
+    };
+    vec![
+        name(object),
+        status,
+        text(&object["spec"]["volumeName"]),
+        text(&object["status"]["capacity"]["storage"]),
+        json!(modes(&object["status"]["accessModes"])),
+        text(&object["spec"]["storageClassName"]),
+        json!("<unset>"),
+        created(object, now),
+        text(&object["spec"]["volumeMode"]),
+    ]
+}
+
+const VOLUME_COLUMNS: &[Column] = &[
+    NAME,
+    Column("Capacity", "string", 0),
+    Column("Access Modes", "string", 0),
+    Column("Reclaim Policy", "string", 0),
+    Column("Status", "string", 0),
+    Column("Claim", "string", 0),
+    Column("StorageClass", "string", 0),
+    Column("VolumeAttributesClass", "string", 0),
+    Column("Reason", "string", 0),
+    AGE,
+    Column("VolumeMode", "string", 1),
+];
+
+fn volume_cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let text = |value: &Value| json!(value.as_str().unwrap_or_default());
+    let claim = &object["spec"]["claimRef"];
+    let claim = if claim.is_object() {
+        format!("{}/{}", plain(&claim["namespace"]), plain(&claim["name"]))
+    } else {
+        String::new()
+    };
+    vec![
+        name(object),
+        text(&object["spec"]["capacity"]["storage"]),
+        json!(modes(&object["spec"]["accessModes"])),
+        text(&object["spec"]["persistentVolumeReclaimPolicy"]),
+        text(&object["status"]["phase"]),
+        json!(claim),
+        text(&object["spec"]["storageClassName"]),
+        json!("<unset>"),
+        text(&object["status"]["reason"]),
+        created(object, now),
+        text(&object["spec"]["volumeMode"]),
+    ]
+}
+
+const CLASS_COLUMNS: &[Column] = &[
+    NAME,
+    Column("Provisioner", "string", 0),
+    Column("ReclaimPolicy", "string", 0),
+    Column("VolumeBindingMode", "string", 0),
+    Column("AllowVolumeExpansion", "string", 0),
+    AGE,
+];
+
+fn class_cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let default = object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
+    let shown = plain(&object["metadata"]["name"]);
+    vec![
+        json!(if default {
+            format!("{shown} (default)")
+        } else {
+            shown
+        }),
+        object["provisioner"].clone(),
+        object["reclaimPolicy"].clone(),
+        object["volumeBindingMode"].clone(),
+        json!(object["allowVolumeExpansion"] == true),
+        created(object, now),
+    ]
+}
+
+const ATTACHMENT_COLUMNS: &[Column] = &[
+    NAME,
+    Column("Attacher", "string", 0),
+    Column("PV", "string", 0),
+    Column("Node", "string", 0),
+    Column("Attached", "boolean", 0),
+    AGE,
+];
+
+fn attachment_cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        name(object),
+        object["spec"]["attacher"].clone(),
+        object["spec"]["source"]["persistentVolumeName"].clone(),
+        object["spec"]["nodeName"].clone(),
+        object["status"]["attached"].clone(),
+        created(object, now),
+    ]
+}

@@ -1,0 +1,6 @@
+//! What is stored: objects with their history, the registry of resources, the state behind one lock.
+
+pub(crate) mod backends;
+pub(crate) mod objects;
+pub(crate) mod registry;
+pub(crate) mod state;

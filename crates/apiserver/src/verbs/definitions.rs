@@ -1,0 +1,87 @@
+//! The life of a CustomResourceDefinition: it is compiled before it is stored, served from then on, and takes its objects along when it goes.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::crd::CompiledCrd;
+use crate::error::{ApiError, ApiResult};
+use crate::store::registry::Resource;
+use crate::store::state::State;
+use crate::verbs::writing::seconds;
+
+/// Holds a definition until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// True for the resource of the definitions themselves.
+pub(crate) fn is_definition(resource: &Resource) -> bool {
+    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
+/// Group and plural name that a definition defines: where its objects are stored.
+pub(crate) fn storage_of(definition: &Value) -> (String, String) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (
+        text(&definition["spec"]["group"]),
+        text(&definition["spec"]["names"]["plural"]),
+    )
+}
+
+/// Compiles a definition before it is stored.
+///
+/// # Errors
+/// What is wrong with it, as a 422.
+pub(crate) fn compile(resource: &Resource, object: &Value) -> ApiResult<Option<CompiledCrd>> {
+    if !is_definition(resource) {
+        return Ok(None);
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    CompiledCrd::compile(object)
+        .map(Some)
+        .map_err(|causes| ApiError::invalid(&resource.group, &resource.kind, name, &causes))
+}
+
+/// Serves a definition and notes in its status that it does.
+pub(crate) fn install(state: &mut State, object: &mut Value, compiled: CompiledCrd, now: jiff::Timestamp) {
+    let names = object["spec"]["names"].clone();
+    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "lastTransitionTime": seconds(now), "reason": reason, "message": message});
+    let status = &mut object["status"];
+    if status["conditions"].as_array().is_none_or(Vec::is_empty) {
+        status["conditions"] = json!([
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition(
+                "Established",
+                "InitialNamesAccepted",
+                "the initial names have been accepted"
+            )
+        ]);
+    }
+    status["acceptedNames"] = names;
+    let mut stored: Vec<Value> = status["storedVersions"].as_array().cloned().unwrap_or_default();
+    for version in object["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true)
+    {
+        if !stored.contains(&version["name"]) {
+            stored.push(version["name"].clone());
+        }
+    }
+    object["status"]["storedVersions"] = json!(stored);
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    let finalizers = &mut object["metadata"]["finalizers"];
+    if !finalizers.is_array() {
+        *finalizers = json!([]);
+    }
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.iter().any(|one| one == CLEANUP)
+    {
+        list.push(json!(CLEANUP));
+    }
+    let compiled = Arc::new(compiled);
+    state.compiled.insert(storage_of(object), compiled.clone());
+    state.registry.install(object, &compiled);
+}

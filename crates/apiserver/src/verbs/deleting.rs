@@ -1,0 +1,572 @@
+//! Deletion: grace periods, finalizers, owners and dependents, and namespaces that empty themselves.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::admission_policy::Attributes;
+use crate::error::{ApiError, ApiResult};
+use crate::store::objects::{Key, Stored};
+use crate::store::registry::Resource;
+use crate::store::state::{ApiServer, Place, Scope, State};
+use crate::verbs::answer::Answer;
+use crate::verbs::definitions;
+use crate::verbs::delete_options::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
+use crate::verbs::reading::Filter;
+use crate::verbs::writing::seconds;
+use crate::wire::request::Request;
+
+impl ApiServer {
+    pub(crate) fn delete(&self, state: &mut State, request: &Request, scope: &Scope) -> ApiResult<Answer> {
+        let options = DeleteOptions::of(request)?;
+        let stored = state.find(scope)?;
+        options.check(scope, &stored)?;
+        self.admit_deletion(state, scope, &scope.key(), &stored, options.dry_run)?;
+        self.delete_checked(state, request, scope, &stored, &options)
+    }
+
+    fn admit_deletion(
+        &self,
+        state: &mut State,
+        scope: &Scope,
+        key: &Key,
+        stored: &Stored,
+        dry_run: bool,
+    ) -> ApiResult<()> {
+        let namespace = if scope.resource.is("", "namespaces") {
+            &key.1
+        } else {
+            &key.0
+        };
+        let attributes = Attributes {
+            operation: "DELETE",
+            resource: &scope.resource,
+            subresource: "",
+            namespace,
+            name: &key.1,
+            object: None,
+            old: Some(&stored.value),
+            dry_run,
+        };
+        self.admit(state, &attributes)
+    }
+
+    /// Deletes an object with options, and answers as the delete verb does.
+    pub(crate) fn delete_checked(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+        stored: &Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> ApiResult<Answer> {
+        options.check(scope, stored)?;
+        if scope.resource.is("", "namespaces")
+            && matches!(scope.name.as_str(), "default" | "kube-system" | "kube-public")
+        {
+            let text = format!(
+                "namespaces {:?} is forbidden: this namespace may not be deleted",
+                scope.name
+            );
+            let mut error = ApiError::new(403, "Forbidden", text);
+            error.details = json!({"name": scope.name, "kind": "namespaces"});
+            return Err(error);
+        }
+        let outcome = outcome(&scope.resource, stored, options, self.now());
+        let gone = outcome.gone && !returns_deleted(&scope.resource);
+        let shown = if options.dry_run {
+            Stored::new(outcome.value, stored.revision)
+        } else {
+            self.carry_out(state, &scope.resource, &scope.key(), stored, outcome)
+        };
+        if gone {
+            let mut details = json!({"name": scope.name, "kind": scope.resource.plural, "uid": stored.uid()});
+            if !scope.resource.group.is_empty() {
+                details["group"] = json!(scope.resource.group);
+            }
+            return Ok(Answer::ok(json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+            })));
+        }
+        Ok(self.show(request, &scope.resource, &shown))
+    }
+
+    pub(crate) fn delete_collection(
+        &self,
+        state: &mut State,
+        request: &Request,
+        scope: &Scope,
+    ) -> ApiResult<Answer> {
+        let options = DeleteOptions::of(request)?;
+        let filter = Filter::of(request, scope)?;
+        let storage = scope.resource.storage();
+        let chosen: Vec<(Key, Arc<Stored>)> = filter
+            .range(&state.collection(&storage).objects)
+            .filter(|(key, stored)| filter.matches(key, &stored.value))
+            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .collect();
+        let mut shown = Vec::new();
+        for (key, stored) in chosen {
+            self.admit_deletion(state, scope, &key, &stored, options.dry_run)?;
+            let outcome = outcome(&scope.resource, &stored, &options, self.now());
+            // Something deleted before may have taken this one along.
+            if options.dry_run || state.stored(&storage, &key).is_none() {
+                shown.push((key, stored));
+            } else {
+                let after = self.carry_out(state, &scope.resource, &key, &stored, outcome);
+                shown.push((key, after));
+            }
+        }
+        let items: Vec<(&Key, &Arc<Stored>)> = shown.iter().map(|(key, stored)| (key, stored)).collect();
+        Ok(self.show_list(
+            request,
+            &scope.resource,
+            &items,
+            &json!({"resourceVersion": state.revision.to_string()}),
+        ))
+    }
+
+    /// Deletes an object in the background, as collectors do.
+    fn delete_object(&self, state: &mut State, resource: &Arc<Resource>, key: &Key, stored: &Arc<Stored>) {
+        let outcome = outcome(resource, stored, &DeleteOptions::background(), self.now());
+        self.carry_out(state, resource, key, stored, outcome);
+    }
+
+    /// Stores what a deletion makes of an object and follows up. Returns the version that the client is shown.
+    fn carry_out(
+        &self,
+        state: &mut State,
+        resource: &Arc<Resource>,
+        key: &Key,
+        stored: &Arc<Stored>,
+        outcome: Outcome,
+    ) -> Arc<Stored> {
+        let storage = resource.storage();
+        if outcome.gone {
+            let last = Stored::new(outcome.value, state.revision);
+            return self.remove(state, resource, &storage, key, &last);
+        }
+        let after = if outcome.value == stored.value {
+            stored.clone()
+        } else {
+            state.commit(&storage, key, outcome.value, false)
+        };
+        if has_finalizer(&after.value, ORPHAN) {
+            self.orphan(state, after.uid());
+            self.drop_finalizer(state, &storage, key, ORPHAN);
+        } else if has_finalizer(&after.value, FOREGROUND) {
+            self.delete_dependents(state, after.uid());
+            self.release_foreground(state, &storage, key);
+        }
+        if resource.is("", "namespaces") {
+            self.empty_namespace(state, &key.1);
+        } else if definitions::is_definition(resource) {
+            self.empty_definition(state, &after.value);
+        }
+        after
+    }
+
+    /// Takes an object away for good and follows up: dependents, owners that wait for it, its namespace, its definition.
+    pub(crate) fn remove(
+        &self,
+        state: &mut State,
+        resource: &Arc<Resource>,
+        storage: &(String, String),
+        key: &Key,
+        last: &Stored,
+    ) -> Arc<Stored> {
+        let gone = state.commit(storage, key, last.value.clone(), true);
+        if definitions::is_definition(resource) {
+            retire_definition(state, &gone.value);
+        }
+        self.delete_dependents(state, gone.uid());
+        for owner in gone.value["metadata"]["ownerReferences"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            if let Some((storage, key)) = owner["uid"]
+                .as_str()
+                .and_then(|uid| state.by_uid.get(uid))
+                .cloned()
+            {
+                self.release_foreground(state, &storage, &key);
+            }
+        }
+        if !key.0.is_empty() {
+            self.release_namespace(state, &key.0);
+        }
+        if resource.custom().is_some() {
+            self.release_definition(state, storage);
+        }
+        gone
+    }
+
+    /// Dependents all of whose owners are gone (or going in the foreground) are deleted; others lose the reference.
+    fn delete_dependents(&self, state: &mut State, uid: &str) {
+        for (storage, key) in places_of_dependents(state, uid) {
+            let Some(stored) = state.stored(&storage, &key) else {
+                continue;
+            };
+            let Some(resource) = resource_of(state, &storage, &stored.value) else {
+                continue;
+            };
+            let owners = stored.value["metadata"]["ownerReferences"].as_array();
+            let has_others = owners
+                .into_iter()
+                .flatten()
+                .filter_map(|owner| owner["uid"].as_str())
+                .any(|other| other != uid && state.by_uid.contains_key(other));
+            if has_others {
+                state.commit(&storage, &key, without_owner(&stored.value, uid), false);
+            } else if stored.value["metadata"]["deletionTimestamp"].is_null() {
+                self.delete_object(state, &resource, &key, &stored);
+            }
+        }
+    }
+
+    fn orphan(&self, state: &mut State, uid: &str) {
+        for (storage, key) in places_of_dependents(state, uid) {
+            if let Some(stored) = state.stored(&storage, &key) {
+                state.commit(&storage, &key, without_owner(&stored.value, uid), false);
+            }
+        }
+    }
+
+    /// An owner that waits for its dependents goes once none blocks it.
+    fn release_foreground(&self, state: &mut State, storage: &(String, String), key: &Key) {
+        let Some(stored) = state.stored(storage, key) else {
+            return;
+        };
+        if !has_finalizer(&stored.value, FOREGROUND) {
+            return;
+        }
+        let blocks = |dependent: &Stored| {
+            let owners = dependent.value["metadata"]["ownerReferences"].as_array();
+            owners
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["uid"] == stored.uid() && owner["blockOwnerDeletion"] == true)
+        };
+        let dependents = state.dependents.get(stored.uid());
+        let blocked = dependents.into_iter().flatten().any(|(storage, key)| {
+            state
+                .stored(storage, key)
+                .is_some_and(|dependent| blocks(&dependent))
+        });
+        if !blocked {
+            self.drop_finalizer(state, storage, key, FOREGROUND);
+        }
+    }
+
+    /// Takes a finalizer off; the object goes if it was the last and its deletion was asked for.
+    fn drop_finalizer(&self, state: &mut State, storage: &(String, String), key: &Key, name: &str) {
+        let Some(stored) = state.stored(storage, key) else {
+            return;
+        };
+        let Some(resource) = resource_of(state, storage, &stored.value) else {
+            return;
+        };
+        let mut value = stored.value.clone();
+        remove_finalizer(&mut value, name);
+        let scope = Scope {
+            resource,
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+        };
+        self.commit_update(state, &scope, value);
+    }
+
+    /// A new object whose owners have all gone goes too.
+    pub(crate) fn collect_if_orphaned(&self, state: &mut State, scope: &Scope, stored: &Arc<Stored>) {
+        let Some(owners) = stored.value["metadata"]["ownerReferences"]
+            .as_array()
+            .filter(|owners| !owners.is_empty())
+        else {
+            return;
+        };
+        let any_exists = owners
+            .iter()
+            .filter_map(|owner| owner["uid"].as_str())
+            .any(|uid| state.by_uid.contains_key(uid));
+        // A real collector looks a little later; nobody can tell the difference but by a race.
+        if !any_exists {
+            self.delete_object(state, &scope.resource, &scope.key(), stored);
+        }
+    }
+
+    /// Deletes everything in a namespace, then lets it go.
+    fn empty_namespace(&self, state: &mut State, namespace: &str) {
+        let storages: Vec<(String, String)> = state.collections.keys().cloned().collect();
+        for storage in storages {
+            let first = (namespace.to_owned(), String::new());
+            let objects = state
+                .collections
+                .get(&storage)
+                .into_iter()
+                .flat_map(|collection| collection.objects.range(first.clone()..));
+            let keys: Vec<Key> = objects
+                .take_while(|(key, _)| key.0 == namespace)
+                .map(|(key, _)| key.clone())
+                .collect();
+            self.delete_all(state, &storage, &keys);
+        }
+        self.release_namespace(state, namespace);
+    }
+
+    fn delete_all(&self, state: &mut State, storage: &(String, String), keys: &[Key]) {
+        for key in keys {
+            if let Some(stored) = state.stored(storage, key)
+                && let Some(resource) = resource_of(state, storage, &stored.value)
+            {
+                self.delete_object(state, &resource, key, &stored);
+            }
+        }
+    }
+
+    /// A terminating namespace goes once nothing is left in it.
+    fn release_namespace(&self, state: &mut State, namespace: &str) {
+        let storage = (String::new(), "namespaces".to_owned());
+        let key = (String::new(), namespace.to_owned());
+        let Some(stored) = state.stored(&storage, &key) else {
+            return;
+        };
+        if stored.value["metadata"]["deletionTimestamp"].is_null() {
+            return;
+        }
+        let first = (namespace.to_owned(), String::new());
+        let occupied = state.collections.values().any(|collection| {
+            collection
+                .objects
+                .range(first.clone()..)
+                .next()
+                .is_some_and(|(key, _)| key.0 == namespace)
+        });
+        if occupied {
+            return;
+        }
+        let mut value = stored.value.clone();
+        if let Some(spec) = value["spec"].as_object_mut() {
+            spec.remove("finalizers");
+        }
+        let Some(resource) = state.registry.find("", "v1", "namespaces") else {
+            return;
+        };
+        let scope = Scope {
+            resource,
+            namespace: String::new(),
+            name: namespace.to_owned(),
+        };
+        self.commit_update(state, &scope, value);
+    }
+
+    /// Deletes the objects of a definition that is on its way out, then lets it go.
+    fn empty_definition(&self, state: &mut State, definition: &Value) {
+        let storage = definitions::storage_of(definition);
+        let keys: Vec<Key> = state
+            .collections
+            .get(&storage)
+            .into_iter()
+            .flat_map(|collection| collection.objects.keys().cloned())
+            .collect();
+        self.delete_all(state, &storage, &keys);
+        self.release_definition(state, &storage);
+    }
+
+    /// A terminating definition goes once no object of its kind is left.
+    fn release_definition(&self, state: &mut State, (group, plural): &(String, String)) {
+        let storage = (
+            "apiextensions.k8s.io".to_owned(),
+            "customresourcedefinitions".to_owned(),
+        );
+        let key = (String::new(), format!("{plural}.{group}"));
+        let Some(definition) = state.stored(&storage, &key) else {
+            return;
+        };
+        let occupied = state
+            .collections
+            .get(&(group.clone(), plural.clone()))
+            .is_some_and(|collection| !collection.objects.is_empty());
+        if !definition.value["metadata"]["deletionTimestamp"].is_null() && !occupied {
+            self.drop_finalizer(state, &storage, &key, definitions::CLEANUP);
+        }
+    }
+}
+
+/// What a deletion makes of an object.
+struct Outcome {
+    value: Value,
+    /// True when nothing holds it.
+    gone: bool,
+}
+
+fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: Timestamp) -> Outcome {
+    let mut value = stored.value.clone();
+    let waits = resource.is("", "pods") && begin_grace(&mut value, options, now);
+    match options.propagation {
+        Some(Propagation::Orphan) => {
+            remove_finalizer(&mut value, FOREGROUND);
+            add_finalizer(&mut value, ORPHAN);
+        }
+        Some(Propagation::Foreground) => {
+            remove_finalizer(&mut value, ORPHAN);
+            add_finalizer(&mut value, FOREGROUND);
+        }
+        Some(Propagation::Background) => {
+            remove_finalizer(&mut value, FOREGROUND);
+            remove_finalizer(&mut value, ORPHAN);
+        }
+        None => {}
+    }
+    let namespace = resource.is("", "namespaces");
+    let has_content = namespace
+        && value["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
+    let held = has_content
+        || value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
+    if held && value["metadata"]["deletionTimestamp"].is_null() {
+        value["metadata"]["deletionTimestamp"] = json!(seconds(now));
+        if !namespace {
+            value["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        }
+        bump_generation(&mut value);
+    }
+    if namespace {
+        value["status"]["phase"] = json!("Terminating");
+    }
+    Outcome {
+        value,
+        gone: !held && !waits,
+    }
+}
+
+/// Starts or shortens the grace period of a pod. True while it lasts.
+fn begin_grace(pod: &mut Value, options: &DeleteOptions, now: Timestamp) -> bool {
+    let asked = options
+        .grace_period_seconds
+        .map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let metadata = &pod["metadata"];
+    let begun = metadata["deletionTimestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<Timestamp>().ok());
+    let Some(due) = begun else {
+        let bound = pod["spec"]["nodeName"]
+            .as_str()
+            .is_some_and(|name| !name.is_empty());
+        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let own = pod["spec"]["terminationGracePeriodSeconds"]
+            .as_i64()
+            .map_or(30, |seconds| if seconds < 0 { 1 } else { seconds });
+        let grace = if bound && !ended { asked.unwrap_or(own) } else { 0 };
+        pod["metadata"]["deletionTimestamp"] = json!(seconds(
+            now.saturating_add(SignedDuration::from_secs(grace))
+                .unwrap_or(now)
+        ));
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        bump_generation(pod);
+        return grace > 0;
+    };
+    let left = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    match asked {
+        Some(asked) if asked < left => {
+            let sooner = due
+                .saturating_sub(SignedDuration::from_secs(left - asked))
+                .unwrap_or(due);
+            pod["metadata"]["deletionTimestamp"] = json!(seconds(sooner));
+            pod["metadata"]["deletionGracePeriodSeconds"] = json!(asked);
+            asked > 0
+        }
+        _ => left > 0,
+    }
+}
+
+/// Kinds whose deletion answers with the object; others answer with a Status.
+fn returns_deleted(resource: &Resource) -> bool {
+    match resource.group.as_str() {
+        "" => matches!(
+            resource.plural.as_str(),
+            "pods"
+                | "services"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "serviceaccounts"
+                | "podtemplates"
+                | "resourcequotas"
+                | "namespaces"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => resource.plural != "csistoragecapacities",
+        _ => false,
+    }
+}
+
+/// With a definition go its paths; its history is forgotten, so that nobody resumes a watch of an earlier life.
+fn retire_definition(state: &mut State, definition: &Value) {
+    let storage = definitions::storage_of(definition);
+    state.registry.uninstall(&storage.0, &storage.1);
+    state.compiled.remove(&storage);
+    state.collections.remove(&storage);
+    state.retired.insert(storage, state.revision);
+}
+
+fn places_of_dependents(state: &State, uid: &str) -> Vec<Place> {
+    state.dependents.get(uid).into_iter().flatten().cloned().collect()
+}
+
+fn resource_of(state: &State, storage: &(String, String), value: &Value) -> Option<Arc<Resource>> {
+    state
+        .registry
+        .of_storage(storage, value["apiVersion"].as_str().unwrap_or_default())
+}
+
+fn without_owner(value: &Value, uid: &str) -> Value {
+    let mut value = value.clone();
+    if let Some(metadata) = value["metadata"].as_object_mut()
+        && let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut)
+    {
+        owners.retain(|owner| owner["uid"] != uid);
+        if owners.is_empty() {
+            metadata.remove("ownerReferences");
+        }
+    }
+    value
+}
+
+fn has_finalizer(value: &Value, name: &str) -> bool {
+    value["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|list| list.iter().any(|one| one == name))
+}
+
+fn add_finalizer(value: &mut Value, name: &str) {
+    let finalizers = &mut value["metadata"]["finalizers"];
+    if !finalizers.is_array() {
+        *finalizers = json!([]);
+    }
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.iter().any(|one| one == name)
+    {
+        list.push(json!(name));
+    }
+}
+
+fn remove_finalizer(value: &mut Value, name: &str) {
+    if let Some(metadata) = value["metadata"].as_object_mut()
+        && let Some(list) = metadata.get_mut("finalizers").and_then(Value::as_array_mut)
+    {
+        list.retain(|one| one != name);
+        if list.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+}
+
+fn bump_generation(value: &mut Value) {
+    if let Some(generation) = value["metadata"]["generation"].as_i64() {
+        value["metadata"]["generation"] = json!(generation + 1);
+    }
+}
