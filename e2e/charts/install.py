@@ -32,6 +32,7 @@ NOT_SHOWN = {
     "karpenter.sh/nodepools/finalizers update": "asked by the admission plugin OwnerReferencesPermissionEnforcement, which is on here; it makes no request",
     "karpenter.sh/nodeclaims/finalizers update": "the same",
     "spokeshave.dev/disruptions delete": "finished ones go after a day, or when there are 200 of them",
+    "spokeshave.dev/disruptionpolicies/status patch": "there are no policies here, and so no status (a_hold_keeps_nodes_for_the_next_jobs_and_ends_by_itself)",
     "karpenter.sh/nodeclaims get": "after an answer that was lost, a replacement is looked up (d_102)",
 }
 

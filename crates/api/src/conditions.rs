@@ -4,6 +4,7 @@
 
 use jiff::Timestamp;
 
+use crate::kinds::disruption_policy::DisruptionPolicy;
 use crate::kinds::kwok::KWOKNodeClass;
 use crate::kinds::node_claim::NodeClaim;
 use crate::kinds::node_overlay::NodeOverlay;
@@ -245,6 +246,7 @@ macro_rules! conditioned {
 conditioned!(NodeClaim, &[LAUNCHED, REGISTERED, INITIALIZED]);
 conditioned!(NodePool, &[VALIDATION_SUCCEEDED, NODE_CLASS_READY]);
 conditioned!(NodeOverlay, &[VALIDATION_SUCCEEDED]);
+conditioned!(DisruptionPolicy, &[VALIDATION_SUCCEEDED]);
 conditioned!(KWOKNodeClass, &[]);
 
 #[cfg(test)]

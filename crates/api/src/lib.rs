@@ -22,6 +22,8 @@ pub use kinds::capacity_buffer::{
     CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, LocalReference, ScalableReference,
 };
 pub use kinds::disruption;
+pub use kinds::disruption_policy;
+pub use kinds::disruption_policy::DisruptionPolicy;
 pub use kinds::ec2_node_class;
 pub use kinds::ec2_node_class::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
 pub use kinds::kwok::{

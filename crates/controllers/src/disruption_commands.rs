@@ -17,6 +17,7 @@ use spokeshave_plan::disrupt::advance::{
 };
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
+use spokeshave_plan::disruption_policy::frozen;
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
@@ -48,6 +49,15 @@ impl Commands {
             if let Some(disruption) = change.object() {
                 queue.add(disruption.name().to_owned());
             }
+        });
+        let (queue, disruptions) = (self.queue.clone(), stores.disruptions.clone());
+        stores.disruption_policies.on_change(move |_| {
+            // A freeze takes back what has deleted nothing yet.
+            disruptions.for_each(|_, disruption| {
+                if !disruption.is_finished() {
+                    queue.add(disruption.name().to_owned());
+                }
+            });
         });
         let (queue, by_claim) = (self.queue.clone(), stores.disruptions_by_claim.clone());
         stores.node_claims.on_change(move |change| {
@@ -163,7 +173,27 @@ impl Commands {
             destinations: self.destinations(disruption, &replacements),
             replacements,
             queued_nodes,
+            frozen: self.frozen(disruption),
         }
+    }
+
+    /// The freeze by hand that stands for one of its NodePools.
+    fn frozen(&self, disruption: &Disruption) -> Option<String> {
+        let stores = &self.shared.stores;
+        let policies = stores.disruption_policies.snapshot();
+        let now = self.shared.now();
+        disruption.spec.nodes.iter().find_map(|node| {
+            let pool = stores.node_pools.get_named(&node.node_pool);
+            let labels = pool
+                .and_then(|pool| pool.metadata.labels.clone())
+                .unwrap_or_default();
+            frozen(
+                policies.iter().map(|policy| &**policy),
+                &node.node_pool,
+                &labels,
+                now,
+            )
+        })
     }
 
     /// The nodes that are to take pods, without those that another command has taken since: it has found places for these pods, too.

@@ -241,6 +241,7 @@ impl Execute {
             ObjectKind::Node => ("v1", "Node"),
             ObjectKind::Pod => ("v1", "Pod"),
             ObjectKind::Disruption => ("spokeshave.dev/v1alpha1", "Disruption"),
+            ObjectKind::DisruptionPolicy => ("spokeshave.dev/v1alpha1", "DisruptionPolicy"),
             ObjectKind::NodeClaim => ("karpenter.sh/v1", "NodeClaim"),
             ObjectKind::NodePool => ("karpenter.sh/v1", "NodePool"),
             ObjectKind::NodeOverlay => ("karpenter.sh/v1alpha1", "NodeOverlay"),
@@ -296,6 +297,9 @@ impl Execute {
             }
             ObjectKind::Disruption => {
                 delete_in(Api::all(client), &stores.disruptions, target, &parameters).await
+            }
+            ObjectKind::DisruptionPolicy => {
+                delete_in(Api::all(client), &stores.disruption_policies, target, &parameters).await
             }
             ObjectKind::CapacityBuffer => {
                 delete_in(
@@ -355,6 +359,16 @@ impl Execute {
             }
             ObjectKind::Disruption => {
                 patch_in(Api::all(client), &stores.disruptions, target, subresource, &body).await
+            }
+            ObjectKind::DisruptionPolicy => {
+                patch_in(
+                    Api::all(client),
+                    &stores.disruption_policies,
+                    target,
+                    subresource,
+                    &body,
+                )
+                .await
             }
             ObjectKind::CapacityBuffer => {
                 patch_in(

@@ -14,6 +14,7 @@ mod decision;
 mod definitions;
 mod disruption;
 mod disruption_commands;
+mod disruption_policies;
 mod disruption_verdicts;
 mod drift;
 mod eviction;

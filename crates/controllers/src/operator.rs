@@ -21,6 +21,7 @@ use crate::decision::DecisionLog;
 use crate::definitions::{CACHES_SYNCED, DEFINITIONS_SERVED, definitions_served};
 use crate::disruption::DisruptionLoop;
 use crate::disruption_commands::Commands;
+use crate::disruption_policies::DisruptionPolicies;
 use crate::drift::Drift;
 use crate::eviction::Evictions;
 use crate::execute::Execute;
@@ -344,6 +345,7 @@ pub(crate) struct Parts {
     commands: Arc<Commands>,
     drift: Arc<Drift>,
     garbage: Arc<Garbage>,
+    policies: Arc<DisruptionPolicies>,
     identity: Arc<Identity>,
     interruptions: Arc<Interruptions>,
     repair: Option<Arc<NodeRepair>>,
@@ -433,6 +435,7 @@ impl Parts {
                 queue_of("nodeclaim.disruption", second, minute, clock, metrics),
             ),
             garbage: Garbage::new(shared.clone()),
+            policies: DisruptionPolicies::new(shared.clone()),
             identity: Identity::new(
                 shared.clone(),
                 queue_of("node.identity", second, minute, clock, metrics),
@@ -543,6 +546,7 @@ impl Parts {
         let singleton = queue_of(name, second, minute, clock, metrics);
         let work = move || garbage.clone().collect();
         tasks.spawn(name, run_singleton(name, singleton, work, stop(), driver));
+        tasks.spawn("disruptionpolicy.status", self.policies.run(stop()));
         tasks.spawn("interruption.messages", self.interruptions.listen(stop()));
         tasks.spawn("nodeclaim.nodeclasses", self.drift.follow_node_classes(stop()));
         tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));

@@ -392,6 +392,12 @@ impl Shared {
             marked_for_deletion: inputs.marked_for_deletion.clone(),
             not_begun: inputs.pending.iter().map(|one| not_begun(one)).collect(),
             in_command: inputs.in_command.clone(),
+            disruptions: if self.stores.disruption_policies.is_empty() {
+                Vec::new()
+            } else {
+                self.stores.disruptions.snapshot()
+            },
+            disruption_policies: self.stores.disruption_policies.snapshot(),
         }
     }
 

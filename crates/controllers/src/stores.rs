@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
-use spokeshave_api::{NodeClaim, NodeOverlay, NodePool};
+use spokeshave_api::{DisruptionPolicy, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_model::trim;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Metrics, Shutdown, StoreOptions, TaskGroup};
@@ -56,6 +56,7 @@ stores! {
         pub csi_nodes: CSINode, always, others, plain;
         pub volume_attachments: VolumeAttachment, always, apart, plain;
         pub disruptions: Disruption, always, others, plain;
+        pub disruption_policies: DisruptionPolicy, always, others, plain;
         /// Filled only where Dynamic Resource Allocation is on.
         pub resource_slices: ResourceSlice, dynamic_resources, apart, plain;
         /// Filled only where the feature gate is on.

@@ -22,6 +22,8 @@ pub enum ObjectKind {
     Pod,
     /// `spokeshave.dev/v1alpha1 Disruption`.
     Disruption,
+    /// `spokeshave.dev/v1alpha1 DisruptionPolicy`.
+    DisruptionPolicy,
     /// `karpenter.sh/v1alpha1 NodeOverlay`.
     NodeOverlay,
     /// `autoscaling.x-k8s.io/v1beta1 CapacityBuffer`.

@@ -31,7 +31,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use pods::LoweredPods;
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -77,6 +78,10 @@ pub struct ClusterState {
     pub not_begun: Vec<NotBegun>,
     /// Provider IDs that belong to a command in the queue (D-023).
     pub in_command: BTreeSet<String>,
+    /// DisruptionPolicies.
+    pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
+    /// The ledger of commands, which DisruptionPolicies look back on; empty where there are none.
+    pub disruptions: Vec<Arc<Disruption>>,
 }
 
 /// Until when a node is kept for a pod that is expected on it.
@@ -185,8 +190,16 @@ pub fn lower(state: &ClusterState) -> Snapshot {
         classes,
         kinds,
         budgets,
+        disruption_policies: by_name(&state.disruption_policies, DisruptionPolicy::name),
+        disruptions: by_name(&state.disruptions, Disruption::name),
         synced,
     }
+}
+
+fn by_name<T>(objects: &[Arc<T>], name: fn(&T) -> &str) -> Vec<Arc<T>> {
+    let mut sorted = objects.to_vec();
+    sorted.sort_by(|left, right| name(left).cmp(name(right)));
+    sorted
 }
 
 fn name(meta: &ObjectMeta) -> String {

@@ -13,7 +13,8 @@ use crate::selector::Selector;
 use crate::vector::{ResourceTable, ResourceVector};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -348,6 +349,10 @@ pub struct Snapshot {
     pub daemons: Vec<DaemonView>,
     /// PodDisruptionBudgets, by namespace and name.
     pub budgets: Vec<BudgetView>,
+    /// DisruptionPolicies, by name.
+    pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
+    /// The ledger of commands, by name; empty where there are no DisruptionPolicies.
+    pub disruptions: Vec<Arc<Disruption>>,
     /// P §8.2: no tracked NodeClaim is without a provider ID.
     pub synced: bool,
 }

@@ -11,6 +11,7 @@ pub mod calendar;
 pub mod consistency;
 pub mod consolidatable;
 pub mod disrupt;
+pub mod disruption_policy;
 pub mod doctor;
 pub mod drift;
 pub mod dynamic_resources;

@@ -5,6 +5,7 @@
 
 mod capacity_buffer;
 mod disruption;
+mod disruption_policy;
 mod ec2_node_class;
 mod kwok;
 mod node_claim;
@@ -56,6 +57,7 @@ pub fn crd_values_of(cloud: Cloud) -> Vec<Value> {
         node_overlay::crd(),
         capacity_buffer::crd(),
         disruption::crd(),
+        disruption_policy::crd(),
     ];
     match cloud {
         Cloud::Kwok => values.extend([kwok::node_class(), kwok::instance()]),

@@ -79,6 +79,23 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
                        "lastPodEventTime": "2026-01-01T00:00:00Z", "conditions": [condition]},
         }),
     );
+    check::<crate::DisruptionPolicy>(
+        "DisruptionPolicy",
+        &json!({
+            "apiVersion": "spokeshave.dev/v1alpha1", "kind": "DisruptionPolicy", "metadata": {"name": "a"},
+            "spec": {
+                "nodePools": {"names": ["a"], "matchLabels": {"a": "b"}}, "timeZone": "Europe/Kyiv",
+                "freeze": {"reason": "incident", "until": "2026-01-01T00:00:00Z"},
+                "hold": {"duration": "20m", "initialDelay": "1m", "maximum": "2h", "scope": "NodePool", "triggers": ["Launch", "ScaleDown", "FailedLaunch"], "reasons": ["Empty"]},
+                "budgets": [{"limit": "10%", "perHour": 3, "unit": "Pods", "scope": "Label", "label": "rack", "oneAtATime": true, "reasons": ["Drifted"],
+                             "windows": [{"days": ["Mon"], "dates": ["2026-12-24"], "from": "22:00", "to": "06:00"}],
+                             "exceptDates": ["2026-12-31"], "outsideWindows": "Unlimited"}],
+                "circuitBreakers": {"notReady": {"percent": 30, "scope": "Zone"}, "failedLaunches": {"count": 3, "within": "15m"}},
+            },
+            "status": {"summary": "frozen", "nextChange": "2026-01-01T00:00:00Z", "nodePools": ["a"], "conditions": [condition],
+                       "active": [{"field": "spec.hold", "domain": "a", "reasons": ["Empty"], "message": "held", "since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"}]},
+        }),
+    );
     check::<crate::NodeOverlay>(
         "NodeOverlay",
         &json!({

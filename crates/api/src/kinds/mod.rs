@@ -5,6 +5,7 @@
 
 pub mod capacity_buffer;
 pub mod disruption;
+pub mod disruption_policy;
 pub mod ec2_node_class;
 pub mod kwok;
 pub mod node_claim;

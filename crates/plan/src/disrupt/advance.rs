@@ -33,6 +33,8 @@ pub struct Present {
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
     pub queued_nodes: usize,
+    /// The freeze by hand that stands for one of its NodePools, in words.
+    pub frozen: Option<String>,
 }
 
 /// What is there now of one node of a command.
@@ -418,7 +420,11 @@ fn protection(disruption: &Disruption, present: &Present, now: Timestamp) -> Opt
             labels::DO_NOT_DISRUPT
         ))
     };
-    disruption.spec.nodes.iter().zip(&present.nodes).find_map(of)
+    // What has deleted a node goes on to its end, so that no command is left half done.
+    let is_begun =
+        disruption.phase() == DisruptionPhase::Deleting && present.nodes.iter().any(|node| !node.is_live());
+    let frozen = present.frozen.clone().filter(|_| !is_begun);
+    frozen.or_else(|| disruption.spec.nodes.iter().zip(&present.nodes).find_map(of))
 }
 
 /// A pod that nobody found a place for: bound to a node that was empty, or bound since the command was decided.

@@ -1,5 +1,7 @@
 //! How many nodes of each NodePool may be disrupted now (D §5.3, §5.4).
 
+use super::candidates::Candidate;
+use crate::disruption_policy::{self, Limits};
 use jiff::Timestamp;
 use spokeshave_api::{BudgetError, DisruptionReason};
 use spokeshave_model::snapshot::{PoolId, Snapshot};
@@ -28,6 +30,8 @@ pub struct BudgetMapping {
     pub reason: DisruptionReason,
     /// By pool.
     pub pools: BTreeMap<PoolId, PoolBudget>,
+    /// What DisruptionPolicies leave besides; nothing is limited where there are none.
+    pub policies: Limits,
 }
 
 impl BudgetMapping {
@@ -79,6 +83,7 @@ impl BudgetMapping {
         BudgetMapping {
             reason: reason.clone(),
             pools: pools.collect(),
+            policies: disruption_policy::limits(snapshot, reason, now, own),
         }
     }
 
@@ -96,6 +101,16 @@ impl BudgetMapping {
             }
             _ => false,
         }
+    }
+
+    /// Whether a candidate may go besides what was taken.
+    pub(super) fn allows(&self, candidate: &Candidate) -> bool {
+        self.remaining(candidate.pool) > 0 && self.policies.permits(candidate.node)
+    }
+
+    /// Takes a candidate from the allowance of its pool and of all policies; false when one has none left.
+    pub(super) fn take_candidate(&mut self, candidate: &Candidate) -> bool {
+        self.allows(candidate) && self.policies.take(candidate.node) && self.take(candidate.pool)
     }
 
     /// D-207: one event per pool that has nodes and allows nothing.

@@ -175,10 +175,12 @@ pub(super) fn next_change(
         _ => None,
     });
     let rests = back_offs.values().map(|back_off| back_off.until);
-    let scheduled = snapshot.pools.iter().any(|pool| {
-        let budgets = pool.object.spec.disruption.budgets.iter().flatten();
-        budgets.into_iter().any(|budget| budget.schedule.is_some())
-    });
+    let has_policies = !snapshot.disruption_policies.is_empty();
+    let scheduled = has_policies
+        || snapshot.pools.iter().any(|pool| {
+            let budgets = pool.object.spec.disruption.budgets.iter().flatten();
+            budgets.into_iter().any(|budget| budget.schedule.is_some())
+        });
     let after = |seconds: i64| {
         now.checked_add(SignedDuration::from_secs(seconds))
             .unwrap_or(Timestamp::MAX)

@@ -46,6 +46,7 @@ pub(super) enum Hurdle {
     Patience,
     StaticHeadroom,
     Budget,
+    DisruptionPolicy,
 }
 
 impl Hurdle {

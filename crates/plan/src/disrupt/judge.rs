@@ -332,7 +332,11 @@ impl<'g, 'a> Judge<'g, 'a> {
         let pool = self.ground.snapshot.node(node).pool;
         let budget = self.ground.budget(&method.reason());
         if lifted.contains(&Hurdle::Budget) || pool.is_some_and(|pool| budget.remaining(pool) > 0) {
-            return Ok(());
+            let rule = budget.policies.blocker(node);
+            let rule = rule.filter(|_| !lifted.contains(&Hurdle::DisruptionPolicy));
+            return rule.map_or(Ok(()), |rule| {
+                Err(Stop::new(Hurdle::DisruptionPolicy, rule.text()))
+            });
         }
         let text = pool
             .and_then(|pool| budget.pools.get(&pool))

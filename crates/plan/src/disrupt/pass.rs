@@ -220,7 +220,7 @@ impl<'g, 'a> Pass<'g, 'a> {
         let mut taken: Vec<&Candidate> = bare
             .into_iter()
             .filter(|candidate| {
-                let fits = budgets.take(candidate.pool);
+                let fits = budgets.take_candidate(candidate);
                 said.constrained += usize::from(!fits);
                 fits
             })
@@ -263,10 +263,10 @@ impl<'g, 'a> Pass<'g, 'a> {
             0,
             |was_kept| {
                 if let Some(candidate) = trying.filter(|_| was_kept == Some(true)) {
-                    budgets.take(candidate.pool);
+                    budgets.take_candidate(candidate);
                     kept.push(candidate);
                 }
-                trying = order.find(|candidate| budgets.remaining(candidate.pool) > 0);
+                trying = order.find(|candidate| budgets.allows(candidate));
                 trying
             },
             |_| (),
@@ -343,9 +343,7 @@ impl<'g, 'a> Pass<'g, 'a> {
         let budgets = ground.budget(&Method::Drift.reason());
         for candidate in &candidates {
             let pool = &snapshot.pool(candidate.pool).name;
-            if budgets.remaining(candidate.pool) <= 0
-                || self.frontier.rests(&format!("drift/{pool}"), ground.now)
-            {
+            if !budgets.allows(candidate) || self.frontier.rests(&format!("drift/{pool}"), ground.now) {
                 said.constrained += 1;
                 continue;
             }
@@ -582,6 +580,6 @@ fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usize {
     let mut budgets = ground.budget(&Method::MultiNodeConsolidation.reason()).clone();
     let over = candidates
         .iter()
-        .filter(|candidate| !budgets.take(candidate.pool));
+        .filter(|candidate| !budgets.take_candidate(candidate));
     over.count()
 }

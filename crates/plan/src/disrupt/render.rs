@@ -208,6 +208,12 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
             said("no headroom for a replacement"),
             "limits.nodes left room for one more",
         ),
+        Hurdle::DisruptionPolicy => (
+            Kind::DisruptionPolicy,
+            on_pool(),
+            said("a DisruptionPolicy allows no disruption now"),
+            "the DisruptionPolicies of its NodePool allowed 1 more",
+        ),
         Hurdle::Budget => (
             Kind::Budget,
             on_pool(),

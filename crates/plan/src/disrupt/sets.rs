@@ -133,7 +133,7 @@ impl<'s, 'a> Search<'s, 'a> {
     fn prefixes(&mut self, what_if: &mut WhatIf<'a>) {
         let mut budgets = self.budgets();
         let taken: Vec<usize> = (0..self.candidates.len())
-            .filter(|position| budgets.take(self.candidates[*position].pool))
+            .filter(|position| budgets.take_candidate(self.candidates[*position]))
             .collect();
         if taken.len() < 2 {
             return;
@@ -208,14 +208,14 @@ impl<'s, 'a> Search<'s, 'a> {
                 if was_kept == Some(true)
                     && let Some(position) = trying
                 {
-                    budgets.take(candidates[position].pool);
+                    budgets.take_candidate(candidates[position]);
                     kept.push(position);
                 }
                 if kept.len() >= MULTI_NODE_CANDIDATES || steps == 0 {
                     return None;
                 }
                 steps -= 1;
-                trying = next.find(|position| budgets.remaining(candidates[*position].pool) > 0);
+                trying = next.find(|position| budgets.allows(candidates[*position]));
                 trying.map(|position| candidates[position])
             },
             |_| (),

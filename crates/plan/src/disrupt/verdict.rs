@@ -44,6 +44,8 @@ pub enum BlockerKind {
     ConsolidationPolicy,
     /// The disruption budgets of the NodePool allow no more now.
     Budget,
+    /// A DisruptionPolicy allows no more now.
+    DisruptionPolicy,
     /// The instance type is not in the NodePool's catalogue.
     UnknownInstanceType,
     /// What the node costs is unknown, so nothing can be shown to be cheaper.

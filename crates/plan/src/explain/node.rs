@@ -354,6 +354,7 @@ fn hints(view: &NodeView, verdict: Option<&Verdict>) -> Vec<String> {
             }
             BlockerKind::PodDisruptionBudget => format!("kubectl describe pdb -n {namespace} {name}"),
             BlockerKind::Budget => format!("spokeshave budgets {name}"),
+            BlockerKind::DisruptionPolicy => "kubectl get disruptionpolicies".to_owned(),
             BlockerKind::Limits => format!("spokeshave explain nodepool {name}"),
             BlockerKind::Pod => format!("spokeshave explain pod -n {namespace} {name}"),
             _ => continue,

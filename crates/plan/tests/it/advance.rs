@@ -101,6 +101,7 @@ impl World {
                 .map(|name| (name.clone(), self.nodes.get(name).cloned().map(Arc::new)))
                 .collect(),
             queued_nodes: spec.nodes.len(),
+            frozen: None,
         }
     }
 

@@ -192,6 +192,15 @@ fn case(kind: BlockerKind) -> (World, Option<World>) {
             };
             (world("0"), Some(world("1")))
         }
+        BlockerKind::DisruptionPolicy => {
+            let frozen = with(free(), |state| {
+                let spec = json!({"freeze": {"reason": "incident 42"}});
+                let spec = serde_json::from_value(spec).expect("a spec");
+                let policy = spokeshave_api::DisruptionPolicy::new("p", spec);
+                state.disruption_policies.push(policy.into());
+            });
+            (frozen, Some(free()))
+        }
         BlockerKind::UnknownInstanceType => (
             free().label_node("a", "node.kubernetes.io/instance-type", "gone"),
             None,
@@ -228,7 +237,7 @@ fn case(kind: BlockerKind) -> (World, Option<World>) {
     }
 }
 
-const KINDS: [BlockerKind; 30] = [
+const KINDS: [BlockerKind; 31] = [
     BlockerKind::InCommand,
     BlockerKind::NotManaged,
     BlockerKind::NoNode,
@@ -246,6 +255,7 @@ const KINDS: [BlockerKind; 30] = [
     BlockerKind::ConsolidateAfter,
     BlockerKind::ConsolidationPolicy,
     BlockerKind::Budget,
+    BlockerKind::DisruptionPolicy,
     BlockerKind::UnknownInstanceType,
     BlockerKind::UnknownPrice,
     BlockerKind::Pod,

@@ -377,6 +377,11 @@ fn remove(world: World, node: &str, blocker: &Blocker) -> World {
         BlockerKind::Budget => {
             world.edit_pool(&object, |pool| pool.spec.disruption.budgets = Some(Vec::new()))
         }
+        BlockerKind::DisruptionPolicy => {
+            let mut world = world;
+            world.state.disruption_policies.clear();
+            world
+        }
         BlockerKind::Pod => {
             let mut world = world;
             world

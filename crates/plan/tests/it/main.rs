@@ -14,6 +14,7 @@ mod disrupt_rounds;
 mod disrupt_rules;
 mod disrupt_seeds;
 mod disrupt_worlds;
+mod disruption_policies;
 mod doctor;
 mod provision;
 mod support;

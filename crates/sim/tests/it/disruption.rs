@@ -4,4 +4,5 @@ mod commands;
 mod consolidation;
 mod drift;
 mod emptiness;
+mod policies;
 mod protection;

@@ -1,0 +1,234 @@
+//! The definition of DisruptionPolicy.
+
+use serde_json::{Value, json};
+
+use super::shared::{self, rule};
+use super::{Definition, column, wide_column};
+use crate::disruption_policy::DisruptionPolicy;
+
+const TIME_PATTERN: &str = "^([01][0-9]|2[0-3]):[0-5][0-9]$";
+const END_PATTERN: &str = "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$";
+const DATE_PATTERN: &str = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$";
+const LIMIT_PATTERN: &str = "^((100|[0-9]{1,2})%|[0-9]{1,9})$";
+
+pub(super) fn crd() -> Value {
+    Definition {
+        group: DisruptionPolicy::GROUP,
+        version: DisruptionPolicy::VERSION,
+        kind: DisruptionPolicy::KIND,
+        plural: DisruptionPolicy::PLURAL,
+        namespaced: false,
+        categories: &["karpenter"],
+        short_names: &["dpol"],
+        columns: vec![
+            column("Now", "string", ".status.summary"),
+            column("Next Change", "date", ".status.nextChange"),
+            column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
+            column("Age", "date", ".metadata.creationTimestamp"),
+            wide_column("NodePools", "string", ".status.nodePools"),
+        ],
+        scale: None,
+        schema: shared::object(
+            "When voluntary disruption of NodePools has to wait, beyond their own budgets. All that select a NodePool hold. Interruption, expiry and repair never wait.",
+            &spec(),
+            &status(),
+        ),
+    }
+    .build()
+}
+
+fn text(description: &str) -> Value {
+    json!({"description": description, "type": "string"})
+}
+
+fn pattern(description: &str, pattern: &str) -> Value {
+    json!({"description": description, "type": "string", "pattern": pattern})
+}
+
+fn time(description: &str) -> Value {
+    json!({"description": description, "type": "string", "format": "date-time"})
+}
+
+fn number(description: &str, minimum: i64, maximum: i64) -> Value {
+    json!({"description": description, "type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum})
+}
+
+fn one_of(description: &str, values: &[&str]) -> Value {
+    json!({"description": description, "type": "string", "enum": values})
+}
+
+fn list(description: &str, items: &Value, maximum: u64) -> Value {
+    json!({"description": description, "type": "array", "x-kubernetes-list-type": "atomic", "maxItems": maximum, "items": items})
+}
+
+fn reasons(description: &str) -> Value {
+    let mut schema = list(
+        description,
+        &one_of("A reason.", &["Empty", "Drifted", "Underutilized"]),
+        3,
+    );
+    schema["minItems"] = json!(1);
+    schema
+}
+
+fn spec() -> Value {
+    json!({
+        "description": "What is wanted.",
+        "type": "object",
+        "x-kubernetes-validations": [rule(
+            "has(self.freeze) || has(self.hold) || has(self.circuitBreakers) || (has(self.budgets) && self.budgets.size() > 0)",
+            "set freeze, hold, budgets or circuitBreakers: a policy without any does nothing",
+        )],
+        "properties": {
+            "nodePools": {
+                "description": "NodePools that it applies to; without it, all.",
+                "type": "object",
+                "x-kubernetes-validations": [rule(
+                    "(has(self.names) && self.names.size() > 0) || (has(self.matchLabels) && self.matchLabels.size() > 0)",
+                    "name NodePools or labels of NodePools; leave nodePools out to select all",
+                )],
+                "properties": {
+                    "names": list("Names of NodePools.", &json!({"type": "string", "minLength": 1, "maxLength": 253}), 1000),
+                    "matchLabels": {
+                        "description": "Labels that a NodePool has to carry, all of them.",
+                        "type": "object",
+                        "maxProperties": 100,
+                        "additionalProperties": {"type": "string", "maxLength": 63, "pattern": shared::LABEL_VALUE_PATTERN},
+                    },
+                },
+            },
+            "timeZone": {"description": "IANA time zone of all windows, such as Europe/Kyiv; without it, UTC.", "type": "string", "minLength": 1, "maxLength": 64},
+            "freeze": {
+                "description": "Stops all voluntary action by hand. Commands that have deleted no node yet are taken back.",
+                "type": "object",
+                "required": ["reason"],
+                "properties": {
+                    "reason": {"description": "Why, in words for people.", "type": "string", "minLength": 1, "maxLength": 1024},
+                    "until": time("When it ends by itself; without it, when it is taken away."),
+                },
+            },
+            "hold": hold(),
+            "budgets": list("Limits of how much and how fast; all of them hold.", &budget(), 50),
+            "circuitBreakers": breakers(),
+        },
+    })
+}
+
+fn hold() -> Value {
+    json!({
+        "description": "Rest after nodes have come or gone.",
+        "type": "object",
+        "required": ["duration"],
+        "x-kubernetes-validations": [rule(
+            "!has(self.maximum) || duration(self.maximum) >= duration(self.duration)",
+            "maximum is shorter than duration",
+        )],
+        "properties": {
+            "duration": shared::duration("How long it lasts; each further trigger starts it anew."),
+            "initialDelay": shared::duration("How long after a trigger it begins."),
+            "maximum": shared::duration("How long it lasts at most, however many triggers follow each other."),
+            "scope": one_of("Cluster: a trigger anywhere holds all selected NodePools. NodePool: each is held by its own. Without it, Cluster.", &["Cluster", "NodePool"]),
+            "triggers": list("What starts it; without it, Launch.", &one_of("A trigger.", &["Launch", "ScaleDown", "FailedLaunch"]), 3),
+            "reasons": reasons("Reasons of disruption that it holds; without it, all."),
+        },
+    })
+}
+
+fn budget() -> Value {
+    json!({
+        "description": "How much and how fast.",
+        "type": "object",
+        "x-kubernetes-validations": [
+            rule(
+                "has(self.limit) || has(self.perHour) || (has(self.oneAtATime) && self.oneAtATime) || (has(self.windows) && self.windows.size() > 0)",
+                "set limit, perHour, oneAtATime or windows: a budget without any limits nothing",
+            ),
+            rule("has(self.label) == (has(self.scope) && self.scope == 'Label')", "label is set with scope Label, and only with it"),
+            rule(
+                "!has(self.oneAtATime) || !self.oneAtATime || (has(self.scope) && self.scope != 'Cluster')",
+                "oneAtATime needs scope Zone, NodePool or Label",
+            ),
+            rule("!has(self.perHour) || !has(self.unit) || self.unit != 'CPU'", "perHour counts Nodes or Pods"),
+        ],
+        "properties": {
+            "limit": pattern("How much may be disrupting at once: a number of the unit, or a percentage, rounded up.", LIMIT_PATTERN),
+            "perHour": number("How much may begin within any hour.", 0, 1_000_000),
+            "unit": one_of("What is counted; without it, Nodes.", &["Nodes", "CPU", "Pods"]),
+            "scope": one_of("What it is counted by; without it, Cluster.", &["Cluster", "NodePool", "Zone", "Label"]),
+            "label": {"description": "The label of nodes, where the scope is Label.", "type": "string", "minLength": 1, "maxLength": 316},
+            "oneAtATime": {"description": "Never in two zones, NodePools or values of the label at once.", "type": "boolean"},
+            "reasons": reasons("Reasons of disruption that it limits; without it, all."),
+            "windows": list("When; without it, always.", &window(), 50),
+            "exceptDates": list("Local dates on which no window begins.", &pattern("A date.", DATE_PATTERN), 366),
+            "outsideWindows": one_of("Nothing: windows allow, and outside of them nothing may be disrupted. Unlimited: windows restrict. Without it, Nothing.", &["Nothing", "Unlimited"]),
+        },
+    })
+}
+
+fn window() -> Value {
+    json!({
+        "description": "A stretch of local time.",
+        "type": "object",
+        "required": ["from", "to"],
+        "x-kubernetes-validations": [rule("self.from != self.to", "a window from a time to the same time never opens; the whole day is 00:00 to 24:00")],
+        "properties": {
+            "days": list("Days on which it begins. With neither days nor dates it begins every day.", &one_of("A day.", &["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]), 7),
+            "dates": list("Local dates on which it begins, besides the days.", &pattern("A date.", DATE_PATTERN), 366),
+            "from": pattern("Local time at which it begins.", TIME_PATTERN),
+            "to": pattern("Local time at which it ends; not later than from means on the next day.", END_PATTERN),
+        },
+    })
+}
+
+fn breakers() -> Value {
+    json!({
+        "description": "Stops by itself while the cluster is in distress.",
+        "type": "object",
+        "properties": {
+            "notReady": {
+                "description": "Too many nodes are not Ready.",
+                "type": "object",
+                "required": ["percent"],
+                "properties": {
+                    "percent": number("Share of initialised nodes that are not Ready, from which on nothing is disrupted.", 1, 100),
+                    "scope": one_of("Cluster, or Zone: the share in any zone. Without it, Cluster.", &["Cluster", "Zone"]),
+                },
+            },
+            "failedLaunches": {
+                "description": "Launches fail.",
+                "type": "object",
+                "required": ["count", "within"],
+                "properties": {
+                    "count": number("How many commands were taken back with replacements that did not come up, from which on nothing is disrupted.", 1, 200),
+                    "within": shared::duration("Within how long."),
+                },
+            },
+        },
+    })
+}
+
+fn status() -> Value {
+    json!({
+        "description": "What is.",
+        "type": "object",
+        "properties": {
+            "summary": text("What it comes to now, in a few words."),
+            "active": list("What stops disruption now.", &json!({
+                "description": "A part of a policy that stops disruption now.",
+                "type": "object",
+                "required": ["field", "reasons", "message"],
+                "properties": {
+                    "field": text("The field of the spec."),
+                    "domain": text("The zone, NodePool or value of the label, where it is about one."),
+                    "reasons": list("Reasons of disruption that it stops.", &json!({"type": "string"}), 10),
+                    "message": text("Why."),
+                    "since": time("Since when, for holds."),
+                    "until": time("Until when, as far as it is known."),
+                },
+            }), 1000),
+            "nextChange": time("When that changes by itself, as far as it is known."),
+            "nodePools": list("NodePools that it applies to.", &json!({"type": "string"}), 10_000),
+            "conditions": shared::conditions(false),
+        },
+    })
+}

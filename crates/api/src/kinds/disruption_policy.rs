@@ -1,0 +1,290 @@
+//! DisruptionPolicy: when voluntary disruption of some NodePools has to wait, beyond their own budgets.
+//!
+//! Additive: without one, everything is as NodePools alone say. Several that select a NodePool all hold. It never limits what is forceful:
+//! interruption, expiry, repair.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, DisruptionReason, UnknownFields, kind, open_enum};
+use crate::GoDuration;
+
+kind! {
+    /// When voluntary disruption has to wait.
+    DisruptionPolicy, DisruptionPolicySpec, DisruptionPolicyStatus,
+    group: "spokeshave.dev", version: "v1alpha1", plural: "disruptionpolicies", scope: k8s_openapi::ClusterResourceScope
+}
+
+open_enum! {
+    /// Over what a hold or a circuit breaker looks, and what a budget is counted by.
+    PolicyScope {
+        /// All nodes together.
+        Cluster = "Cluster",
+        /// Each NodePool by itself.
+        NodePool = "NodePool",
+        /// Each zone by itself.
+        Zone = "Zone",
+        /// Each value of a label by itself.
+        Label = "Label",
+    }
+}
+
+open_enum! {
+    /// What starts a hold, or starts it anew.
+    HoldTrigger {
+        /// A node came.
+        Launch = "Launch",
+        /// Nodes were taken away by a command.
+        ScaleDown = "ScaleDown",
+        /// A command was taken back because its replacements did not come up.
+        FailedLaunch = "FailedLaunch",
+    }
+}
+
+open_enum! {
+    /// What a budget counts.
+    BudgetUnit {
+        /// Nodes.
+        Nodes = "Nodes",
+        /// vCPU of nodes.
+        Cpu = "CPU",
+        /// Pods that have to move.
+        Pods = "Pods",
+    }
+}
+
+open_enum! {
+    /// What a budget with windows means outside of them.
+    OutsideWindows {
+        /// Nothing may be disrupted: windows allow.
+        Nothing = "Nothing",
+        /// The budget does not limit: windows restrict.
+        Unlimited = "Unlimited",
+    }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisruptionPolicySpec {
+    /// NodePools that it applies to; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_pools: Option<NodePoolSelector>,
+    /// IANA time zone of all windows; absent means UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// Stops all voluntary action by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<Freeze>,
+    /// Rest after nodes have come or gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    /// Limits of how much and how fast; all of them hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<PolicyBudget>,
+    /// Stops by itself while the cluster is in distress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circuit_breakers: Option<CircuitBreakers>,
+    /// Fields that this version does not know.
+    #[serde(flatten)]
+    pub extra: UnknownFields,
+}
+
+/// Which NodePools: those that are named, and those that carry all labels.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolSelector {
+    /// Names of NodePools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Labels that a NodePool has to carry, all of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+}
+
+impl NodePoolSelector {
+    /// Whether a NodePool with this name and these labels is selected. An empty selector selects none.
+    #[must_use]
+    pub fn selects(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        let labelled = || {
+            let mut wanted = self.match_labels.iter();
+            !self.match_labels.is_empty() && wanted.all(|(key, value)| labels.get(key) == Some(value))
+        };
+        self.names.iter().any(|wanted| wanted == name) || labelled()
+    }
+}
+
+/// A stop by hand.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Freeze {
+    /// Why, in words for people.
+    pub reason: String,
+    /// When it ends by itself; absent means when somebody takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+}
+
+/// Rest after nodes have come or gone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// How long it lasts; each further trigger starts it anew.
+    pub duration: GoDuration,
+    /// How long after a trigger it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_delay: Option<GoDuration>,
+    /// How long it lasts at most, however many triggers follow each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum: Option<GoDuration>,
+    /// Whether a trigger anywhere holds all, or each NodePool is held by its own; absent means `Cluster`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<PolicyScope>,
+    /// What starts it; absent means `Launch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub triggers: Option<Vec<HoldTrigger>>,
+    /// Reasons of disruption that it holds; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasons: Option<Vec<DisruptionReason>>,
+}
+
+/// How much and how fast.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyBudget {
+    /// How much may be disrupting at once: a number of the unit, or a percentage, rounded up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// How much may begin within any hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_hour: Option<i64>,
+    /// What is counted; absent means `Nodes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<BudgetUnit>,
+    /// What it is counted by; absent means `Cluster`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<PolicyScope>,
+    /// The label of nodes, where the scope is `Label`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Never in two zones, NodePools or values of the label at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_at_a_time: bool,
+    /// Reasons of disruption that it limits; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasons: Option<Vec<DisruptionReason>>,
+    /// When; absent means always.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<PolicyWindow>,
+    /// Local dates (`2026-12-24`) on which no window begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub except_dates: Vec<String>,
+    /// What holds outside the windows; absent means `Nothing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside_windows: Option<OutsideWindows>,
+}
+
+/// A stretch of local time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyWindow {
+    /// Days on which it begins: `Mon` to `Sun`. With neither days nor dates it begins every day.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<String>,
+    /// Local dates on which it begins, besides the days.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dates: Vec<String>,
+    /// Local time at which it begins.
+    pub from: String,
+    /// Local time at which it ends; not later than `from` means on the next day. `24:00` is the end of the day.
+    pub to: String,
+}
+
+/// Stops by itself while the cluster is in distress.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CircuitBreakers {
+    /// Too many nodes are not Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready: Option<NotReadyBreaker>,
+    /// Launches fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_launches: Option<FailedLaunchesBreaker>,
+}
+
+/// Too many nodes are not Ready.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotReadyBreaker {
+    /// Share of nodes that are not Ready, from which on nothing is disrupted.
+    pub percent: i64,
+    /// `Cluster`, or `Zone`: the share in any zone; absent means `Cluster`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<PolicyScope>,
+}
+
+/// Launches fail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedLaunchesBreaker {
+    /// How many commands were taken back because replacements did not come up, from which on nothing is disrupted.
+    pub count: i64,
+    /// Within how long.
+    pub within: GoDuration,
+}
+
+/// What is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisruptionPolicyStatus {
+    /// What it comes to now, in a few words, for lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// What stops or limits disruption now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub active: Vec<ActiveRule>,
+    /// When that changes by itself, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_change: Option<Time>,
+    /// NodePools that it applies to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_pools: Vec<String>,
+    /// `Ready`: it can be evaluated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Fields that this version does not know.
+    #[serde(flatten)]
+    pub extra: UnknownFields,
+}
+
+/// A part of a policy that stops disruption now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActiveRule {
+    /// The field of the spec.
+    pub field: String,
+    /// The zone, NodePool or value of the label, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// Reasons of disruption that it stops.
+    pub reasons: Vec<DisruptionReason>,
+    /// Why.
+    pub message: String,
+    /// Since when, for holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// Until when, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+}
+
+impl DisruptionPolicy {
+    /// Whether it applies to a NodePool.
+    #[must_use]
+    pub fn selects(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        let selector = self.spec.node_pools.as_ref();
+        selector.is_none_or(|selector| selector.selects(name, labels))
+    }
+}

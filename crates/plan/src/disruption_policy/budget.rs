@@ -1,0 +1,303 @@
+//! Budgets of policies: how much at once, how much an hour, in one zone at a time, inside windows.
+
+use super::limits::{Left, Limit};
+use super::rules::{Scene, rule};
+use super::windows::{Windows, time_zone};
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
+use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
+use spokeshave_model::labels;
+use spokeshave_model::snapshot::{NodeId, NodeView};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+/// Adds the limits of one budget that stand now.
+pub(super) fn add(scene: &Scene<'_>, index: usize, budget: &PolicyBudget, limits: &mut Vec<Limit>) {
+    let field = format!("spec.budgets[{index}]");
+    let policy = scene.policy;
+    if !budget.windows.is_empty() {
+        let zone = time_zone(policy.spec.time_zone.as_deref());
+        let windows = zone
+            .map_err(|_| ())
+            .and_then(|zone| Windows::read(zone, &budget.windows, &budget.except_dates).map_err(|_| ()));
+        // Faults close it elsewhere.
+        let Ok(windows) = windows else { return };
+        if !windows.is_open(scene.now) {
+            if budget.outside_windows == Some(OutsideWindows::Unlimited) {
+                return;
+            }
+            let mut closed = rule(scene, &field, "none of its windows is open", |_| Some(1));
+            closed.until = windows.next_change(scene.now);
+            limits.push(Limit {
+                rule: closed.into(),
+                left: Left::Nothing,
+            });
+            return;
+        }
+    }
+    let domains = Domains::of(scene, budget);
+    if let Some(limit) = &budget.limit {
+        at_once(scene, &field, budget, limit, &domains, limits);
+    }
+    if let Some(rate) = budget.per_hour {
+        per_hour(scene, &field, budget, rate, &domains, limits);
+    }
+    if budget.one_at_a_time {
+        one_at_a_time(scene, &field, budget, &domains, limits);
+    }
+}
+
+/// What each node counts under, by its position.
+struct Domains {
+    of: Arc<[String]>,
+    all: BTreeSet<String>,
+}
+
+impl Domains {
+    fn of(scene: &Scene<'_>, budget: &PolicyBudget) -> Self {
+        let name = |node: &NodeView| match scope(budget) {
+            PolicyScope::NodePool => node.pool_name.clone(),
+            PolicyScope::Zone => node.labels.get(labels::ZONE).cloned(),
+            PolicyScope::Label => node.labels.get(budget.label.as_deref()?).cloned(),
+            PolicyScope::Cluster | PolicyScope::Other(_) => None,
+        };
+        let of: Vec<String> = scene
+            .snapshot
+            .nodes
+            .iter()
+            .map(|node| name(node).unwrap_or_default())
+            .collect();
+        let covered = scene.snapshot.node_ids().filter(|node| scene.covers(*node));
+        Domains {
+            all: covered.map(|node| of[node.index()].clone()).collect(),
+            of: of.into(),
+        }
+    }
+
+    fn has(&self, node: NodeId, domain: &str) -> bool {
+        self.of.get(node.index()).is_some_and(|own| own == domain)
+    }
+}
+
+fn scope(budget: &PolicyBudget) -> &PolicyScope {
+    budget.scope.as_ref().unwrap_or(&PolicyScope::Cluster)
+}
+
+fn place(budget: &PolicyBudget, domain: &str) -> String {
+    match scope(budget) {
+        PolicyScope::NodePool => format!(" of NodePool {domain:?}"),
+        PolicyScope::Zone => format!(" in zone {domain:?}"),
+        PolicyScope::Label => format!(" with {}={domain:?}", budget.label.as_deref().unwrap_or_default()),
+        PolicyScope::Cluster | PolicyScope::Other(_) => String::new(),
+    }
+}
+
+fn named(domain: &str) -> Option<String> {
+    (!domain.is_empty()).then(|| domain.to_owned())
+}
+
+/// Thousandths of a vCPU, so that everything is whole.
+fn scale(budget: &PolicyBudget) -> i64 {
+    match budget.unit {
+        Some(BudgetUnit::Cpu) => 1000,
+        _ => 1,
+    }
+}
+
+fn unit(budget: &PolicyBudget) -> &'static str {
+    match budget.unit {
+        Some(BudgetUnit::Cpu) => "vCPU",
+        Some(BudgetUnit::Pods) => "pods",
+        _ => "nodes",
+    }
+}
+
+fn weight(scene: &Scene<'_>, budget: &PolicyBudget, node: NodeId) -> i64 {
+    let view = scene.snapshot.node(node);
+    match budget.unit {
+        Some(BudgetUnit::Cpu) => view.capacity.get("cpu"),
+        Some(BudgetUnit::Pods) => {
+            let pods = view.pods.iter();
+            let count = pods.filter(|pod| scene.snapshot.pod(**pod).reschedulable).count();
+            i64::try_from(count).unwrap_or(i64::MAX)
+        }
+        _ => 1,
+    }
+}
+
+/// A number, or a share of the whole, rounded up; `None` when it is neither.
+pub(super) fn amount(limit: &str, whole: i64, scale: i64) -> Option<i64> {
+    match limit.strip_suffix('%') {
+        Some(percent) => {
+            let percent: i64 = percent
+                .parse()
+                .ok()
+                .filter(|percent| (0..=100).contains(percent))?;
+            let share = i128::from(whole) * i128::from(percent);
+            i64::try_from((share + 99) / 100).ok()
+        }
+        None => limit
+            .parse::<i64>()
+            .ok()
+            .filter(|number| *number >= 0)
+            .map(|number| number.saturating_mul(scale)),
+    }
+}
+
+fn at_once(
+    scene: &Scene<'_>,
+    field: &str,
+    budget: &PolicyBudget,
+    limit: &str,
+    domains: &Domains,
+    limits: &mut Vec<Limit>,
+) {
+    for domain in &domains.all {
+        let (mut whole, mut used) = (0, 0);
+        for node in scene.snapshot.node_ids() {
+            if scene.covers(node) && domains.has(node, domain) {
+                let own = weight(scene, budget, node);
+                whole += own;
+                used += if scene.is_disrupting(node) { own } else { 0 };
+            }
+        }
+        let scale = scale(budget);
+        // A limit that cannot be read is closed elsewhere.
+        let Some(allowed) = amount(limit, whole, scale) else {
+            continue;
+        };
+        let message = format!(
+            "{limit} {}{} at once, {} already are",
+            unit(budget),
+            place(budget, domain),
+            used / scale
+        );
+        let mut stands = rule(scene, field, &message, |node| {
+            domains.has(node, domain).then(|| weight(scene, budget, node))
+        });
+        stands.domain = named(domain);
+        limits.push(Limit {
+            rule: stands.into(),
+            left: Left::Amount {
+                left: allowed - used,
+                is_unused: used == 0,
+            },
+        });
+    }
+}
+
+/// Nodes of the ledger that began to go within the hour before `now`, with the time.
+fn begun<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (&'a DisruptedNode, Timestamp)> + 'a {
+    let is_counted = |one: &Disruption| {
+        let deleted = one
+            .status
+            .as_ref()
+            .is_some_and(|status| status.deleted_at.is_some());
+        one.phase() != DisruptionPhase::RolledBack || deleted
+    };
+    let recent = scene
+        .snapshot
+        .disruptions
+        .iter()
+        .filter(move |one| is_counted(one) && scene.now.duration_since(one.spec.decided_at.0) < HOUR);
+    recent.flat_map(move |one| {
+        let nodes = one.spec.nodes.iter();
+        nodes
+            .filter(|node| !scene.own.contains(node.provider_id.as_str()))
+            .filter(|node| scene.selects(&node.node_pool))
+            .map(|node| (node, one.spec.decided_at.0))
+    })
+}
+
+fn per_hour(
+    scene: &Scene<'_>,
+    field: &str,
+    budget: &PolicyBudget,
+    rate: i64,
+    domains: &Domains,
+    limits: &mut Vec<Limit>,
+) {
+    let is_pods = budget.unit == Some(BudgetUnit::Pods);
+    let mut used: BTreeMap<String, (i64, Timestamp)> = BTreeMap::new();
+    let mut add = |domain: String, amount: i64, at: Timestamp| {
+        let (sum, first) = used.entry(domain).or_insert((0, at));
+        *sum += amount;
+        *first = (*first).min(at);
+    };
+    let mut written = BTreeSet::new();
+    for (node, at) in begun(scene) {
+        written.insert(node.provider_id.as_str());
+        let domain = match scope(budget) {
+            PolicyScope::NodePool => node.node_pool.clone(),
+            PolicyScope::Zone => node.zone.clone().unwrap_or_default(),
+            _ => String::new(),
+        };
+        add(domain, if is_pods { node.pods } else { 1 }, at);
+    }
+    // Commands that are decided and not written down yet.
+    for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
+        let view = scene.snapshot.node(node);
+        let id = view.provider_id.as_str();
+        if view.in_command && !scene.own.contains(id) && !written.contains(id) {
+            add(
+                domains.of[node.index()].clone(),
+                weight(scene, budget, node),
+                scene.now,
+            );
+        }
+    }
+    for domain in &domains.all {
+        let spent = used.get(domain).copied();
+        let (sum, first) = spent.unwrap_or((0, scene.now));
+        let message = format!(
+            "{rate} {}{} an hour, {sum} within the last",
+            unit(budget),
+            place(budget, domain)
+        );
+        let mut stands = rule(scene, field, &message, |node| {
+            domains.has(node, domain).then(|| weight(scene, budget, node))
+        });
+        stands.domain = named(domain);
+        stands.until = (sum >= rate && sum > 0).then(|| first.saturating_add(HOUR).unwrap_or(Timestamp::MAX));
+        limits.push(Limit {
+            rule: stands.into(),
+            left: Left::Amount {
+                left: rate - sum,
+                is_unused: sum == 0,
+            },
+        });
+    }
+}
+
+fn one_at_a_time(
+    scene: &Scene<'_>,
+    field: &str,
+    budget: &PolicyBudget,
+    domains: &Domains,
+    limits: &mut Vec<Limit>,
+) {
+    let under_way = scene
+        .snapshot
+        .node_ids()
+        .filter(|node| scene.covers(*node) && scene.is_disrupting(*node));
+    let open: BTreeSet<String> = under_way.map(|node| domains.of[node.index()].clone()).collect();
+    let what = match scope(budget) {
+        PolicyScope::Zone => "zone".to_owned(),
+        PolicyScope::NodePool => "NodePool".to_owned(),
+        _ => format!("value of {}", budget.label.as_deref().unwrap_or_default()),
+    };
+    let names: Vec<&str> = open.iter().map(String::as_str).collect();
+    let message = format!(
+        "one {what} at a time, and nodes of {} are on their way out or not Ready",
+        names.join(" and ")
+    );
+    limits.push(Limit {
+        rule: rule(scene, field, &message, |_| Some(1)).into(),
+        left: Left::OneDomain {
+            domains: domains.of.clone(),
+            open,
+        },
+    });
+}

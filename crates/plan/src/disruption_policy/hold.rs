@@ -1,0 +1,98 @@
+//! Holds: rest after nodes have come or gone, from the times in objects.
+
+use jiff::Timestamp;
+use spokeshave_api::GoDuration;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::disruption_policy::{Hold, HoldTrigger};
+use spokeshave_model::snapshot::{NodeView, Snapshot};
+
+/// A stretch of time in which nothing is disrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) since: Timestamp,
+    pub(super) until: Timestamp,
+}
+
+/// The instants that start a hold, of one NodePool or of all.
+pub(super) fn triggers(snapshot: &Snapshot, hold: &Hold, pool: Option<&str>) -> Vec<Timestamp> {
+    let has = |trigger: HoldTrigger| match &hold.triggers {
+        None => trigger == HoldTrigger::Launch,
+        Some(wanted) => wanted.contains(&trigger),
+    };
+    let is_here = |name: Option<&str>| pool.is_none() || pool == name;
+    let mut times = Vec::new();
+    if has(HoldTrigger::Launch) {
+        let nodes = snapshot.nodes.iter().filter(|node| node.is_managed());
+        let here = nodes.filter(|node| is_here(node.pool_name.as_deref()));
+        times.extend(here.filter_map(born));
+    }
+    let touches = |one: &&std::sync::Arc<Disruption>| {
+        let mut nodes = one.spec.nodes.iter();
+        nodes.any(|node| is_here(Some(&node.node_pool)))
+    };
+    for one in snapshot.disruptions.iter().filter(touches) {
+        let Some(status) = &one.status else { continue };
+        let is_back = one.phase() == DisruptionPhase::RolledBack;
+        if has(HoldTrigger::FailedLaunch) && launch_failed(one) {
+            times.extend(status.finished_at.as_ref().map(|time| time.0));
+        }
+        if !is_back && has(HoldTrigger::ScaleDown) {
+            times.extend(status.deleted_at.as_ref().map(|time| time.0));
+        }
+    }
+    times
+}
+
+/// Whether a command was taken back because a replacement was lost or late; the ledger says so in words only (`advance`).
+pub(super) fn launch_failed(one: &Disruption) -> bool {
+    let message = one.status.as_ref().and_then(|status| status.message.as_deref());
+    let is_late = message.is_some_and(|text| text.contains("initialised"));
+    one.phase() == DisruptionPhase::RolledBack && !one.spec.replacements.is_empty() && is_late
+}
+
+/// When a node came: its Node, or its NodeClaim while there is none.
+fn born(node: &NodeView) -> Option<Timestamp> {
+    let of_node = node.node.as_ref().map(|node| &node.metadata);
+    let of_claim = node.claim.as_ref().map(|claim| &claim.metadata);
+    let created = of_node.or(of_claim)?.creation_timestamp.as_ref()?;
+    Some(created.0)
+}
+
+/// The hold that stands at `now`. `known` is what was last said of it: nodes that have gone since took their times along.
+pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: Timestamp) -> Option<Held> {
+    let after = |time: Timestamp, duration: &GoDuration| {
+        time.saturating_add(duration.to_signed())
+            .unwrap_or(Timestamp::MAX)
+    };
+    let mut spans: Vec<Held> = times
+        .iter()
+        .map(|time| {
+            let since = hold
+                .initial_delay
+                .as_ref()
+                .map_or(*time, |delay| after(*time, delay));
+            Held {
+                since,
+                until: after(since, &hold.duration),
+            }
+        })
+        .collect();
+    spans.sort_unstable_by_key(|span| (span.since, span.until));
+    let mut chain: Option<Held> = None;
+    for span in spans {
+        match &mut chain {
+            Some(open) if span.since <= open.until => open.until = open.until.max(span.until),
+            // What comes later is of no interest once one is found that stands now.
+            Some(open) if open.until > now => break,
+            _ => chain = Some(span),
+        }
+    }
+    let mut found = chain.filter(|span| span.since <= now && now < span.until)?;
+    if let Some(known) = known.filter(|known| known.until >= found.since) {
+        found.since = found.since.min(known.since);
+    }
+    if let Some(maximum) = &hold.maximum {
+        found.until = found.until.min(after(found.since, maximum));
+    }
+    (now < found.until).then_some(found)
+}

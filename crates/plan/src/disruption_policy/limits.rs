@@ -1,0 +1,140 @@
+//! What is left of the limits that policies set, node by node, while a command is put together.
+
+use jiff::Timestamp;
+use spokeshave_model::snapshot::NodeId;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One rule of a policy, as it stands now for one reason of disruption.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Name of the DisruptionPolicy.
+    pub policy: String,
+    /// Field of its spec.
+    pub field: String,
+    /// The zone, NodePool or value of a label, where it is about one.
+    pub domain: Option<String>,
+    /// What it says, for people.
+    pub message: String,
+    /// Since when, for holds.
+    pub since: Option<Timestamp>,
+    /// Until when, as far as that is known.
+    pub until: Option<Timestamp>,
+    /// What each node counts, by its position; `None` where the rule does not apply.
+    pub(super) weights: Vec<Option<i64>>,
+}
+
+impl Rule {
+    /// The rule with its policy, and until when it stands.
+    pub fn text(&self) -> String {
+        let until = self.until.map_or_else(String::new, |until| {
+            format!(", until {}", until.strftime("%Y-%m-%d %H:%M:%SZ"))
+        });
+        format!(
+            "DisruptionPolicy {} ({}): {}{until}",
+            self.policy, self.field, self.message
+        )
+    }
+
+    fn weight(&self, node: NodeId) -> Option<i64> {
+        self.weights.get(node.index()).copied().flatten()
+    }
+}
+
+/// What is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing may go.
+    Nothing,
+    /// So much may go; where nothing is under way, one node may even be larger than that.
+    Amount { left: i64, is_unused: bool },
+    /// Only nodes of one domain may go.
+    OneDomain {
+        /// The domain of each node, by its position.
+        domains: Arc<[String]>,
+        /// Domains in which nodes are on their way out.
+        open: BTreeSet<String>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) rule: Arc<Rule>,
+    pub(super) left: Left,
+}
+
+impl Limit {
+    fn permits(&self, node: NodeId) -> bool {
+        let Some(weight) = self.rule.weight(node) else {
+            return true;
+        };
+        match &self.left {
+            Left::Nothing => false,
+            Left::Amount { left, is_unused } => *left > 0 && (weight <= *left || *is_unused),
+            Left::OneDomain { domains, open } => match open.len() {
+                0 => true,
+                1 => domains
+                    .get(node.index())
+                    .is_some_and(|domain| open.contains(domain)),
+                _ => false,
+            },
+        }
+    }
+
+    fn take(&mut self, node: NodeId) {
+        let Some(weight) = self.rule.weight(node) else {
+            return;
+        };
+        match &mut self.left {
+            Left::Nothing => {}
+            Left::Amount { left, is_unused } => {
+                *left -= weight;
+                *is_unused = false;
+            }
+            Left::OneDomain { domains, open } => {
+                open.extend(domains.get(node.index()).cloned());
+            }
+        }
+    }
+
+    /// Whether no node that it is about may go.
+    pub(super) fn is_shut(&self) -> bool {
+        match &self.left {
+            Left::Nothing => true,
+            Left::Amount { left, .. } => *left <= 0,
+            Left::OneDomain { open, .. } => open.len() > 1,
+        }
+    }
+}
+
+/// All limits for one reason of disruption.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub(super) limits: Vec<Limit>,
+}
+
+impl Limits {
+    /// Whether a node may be disrupted besides what was taken.
+    pub fn permits(&self, node: NodeId) -> bool {
+        self.limits.iter().all(|limit| limit.permits(node))
+    }
+
+    /// Takes a node; false, and nothing is taken, when it may not go.
+    pub fn take(&mut self, node: NodeId) -> bool {
+        let permits = self.permits(node);
+        if permits {
+            self.limits.iter_mut().for_each(|limit| limit.take(node));
+        }
+        permits
+    }
+
+    /// The rule that keeps a node; of several, the one that stands longest.
+    pub fn blocker(&self, node: NodeId) -> Option<&Rule> {
+        let blocking = self.limits.iter().filter(|limit| !limit.permits(node));
+        let latest = blocking.min_by_key(|limit| {
+            let until = limit.rule.until.unwrap_or(Timestamp::MAX);
+            (std::cmp::Reverse(until), limit.rule.policy.clone())
+        });
+        latest.map(|limit| &*limit.rule)
+    }
+}

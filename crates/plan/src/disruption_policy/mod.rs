@@ -1,0 +1,18 @@
+//! DisruptionPolicies: what they let voluntary disruption do now, and why not.
+//!
+//! Everything follows from objects that are in the cluster (creation times, the ledger), so that a restart changes nothing. Owns no clock and
+//! writes nothing. What is forceful (interruption, expiry, repair) never asks here.
+
+mod budget;
+mod hold;
+mod limits;
+mod rules;
+mod status;
+pub mod windows;
+
+pub use limits::{Limits, Rule};
+pub use rules::{frozen, limits};
+pub use status::{Fault, faults, status};
+
+#[cfg(test)]
+mod tests;

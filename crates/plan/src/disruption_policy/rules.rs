@@ -1,0 +1,304 @@
+//! From policies and the state of the cluster to limits: one list for each reason of disruption.
+
+use super::hold::{self, Held};
+use super::limits::{Left, Limit, Limits, Rule};
+use super::{budget, status};
+use jiff::Timestamp;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::disruption_policy::{FailedLaunchesBreaker, Freeze, Hold, NotReadyBreaker, PolicyScope};
+use spokeshave_api::{DisruptionPolicy, DisruptionReason};
+use spokeshave_model::labels;
+use spokeshave_model::snapshot::{NodeId, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one policy is looked at with.
+pub(super) struct Scene<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) policy: &'a DisruptionPolicy,
+    pub(super) now: Timestamp,
+    /// Nodes, by provider ID, that use nothing up by being in a command: it is the one that is looked at.
+    pub(super) own: &'a BTreeSet<&'a str>,
+    /// For each node, whether the policy applies to it.
+    covered: Vec<bool>,
+}
+
+impl<'a> Scene<'a> {
+    fn new(
+        snapshot: &'a Snapshot,
+        policy: &'a DisruptionPolicy,
+        own: &'a BTreeSet<&'a str>,
+        now: Timestamp,
+    ) -> Self {
+        let mut scene = Scene {
+            snapshot,
+            policy,
+            now,
+            own,
+            covered: Vec::new(),
+        };
+        let pools: Vec<bool> = snapshot
+            .pools
+            .iter()
+            .map(|pool| scene.selects(&pool.name))
+            .collect();
+        let covers = |node: NodeId| {
+            let view = snapshot.node(node);
+            view.is_managed() && view.pool.is_some_and(|pool| pools[pool.index()])
+        };
+        scene.covered = snapshot.node_ids().map(covers).collect();
+        scene
+    }
+
+    pub(super) fn covers(&self, node: NodeId) -> bool {
+        self.covered[node.index()]
+    }
+
+    /// Whether the policy applies to a NodePool, by its name.
+    pub(super) fn selects(&self, pool: &str) -> bool {
+        let found = self.snapshot.pools.iter().find(|view| view.name == pool);
+        let labels = found.and_then(|view| view.object.metadata.labels.as_ref());
+        match labels {
+            Some(labels) => self.policy.selects(pool, labels),
+            None => self.policy.selects(pool, &BTreeMap::new()),
+        }
+    }
+
+    /// Not Ready, on its way out, or in another command.
+    pub(super) fn is_disrupting(&self, node: NodeId) -> bool {
+        let view = self.snapshot.node(node);
+        let in_other = view.in_command && !self.own.contains(view.provider_id.as_str());
+        view.marked_for_deletion || in_other || (view.initialized && !view.ready)
+    }
+}
+
+/// A rule about the nodes of a scene that `weight` names.
+pub(super) fn rule(
+    scene: &Scene<'_>,
+    field: &str,
+    message: &str,
+    weight: impl Fn(NodeId) -> Option<i64>,
+) -> Rule {
+    let of = |node: NodeId| scene.covers(node).then(|| weight(node)).flatten();
+    Rule {
+        policy: scene.policy.name().to_owned(),
+        field: field.to_owned(),
+        domain: None,
+        message: message.to_owned(),
+        since: None,
+        until: None,
+        weights: scene.snapshot.node_ids().map(of).collect(),
+    }
+}
+
+/// The limits of all policies for one reason. Nodes of `own`, by provider ID, count as not being in a command.
+pub fn limits(
+    snapshot: &Snapshot,
+    reason: &DisruptionReason,
+    now: Timestamp,
+    own: &BTreeSet<&str>,
+) -> Limits {
+    let mut limits = Vec::new();
+    for policy in &snapshot.disruption_policies {
+        of_policy(snapshot, policy, reason, now, own, &mut limits);
+    }
+    Limits { limits }
+}
+
+/// Adds the limits of one policy for one reason.
+pub(super) fn of_policy(
+    snapshot: &Snapshot,
+    policy: &DisruptionPolicy,
+    reason: &DisruptionReason,
+    now: Timestamp,
+    own: &BTreeSet<&str>,
+    limits: &mut Vec<Limit>,
+) {
+    let scene = Scene::new(snapshot, policy, own, now);
+    let spec = &policy.spec;
+    for fault in status::faults(policy) {
+        if fault
+            .reasons
+            .as_ref()
+            .is_none_or(|reasons| covers(Some(reasons), reason))
+        {
+            let message = format!("cannot be evaluated, so nothing is disrupted: {}", fault.message);
+            shut(rule(&scene, &fault.field, &message, |_| Some(1)), limits);
+        }
+    }
+    if let Some(text) = spec.freeze.as_ref().and_then(|freeze| frozen_text(freeze, now)) {
+        let mut stands = rule(&scene, "spec.freeze", &text, |_| Some(1));
+        let until = spec.freeze.as_ref().and_then(|freeze| freeze.until.as_ref());
+        stands.until = until.map(|until| until.0);
+        shut(stands, limits);
+    }
+    if let Some(hold) = spec
+        .hold
+        .as_ref()
+        .filter(|hold| covers(hold.reasons.as_ref(), reason))
+    {
+        add_holds(&scene, hold, limits);
+    }
+    for (index, budget) in spec.budgets.iter().enumerate() {
+        if covers(budget.reasons.as_ref(), reason) {
+            budget::add(&scene, index, budget, limits);
+        }
+    }
+    if let Some(breakers) = &spec.circuit_breakers {
+        let not_ready = breakers.not_ready.as_ref();
+        let failed = breakers.failed_launches.as_ref();
+        limits.extend(not_ready.and_then(|breaker| not_ready_breaker(&scene, breaker)));
+        limits.extend(failed.and_then(|breaker| failed_launches_breaker(&scene, breaker)));
+    }
+}
+
+fn shut(rule: Rule, limits: &mut Vec<Limit>) {
+    limits.push(Limit {
+        rule: rule.into(),
+        left: Left::Nothing,
+    });
+}
+
+/// Whether a list of reasons covers one; a reason of a later version might be any, so that it covers all.
+pub(super) fn covers(reasons: Option<&Vec<DisruptionReason>>, reason: &DisruptionReason) -> bool {
+    reasons.is_none_or(|reasons| {
+        let mut named = reasons.iter();
+        named.any(|named| named == reason || matches!(named, DisruptionReason::Other(_)))
+    })
+}
+
+fn frozen_text(freeze: &Freeze, now: Timestamp) -> Option<String> {
+    let is_over = freeze.until.as_ref().is_some_and(|until| until.0 <= now);
+    (!is_over).then(|| format!("frozen: {}", freeze.reason))
+}
+
+/// The freeze by hand that stands for a NodePool, in words: a command that has deleted no node yet is taken back for it.
+pub fn frozen<'a>(
+    policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
+    pool: &str,
+    labels: &BTreeMap<String, String>,
+    now: Timestamp,
+) -> Option<String> {
+    policies.into_iter().find_map(|policy| {
+        let freeze = policy
+            .spec
+            .freeze
+            .as_ref()
+            .filter(|_| policy.selects(pool, labels))?;
+        let text = frozen_text(freeze, now)?;
+        Some(format!("DisruptionPolicy {}: {text}", policy.name()))
+    })
+}
+
+/// What the status has said of a hold.
+fn known_hold(policy: &DisruptionPolicy, pool: Option<&str>) -> Option<Held> {
+    let mut active = policy.status.as_ref()?.active.iter();
+    let entry = active.find(|entry| entry.field == "spec.hold" && entry.domain.as_deref() == pool)?;
+    Some(Held {
+        since: entry.since.as_ref()?.0,
+        until: entry.until.as_ref()?.0,
+    })
+}
+
+fn add_holds(scene: &Scene<'_>, hold: &Hold, limits: &mut Vec<Limit>) {
+    let snapshot = scene.snapshot;
+    let mut add = |pool: Option<&str>, message: &str| {
+        let times = hold::triggers(snapshot, hold, pool);
+        let known = known_hold(scene.policy, pool);
+        let Some(held) = hold::held(&times, hold, known, scene.now) else {
+            return;
+        };
+        let mut stands = rule(scene, "spec.hold", message, |node| {
+            let own = snapshot.node(node).pool_name.as_deref();
+            (pool.is_none() || pool == own).then_some(1)
+        });
+        stands.domain = pool.map(str::to_owned);
+        (stands.since, stands.until) = (Some(held.since), Some(held.until));
+        shut(stands, limits);
+    };
+    if hold.scope == Some(PolicyScope::NodePool) {
+        for pool in snapshot.pools.iter().filter(|pool| scene.selects(&pool.name)) {
+            let message = format!(
+                "nodes of NodePool {:?} have changed lately, so that it rests",
+                pool.name
+            );
+            add(Some(&pool.name), &message);
+        }
+    } else {
+        add(None, "nodes have changed lately, so that all rest");
+    }
+}
+
+/// Too large a share of initialised nodes is not Ready, of the policy's NodePools or not.
+fn not_ready_breaker(scene: &Scene<'_>, breaker: &NotReadyBreaker) -> Option<Limit> {
+    let by_zone = breaker.scope == Some(PolicyScope::Zone);
+    let mut counts: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+    for node in scene
+        .snapshot
+        .nodes
+        .iter()
+        .filter(|node| node.is_managed() && node.initialized)
+    {
+        let zone = node
+            .labels
+            .get(labels::ZONE)
+            .map(String::as_str)
+            .filter(|_| by_zone);
+        let (all, lost) = counts.entry(zone.unwrap_or_default()).or_default();
+        *all += 1;
+        *lost += i64::from(!node.ready);
+    }
+    let trips = |(all, lost): &(i64, i64)| *lost > 0 && *lost * 100 >= *all * breaker.percent;
+    let (zone, (all, lost)) = counts.into_iter().find(|(_, count)| trips(count))?;
+    let place = if zone.is_empty() {
+        String::new()
+    } else {
+        format!(" in zone {zone:?}")
+    };
+    let message = format!(
+        "{lost} of {all} nodes{place} are not Ready, {}% or more; ends when fewer are",
+        breaker.percent
+    );
+    let field = "spec.circuitBreakers.notReady";
+    let mut stands = rule(scene, field, &message, |_| Some(1));
+    stands.domain = (!zone.is_empty()).then(|| zone.to_owned());
+    Some(Limit {
+        rule: stands.into(),
+        left: Left::Nothing,
+    })
+}
+
+/// Too many commands were taken back because their replacements did not come up.
+fn failed_launches_breaker(scene: &Scene<'_>, breaker: &FailedLaunchesBreaker) -> Option<Limit> {
+    let within = breaker.within.to_signed();
+    let failed_at = |one: &Disruption| {
+        let is_failed = hold::launch_failed(one);
+        let at = one.status.as_ref()?.finished_at.as_ref()?.0;
+        (is_failed && scene.now.duration_since(at) < within).then_some(at)
+    };
+    let mut failures: Vec<Timestamp> = scene
+        .snapshot
+        .disruptions
+        .iter()
+        .filter_map(|one| failed_at(one))
+        .collect();
+    failures.sort_unstable();
+    let needed = usize::try_from(breaker.count).unwrap_or(usize::MAX).max(1);
+    // The first whose fading leaves too few.
+    let last_needed = failures.len().checked_sub(needed)?;
+    let until = failures[last_needed]
+        .saturating_add(within)
+        .unwrap_or(Timestamp::MAX);
+    let message = format!(
+        "{} taken back because replacements did not come up, within {}",
+        crate::report::count(failures.len(), "command"),
+        breaker.within
+    );
+    let mut stands = rule(scene, "spec.circuitBreakers.failedLaunches", &message, |_| {
+        Some(1)
+    });
+    stands.until = Some(until);
+    Some(Limit {
+        rule: stands.into(),
+        left: Left::Nothing,
+    })
+}

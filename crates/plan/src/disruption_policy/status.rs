@@ -1,0 +1,249 @@
+//! What a policy says of itself: what is wrong with it, what stands now, and when that changes.
+
+use super::budget::amount;
+use super::limits::Limit;
+use super::rules;
+use super::windows::{Windows, time_zone};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::conditions::{Conditioned as _, Status, VALIDATION_SUCCEEDED};
+use spokeshave_api::disruption_policy::{
+    ActiveRule, BudgetUnit, HoldTrigger, OutsideWindows, PolicyBudget, PolicyScope,
+};
+use spokeshave_api::{DisruptionPolicy, DisruptionReason, whole_seconds};
+use spokeshave_model::snapshot::Snapshot;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A part of a policy that cannot be evaluated, so that nothing is disrupted for the reasons that it covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Path of the field.
+    pub field: String,
+    /// What was expected, and what to do.
+    pub message: String,
+    /// Reasons of disruption that it stops; `None` means all.
+    pub reasons: Option<Vec<DisruptionReason>>,
+}
+
+/// What cannot be evaluated.
+pub fn faults(policy: &DisruptionPolicy) -> Vec<Fault> {
+    let spec = &policy.spec;
+    let mut faults = Vec::new();
+    let zone = time_zone(spec.time_zone.as_deref());
+    if let Err(message) = &zone {
+        faults.push(Fault {
+            field: "spec.timeZone".to_owned(),
+            message: message.clone(),
+            reasons: None,
+        });
+    }
+    if let Some(hold) = &spec.hold {
+        let known = hold
+            .scope
+            .as_ref()
+            .is_none_or(|scope| matches!(scope, PolicyScope::Cluster | PolicyScope::NodePool));
+        let triggers = hold.triggers.iter().flatten();
+        let unknown = triggers.filter(|trigger| matches!(trigger, HoldTrigger::Other(_)));
+        let scope = (!known).then(|| ("scope", "write Cluster or NodePool".to_owned()));
+        let trigger = unknown.map(|trigger| {
+            (
+                "triggers",
+                format!("{trigger} is not known; write Launch, ScaleDown or FailedLaunch"),
+            )
+        });
+        for (field, message) in scope.into_iter().chain(trigger) {
+            faults.push(Fault {
+                field: format!("spec.hold.{field}"),
+                message,
+                reasons: hold.reasons.clone(),
+            });
+        }
+    }
+    for (index, budget) in spec.budgets.iter().enumerate() {
+        for (field, message) in budget_faults(budget, zone.as_ref().ok()) {
+            faults.push(Fault {
+                field: format!("spec.budgets[{index}].{field}"),
+                message,
+                reasons: budget.reasons.clone(),
+            });
+        }
+    }
+    let breaker = spec
+        .circuit_breakers
+        .as_ref()
+        .and_then(|all| all.not_ready.as_ref());
+    let scope = breaker.and_then(|breaker| breaker.scope.as_ref());
+    if scope.is_some_and(|scope| !matches!(scope, PolicyScope::Cluster | PolicyScope::Zone)) {
+        faults.push(Fault {
+            field: "spec.circuitBreakers.notReady.scope".to_owned(),
+            message: "write Cluster or Zone".to_owned(),
+            reasons: None,
+        });
+    }
+    faults
+}
+
+fn budget_faults(budget: &PolicyBudget, zone: Option<&jiff::tz::TimeZone>) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let mut say = |field: &str, message: String| faults.push((field.to_owned(), message));
+    if let Some(limit) = budget
+        .limit
+        .as_ref()
+        .filter(|limit| amount(limit, 0, 1).is_none())
+    {
+        let message = format!("{limit:?} is neither a whole number nor a percentage from 0% to 100%");
+        say("limit", message);
+    }
+    if let Some(scope @ PolicyScope::Other(_)) = &budget.scope {
+        say(
+            "scope",
+            format!("{scope} is not known; write Cluster, NodePool, Zone or Label"),
+        );
+    }
+    if let Some(unit @ BudgetUnit::Other(_)) = &budget.unit {
+        say("unit", format!("{unit} is not known; write Nodes, CPU or Pods"));
+    }
+    if let Some(outside @ OutsideWindows::Other(_)) = &budget.outside_windows {
+        say(
+            "outsideWindows",
+            format!("{outside} is not known; write Nothing or Unlimited"),
+        );
+    }
+    let by_label = budget.scope == Some(PolicyScope::Label);
+    if by_label != budget.label.is_some() {
+        say("label", "is set with scope Label, and only with it".to_owned());
+    }
+    if budget.one_at_a_time && matches!(budget.scope, None | Some(PolicyScope::Cluster)) {
+        say("oneAtATime", "needs scope Zone, NodePool or Label".to_owned());
+    }
+    if budget.per_hour.is_some() && budget.unit == Some(BudgetUnit::Cpu) {
+        say("perHour", "counts Nodes or Pods".to_owned());
+    }
+    if budget.per_hour.is_some() && by_label {
+        let message = "cannot be counted by label, because nodes that are gone have none; use scope Zone, NodePool or Cluster";
+        say("perHour", message.to_owned());
+    }
+    let zone = zone.filter(|_| !budget.windows.is_empty());
+    let windows = zone.map(|zone| Windows::read(zone.clone(), &budget.windows, &budget.except_dates));
+    if let Some(Err(wrong)) = windows {
+        faults.extend(wrong.into_iter().map(|fault| (fault.field, fault.message)));
+    }
+    faults
+}
+
+/// What is not wrong and yet hardly meant.
+fn doubts(policy: &DisruptionPolicy, pools: &[String], now: Timestamp) -> Vec<String> {
+    let spec = &policy.spec;
+    let mut doubts = Vec::new();
+    if pools.is_empty() {
+        doubts.push("spec.nodePools selects no NodePool".to_owned());
+    }
+    if let Some(freeze) = &spec.freeze {
+        match &freeze.until {
+            None => doubts.push("spec.freeze has no end: set until, or take it away yourself".to_owned()),
+            Some(until) if until.0 <= now => doubts.push("spec.freeze is over".to_owned()),
+            Some(_) => {}
+        }
+    }
+    for (index, budget) in spec
+        .budgets
+        .iter()
+        .enumerate()
+        .filter(|(_, budget)| !budget.windows.is_empty())
+    {
+        let windows = time_zone(spec.time_zone.as_deref())
+            .ok()
+            .and_then(|zone| Windows::read(zone, &budget.windows, &budget.except_dates).ok());
+        if windows.is_some_and(|windows| !windows.ever_opens(now)) {
+            doubts.push(format!(
+                "spec.budgets[{index}]: none of its windows opens within 400 days"
+            ));
+        }
+    }
+    doubts
+}
+
+/// The policy with the status that it should have.
+pub fn status(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> DisruptionPolicy {
+    let mut after = policy.clone();
+    after.initialize_conditions(now);
+    let faults = faults(policy);
+    let said: Vec<String> = faults
+        .iter()
+        .map(|fault| format!("{}: {}", fault.field, fault.message))
+        .collect();
+    if said.is_empty() {
+        after.set_true(VALIDATION_SUCCEEDED, now);
+    } else {
+        after.set(
+            VALIDATION_SUCCEEDED,
+            Status::False,
+            "Invalid",
+            &said.join("; "),
+            now,
+        );
+    }
+    let empty = BTreeMap::new();
+    let mut pools: Vec<String> = snapshot
+        .pools
+        .iter()
+        .filter(|pool| {
+            let labels = pool.object.metadata.labels.as_ref().unwrap_or(&empty);
+            policy.selects(&pool.name, labels)
+        })
+        .map(|pool| pool.name.clone())
+        .collect();
+    pools.sort_unstable();
+    let active = active(policy, snapshot, now);
+    let ends = active
+        .iter()
+        .filter_map(|rule| rule.until.as_ref().map(|until| until.0));
+    let next = ends.filter(|end| *end > now).min();
+    let mut summary: Vec<String> = active.iter().map(|rule| rule.message.clone()).collect();
+    if summary.is_empty() {
+        summary.push("stops nothing now".to_owned());
+    }
+    summary.extend(doubts(policy, &pools, now));
+    let status = after.status.get_or_insert_default();
+    status.summary = Some(summary.join("; "));
+    status.active = active;
+    status.next_change = next.map(|at| Time(whole_seconds(at)));
+    status.node_pools = pools;
+    after
+}
+
+/// What stops disruption now, with all reasons that it stops.
+fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec<ActiveRule> {
+    let reasons = [
+        DisruptionReason::Empty,
+        DisruptionReason::Drifted,
+        DisruptionReason::Underutilized,
+    ];
+    let mut active: Vec<ActiveRule> = Vec::new();
+    for reason in reasons {
+        let mut limits: Vec<Limit> = Vec::new();
+        rules::of_policy(snapshot, policy, &reason, now, &BTreeSet::new(), &mut limits);
+        for rule in limits
+            .iter()
+            .filter(|limit| limit.is_shut())
+            .map(|limit| &limit.rule)
+        {
+            let time = |at: Option<Timestamp>| at.map(|at| Time(whole_seconds(at)));
+            let known = active.iter_mut().find(|known| {
+                known.field == rule.field && known.domain == rule.domain && known.message == rule.message
+            });
+            match known {
+                Some(known) => known.reasons.push(reason.clone()),
+                None => active.push(ActiveRule {
+                    field: rule.field.clone(),
+                    domain: rule.domain.clone(),
+                    reasons: vec![reason.clone()],
+                    message: rule.message.clone(),
+                    since: time(rule.since),
+                    until: time(rule.until),
+                }),
+            }
+        }
+    }
+    active
+}

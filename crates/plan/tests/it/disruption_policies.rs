@@ -1,0 +1,285 @@
+//! DisruptionPolicies through a pass, a second look, and the steps of a command.
+
+use crate::support::{DELETE_A, World, acts, later, on_demand_pool, pair};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+use spokeshave_api::DisruptionPolicy;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance};
+use spokeshave_plan::disrupt::{BlockerKind, validate};
+use spokeshave_plan::disruption_policy::status;
+use std::sync::Arc;
+
+fn policy(spec: &Value) -> Arc<DisruptionPolicy> {
+    let spec = serde_json::from_value(spec.clone()).expect("a spec");
+    Arc::new(DisruptionPolicy::new("calm", spec))
+}
+
+fn under(mut world: World, spec: &Value) -> World {
+    world.state.disruption_policies.push(policy(spec));
+    world
+}
+
+/// The status that the policy of a world should have.
+fn said(world: &World) -> Value {
+    let snapshot = world.snapshot();
+    let after = status(&world.state.disruption_policies[0], &snapshot, world.now);
+    serde_json::to_value(after.status).expect("JSON")
+}
+
+fn frozen() -> Value {
+    json!({"freeze": {"reason": "incident 42", "until": later(7200)}})
+}
+
+#[test]
+fn a_freeze_stops_every_method_and_the_verdict_names_it() {
+    assert_eq!(acts(&pair()), [DELETE_A]);
+    let world = under(pair(), &frozen());
+    assert_eq!(acts(&world), [""; 0]);
+    let verdict = world.verdict("a");
+    assert_eq!(verdict.blockers[0].kind, BlockerKind::DisruptionPolicy);
+    let text = &verdict.blockers[0].message;
+    assert!(
+        text.contains("DisruptionPolicy calm (spec.freeze): frozen: incident 42, until"),
+        "{text}"
+    );
+    assert!(
+        verdict.if_removed.is_some(),
+        "it says what would happen otherwise"
+    );
+    let mut thawed = world.clone();
+    thawed.now = later(7200);
+    assert_eq!(acts(&thawed), [DELETE_A], "it ends by itself");
+    let elsewhere = json!({"freeze": {"reason": "x"}, "nodePools": {"names": ["other"]}});
+    assert_eq!(acts(&under(pair(), &elsewhere)), [DELETE_A]);
+}
+
+#[test]
+fn a_freeze_between_decision_and_second_look_refuses_the_command() {
+    let world = pair();
+    let command = world.command();
+    assert!(
+        validate(&command, &world.snapshot(), &world.policy, world.now)
+            .command
+            .is_some()
+    );
+    let world = under(world, &frozen());
+    assert!(
+        validate(&command, &world.snapshot(), &world.policy, world.now)
+            .command
+            .is_none()
+    );
+}
+
+fn born(world: World, node: &str, at: Timestamp) -> World {
+    world.edit_node(node, |node| node.metadata.creation_timestamp = Some(Time(at)))
+}
+
+#[test]
+fn a_new_node_holds_all_for_a_while_as_node_holder_does() {
+    let hold = json!({"hold": {"duration": "20m", "initialDelay": "60s"}});
+    let old = later(-86_400);
+    let world = |b: Timestamp| under(born(born(pair(), "a", old), "b", b), &hold);
+    assert_eq!(acts(&world(old)), [DELETE_A]);
+    assert_eq!(acts(&world(later(-300))), [""; 0]);
+    let status = said(&world(later(-300)));
+    assert_eq!(status["active"][0]["field"], "spec.hold");
+    assert_eq!(status["nextChange"], json!(Time(later(-300 + 60 + 1200))));
+    assert_eq!(
+        acts(&world(later(-300 - 960))),
+        [DELETE_A],
+        "after a minute and twenty"
+    );
+    let drift_only = json!({"hold": {"duration": "20m", "reasons": ["Drifted"]}});
+    let world = under(born(born(pair(), "a", old), "b", later(-300)), &drift_only);
+    assert_eq!(acts(&world), [DELETE_A], "other reasons are not held");
+}
+
+/// Three empty nodes, one in zone `x` and two in zone `y`.
+fn empty_in_two_zones() -> World {
+    let zone = "topology.kubernetes.io/zone";
+    World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .node("b", "small")
+        .node("c", "small")
+        .label_node("a", zone, "x")
+        .label_node("b", zone, "y")
+        .label_node("c", zone, "y")
+}
+
+#[test]
+fn never_two_zones_at_once() {
+    let nodes = |world: &World| -> Vec<String> {
+        let commands = world.pass().commands;
+        let mut names: Vec<String> = commands
+            .iter()
+            .flat_map(|command| command.nodes.iter().map(|node| node.node.clone()))
+            .collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(nodes(&empty_in_two_zones()), ["a", "b", "c"], "without a policy");
+    let one = json!({"budgets": [{"scope": "Zone", "oneAtATime": true}]});
+    let world = under(empty_in_two_zones(), &one);
+    let first = nodes(&world);
+    assert!(first == ["a"] || first == ["b", "c"], "{first:?}");
+    let mut going = world.clone();
+    going.state.in_command.insert("kwok://a".to_owned());
+    assert_eq!(nodes(&going), [""; 0], "zone x is open");
+    let mut going = world;
+    going.state.in_command.insert("kwok://b".to_owned());
+    assert_eq!(nodes(&going), ["c"], "zone y is open");
+    let each = json!({"budgets": [{"scope": "Zone", "limit": "1"}]});
+    assert_eq!(
+        nodes(&under(empty_in_two_zones(), &each)).len(),
+        2,
+        "one in each zone"
+    );
+    let share = json!({"budgets": [{"limit": "34%"}]});
+    assert_eq!(nodes(&under(empty_in_two_zones(), &share)).len(), 2, "rounded up");
+    let both = json!({"budgets": [{"limit": "2"}, {"limit": "2", "unit": "CPU"}]});
+    assert_eq!(
+        nodes(&under(empty_in_two_zones(), &both)).len(),
+        1,
+        "the stricter wins"
+    );
+}
+
+fn disruption(status: &Value, replacements: &Value) -> Disruption {
+    let spec = json!({
+        "method": "Emptiness", "reason": "Empty", "decision": "Delete", "decidedAt": "2026-01-01T00:00:00.000000Z",
+        "nodes": [{"name": "gone", "nodeClaim": "gone", "nodeClaimUID": "u", "providerID": "kwok://gone", "nodePool": "default", "price": "1", "pods": 4}],
+        "priceBefore": "1", "priceAfter": "0", "savings": "1", "evictions": 4, "nodeSummary": "", "replacementSummary": "", "replacements": replacements,
+    });
+    let mut one = Disruption::new("d", serde_json::from_value(spec).expect("a spec"));
+    one.status = serde_json::from_value(status.clone()).expect("a status");
+    one
+}
+
+#[test]
+fn a_rate_is_counted_from_the_ledger_and_so_survives_a_restart() {
+    let rate = json!({"budgets": [{"perHour": 2}]});
+    let decided: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    let world = |minutes: i64, phase: &str| {
+        let mut world = under(empty_in_two_zones(), &rate);
+        world.now = decided + jiff::SignedDuration::from_mins(minutes);
+        let one = disruption(&json!({"phase": phase}), &json!([]));
+        world.state.disruptions.push(Arc::new(one));
+        world
+    };
+    let count = |world: &World| {
+        world
+            .pass()
+            .commands
+            .iter()
+            .map(|command| command.nodes.len())
+            .sum::<usize>()
+    };
+    assert_eq!(count(&world(10, "Succeeded")), 1, "one of two is used up");
+    assert_eq!(count(&world(10, "RolledBack")), 2, "what was taken back is free");
+    assert_eq!(count(&world(60, "Succeeded")), 2, "an hour has passed");
+}
+
+#[test]
+fn too_many_nodes_that_are_not_ready_stop_all() {
+    let breaker = json!({"circuitBreakers": {"notReady": {"percent": 30, "scope": "Zone"}}});
+    let unready = |world: World| {
+        world.edit_node("c", |node| {
+            let conditions = node
+                .status
+                .get_or_insert_default()
+                .conditions
+                .get_or_insert_default();
+            for condition in conditions
+                .iter_mut()
+                .filter(|condition| condition.type_ == "Ready")
+            {
+                condition.status = "False".to_owned();
+            }
+        })
+    };
+    let world = under(empty_in_two_zones(), &breaker);
+    assert!(!world.pass().commands.is_empty());
+    let world = unready(world);
+    assert!(world.pass().commands.is_empty());
+    assert_eq!(said(&world)["active"][0]["domain"], "y");
+}
+
+#[test]
+fn nothing_is_disrupted_on_doubt_and_the_status_says_so() {
+    let lost = json!({"timeZone": "Europe/Atlantis", "budgets": [{"limit": "1"}]});
+    let world = under(pair(), &lost);
+    assert_eq!(acts(&world), [""; 0]);
+    let status = said(&world);
+    let ready = status["conditions"]
+        .as_array()
+        .expect("conditions")
+        .iter()
+        .find(|one| one["type"] == "ValidationSucceeded");
+    let message = ready.expect("the condition")["message"]
+        .as_str()
+        .expect("a text")
+        .to_owned();
+    assert!(
+        message.contains("spec.timeZone") && message.contains("no IANA time zone"),
+        "{message}"
+    );
+    let never =
+        json!({"budgets": [{"windows": [{"dates": ["2020-01-01"], "from": "00:00", "to": "24:00"}]}]});
+    let status = said(&under(pair(), &never));
+    let summary = status["summary"].as_str().expect("a text");
+    assert!(
+        summary.contains("none of its windows opens within 400 days"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn a_window_that_allows_is_shut_outside_and_one_that_denies_is_open() {
+    let shut = json!({"budgets": [{"windows": [{"dates": ["2020-01-01"], "from": "00:00", "to": "24:00"}]}]});
+    assert_eq!(acts(&under(pair(), &shut)), [""; 0]);
+    let open = json!({"budgets": [{"limit": "0", "outsideWindows": "Unlimited", "windows": [{"dates": ["2020-01-01"], "from": "00:00", "to": "24:00"}]}]});
+    assert_eq!(acts(&under(pair(), &open)), [DELETE_A]);
+}
+
+/// A node of a command, with its NodeClaim or without.
+fn present(world: &World, is_there: bool) -> PresentNode {
+    PresentNode {
+        node: world.state.nodes.first().cloned(),
+        claim: world.state.node_claims.first().cloned().filter(|_| is_there),
+        pods: Vec::new(),
+    }
+}
+
+#[test]
+fn a_freeze_takes_back_what_has_deleted_nothing_and_leaves_nothing_half_done() {
+    let started = "2026-01-01T00:00:00.000000Z";
+    let now: Timestamp = "2026-01-01T00:00:30Z".parse().expect("a time");
+    let world = pair();
+    let look = |phase: &str, nodes: Vec<PresentNode>, frozen: bool| {
+        let mut one = disruption(&json!({"phase": phase, "startedAt": started}), &json!([]));
+        let node = one.spec.nodes[0].clone();
+        one.spec.nodes = vec![node; nodes.len()];
+        let present = Present {
+            nodes,
+            frozen: frozen.then(|| "DisruptionPolicy calm: frozen: incident 42".to_owned()),
+            ..Present::default()
+        };
+        let steps = advance(&one, &present, now).steps;
+        let milestones: Vec<Milestone> = steps.into_iter().filter_map(|(_, milestone)| milestone).collect();
+        milestones
+    };
+    let there = || present(&world, true);
+    let is_back = |milestones: &[Milestone]| matches!(milestones, [Milestone::RolledBack { why, .. }] if why.contains("incident 42"));
+    for phase in ["Starting", "Deleting"] {
+        assert!(is_back(&look(phase, vec![there()], true)), "{phase}");
+        assert!(!is_back(&look(phase, vec![there()], false)), "{phase}");
+    }
+    let half = look("Deleting", vec![present(&world, false), there()], true);
+    assert_eq!(
+        half,
+        [Milestone::Deleted(1)],
+        "one is deleted already: the other follows"
+    );
+}

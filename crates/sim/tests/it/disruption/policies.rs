@@ -1,0 +1,126 @@
+//! DisruptionPolicies through the whole stack: what they stop, what they take back, and what they say.
+
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{DisruptionPolicy, NodeClaim};
+
+use crate::killable::Cluster;
+use crate::killable::stories::*;
+use crate::words::*;
+
+async fn policy(cluster: &Cluster, spec: Value) {
+    let object = json!({"metadata": {"name": "calm"}, "spec": spec});
+    let _: DisruptionPolicy = cluster.create(object).await;
+}
+
+/// What the policy says of itself.
+async fn said(cluster: &Cluster) -> Value {
+    let policy: DisruptionPolicy = cluster.get("calm").await;
+    serde_json::to_value(policy.status).expect("JSON")
+}
+
+async fn is_any_deleting(cluster: &Cluster) -> bool {
+    cluster
+        .list::<NodeClaim>()
+        .await
+        .iter()
+        .any(NodeClaim::is_deleting)
+}
+
+/// The article's case: jobs end soon after the nodes for them came, and the nodes stay for the next ones until none has come for a while.
+#[tokio::test(start_paused = true)]
+async fn a_hold_keeps_nodes_for_the_next_jobs_and_ends_by_itself() {
+    let cluster = Cluster::new(201, at_once()).await;
+    policy(&cluster, json!({"hold": {"duration": "20m"}})).await;
+    let operator = cluster.operator();
+    one_busy_node(&cluster).await;
+    let born = cluster.clock.now();
+    let nodes = cluster.names::<Node>().await;
+    without_web(&cluster).await;
+    cluster.pass(600).await;
+    assert!(!is_any_deleting(&cluster).await, "ten minutes");
+    assert_eq!(said(&cluster).await["active"][0]["field"], "spec.hold");
+    // A restart forgets nothing, and a second peak finds the node of the first.
+    operator.kill().await;
+    let _operator = cluster.operator();
+    cluster.scale("web", 1).await;
+    cluster.until_running(1).await;
+    assert_eq!(cluster.names::<Node>().await, nodes, "no node had to come");
+    without_web(&cluster).await;
+    cluster
+        .until("the node is told to go", async |cluster| {
+            is_any_deleting(cluster).await
+        })
+        .await;
+    let took = cluster.clock.since(born).as_secs();
+    assert!((1_100..=1_400).contains(&took), "{took} s after it came");
+    cluster.until_empty().await;
+}
+
+/// A freeze while replacements come takes the command back; thawed, it is decided anew and carried out.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_in_mid_command_takes_it_back() {
+    let cluster = Cluster::new(202, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    let before = cluster.names::<Node>().await;
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    policy(&cluster, json!({"freeze": {"reason": "incident 42"}})).await;
+    cluster
+        .until("the command is taken back", async |cluster| {
+            let ledger = cluster.list::<Disruption>().await;
+            ledger
+                .iter()
+                .all(|one| one.phase() == DisruptionPhase::RolledBack)
+        })
+        .await;
+    cluster.pass(1_800).await;
+    let ledger = cluster.list::<Disruption>().await;
+    let words: Vec<String> = ledger
+        .iter()
+        .filter_map(|one| one.status.as_ref()?.message.clone())
+        .collect();
+    assert!(words.iter().any(|text| text.contains("incident 42")), "{words:?}");
+    assert_eq!(ledger.len(), 1, "nothing was tried again: {words:?}");
+    assert!(
+        cluster.names::<Node>().await.contains(&before[0]),
+        "the node stays"
+    );
+    let summary = said(&cluster).await["summary"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(
+        summary.contains("frozen: incident 42") && summary.contains("no end"),
+        "{summary}"
+    );
+    let claims = cluster.list::<NodeClaim>().await;
+    let verdict = claims
+        .iter()
+        .flat_map(|claim| claim.status.iter().flat_map(|status| &status.conditions))
+        .find(|condition| {
+            condition.type_ == "spokeshave.dev/Disruptable"
+                && condition.message.contains("DisruptionPolicy calm")
+        });
+    assert!(verdict.is_some(), "the verdict names the policy");
+    cluster.delete::<DisruptionPolicy>("calm").await;
+    cluster.until("one small node", on_one_small_node).await;
+    cluster.pass(60).await;
+    cluster.assert_at_rest().await;
+}
+
+/// Interruption, expiry and repair are not asked of policies: a NodeClaim that is deleted by hand goes under a freeze.
+#[tokio::test(start_paused = true)]
+async fn what_is_forceful_does_not_wait_for_a_freeze() {
+    let cluster = Cluster::new(203, at_once()).await;
+    policy(&cluster, json!({"freeze": {"reason": "incident 42"}})).await;
+    let _operator = cluster.operator();
+    one_busy_node(&cluster).await;
+    without_web(&cluster).await;
+    cluster.pass(300).await;
+    let claim = cluster.names::<NodeClaim>().await.remove(0);
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_empty().await;
+}
