@@ -112,9 +112,73 @@ impl Frozen {
     }
 }
 
+/// In what two Snapshots of equal stores differ. A store counts as no change when an object only has a new resourceVersion, as after a heartbeat
+/// of a kubelet, so that the older Snapshot may hold the older one; in all else the objects must be equal.
+#[cfg(debug_assertions)]
+pub(crate) fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str> {
+    let (one, other) = (without_versions(one), without_versions(other));
+    macro_rules! compared {
+        ($($field:ident)*) => {{
+            // Names all fields, so that none is forgotten.
+            let Snapshot { $($field: _),* } = &one;
+            [$((stringify!($field), one.$field == other.$field)),*]
+        }};
+    }
+    let fields = compared!(
+        resources well_known pools nodes pods classes requests kinds daemons budgets disruption_policies disruptions synced
+    );
+    fields
+        .into_iter()
+        .filter_map(|(field, same)| (!same).then_some(field))
+        .collect()
+}
+
+/// The same without the resourceVersions of its objects.
+#[cfg(debug_assertions)]
+fn without_versions(snapshot: &Snapshot) -> Snapshot {
+    fn strip<K: kube::Resource + Clone>(object: &mut Arc<K>) {
+        Arc::make_mut(object).meta_mut().resource_version = None;
+    }
+    let mut bare = snapshot.clone();
+    for node in &mut bare.nodes {
+        node.node.iter_mut().for_each(strip);
+        node.claim.iter_mut().for_each(strip);
+    }
+    bare.pools.iter_mut().for_each(|pool| strip(&mut pool.object));
+    bare.pods.iter_mut().for_each(|pod| strip(&mut pod.object));
+    bare.disruption_policies.iter_mut().for_each(strip);
+    bare.disruptions.iter_mut().for_each(strip);
+    bare
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::Node;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    /// A heartbeat changes the resourceVersion and nothing else; any other difference is one.
+    #[test]
+    fn snapshots_that_differ_in_resource_versions_say_the_same() {
+        let at = |version: &str, label: &str| {
+            let mut node = Node {
+                metadata: ObjectMeta {
+                    name: Some("n".to_owned()),
+                    ..ObjectMeta::default()
+                },
+                ..Node::default()
+            };
+            node.metadata.resource_version = Some(version.to_owned());
+            node.metadata.labels = Some(BTreeMap::from([("team".to_owned(), label.to_owned())]));
+            spokeshave_model::lower(&spokeshave_model::ClusterState {
+                nodes: vec![Arc::new(node)],
+                ..spokeshave_model::ClusterState::default()
+            })
+        };
+        assert_ne!(at("1", "a"), at("2", "a"));
+        assert!(differences(&at("1", "a"), &at("2", "a")).is_empty());
+        assert_eq!(differences(&at("1", "a"), &at("1", "b")), ["nodes"]);
+    }
 
     fn inputs(pods: u64, types: &Arc<[InstanceType]>) -> Inputs {
         Inputs {

@@ -341,14 +341,21 @@ impl Shared {
         }
     }
 
-    /// A Snapshot with changed pods must equal one that is made anew. Where stores have changed meanwhile, nothing can be said.
+    /// A Snapshot with changed pods must say what one says that is made anew. Where stores have changed meanwhile, nothing can be said.
     #[cfg(debug_assertions)]
     fn compare(&self, snapshot: &Snapshot, inputs: &Inputs) {
         if snapshot.pods.len() <= PODS_TO_COMPARE {
             let anew = lower(&self.cluster_state(inputs));
+            let differs = *snapshot != anew && self.versions().is_same(&inputs.versions);
+            let differences = if differs {
+                crate::frozen::differences(snapshot, &anew)
+            } else {
+                Vec::new()
+            };
             assert!(
-                *snapshot == anew || !self.versions().is_same(&inputs.versions),
-                "a Snapshot with changed pods differs from one that is made anew"
+                differences.is_empty(),
+                "a Snapshot with changed pods differs from one that is made anew in {}",
+                differences.join(", ")
             );
         }
     }
