@@ -1,10 +1,13 @@
 //! What DisruptionPolicies say of themselves: status and events. The decisions are not made here; disruption asks `plan` by itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::DisruptionPolicy;
+use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+use spokeshave_plan::disruption_policy::forecast::{NeverOpen, PoolNodes, never_open};
 use spokeshave_plan::disruption_policy::status;
 use spokeshave_runtime::Shutdown;
 
@@ -13,25 +16,43 @@ use crate::shared::Shared;
 /// How often it is looked whether a policy says something else now.
 const PERIOD: Duration = Duration::from_secs(10);
 
+const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
+
+/// What contradictions follow from: names and generations of policies and NodePools, and the day.
+type Basis = (Vec<(String, Option<i64>)>, i64);
+
 /// Writes what policies come to.
 #[derive(Debug)]
 pub(crate) struct DisruptionPolicies {
     shared: Arc<Shared>,
+    /// Contradictions and what they were worked out from, because working them out takes longer than all else here.
+    conflicts: Mutex<(Basis, Arc<[NeverOpen]>)>,
 }
 
 impl DisruptionPolicies {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Arc::new(Self { shared })
+        let none: Arc<[NeverOpen]> = Vec::new().into();
+        Arc::new(Self {
+            shared,
+            conflicts: Mutex::new((Basis::default(), none)),
+        })
     }
 
-    /// Looks until shutdown. Without policies it costs nothing.
+    /// Looks until shutdown. Without policies it sleeps: no timer, no work.
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
+        let mut changes = self.shared.stores.disruption_policies.subscribe();
         loop {
-            if !self.shared.stores.disruption_policies.is_empty() && shutdown.cut(self.look()).await.is_none()
-            {
-                return;
+            while self.shared.stores.disruption_policies.is_empty() {
+                if shutdown.cut(changes.next()).await.flatten().is_none() {
+                    return;
+                }
             }
-            if shutdown.cut(self.shared.clock.sleep(PERIOD)).await.is_none() {
+            while changes.try_next().is_some() {}
+            let turn = async {
+                self.look().await;
+                self.shared.clock.sleep(PERIOD).await;
+            };
+            if shutdown.cut(turn).await.is_none() {
                 return;
             }
         }
@@ -40,8 +61,9 @@ impl DisruptionPolicies {
     async fn look(&self) {
         let shared = &self.shared;
         let snapshot = shared.freeze().await;
+        let conflicts = self.conflicts(&snapshot);
         for policy in &snapshot.disruption_policies {
-            let after = status(policy, &snapshot, shared.now());
+            let after = status(policy, &snapshot, &conflicts, shared.now());
             let target = ObjectRef::cluster(ObjectKind::DisruptionPolicy, policy.name(), policy.uid());
             // Conditions are a list, which a merge patch replaces whole.
             let patch = Action::patch(target.clone(), Subresource::Status, &**policy, &after, true);
@@ -56,6 +78,25 @@ impl DisruptionPolicies {
                 }
             }
         }
+    }
+
+    /// Rules that leave a NodePool no time at all together.
+    fn conflicts(&self, snapshot: &Snapshot) -> Arc<[NeverOpen]> {
+        let now = self.shared.now();
+        let named = |meta: &ObjectMeta| (meta.name.clone().unwrap_or_default(), meta.generation);
+        let policies = snapshot
+            .disruption_policies
+            .iter()
+            .map(|policy| named(&policy.metadata));
+        let pools = snapshot.pools.iter().map(|pool| named(&pool.object.metadata));
+        let basis: Basis = (policies.chain(pools).collect(), now.as_second() / SECONDS_PER_DAY);
+        let mut known = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != basis {
+            let pools: Vec<PoolNodes> = snapshot.pools.iter().map(PoolNodes::of).collect();
+            let found = never_open(&snapshot.disruption_policies, &pools, now);
+            *known = (basis, found.into());
+        }
+        known.1.clone()
     }
 
     /// One event for each thing that stops disruption and did not before, and one when nothing does any more.

@@ -2,7 +2,7 @@
 //!
 //! The hits of each schedule and its duration give windows, windows give the instants at which anything can change, and between two such
 //! instants the allowance is the minimum over the budgets in force. Nothing is sampled. A budget that cannot be evaluated allows nothing
-//! for the reasons that it covers, and says nothing about others. Times are UTC, as the schedules are (D-189).
+//! for the reasons that it covers, and says nothing about others. Times are UTC, as the schedules are (D-189). Rules of other places join as lanes.
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -46,6 +46,18 @@ pub struct Interval {
     pub allowed: i64,
     /// Indexes of the budgets that set this limit, at any time of the interval; empty when nothing limits.
     pub limited_by: Vec<usize>,
+    /// Rules of other places that set it, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
+}
+
+/// A rule beside the budgets of a NodePool: its name, and what it allows when. Where it has no segment it does not limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// Such as `DisruptionPolicy calm budgets[0]`.
+    pub rule: String,
+    /// Ordered, apart from each other.
+    pub segments: Vec<(Window, i64)>,
 }
 
 /// The calendar of one NodePool for one reason.
@@ -149,15 +161,41 @@ pub fn calendar(
     nodes: usize,
     range: Window,
 ) -> ReasonCalendar {
-    let lanes: Vec<Lane> = budgets
+    calendar_with(budgets, Vec::new(), reason, nodes, range)
+}
+
+/// The same, with rules of other places: the least of all holds.
+pub fn calendar_with(
+    budgets: &[Budget],
+    further: Vec<Lane>,
+    reason: &DisruptionReason,
+    nodes: usize,
+    range: Window,
+) -> ReasonCalendar {
+    let covering = budgets
         .iter()
         .enumerate()
-        .filter(|(_, budget)| budget.covers(reason))
-        .map(|(index, budget)| Lane::new(index, budget, nodes, range))
+        .filter(|(_, budget)| budget.covers(reason));
+    let mut tracks: Vec<Track> = covering
+        .map(|(index, budget)| Track::of(index, budget, nodes, range))
         .collect();
+    let mut rules = Vec::new();
+    for (offset, lane) in further.into_iter().enumerate() {
+        tracks.push(Track::new(budgets.len() + offset, lane.segments));
+        rules.push(lane.rule);
+    }
+    let mut intervals = sweep(tracks, range);
+    for interval in &mut intervals {
+        let named = interval.limited_by.iter().filter_map(|index| {
+            let offset = index.checked_sub(budgets.len())?;
+            rules.get(offset).cloned()
+        });
+        interval.policies = named.collect();
+        interval.limited_by.retain(|index| *index < budgets.len());
+    }
     ReasonCalendar {
         reason: reason.clone(),
-        intervals: sweep(lanes, range),
+        intervals,
     }
 }
 
@@ -177,15 +215,23 @@ pub fn next_opening(
         .map(|interval| interval.from)
 }
 
-/// One budget on its way through the range: where it limits, and to what.
-struct Lane {
+/// One budget or rule on its way through the range: where it limits, and to what.
+struct Track {
     index: usize,
     segments: Vec<(Window, i64)>,
     position: usize,
 }
 
-impl Lane {
-    fn new(index: usize, budget: &Budget, nodes: usize, range: Window) -> Self {
+impl Track {
+    fn new(index: usize, segments: Vec<(Window, i64)>) -> Self {
+        Track {
+            index,
+            segments,
+            position: 0,
+        }
+    }
+
+    fn of(index: usize, budget: &Budget, nodes: usize, range: Window) -> Self {
         let segments = match budget.allowed(nodes) {
             // What cannot be evaluated allows nothing (D-197).
             Err(_) => vec![(range, 0)],
@@ -202,11 +248,7 @@ impl Lane {
                 windows.chain(fault).collect()
             }
         };
-        Lane {
-            index,
-            segments,
-            position: 0,
-        }
+        Track::new(index, segments)
     }
 
     /// The limit at `time`, which never goes back; `None` where the budget is not in force.
@@ -219,7 +261,7 @@ impl Lane {
     }
 }
 
-fn sweep(mut lanes: Vec<Lane>, range: Window) -> Vec<Interval> {
+fn sweep(mut lanes: Vec<Track>, range: Window) -> Vec<Interval> {
     let mut changes: Vec<Timestamp> = lanes
         .iter()
         .flat_map(|lane| &lane.segments)
@@ -252,6 +294,7 @@ fn sweep(mut lanes: Vec<Lane>, range: Window) -> Vec<Interval> {
                 until: pair[1],
                 allowed,
                 limited_by,
+                policies: Vec::new(),
             }),
         }
     }

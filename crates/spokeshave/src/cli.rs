@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
-use crate::{convert, doctor, explain, plan};
+use crate::{convert, doctor, explain, freeze, plan};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///
@@ -73,6 +73,11 @@ pub(crate) enum Command {
     /// Turn manifests of older versions and of other autoscalers into karpenter.sh/v1, with a report
     #[command(after_help = convert::EXAMPLES)]
     Convert(convert::ConvertArgs),
+    /// Stop all voluntary disruption until a time, or until `thaw`
+    #[command(after_help = freeze::EXAMPLES)]
+    Freeze(freeze::FreezeArgs),
+    /// Take a freeze away
+    Thaw(freeze::ThawArgs),
     /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
     Crds {
         /// The cloud whose kinds are printed besides the common ones

@@ -8,6 +8,7 @@ mod convert;
 mod demo;
 mod doctor;
 mod explain;
+mod freeze;
 mod kubeconfig_file;
 mod lines;
 mod log_lines;
@@ -104,6 +105,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
             print(&answer.text)?;
             return Ok(verdict(answer.has_errors));
         }
+        Command::Freeze(args) => print(&runtime()?.block_on(freeze::freeze(&args))?),
+        Command::Thaw(args) => print(&runtime()?.block_on(freeze::thaw(&args))?),
         Command::Crds { cloud_provider } => print(&spokeshave_api::crds::crds_yaml_of(cloud_provider.into())),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -4,13 +4,16 @@
 //! writes nothing. What is forceful (interruption, expiry, repair) never asks here.
 
 mod budget;
+pub mod forecast;
 mod hold;
 mod limits;
+mod lint;
 mod rules;
 mod status;
 pub mod windows;
 
 pub use limits::{Limits, Rule};
+pub use lint::{PolicyFinding, lint};
 pub use rules::{frozen, limits};
 pub use status::{Fault, faults, status};
 

@@ -1,9 +1,11 @@
 //! What a policy says of itself: what is wrong with it, what stands now, and when that changes.
 
 use super::budget::amount;
+use super::forecast::NeverOpen;
 use super::limits::Limit;
 use super::rules;
 use super::windows::{Windows, time_zone};
+use crate::budget_lint::Level;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{Conditioned as _, Status, VALIDATION_SUCCEEDED};
@@ -132,16 +134,44 @@ fn budget_faults(budget: &PolicyBudget, zone: Option<&jiff::tz::TimeZone>) -> Ve
 }
 
 /// What is not wrong and yet hardly meant.
-fn doubts(policy: &DisruptionPolicy, pools: &[String], now: Timestamp) -> Vec<String> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    pub(super) level: Level,
+    /// A word for machines.
+    pub(super) code: &'static str,
+    pub(super) field: String,
+    pub(super) message: String,
+}
+
+/// What is not wrong and yet hardly meant.
+pub(super) fn doubts(policy: &DisruptionPolicy, pools: &[String], now: Timestamp) -> Vec<Doubt> {
     let spec = &policy.spec;
     let mut doubts = Vec::new();
+    let mut say = |level: Level, code: &'static str, field: &str, message: &str| {
+        doubts.push(Doubt {
+            level,
+            code,
+            field: field.to_owned(),
+            message: message.to_owned(),
+        });
+    };
     if pools.is_empty() {
-        doubts.push("spec.nodePools selects no NodePool".to_owned());
+        say(
+            Level::Warning,
+            "selects-nothing",
+            "spec.nodePools",
+            "selects no NodePool",
+        );
     }
     if let Some(freeze) = &spec.freeze {
         match &freeze.until {
-            None => doubts.push("spec.freeze has no end: set until, or take it away yourself".to_owned()),
-            Some(until) if until.0 <= now => doubts.push("spec.freeze is over".to_owned()),
+            None => say(
+                Level::Warning,
+                "freeze-without-end",
+                "spec.freeze",
+                "has no end: set until, or take it away yourself",
+            ),
+            Some(until) if until.0 <= now => say(Level::Note, "freeze-over", "spec.freeze", "is over"),
             Some(_) => {}
         }
     }
@@ -155,16 +185,25 @@ fn doubts(policy: &DisruptionPolicy, pools: &[String], now: Timestamp) -> Vec<St
             .ok()
             .and_then(|zone| Windows::read(zone, &budget.windows, &budget.except_dates).ok());
         if windows.is_some_and(|windows| !windows.ever_opens(now)) {
-            doubts.push(format!(
-                "spec.budgets[{index}]: none of its windows opens within 400 days"
-            ));
+            say(
+                Level::Error,
+                "window-never-opens",
+                &format!("spec.budgets[{index}]"),
+                "none of its windows opens within 400 days",
+            );
         }
     }
     doubts
 }
 
-/// The policy with the status that it should have.
-pub fn status(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> DisruptionPolicy {
+/// The policy with the status that it should have. `conflicts` are those of all policies ([`never_open`](super::forecast::never_open)), which
+/// change only with specs.
+pub fn status(
+    policy: &DisruptionPolicy,
+    snapshot: &Snapshot,
+    conflicts: &[NeverOpen],
+    now: Timestamp,
+) -> DisruptionPolicy {
     let mut after = policy.clone();
     after.initialize_conditions(now);
     let faults = faults(policy);
@@ -203,7 +242,15 @@ pub fn status(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) ->
     if summary.is_empty() {
         summary.push("stops nothing now".to_owned());
     }
-    summary.extend(doubts(policy, &pools, now));
+    let doubts = doubts(policy, &pools, now);
+    summary.extend(
+        doubts
+            .iter()
+            .map(|doubt| format!("{} {}", doubt.field, doubt.message)),
+    );
+    let own = format!("DisruptionPolicy {} ", policy.name());
+    let is_own = |conflict: &&NeverOpen| conflict.rules.iter().any(|rule| rule.starts_with(&own));
+    summary.extend(conflicts.iter().filter(is_own).map(NeverOpen::text));
     let status = after.status.get_or_insert_default();
     status.summary = Some(summary.join("; "));
     status.active = active;

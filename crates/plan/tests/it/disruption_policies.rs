@@ -24,7 +24,7 @@ fn under(mut world: World, spec: &Value) -> World {
 /// The status that the policy of a world should have.
 fn said(world: &World) -> Value {
     let snapshot = world.snapshot();
-    let after = status(&world.state.disruption_policies[0], &snapshot, world.now);
+    let after = status(&world.state.disruption_policies[0], &snapshot, &[], world.now);
     serde_json::to_value(after.status).expect("JSON")
 }
 

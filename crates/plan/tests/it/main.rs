@@ -16,6 +16,7 @@ mod disrupt_seeds;
 mod disrupt_worlds;
 mod disruption_policies;
 mod doctor;
+mod policy_forecast;
 mod provision;
 mod support;
 mod termination;

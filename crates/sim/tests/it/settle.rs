@@ -37,9 +37,10 @@ fn w_60_w_61_the_bench_costs_and_moves_no_more_than_it_did() {
             .map(|thread| thread.join().expect("a run"))
             .collect()
     });
-    let worse = Figures::sum(&runs).worse_than(&table[BENCH]);
+    let sum = Figures::sum(&runs);
+    let worse = sum.worse_than(&table[BENCH]);
     assert!(
         worse.is_empty(),
-        "worse than committed; if it has to be, `just settle --write`: {worse:#?}"
+        "worse than committed; if it has to be, `just settle --write`: {worse:#?}; each run: {runs:#?}"
     );
 }

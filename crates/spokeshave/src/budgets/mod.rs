@@ -1,4 +1,4 @@
-//! `spokeshave budgets`: what the budgets of each NodePool allow, when, and what is wrong with them.
+//! `spokeshave budgets`: what the budgets of each NodePool and DisruptionPolicies allow, when, and what is wrong with them.
 //!
 //! It gathers NodePools and node counts from files or from the cluster, asks `plan::calendar` and `plan::budget_lint`, and prints. It
 //! decides nothing and changes nothing.
@@ -36,12 +36,14 @@ pub(crate) async fn run(args: BudgetsArgs) -> Result<Answer> {
         let now = args.now.unwrap_or_else(Timestamp::now);
         (source::from_files(&args.filenames, now)?, now)
     };
-    let pools = select(found, &args.node_pools)?;
+    let source::Found { pools, policies } = found;
+    let known = report::known(&pools, args.nodes);
+    let pools = select(pools, &args.node_pools)?;
     let range = Window {
         from: now,
         until: now.saturating_add(SignedDuration::from_hours(24 * i64::from(args.days)))?,
     };
-    let report = Report::new(&pools, args.nodes, range);
+    let report = Report::new(&pools, &policies, &known, args.nodes, range);
     let text = match args.output {
         OutputFormat::Table => table::render(&report),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),

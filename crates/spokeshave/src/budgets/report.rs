@@ -1,10 +1,15 @@
 //! The answer of `spokeshave budgets` as data: what JSON and YAML print, and what the table is made of.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Serialize;
-use spokeshave_api::Budget;
+use spokeshave_api::disruption_policy::{BudgetUnit, PolicyScope};
+use spokeshave_api::{Budget, DisruptionPolicy};
 use spokeshave_plan::budget_lint::{Finding, Level, NodeCounts, lint, read};
-use spokeshave_plan::calendar::{REASONS, ReasonCalendar, Window, calendar};
+use spokeshave_plan::calendar::{REASONS, ReasonCalendar, Window, calendar_with};
+use spokeshave_plan::disruption_policy::forecast::{PoolNodes, lanes};
+use spokeshave_plan::disruption_policy::lint as lint_policies;
 
 use super::source::Pool;
 
@@ -21,6 +26,23 @@ pub(crate) struct Report {
     time_zone: &'static str,
     /// By name.
     pub(crate) node_pools: Vec<PoolReport>,
+    /// DisruptionPolicies, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) disruption_policies: Vec<PolicyReport>,
+}
+
+/// One DisruptionPolicy.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PolicyReport {
+    /// Its name.
+    pub(crate) name: String,
+    /// NodePools that it selects.
+    pub(crate) node_pools: Vec<String>,
+    /// Parts of it that no calendar knows, because they follow from what happens.
+    pub(crate) not_in_calendar: Vec<String>,
+    /// What is wrong.
+    pub(crate) findings: Vec<Located>,
 }
 
 /// One NodePool.
@@ -64,28 +86,117 @@ pub(crate) struct Located {
 const NODES_WHEN_UNKNOWN: usize = 100;
 
 impl Report {
-    /// Asks about each pool. `nodes` overrides the number of nodes.
-    pub(crate) fn new(pools: &[Pool], nodes: Option<usize>, range: Window) -> Self {
+    /// Asks about each pool, beside all that are `known`. `nodes` overrides the number of nodes.
+    pub(crate) fn new(
+        pools: &[Pool],
+        policies: &[Arc<DisruptionPolicy>],
+        known: &[PoolNodes],
+        nodes: Option<usize>,
+        range: Window,
+    ) -> Self {
         Report {
             api_version: "plan.spokeshave.dev/v1alpha1",
             kind: "BudgetCalendar",
             from: range.from,
             until: range.until,
             time_zone: "UTC",
-            node_pools: pools.iter().map(|pool| pool_report(pool, nodes, range)).collect(),
+            node_pools: pools
+                .iter()
+                .map(|pool| pool_report(pool, policies, known, nodes, range))
+                .collect(),
+            disruption_policies: policy_reports(policies, known, range.from),
         }
     }
 
     /// At least one finding of level error.
     pub(crate) fn has_errors(&self) -> bool {
-        self.node_pools
+        let of_pools = self.node_pools.iter().flat_map(|pool| &pool.findings);
+        let of_policies = self
+            .disruption_policies
             .iter()
-            .flat_map(|pool| &pool.findings)
+            .flat_map(|policy| &policy.findings);
+        of_pools
+            .chain(of_policies)
             .any(|located| located.finding.level == Level::Error)
     }
 }
 
-fn pool_report(pool: &Pool, nodes: Option<usize>, range: Window) -> PoolReport {
+/// NodePools as the calendar of policies sees them.
+pub(crate) fn known(pools: &[Pool], nodes: Option<usize>) -> Vec<PoolNodes> {
+    let seen = |pool: &Pool| {
+        let labels = serde_json::from_value(pool.object["metadata"]["labels"].clone());
+        let counted = nodes.or(pool.counts.map(|counts| counts.nodes));
+        PoolNodes {
+            name: pool.name.clone(),
+            labels: labels.unwrap_or_default(),
+            nodes: counted.unwrap_or(NODES_WHEN_UNKNOWN),
+            budgets: read(&pool.object).budgets,
+        }
+    };
+    pools.iter().map(seen).collect()
+}
+
+fn policy_reports(
+    policies: &[Arc<DisruptionPolicy>],
+    known: &[PoolNodes],
+    now: Timestamp,
+) -> Vec<PolicyReport> {
+    let mut findings = lint_policies(policies, known, now);
+    let mut reports: Vec<PolicyReport> = Vec::new();
+    for policy in policies {
+        let (own, rest) = findings
+            .into_iter()
+            .partition(|found| found.policy == policy.name());
+        findings = rest;
+        let own: Vec<spokeshave_plan::disruption_policy::PolicyFinding> = own;
+        let selected = known
+            .iter()
+            .filter(|pool| policy.selects(&pool.name, &pool.labels));
+        let located = own.into_iter().map(|found| Located {
+            object: format!("DisruptionPolicy/{}", policy.name()),
+            file: None,
+            line: None,
+            finding: found.finding,
+        });
+        reports.push(PolicyReport {
+            name: policy.name().to_owned(),
+            node_pools: selected.map(|pool| pool.name.clone()).collect(),
+            not_in_calendar: beyond_calendar(policy),
+            findings: located.collect(),
+        });
+    }
+    reports.sort_by(|left, right| left.name.cmp(&right.name));
+    reports
+}
+
+/// Parts of a policy that follow from what happens.
+fn beyond_calendar(policy: &DisruptionPolicy) -> Vec<String> {
+    let spec = &policy.spec;
+    let mut parts = Vec::new();
+    parts.extend(spec.hold.as_ref().map(|_| "hold".to_owned()));
+    for (index, budget) in spec.budgets.iter().enumerate() {
+        let counts_nodes = matches!(budget.unit, None | Some(BudgetUnit::Nodes));
+        let over_nodes = !matches!(budget.scope, Some(PolicyScope::Zone | PolicyScope::Label));
+        let is_limit_shown = budget.limit.is_none() || (counts_nodes && over_nodes);
+        if budget.per_hour.is_some() || budget.one_at_a_time || !is_limit_shown {
+            parts.push(format!("budgets[{index}]"));
+        }
+    }
+    parts.extend(
+        spec.circuit_breakers
+            .as_ref()
+            .map(|_| "circuitBreakers".to_owned()),
+    );
+    parts
+}
+
+fn pool_report(
+    pool: &Pool,
+    policies: &[Arc<DisruptionPolicy>],
+    known: &[PoolNodes],
+    nodes: Option<usize>,
+    range: Window,
+) -> PoolReport {
     let counts = match nodes {
         Some(nodes) => Some(NodeCounts { nodes, disrupting: 0 }),
         None => pool.counts,
@@ -96,9 +207,12 @@ fn pool_report(pool: &Pool, nodes: Option<usize>, range: Window) -> PoolReport {
         disrupting: 0,
     };
     let shown = counts.unwrap_or(assumed);
-    let calendars = REASONS
-        .iter()
-        .map(|reason| calendar(&budgets, reason, shown.nodes, range));
+    let own = known.iter().find(|one| one.name == pool.name);
+    let calendars = REASONS.iter().map(|reason| {
+        let policies = policies.iter().map(|policy| &**policy);
+        let further = own.map_or_else(Vec::new, |own| lanes(policies, known, own, reason, range));
+        calendar_with(&budgets, further, reason, shown.nodes, range)
+    });
     let located = |finding: Finding| {
         let origin = pool.origin.as_ref();
         Located {

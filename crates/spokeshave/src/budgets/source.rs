@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
-use spokeshave_api::{DisruptionReason, NodeClaim, NodePool, NodePoolSpec};
+use spokeshave_api::{DisruptionPolicy, DisruptionReason, NodeClaim, NodePool, NodePoolSpec};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::budget_lint::NodeCounts;
 use spokeshave_plan::disrupt::BudgetMapping;
@@ -20,6 +20,14 @@ use crate::lines::Lines;
 use crate::plan::world::is_outdated;
 use crate::plan::{Written, files};
 use crate::text::{count as counted, say};
+
+/// What was found.
+pub(crate) struct Found {
+    /// NodePools, by name.
+    pub(crate) pools: Vec<Pool>,
+    /// DisruptionPolicies, by name.
+    pub(crate) policies: Vec<Arc<DisruptionPolicy>>,
+}
 
 /// One NodePool as written.
 pub(crate) struct Pool {
@@ -46,7 +54,7 @@ pub(crate) struct Origin {
 ///
 /// # Errors
 /// Names the file and what is wrong with it; there is no NodePool of karpenter.sh/v1.
-pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Vec<Pool>> {
+pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Found> {
     let dump = files::read(paths)?;
     for unreadable in dump.unreadable.iter().filter(|one| one.kind != "NodePool") {
         say(&format!("note: {unreadable}; counted as if it were absent"));
@@ -83,7 +91,10 @@ pub(crate) fn from_files(paths: &[PathBuf], now: Timestamp) -> Result<Vec<Pool>>
         count(&mut pools, dump.nodes, dump.node_claims, now);
     }
     pools.sort_by(|left, right| left.name.cmp(&right.name));
-    Ok(pools)
+    Ok(Found {
+        pools,
+        policies: by_name(dump.disruption_policies),
+    })
 }
 
 /// `2 NodePools of karpenter.sh/v1beta1`, of versions that are no longer served.
@@ -106,7 +117,7 @@ fn outdated(written: &[Written]) -> Option<String> {
 pub(crate) async fn from_cluster(
     kubeconfig: Option<&Path>,
     now: Option<Timestamp>,
-) -> Result<(Vec<Pool>, Timestamp)> {
+) -> Result<(Found, Timestamp)> {
     let cluster = Cluster::reach(kubeconfig).await?;
     let (client, now) = (cluster.client, now.unwrap_or(cluster.now));
     let kind = ApiResource::from_gvk_with_plural(
@@ -132,7 +143,25 @@ pub(crate) async fn from_cluster(
     let claims: Vec<Arc<NodeClaim>> = all(&client, "NodeClaims").await?;
     count(&mut pools, nodes, claims, now);
     pools.sort_by(|left, right| left.name.cmp(&right.name));
-    Ok((pools, now))
+    let policies = match all(&client, "DisruptionPolicies").await {
+        Ok(policies) => by_name(policies),
+        // A cluster of upstream's does not know the kind.
+        Err(error) if is_unknown(&error) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    Ok((Found { pools, policies }, now))
+}
+
+fn is_unknown(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+}
+
+/// Of two objects with one name the later one counts, as after an apply.
+fn by_name(policies: Vec<Arc<DisruptionPolicy>>) -> Vec<Arc<DisruptionPolicy>> {
+    let named = policies
+        .into_iter()
+        .map(|policy| (policy.name().to_owned(), policy));
+    named.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 async fn all<K>(client: &Client, kind: &str) -> Result<Vec<Arc<K>>>

@@ -9,7 +9,7 @@ use spokeshave_api::{Budget, UNLIMITED};
 use spokeshave_plan::budget_lint::{Level, NodeCounts};
 use spokeshave_plan::calendar::Interval;
 
-use super::report::{Located, PoolReport, Report};
+use super::report::{Located, PolicyReport, PoolReport, Report};
 use crate::text::{count, wrap};
 
 /// Columns of a day: half an hour each.
@@ -27,6 +27,10 @@ pub(crate) fn render(report: &Report) -> String {
             out.push('\n');
         }
         render_pool(&mut out, pool);
+    }
+    for policy in &report.disruption_policies {
+        out.push('\n');
+        render_policy(&mut out, policy);
     }
     out.push_str("\nTimes are UTC, as schedules are. A column is half an hour and shows the least\n");
     out.push_str("that is allowed in it: . nothing, 1-9 nodes at once, + ten or more, * no limit.\n");
@@ -52,6 +56,29 @@ fn render_pool(out: &mut String, pool: &PoolReport) {
         out.push_str("\n  Nothing is wrong with its budgets.\n");
     }
     for located in &pool.findings {
+        out.push('\n');
+        render_finding(out, located);
+    }
+}
+
+fn render_policy(out: &mut String, policy: &PolicyReport) {
+    let over = match policy.node_pools.as_slice() {
+        [] => "no NodePool".to_owned(),
+        names => format!("NodePools {}", names.join(", ")),
+    };
+    let headline = format!("DisruptionPolicy {}: {over}", policy.name);
+    let _ = writeln!(out, "{}", wrap(&headline, 0, 2));
+    if !policy.not_in_calendar.is_empty() {
+        let text = format!(
+            "Not in the calendar, because it follows from what happens: {}",
+            policy.not_in_calendar.join(", ")
+        );
+        let _ = writeln!(out, "\n{}", wrap(&text, 2, 4));
+    }
+    if policy.findings.is_empty() {
+        out.push_str("\n  Nothing is wrong with it.\n");
+    }
+    for located in &policy.findings {
         out.push('\n');
         render_finding(out, located);
     }
@@ -109,7 +136,8 @@ fn allowance(interval: &Interval, pool: &PoolReport) -> String {
         let share = pool.budgets.get(*index).map(|budget| share(budget, pool));
         format!("{}budgets[{index}]", share.unwrap_or_default())
     };
-    let sources: Vec<String> = interval.limited_by.iter().map(source).collect();
+    let mut sources: Vec<String> = interval.limited_by.iter().map(source).collect();
+    sources.extend(interval.policies.iter().cloned());
     match interval.allowed {
         UNLIMITED => "no limit".to_owned(),
         0 => format!("nothing ({})", sources.join(", ")),

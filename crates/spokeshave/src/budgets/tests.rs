@@ -101,3 +101,15 @@ fn what_is_not_there_is_said() {
     );
     assert!(text(arguments(&["absent.yaml"])).contains("absent.yaml"));
 }
+
+/// DisruptionPolicies are part of the calendar, and what is wrong with them, alone and together, is named.
+#[test]
+fn policies_join_the_calendar_and_the_linter() {
+    let answer = answer(BudgetsArgs {
+        nodes: Some(19),
+        ..arguments(&["policies.yaml"])
+    })
+    .unwrap();
+    assert!(answer.has_errors);
+    golden("policies.txt", &answer.text);
+}

@@ -18,7 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use spokeshave_api::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_plan::buffers::{Shapes, Workload, WorkloadKind};
 
 use super::documents::{Document, Style, documents, line_of, list_parts};
@@ -46,6 +47,8 @@ pub(crate) struct Dump {
     pub(crate) services: Vec<Arc<Service>>,
     /// What controllers of pods select, by `controller_key`.
     pub(crate) controllers: BTreeMap<String, LabelSelector>,
+    pub(crate) disruption_policies: Vec<Arc<DisruptionPolicy>>,
+    pub(crate) disruptions: Vec<Arc<Disruption>>,
     pub(crate) node_overlays: Vec<Arc<NodeOverlay>>,
     pub(crate) capacity_buffers: Vec<Arc<CapacityBuffer>>,
     pub(crate) named: Named,
@@ -123,6 +126,8 @@ impl Dump {
         self.csi_nodes.extend(other.csi_nodes);
         self.services.extend(other.services);
         self.controllers.extend(other.controllers);
+        self.disruption_policies.extend(other.disruption_policies);
+        self.disruptions.extend(other.disruptions);
         self.node_overlays.extend(other.node_overlays);
         self.capacity_buffers.extend(other.capacity_buffers);
         self.named.pod_templates.extend(other.named.pod_templates);
@@ -429,6 +434,8 @@ impl<'a> Reader<'a> {
             Found::Controller(key, selector) => {
                 dump.controllers.insert(key, selector);
             }
+            Found::DisruptionPolicy(object) => dump.disruption_policies.push(object),
+            Found::Disruption(object) => dump.disruptions.push(object),
             Found::NodeOverlay(object) => dump.node_overlays.push(object),
             Found::CapacityBuffer(object) => dump.capacity_buffers.push(object),
             Found::PodTemplate(object) => {

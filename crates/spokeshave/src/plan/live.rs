@@ -14,7 +14,7 @@ use super::dump::{self, Dump};
 const PAGE: usize = 5000;
 
 /// The lists that decisions read, and whether a cluster may lack them.
-const LISTS: [(&str, bool); 13] = [
+const LISTS: [(&str, bool); 14] = [
     ("/apis/karpenter.sh/v1/nodepools", true),
     ("/apis/karpenter.sh/v1/nodeclaims", true),
     ("/api/v1/nodes", false),
@@ -26,6 +26,7 @@ const LISTS: [(&str, bool); 13] = [
     ("/api/v1/persistentvolumeclaims", false),
     ("/apis/storage.k8s.io/v1/storageclasses", false),
     ("/apis/storage.k8s.io/v1/csinodes", false),
+    ("/apis/spokeshave.dev/v1alpha1/disruptionpolicies", true),
     ("/apis/karpenter.sh/v1alpha1/nodeoverlays", true),
     ("/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers", true),
 ];
@@ -37,6 +38,9 @@ const BUFFER_LISTS: [&str; 4] = [
     "/apis/apps/v1/replicasets",
     "/apis/apps/v1/statefulsets",
 ];
+
+/// What DisruptionPolicies look back on.
+const LEDGER: &str = "/apis/spokeshave.dev/v1alpha1/disruptions";
 
 /// What default topology spread reads besides.
 const SPREAD_LISTS: [&str; 4] = [
@@ -61,6 +65,9 @@ pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     }
     if !dump.capacity_buffers.is_empty() {
         further.extend(BUFFER_LISTS);
+    }
+    if !dump.disruption_policies.is_empty() {
+        further.insert(LEDGER);
     }
     for path in further {
         add(&mut dump, client, path, false).await?;

@@ -19,7 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use spokeshave_api::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, NodePool};
 use spokeshave_model::default_spread::controller_key;
 use spokeshave_model::pod::default_requests;
 use spokeshave_model::trim;
@@ -71,6 +72,8 @@ pub(super) enum Found {
     PersistentVolumeClaim(Arc<PersistentVolumeClaim>),
     StorageClass(Arc<StorageClass>),
     CsiNode(Arc<CSINode>),
+    DisruptionPolicy(Arc<DisruptionPolicy>),
+    Disruption(Arc<Disruption>),
     NodeOverlay(Arc<NodeOverlay>),
     Service(Arc<Service>),
     CapacityBuffer(Arc<CapacityBuffer>),
@@ -111,6 +114,7 @@ impl Found {
     pub(super) fn kept_as_written(&self) -> Option<(Cow<'static, str>, Cow<'static, str>)> {
         match self {
             Found::NodePool(_) => Some(("karpenter.sh/v1".into(), "NodePool".into())),
+            Found::Disruption(_) => Some((LEDGER.into(), "Disruption".into())),
             Found::Unknown((kind, version)) if AS_WRITTEN.contains(&kind.as_str()) => {
                 Some((version.clone().into(), kind.clone().into()))
             }
@@ -118,6 +122,9 @@ impl Found {
         }
     }
 }
+
+/// The version of the ledger that DisruptionPolicies look back on.
+const LEDGER: &str = "spokeshave.dev/v1alpha1";
 
 /// Kinds that no decision reads and that are told about all the same: older names and versions of NodePools, and what `explain` reads beside.
 pub(super) const AS_WRITTEN: [&str; 4] = ["NodePool", "Provisioner", "VolumeAttachment", "Disruption"];
@@ -244,6 +251,10 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
         }
         ("storage.k8s.io/v1", "StorageClass") => Found::StorageClass(Arc::new(serde_json::from_str(text)?)),
         ("storage.k8s.io/v1", "CSINode") => Found::CsiNode(Arc::new(serde_json::from_str(text)?)),
+        (version, "DisruptionPolicy") if version.starts_with("spokeshave.dev/") => {
+            Found::DisruptionPolicy(Arc::new(serde_json::from_str(text)?))
+        }
+        (LEDGER, "Disruption") => Found::Disruption(Arc::new(serde_json::from_str(text)?)),
         (version, "NodeOverlay") if version.starts_with("karpenter.sh/") => {
             Found::NodeOverlay(Arc::new(serde_json::from_str(text)?))
         }

@@ -134,6 +134,12 @@ impl World {
             node_pools: pools.into_values().collect(),
             node_claims: values(latest(dump.node_claims, |claim| claim.name().to_owned())),
             instance_types,
+            disruption_policies: latest(dump.disruption_policies, |policy| policy.name().to_owned())
+                .into_values()
+                .collect(),
+            disruptions: latest(dump.disruptions, |one| one.name().to_owned())
+                .into_values()
+                .collect(),
             supported_node_classes: match origin {
                 Origin::Cluster => vec![(KWOKNodeClass::GROUP.to_owned(), KWOKNodeClass::KIND.to_owned())],
                 Origin::Files { .. } => Vec::new(),

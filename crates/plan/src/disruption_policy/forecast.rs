@@ -1,0 +1,241 @@
+//! What policies will allow, as far as it follows from them alone: freezes, windows and limits by number of nodes.
+//!
+//! Holds, rates and circuit breakers follow from what happens, so that no calendar knows them; and a limit by zone or label says nothing of a
+//! NodePool unless it is nothing. Such rules are left out here and stand when it comes to it.
+
+use super::budget::amount;
+use super::rules::covers;
+use super::status;
+use super::windows::{Windows, time_zone};
+use crate::calendar::{Lane, REASONS, Window, calendar_with};
+use jiff::SignedDuration;
+use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
+use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason, UNLIMITED};
+use spokeshave_model::snapshot::PoolView;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How far ahead it is looked whether rules ever let anything go together: all that they do in a week or a month, and most of what dates do.
+const HORIZON: SignedDuration = SignedDuration::from_hours(62 * 24);
+
+/// A NodePool as a forecast sees it.
+#[derive(Clone, Debug)]
+pub struct PoolNodes {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// How many nodes percentages are taken of.
+    pub nodes: usize,
+    /// Its own budgets.
+    pub budgets: Vec<Budget>,
+}
+
+impl PoolNodes {
+    /// Of a NodePool in a Snapshot; percentages are taken of a hundred nodes, because only whether anything is allowed is asked.
+    pub fn of(pool: &PoolView) -> Self {
+        PoolNodes {
+            name: pool.name.clone(),
+            labels: pool.object.metadata.labels.clone().unwrap_or_default(),
+            nodes: 100,
+            budgets: pool.object.spec.disruption.budgets.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// What the policies that select a NodePool will allow for one reason: one lane for each rule.
+pub fn lanes<'a>(
+    policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
+    pools: &[PoolNodes],
+    pool: &PoolNodes,
+    reason: &DisruptionReason,
+    range: Window,
+) -> Vec<Lane> {
+    let mut lanes = Vec::new();
+    let selecting = policies
+        .into_iter()
+        .filter(|policy| policy.selects(&pool.name, &pool.labels));
+    for policy in selecting {
+        let mut add = |field: &str, segments: Vec<(Window, i64)>| {
+            lanes.push(Lane {
+                rule: format!("DisruptionPolicy {} {field}", policy.name()),
+                segments,
+            });
+        };
+        for fault in status::faults(policy) {
+            if covers(fault.reasons.as_ref(), reason) {
+                add(&fault.field, vec![(range, 0)]);
+            }
+        }
+        if let Some(freeze) = &policy.spec.freeze {
+            let until = freeze.until.as_ref().map_or(range.until, |until| until.0);
+            let frozen = Window {
+                from: range.from,
+                until: until.min(range.until),
+            };
+            if frozen.from < frozen.until {
+                add("freeze", vec![(frozen, 0)]);
+            }
+        }
+        for (index, budget) in policy.spec.budgets.iter().enumerate() {
+            if covers(budget.reasons.as_ref(), reason) {
+                let segments = of_budget(policy, budget, pools, pool, range);
+                add(&format!("budgets[{index}]"), segments);
+            }
+        }
+    }
+    lanes
+}
+
+fn of_budget(
+    policy: &DisruptionPolicy,
+    budget: &PolicyBudget,
+    pools: &[PoolNodes],
+    pool: &PoolNodes,
+    range: Window,
+) -> Vec<(Window, i64)> {
+    let inside = allowed(policy, budget, pools, pool);
+    let zone = time_zone(policy.spec.time_zone.as_deref()).ok();
+    let windows = zone.and_then(|zone| Windows::read(zone, &budget.windows, &budget.except_dates).ok());
+    // What cannot be read is a fault, which has a lane of its own.
+    let Some(windows) = windows else {
+        return Vec::new();
+    };
+    let outside = match budget.outside_windows {
+        Some(OutsideWindows::Unlimited) => UNLIMITED,
+        _ => 0,
+    };
+    let mut segments = Vec::new();
+    let mut from = range.from;
+    while from < range.until {
+        let open = budget.windows.is_empty() || windows.is_open(from);
+        let next = windows.next_change(from).filter(|_| !budget.windows.is_empty());
+        let until = next.map_or(range.until, |next| next.min(range.until));
+        let limit = if open { inside } else { outside };
+        segments.push((Window { from, until }, limit));
+        from = until;
+    }
+    segments
+}
+
+/// How many nodes of a NodePool a budget lets go at once inside its windows, as far as it tells by itself.
+fn allowed(policy: &DisruptionPolicy, budget: &PolicyBudget, pools: &[PoolNodes], pool: &PoolNodes) -> i64 {
+    if budget.per_hour == Some(0) {
+        return 0;
+    }
+    let whole = match &budget.scope {
+        Some(PolicyScope::NodePool) => pool.nodes,
+        Some(PolicyScope::Zone | PolicyScope::Label) => 0,
+        _ => {
+            let selected = pools.iter().filter(|one| policy.selects(&one.name, &one.labels));
+            selected.map(|one| one.nodes).sum()
+        }
+    };
+    let counts_nodes = matches!(budget.unit, None | Some(BudgetUnit::Nodes))
+        && !matches!(budget.scope, Some(PolicyScope::Zone | PolicyScope::Label));
+    match &budget.limit {
+        None => UNLIMITED,
+        Some(limit) if counts_nodes => {
+            amount(limit, i64::try_from(whole).unwrap_or(i64::MAX), 1).unwrap_or(UNLIMITED)
+        }
+        Some(limit) if matches!(limit.trim_end_matches('%').parse(), Ok(0)) => 0,
+        Some(_) => UNLIMITED,
+    }
+}
+
+/// Rules of several places that leave a NodePool no time at all, though none of them means to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeverOpen {
+    /// The NodePool.
+    pub node_pool: String,
+    /// Reasons for which nothing is ever allowed.
+    pub reasons: Vec<DisruptionReason>,
+    /// The policies' part of the rules, such as `DisruptionPolicy calm budgets[0]`.
+    pub rules: Vec<String>,
+    /// Indexes of the NodePool's own budgets that belong to it.
+    pub budgets: Vec<usize>,
+}
+
+/// NodePools that policies and their own budgets together never let be disrupted within the next two months, though each rule by itself does at
+/// some time. Freezes are left out: they are meant to end.
+pub fn never_open(
+    policies: &[Arc<DisruptionPolicy>],
+    pools: &[PoolNodes],
+    now: jiff::Timestamp,
+) -> Vec<NeverOpen> {
+    let range = Window {
+        from: now,
+        until: now.saturating_add(HORIZON).unwrap_or(jiff::Timestamp::MAX),
+    };
+    let has_windows = |policy: &&Arc<DisruptionPolicy>| {
+        let mut budgets = policy.spec.budgets.iter();
+        budgets.any(|budget| !budget.windows.is_empty())
+    };
+    if !policies.iter().any(|policy| has_windows(&policy)) {
+        return Vec::new();
+    }
+    let mut found: Vec<NeverOpen> = Vec::new();
+    for pool in pools {
+        for reason in &REASONS {
+            let Some((rules, budgets)) = conflict(policies, pools, pool, reason, range) else {
+                continue;
+            };
+            let known = found
+                .iter_mut()
+                .find(|one| one.node_pool == pool.name && one.rules == rules && one.budgets == budgets);
+            match known {
+                Some(known) => known.reasons.push(reason.clone()),
+                None => found.push(NeverOpen {
+                    node_pool: pool.name.clone(),
+                    reasons: vec![reason.clone()],
+                    rules,
+                    budgets,
+                }),
+            }
+        }
+    }
+    found
+}
+
+/// The rules that close a NodePool for good together.
+fn conflict(
+    policies: &[Arc<DisruptionPolicy>],
+    pools: &[PoolNodes],
+    pool: &PoolNodes,
+    reason: &DisruptionReason,
+    range: Window,
+) -> Option<(Vec<String>, Vec<usize>)> {
+    // Percentages of a NodePool without nodes are nothing, which is no contradiction.
+    let nodes = pool.nodes.max(100);
+    let some = |pool: &PoolNodes| PoolNodes {
+        nodes: pool.nodes.max(100),
+        ..pool.clone()
+    };
+    let pools: Vec<PoolNodes> = pools.iter().map(some).collect();
+    let all = lanes(
+        policies.iter().map(|policy| &**policy),
+        &pools,
+        &some(pool),
+        reason,
+        range,
+    );
+    let is_shut = |lane: &Lane| lane.segments.iter().all(|(_, limit)| *limit == 0);
+    let own = |budgets: &[Budget], lanes: Vec<Lane>| {
+        let intervals = calendar_with(budgets, lanes, reason, nodes, range).intervals;
+        intervals
+            .iter()
+            .all(|interval| interval.allowed == 0)
+            .then_some(intervals)
+    };
+    let open: Vec<Lane> = all
+        .into_iter()
+        .filter(|lane| !is_shut(lane) && !lane.rule.ends_with(" freeze"))
+        .collect();
+    if open.is_empty() || own(&pool.budgets, Vec::new()).is_some() {
+        return None;
+    }
+    let intervals = own(&pool.budgets, open)?;
+    let rules: BTreeSet<String> = intervals.iter().flat_map(|one| one.policies.clone()).collect();
+    let budgets: BTreeSet<usize> = intervals.iter().flat_map(|one| one.limited_by.clone()).collect();
+    Some((rules.into_iter().collect(), budgets.into_iter().collect()))
+}

@@ -1,0 +1,147 @@
+//! `freeze` and `thaw`: the one DisruptionPolicy that stops voluntary disruption by hand.
+//!
+//! Owns its name and what is said. Nothing else writes to that object but its status.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueHint};
+use http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use spokeshave_api::{DisruptionPolicy, GoDuration};
+
+use crate::cluster::Cluster;
+
+/// The name of the object.
+const NAME: &str = "freeze";
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave freeze --for 2h --because \"incident 42\"     all NodePools, until in two hours
+  spokeshave freeze --because migration default          one NodePool, until spokeshave thaw
+
+It writes the DisruptionPolicy named freeze. Commands that have deleted no node yet are taken back; interruption, expiry and repair go on.";
+
+/// Arguments of `freeze`.
+#[derive(Debug, Args)]
+pub(crate) struct FreezeArgs {
+    /// NodePools to freeze; by default all
+    #[arg(value_name = "NODEPOOL")]
+    node_pools: Vec<String>,
+    /// Why, in words for people
+    #[arg(long, value_name = "TEXT")]
+    because: String,
+    /// For how long, such as 2h or 1h30m; by default until `thaw`
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    duration: Option<Duration>,
+    /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Arguments of `thaw`.
+#[derive(Debug, Args)]
+pub(crate) struct ThawArgs {
+    /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// A time that is more than none.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    let parsed = parsed.to_std().filter(|duration| !duration.is_zero());
+    parsed.ok_or_else(|| "expected more than no time, such as 2h".to_owned())
+}
+
+/// The object, whole.
+fn policy(args: &FreezeArgs, until: Option<Timestamp>) -> Value {
+    let mut spec = json!({"freeze": {"reason": args.because}});
+    if let Some(until) = until {
+        spec["freeze"]["until"] = json!(until.to_string());
+    }
+    if !args.node_pools.is_empty() {
+        spec["nodePools"] = json!({"names": args.node_pools});
+    }
+    json!({
+        "apiVersion": format!("{}/{}", DisruptionPolicy::GROUP, DisruptionPolicy::VERSION),
+        "kind": DisruptionPolicy::KIND,
+        "metadata": {"name": NAME},
+        "spec": spec,
+    })
+}
+
+/// Freezes and says so.
+///
+/// # Errors
+/// The cluster does not answer, refuses the object, or does not know the kind.
+pub(crate) async fn freeze(args: &FreezeArgs) -> Result<String> {
+    let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    let length = args.duration.map(SignedDuration::try_from).transpose();
+    let length = length.context("--for is too long")?;
+    let until = length.map(|length| cluster.now.checked_add(length)).transpose();
+    let until = until.context("--for is too long")?;
+    let api: Api<DisruptionPolicy> = Api::all(cluster.client);
+    // Applied by one owner, so that what an earlier freeze has set and this one does not goes away.
+    let parameters = PatchParams::apply("spokeshave-freeze").force();
+    api.patch(NAME, &parameters, &Patch::Apply(policy(args, until)))
+        .await
+        .context("the cluster does not take the DisruptionPolicy freeze; are its definitions those that `spokeshave crds` prints?")?;
+    let what = match args.node_pools.as_slice() {
+        [] => "all NodePools".to_owned(),
+        names => format!("NodePools {}", names.join(", ")),
+    };
+    let end = until.map_or_else(|| "spokeshave thaw".to_owned(), |until| until.to_string());
+    Ok(format!(
+        "voluntary disruption of {what} is frozen until {end}: {}\n",
+        args.because
+    ))
+}
+
+/// Thaws and says so.
+///
+/// # Errors
+/// The cluster does not answer, or refuses the deletion.
+pub(crate) async fn thaw(args: &ThawArgs) -> Result<String> {
+    let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    let api: Api<DisruptionPolicy> = Api::all(cluster.client);
+    match api.delete(NAME, &DeleteParams::default()).await {
+        Ok(_) => Ok("thawed; other DisruptionPolicies and budgets go on holding\n".to_owned()),
+        Err(kube::Error::Api(status)) if status.code == StatusCode::NOT_FOUND.as_u16() => {
+            Ok("nothing was frozen by spokeshave freeze\n".to_owned())
+        }
+        Err(error) => Err(error).context("the DisruptionPolicy freeze is not deleted"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_a_policy_as_defined() {
+        let args = FreezeArgs {
+            node_pools: vec!["default".to_owned()],
+            because: "incident 42".to_owned(),
+            duration: None,
+            kubeconfig: None,
+        };
+        let until = "2026-01-01T00:00:00Z".parse().ok();
+        let written: DisruptionPolicy = serde_json::from_value(policy(&args, until)).expect("a policy");
+        let freeze = written.spec.freeze.as_ref().expect("a freeze");
+        assert_eq!(freeze.reason, "incident 42");
+        assert_eq!(freeze.until.as_ref().map(|until| until.0), until);
+        assert!(written.selects("default", &std::collections::BTreeMap::default()));
+        assert!(!written.selects("other", &std::collections::BTreeMap::default()));
+    }
+
+    #[test]
+    fn a_freeze_lasts_for_more_than_no_time() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert!(duration("0s").is_err() && duration("two hours").is_err());
+    }
+}
