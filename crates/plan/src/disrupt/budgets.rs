@@ -1,10 +1,9 @@
 //! How many nodes of each NodePool may be disrupted now (D §5.3, §5.4).
 
-use super::candidates::Candidate;
 use crate::disruption_policy::{self, Limits};
 use jiff::Timestamp;
 use spokeshave_api::{BudgetError, DisruptionReason};
-use spokeshave_model::snapshot::{PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,14 +102,14 @@ impl BudgetMapping {
         }
     }
 
-    /// Whether a candidate may go besides what was taken.
-    pub(super) fn allows(&self, candidate: &Candidate) -> bool {
-        self.remaining(candidate.pool) > 0 && self.policies.permits(candidate.node)
+    /// Whether a node of a pool may go besides what was taken.
+    pub(super) fn allows(&self, (pool, node): (PoolId, NodeId)) -> bool {
+        self.remaining(pool) > 0 && self.policies.permits(node)
     }
 
-    /// Takes a candidate from the allowance of its pool and of all policies; false when one has none left.
-    pub(super) fn take_candidate(&mut self, candidate: &Candidate) -> bool {
-        self.allows(candidate) && self.policies.take(candidate.node) && self.take(candidate.pool)
+    /// Takes a node from the allowance of its pool and of all policies; false when one has none left.
+    pub(super) fn take_node(&mut self, (pool, node): (PoolId, NodeId)) -> bool {
+        self.allows((pool, node)) && self.policies.take(node) && self.take(pool)
     }
 
     /// D-207: one event per pool that has nodes and allows nothing.

@@ -106,6 +106,13 @@ pub struct Candidate {
     pub moving: Vec<PodId>,
 }
 
+impl Candidate {
+    /// Its pool and itself, as budgets count it.
+    pub(super) fn place(&self) -> (PoolId, NodeId) {
+        (self.pool, self.node)
+    }
+}
+
 /// All candidates of a class, in node order, and for each other node the first blocker.
 pub fn candidates(
     snapshot: &Snapshot,

@@ -180,7 +180,7 @@ pub(super) fn able_alone(
     let mut constrained = 0;
     let mut able = Vec::new();
     for position in fair_order(candidates) {
-        if !budgets.allows(candidates[position]) {
+        if !budgets.allows(candidates[position].place()) {
             constrained += 1;
         } else if answers[position].answer.is_ok() {
             able.push(position);

@@ -171,13 +171,13 @@ pub(super) fn static_commands(ground: &Ground<'_>, candidates: &[Candidate]) -> 
         let left = headroom
             .entry(candidate.pool)
             .or_insert_with(|| static_headroom(snapshot, candidate.pool));
-        if *left <= 0 || !budgets.allows(candidate) {
+        if *left <= 0 || !budgets.allows(candidate.place()) {
             continue;
         }
         let limit = ground.policy.instance_types_per_claim;
         let claim = static_claim(snapshot, candidate.pool, limit);
         *left -= 1;
-        budgets.take_candidate(candidate);
+        budgets.take_node(candidate.place());
         let replacement = Replacement::of(snapshot, claim, Price::ZERO);
         let price_after = replacement
             .claim

@@ -220,7 +220,7 @@ impl<'g, 'a> Pass<'g, 'a> {
         let mut taken: Vec<&Candidate> = bare
             .into_iter()
             .filter(|candidate| {
-                let fits = budgets.take_candidate(candidate);
+                let fits = budgets.take_node(candidate.place());
                 said.constrained += usize::from(!fits);
                 fits
             })
@@ -263,10 +263,10 @@ impl<'g, 'a> Pass<'g, 'a> {
             0,
             |was_kept| {
                 if let Some(candidate) = trying.filter(|_| was_kept == Some(true)) {
-                    budgets.take_candidate(candidate);
+                    budgets.take_node(candidate.place());
                     kept.push(candidate);
                 }
-                trying = order.find(|candidate| budgets.allows(candidate));
+                trying = order.find(|candidate| budgets.allows(candidate.place()));
                 trying
             },
             |_| (),
@@ -343,7 +343,8 @@ impl<'g, 'a> Pass<'g, 'a> {
         let budgets = ground.budget(&Method::Drift.reason());
         for candidate in &candidates {
             let pool = &snapshot.pool(candidate.pool).name;
-            if !budgets.allows(candidate) || self.frontier.rests(&format!("drift/{pool}"), ground.now) {
+            if !budgets.allows(candidate.place()) || self.frontier.rests(&format!("drift/{pool}"), ground.now)
+            {
                 said.constrained += 1;
                 continue;
             }
@@ -580,6 +581,6 @@ fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usize {
     let mut budgets = ground.budget(&Method::MultiNodeConsolidation.reason()).clone();
     let over = candidates
         .iter()
-        .filter(|candidate| !budgets.take_candidate(candidate));
+        .filter(|candidate| !budgets.take_node(candidate.place()));
     over.count()
 }

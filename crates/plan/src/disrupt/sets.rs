@@ -133,7 +133,7 @@ impl<'s, 'a> Search<'s, 'a> {
     fn prefixes(&mut self, what_if: &mut WhatIf<'a>) {
         let mut budgets = self.budgets();
         let taken: Vec<usize> = (0..self.candidates.len())
-            .filter(|position| budgets.take_candidate(self.candidates[*position]))
+            .filter(|position| budgets.take_node(self.candidates[*position].place()))
             .collect();
         if taken.len() < 2 {
             return;
@@ -208,14 +208,14 @@ impl<'s, 'a> Search<'s, 'a> {
                 if was_kept == Some(true)
                     && let Some(position) = trying
                 {
-                    budgets.take_candidate(candidates[position]);
+                    budgets.take_node(candidates[position].place());
                     kept.push(position);
                 }
                 if kept.len() >= MULTI_NODE_CANDIDATES || steps == 0 {
                     return None;
                 }
                 steps -= 1;
-                trying = next.find(|position| budgets.allows(candidates[*position]));
+                trying = next.find(|position| budgets.allows(candidates[*position].place()));
                 trying.map(|position| candidates[position])
             },
             |_| (),

@@ -129,7 +129,7 @@ impl Look<'_> {
         }
         match find(*id) {
             Ok(candidate) if !is_fit(&candidate) => Err(Rejection::Churn),
-            Ok(candidate) if budgets.take_candidate(&candidate) => Ok(candidate),
+            Ok(candidate) if budgets.take_node(candidate.place()) => Ok(candidate),
             Ok(_) | Err(Hurdle::Nominated) => Err(Rejection::Budget),
             Err(_) => Err(Rejection::Churn),
         }
