@@ -45,6 +45,8 @@ pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
 pub const BUDGETS_EVALUATED: &str = "spokeshave.dev/BudgetsEvaluated";
 /// NodePool with `spec.replicas`: its nodes can be launched. Only there while they cannot.
 pub const LAUNCHABLE: &str = "spokeshave.dev/Launchable";
+/// DisruptionPolicy: no roll-out was halted. Only there while it has roll-outs.
+pub const ROLLOUT_HEALTHY: &str = "RolloutHealthy";
 /// CapacityBuffer: its references resolve to pods of a known shape.
 pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
 /// CapacityBuffer: its room is being provided.

@@ -177,7 +177,7 @@ impl Commands {
         }
     }
 
-    /// The freeze by hand that stands for one of its NodePools.
+    /// The freeze by hand that stands for one of its NodePools, or the halt of its roll-out.
     fn frozen(&self, disruption: &Disruption) -> Option<String> {
         let stores = &self.shared.stores;
         let policies = stores.disruption_policies.snapshot();
@@ -191,6 +191,7 @@ impl Commands {
                 policies.iter().map(|policy| &**policy),
                 &node.node_pool,
                 &labels,
+                &disruption.spec.reason,
                 now,
             )
         })

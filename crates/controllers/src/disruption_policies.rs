@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::DisruptionPolicy;
+use spokeshave_api::conditions::{Conditioned as _, ROLLOUT_HEALTHY};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_plan::disruption_policy::forecast::{NeverOpen, PoolNodes, never_open};
@@ -99,12 +100,20 @@ impl DisruptionPolicies {
         known.1.clone()
     }
 
-    /// One event for each thing that stops disruption and did not before, and one when nothing does any more.
+    /// One event for each roll-out that is halted, for each thing that stops disruption and did not before, and one when nothing does any more.
     fn tell(&self, target: ObjectRef, before: &DisruptionPolicy, after: &DisruptionPolicy) {
         let active = |policy: &DisruptionPolicy| {
             let status = policy.status.as_ref();
             status.map_or_else(Vec::new, |status| status.active.clone())
         };
+        let halted = |policy: &DisruptionPolicy| {
+            let healthy = policy.condition(ROLLOUT_HEALTHY)?;
+            (healthy.status == "False").then(|| healthy.message.clone())
+        };
+        if let Some(message) = halted(after).filter(|seen| halted(before).as_ref() != Some(seen)) {
+            let event = Event::new(target.clone(), EventType::Warning, "RolloutHalted", message);
+            self.shared.execute.tell(&event);
+        }
         let (old, new) = (active(before), active(after));
         let is_known = |field: &str, domain: Option<&str>| {
             let mut old = old.iter();

@@ -29,15 +29,15 @@ const NO_COUNTERPART: [(&str, &str); 20] = [
     ),
     (
         "scale-down-delay-after-add",
-        "no pause for the whole cluster after a new node yet (planned as DisruptionPolicy of spokeshave.dev/v1alpha1, spec.hold); consolidateAfter is a pause for each node after its last pod event",
+        "a DisruptionPolicy of spokeshave.dev/v1alpha1 pauses the whole cluster after a new node (spec.hold); consolidateAfter is a pause for each node after its last pod event",
     ),
     (
         "scale-down-delay-after-delete",
-        "no pause after a removal yet (planned as DisruptionPolicy, spec.hold); each command is validated again before it acts",
+        "a DisruptionPolicy pauses after a removal (spec.hold.triggers: [ScaleDown]); each command is validated again before it acts",
     ),
     (
         "scale-down-delay-after-failure",
-        "no pause after a failed removal yet (planned as DisruptionPolicy, spec.hold)",
+        "a DisruptionPolicy pauses when replacements did not come up (spec.hold.triggers: [FailedLaunch])",
     ),
     (
         "max-graceful-termination-sec",

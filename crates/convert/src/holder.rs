@@ -1,8 +1,9 @@
 //! karpenter-node-holder (spec/disruption.md §10.3): its Helm values, and its Deployment as rendered. It is a controller of its own that protects
-//! every node for a while after each new one; what it was told is reported with what does the same here.
+//! every node for a while after each new one; what it was told becomes the hold of a DisruptionPolicy.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::World;
 use crate::fields::Fields;
 use crate::report::Notes;
 use crate::workload::containers;
@@ -13,20 +14,30 @@ struct Setting {
     variables: &'static [&'static str],
     unit: &'static str,
     becomes: &'static str,
+    meaning: &'static str,
 }
 
-const SETTINGS: [Setting; 2] = [
+/// What a holder was told: fields with their settings and numbers, and the annotation that it sets.
+#[derive(Default)]
+struct Told {
+    settings: Vec<(String, &'static Setting, u32)>,
+    annotation: Option<String>,
+}
+
+static SETTINGS: [Setting; 2] = [
     Setting {
         value: "initialDelay",
         variables: &["INITIAL_DELAY"],
         unit: "s",
-        becomes: "how long a new node is there before it begins a hold",
+        becomes: "spec.hold.initialDelay",
+        meaning: "how long a new node is there before it begins a hold",
     },
     Setting {
         value: "holdDuration",
         variables: &["HOLD_DURATION"],
         unit: "m",
-        becomes: "how long a hold lasts; each new node begins it anew",
+        becomes: "spec.hold.duration",
+        meaning: "how long a hold lasts; each new node begins it anew",
     },
 ];
 
@@ -58,30 +69,33 @@ fn variables(container: &serde_json::Map<String, Value>) -> impl Iterator<Item =
         .filter_map(|variable| Some((variable["name"].as_str()?, &variable["value"])))
 }
 
-/// Reports the values.
-pub(crate) fn values(object: Value, notes: &mut Notes) {
+/// Makes a DisruptionPolicy of the values.
+pub(crate) fn values(object: Value, world: &mut World, notes: &mut Notes) {
+    let mut told = Told::default();
     let mut fields = Fields::of("", object, notes);
     fields.take("image");
     for setting in &SETTINGS {
         if let Some(value) = fields.take(setting.value) {
-            one(setting, setting.value, &value, notes);
+            one(setting, setting.value, &value, &mut told, notes);
         }
     }
     if let Some(value) = fields.take("holdAnnotation") {
-        annotation("holdAnnotation", &value, notes);
+        annotation("holdAnnotation", &value, &mut told, notes);
     }
     fields.report_rest(notes);
+    hold("karpenter-node-holder", &told, world, notes);
 }
 
-/// Reports the Deployment, which is left out.
-pub(crate) fn deployment(object: &Value, notes: &mut Notes) {
+/// Makes a DisruptionPolicy of what the Deployment was told, which is left out itself.
+pub(crate) fn deployment(object: &Value, world: &mut World, notes: &mut Notes) {
+    let mut told = Told::default();
     for (index, container) in containers(object).enumerate() {
         for (place, (name, value)) in variables(container).enumerate() {
             let field = format!("spec.template.spec.containers[{index}].env[{place}].value");
             let setting = SETTINGS.iter().find(|setting| setting.variables.contains(&name));
             match (setting, name) {
-                (Some(setting), _) => one(setting, &field, value, notes),
-                (None, "HOLD_ANNOTATION") => annotation(&field, value, notes),
+                (Some(setting), _) => one(setting, &field, value, &mut told, notes),
+                (None, "HOLD_ANNOTATION") => annotation(&field, value, &mut told, notes),
                 (None, "HOLD_ANNOTAION") => notes.dropped(
                     &field,
                     "the holder's image sets this variable, whose name is misspelled, and nothing reads it",
@@ -94,25 +108,60 @@ pub(crate) fn deployment(object: &Value, notes: &mut Notes) {
         "",
         "the holder is left out, with its ServiceAccount and roles to be deleted by hand: beside v1 it would keep every node from drift as well, and take away do-not-disrupt where a user has set it",
     );
+    let name = object["metadata"]["name"]
+        .as_str()
+        .unwrap_or("karpenter-node-holder");
+    hold(name, &told, world, notes);
 }
 
-fn one(setting: &Setting, field: &str, value: &Value, notes: &mut Notes) {
+/// Writes the hold, once its duration is known.
+fn hold(name: &str, told: &Told, world: &mut World, notes: &mut Notes) {
+    let number = |value: &str| {
+        let mut settings = told.settings.iter();
+        settings.find_map(|(_, setting, number)| (setting.value == value).then_some(*number))
+    };
+    let Some(minutes) = number("holdDuration").filter(|minutes| *minutes > 0) else {
+        for (field, ..) in &told.settings {
+            notes.manual(field, "without a duration there is no hold to write");
+        }
+        return;
+    };
+    for (field, setting, number) in &told.settings {
+        let text = format!(
+            "{number}{}: {}. Upstream does not know DisruptionPolicy of spokeshave.dev/v1alpha1; {PER_NODE}",
+            setting.unit, setting.meaning
+        );
+        notes.moved(field, setting.becomes, text);
+    }
+    let mut hold = json!({"duration": format!("{minutes}m")});
+    if let Some(seconds) = number("initialDelay") {
+        hold["initialDelay"] = json!(format!("{seconds}s"));
+    }
+    // do-not-consolidate kept nodes from consolidation only, do-not-disrupt from drift as well.
+    if told.annotation.as_deref() != Some("karpenter.sh/do-not-disrupt") {
+        hold["reasons"] = json!(["Empty", "Underutilized"]);
+    }
+    let policy = json!({
+        "apiVersion": "spokeshave.dev/v1alpha1",
+        "kind": "DisruptionPolicy",
+        "metadata": {"name": name},
+        "spec": {"hold": hold},
+    });
+    world.push(policy, notes);
+}
+
+fn one(setting: &'static Setting, field: &str, value: &Value, told: &mut Told, notes: &mut Notes) {
     let text = value
         .as_str()
         .map_or_else(|| value.to_string(), |text| text.trim().to_owned());
     match text.parse::<u32>() {
-        Ok(number) => notes.manual(
-            field,
-            format!(
-                "{number}{}: {}. Holds for the whole cluster are not to be had yet (they are planned as DisruptionPolicy of spokeshave.dev/v1alpha1, spec.hold); {PER_NODE}",
-                setting.unit, setting.becomes
-            ),
-        ),
+        Ok(number) => told.settings.push((field.to_owned(), setting, number)),
         Err(_) => notes.unknown(field, format!("expected a whole number, found {value}")),
     }
 }
 
-fn annotation(field: &str, value: &Value, notes: &mut Notes) {
+fn annotation(field: &str, value: &Value, told: &mut Told, notes: &mut Notes) {
+    told.annotation = value.as_str().map(str::to_owned);
     notes.dropped(
         field,
         format!("{value}: nothing is annotated for a hold, and the users' own annotations are not touched"),

@@ -187,7 +187,7 @@ fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Note
         }
         ("karpenter.sh/v1beta1", "NodeClaim") => node_claim::convert(object, context, world, notes),
         ("karpenter.k8s.aws/v1beta1", "EC2NodeClass") => node_class::convert(object, context, world, notes),
-        ("", "") if holder::are_values(&object) => holder::values(object, notes),
+        ("", "") if holder::are_values(&object) => holder::values(object, world, notes),
         ("", "") if autoscaler::are_values(&object) => autoscaler::values(&object, context, world, notes),
         ("", _) | (_, "") => notes.unreadable(
             "",
@@ -201,7 +201,7 @@ fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Note
             notes.dropped("", "the definition of a retired kind is left out: `spokeshave crds` prints those of v1");
         }
         _ if settings::is_global(&object) => settings::report(&object, notes),
-        _ if holder::is_holder(&object) => holder::deployment(&object, notes),
+        _ if holder::is_holder(&object) => holder::deployment(&object, world, notes),
         _ if autoscaler::is_autoscaler(&object) => autoscaler::deployment(&object, context, world, notes),
         _ => {
             workload::convert(&mut object, notes);

@@ -104,7 +104,7 @@ fn keep<T>(list: &mut Option<Vec<T>>, wanted: impl FnMut(&mut T) -> bool) {
     }
 }
 
-/// Of containers' statuses only when they have ended, and what was allocated, is read; and that only where it differs from what was asked for
+/// Of containers' statuses only when they have ended, how often they were restarted, and what was allocated, is read; and that only where it differs from what was asked for
 /// (in-place resize): kubelets say it of every container.
 fn statuses(list: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
     keep(list, |status| {
@@ -118,12 +118,13 @@ fn statuses(list: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
             ..ResourceRequirements::default()
         });
         let ended = status.state.take().filter(|state| state.terminated.is_some());
-        let wanted = allocated.is_some() || actual.is_some() || ended.is_some();
+        let wanted = allocated.is_some() || actual.is_some() || ended.is_some() || status.restart_count > 0;
         *status = ContainerStatus {
             name: std::mem::take(&mut status.name),
             allocated_resources: allocated,
             resources: actual,
             state: ended,
+            restart_count: status.restart_count,
             ..ContainerStatus::default()
         };
         wanted
@@ -205,7 +206,7 @@ mod tests {
         let mut expected = whole.status.clone().unwrap();
         // What differs from what was asked for.
         let statuses = json!([
-            {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "allocatedResources": {"cpu": "2"}},
+            {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 7, "allocatedResources": {"cpu": "2"}},
             {"name": "e", "image": "", "imageID": "", "ready": false, "restartCount": 0, "resources": {"requests": {"cpu": "4"}}},
         ]);
         expected.container_statuses = serde_json::from_value(statuses).unwrap();

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
-use crate::{convert, doctor, explain, freeze, plan};
+use crate::{convert, doctor, explain, freeze, plan, rollout};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///
@@ -78,6 +78,9 @@ pub(crate) enum Command {
     Freeze(freeze::FreezeArgs),
     /// Take a freeze away
     Thaw(freeze::ThawArgs),
+    /// Show drift in waves, pause it, let it go on, approve its next wave
+    #[command(after_help = rollout::EXAMPLES)]
+    Rollout(rollout::RolloutArgs),
     /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
     Crds {
         /// The cloud whose kinds are printed besides the common ones

@@ -17,6 +17,7 @@ mod manifests;
 mod narrator;
 mod operate;
 mod plan;
+mod rollout;
 mod scheduler_config;
 mod settings;
 mod signals;
@@ -106,6 +107,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             return Ok(verdict(answer.has_errors));
         }
         Command::Freeze(args) => print(&runtime()?.block_on(freeze::freeze(&args))?),
+        Command::Rollout(args) => print(&runtime()?.block_on(rollout::run(&args))?),
         Command::Thaw(args) => print(&runtime()?.block_on(freeze::thaw(&args))?),
         Command::Crds { cloud_provider } => print(&spokeshave_api::crds::crds_yaml_of(cloud_provider.into())),
         Command::Completions { shell } => {

@@ -76,8 +76,8 @@ fn spec() -> Value {
         "description": "What is wanted.",
         "type": "object",
         "x-kubernetes-validations": [rule(
-            "has(self.freeze) || has(self.hold) || has(self.circuitBreakers) || (has(self.budgets) && self.budgets.size() > 0)",
-            "set freeze, hold, budgets or circuitBreakers: a policy without any does nothing",
+            "has(self.freeze) || has(self.hold) || has(self.rollout) || has(self.circuitBreakers) || (has(self.budgets) && self.budgets.size() > 0)",
+            "set freeze, hold, budgets, rollout or circuitBreakers: a policy without any does nothing",
         )],
         "properties": {
             "nodePools": {
@@ -109,6 +109,7 @@ fn spec() -> Value {
             },
             "hold": hold(),
             "budgets": list("Limits of how much and how fast; all of them hold.", &budget(), 50),
+            "rollout": rollout(),
             "circuitBreakers": breakers(),
         },
     })
@@ -180,6 +181,41 @@ fn window() -> Value {
     })
 }
 
+fn rollout() -> Value {
+    json!({
+        "description": "Drift in waves, each NodePool by itself.",
+        "type": "object",
+        "properties": {
+            "canary": number("Nodes of the first wave; without it, 1.", 1, 100_000),
+            "waves": list(
+                "Nodes of the waves after it; the last is repeated. Without it each wave is twice the one before.",
+                &pattern("A number, or a percentage of the NodePool's nodes, rounded up.", LIMIT_PATTERN),
+                50,
+            ),
+            "soak": shared::duration("How long a wave is watched after its last node before the next begins; without it, 10m."),
+            "order": list("In which order nodes go; without it, oldest drift first.", &one_of("A key.", &["Zone", "Age", "Importance"]), 3),
+            "paused": {"description": "Nothing further begins.", "type": "boolean"},
+            "approval": one_of("Manual: each wave after the canary waits until approved names its number. Without it, Automatic.", &["Automatic", "Manual"]),
+            "approved": {
+                "description": "Up to which wave somebody has approved, by NodePool.",
+                "type": "object",
+                "maxProperties": 1000,
+                "additionalProperties": {"type": "integer", "format": "int64", "minimum": 1},
+            },
+            "resumedAt": time("Halts from before this time are over, and what came before it is no longer looked at."),
+            "deadline": shared::duration("How long it may take; the status says when it will not do."),
+            "health": {
+                "description": "What is not healthy about new nodes and their pods.",
+                "type": "object",
+                "properties": {
+                    "restarts": number("Restarts of a container from which on its pod is not healthy; without it, 3.", 1, 1000),
+                    "readyWithin": shared::duration("How long a node or pod may be not Ready; without it, 5m."),
+                },
+            },
+        },
+    })
+}
+
 fn breakers() -> Value {
     json!({
         "description": "Stops by itself while the cluster is in distress.",
@@ -228,6 +264,26 @@ fn status() -> Value {
             }), 1000),
             "nextChange": time("When that changes by itself, as far as it is known."),
             "nodePools": list("NodePools that it applies to.", &json!({"type": "string"}), 10_000),
+            "rollouts": list("Roll-outs under way, by NodePool.", &json!({
+                "description": "The roll-out of one NodePool.",
+                "type": "object",
+                "required": ["nodePool", "since", "wave", "size", "waveSince", "begun", "remaining", "phase"],
+                "properties": {
+                    "nodePool": text("The NodePool."),
+                    "target": text("The hash of what it asks for; another begins another roll-out."),
+                    "since": time("When it began."),
+                    "wave": number("The number of the wave, from 1.", 1, i64::from(i32::MAX)),
+                    "size": number("How many nodes it may take.", 0, i64::from(i32::MAX)),
+                    "waveSince": time("When the wave began."),
+                    "begun": number("How many nodes it has taken.", 0, i64::from(i32::MAX)),
+                    "remaining": number("How many drifted nodes nothing has taken yet.", 0, i64::from(i32::MAX)),
+                    "phase": text("Rolling, Soaking, WaitingForApproval or Halted."),
+                    "finishedAt": time("When the last command of the wave ended."),
+                    "haltedAt": time("When it was halted."),
+                    "message": text("What it comes to, for people."),
+                    "eta": time("When it will be done, if it goes on as it did."),
+                },
+            }), 1000),
             "conditions": shared::conditions(false),
         },
     })

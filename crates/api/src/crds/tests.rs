@@ -90,9 +90,13 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
                 "budgets": [{"limit": "10%", "perHour": 3, "unit": "Pods", "scope": "Label", "label": "rack", "oneAtATime": true, "reasons": ["Drifted"],
                              "windows": [{"days": ["Mon"], "dates": ["2026-12-24"], "from": "22:00", "to": "06:00"}],
                              "exceptDates": ["2026-12-31"], "outsideWindows": "Unlimited"}],
+                "rollout": {"canary": 2, "waves": ["4", "25%"], "soak": "10m", "order": ["Zone", "Age", "Importance"], "paused": true, "approval": "Manual", "approved": {"a": 2},
+                            "resumedAt": "2026-01-01T00:00:00Z", "deadline": "48h", "health": {"restarts": 3, "readyWithin": "5m"}},
                 "circuitBreakers": {"notReady": {"percent": 30, "scope": "Zone"}, "failedLaunches": {"count": 3, "within": "15m"}},
             },
             "status": {"summary": "frozen", "nextChange": "2026-01-01T00:00:00Z", "nodePools": ["a"], "conditions": [condition],
+                       "rollouts": [{"nodePool": "a", "target": "1", "since": "2026-01-01T00:00:00Z", "wave": 1, "size": 2, "waveSince": "2026-01-01T00:00:00Z", "begun": 1, "remaining": 3,
+                                     "phase": "Halted", "finishedAt": "2026-01-01T00:00:00Z", "haltedAt": "2026-01-01T00:00:00Z", "message": "m", "eta": "2026-01-01T00:00:00Z"}],
                        "active": [{"field": "spec.hold", "domain": "a", "reasons": ["Empty"], "message": "held", "since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"}]},
         }),
     );

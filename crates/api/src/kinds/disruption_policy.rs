@@ -56,6 +56,42 @@ open_enum! {
 }
 
 open_enum! {
+    /// Who lets the next wave of a roll-out begin.
+    RolloutApproval {
+        /// Its health alone.
+        Automatic = "Automatic",
+        /// Somebody, by writing its number down.
+        Manual = "Manual",
+    }
+}
+
+open_enum! {
+    /// By what nodes are put in order for a roll-out.
+    RolloutOrder {
+        /// One zone after the other, by name.
+        Zone = "Zone",
+        /// Oldest first.
+        Age = "Age",
+        /// Those whose pods are cheapest to move first.
+        Importance = "Importance",
+    }
+}
+
+open_enum! {
+    /// Where the roll-out of a NodePool is.
+    RolloutPhase {
+        /// Its wave takes nodes.
+        Rolling = "Rolling",
+        /// Its wave is through and watched.
+        Soaking = "Soaking",
+        /// Its wave is healthy, and somebody has to allow the next.
+        WaitingForApproval = "WaitingForApproval",
+        /// What it has brought is not healthy.
+        Halted = "Halted",
+    }
+}
+
+open_enum! {
     /// What a budget with windows means outside of them.
     OutsideWindows {
         /// Nothing may be disrupted: windows allow.
@@ -84,6 +120,9 @@ pub struct DisruptionPolicySpec {
     /// Limits of how much and how fast; all of them hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<PolicyBudget>,
+    /// Drift in waves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
     /// Stops by itself while the cluster is in distress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_breakers: Option<CircuitBreakers>,
@@ -202,6 +241,55 @@ pub struct PolicyWindow {
     pub to: String,
 }
 
+/// Drift in waves, each NodePool by itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// Nodes of the first wave; absent means 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<i64>,
+    /// Nodes of the waves after it: numbers, or percentages of the NodePool's nodes, rounded up; the last is repeated. Without it each wave is twice
+    /// the one before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waves: Vec<String>,
+    /// How long a wave is watched after its last node before the next begins; absent means 10 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soak: Option<GoDuration>,
+    /// In which order nodes go; absent means oldest drift first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<RolloutOrder>,
+    /// Nothing further begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// Who lets the next wave begin; absent means `Automatic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<RolloutApproval>,
+    /// Up to which wave somebody has approved, by NodePool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub approved: BTreeMap<String, i64>,
+    /// Halts from before this time are over, and what came before it is no longer looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_at: Option<Time>,
+    /// How long it may take; the status says when it will not do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<GoDuration>,
+    /// What is not healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<RolloutHealth>,
+}
+
+/// What is not healthy about new nodes and their pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutHealth {
+    /// Restarts of a container from which on its pod is not healthy; absent means 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<i64>,
+    /// How long a node or pod may be not Ready; absent means 5 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_within: Option<GoDuration>,
+}
+
 /// Stops by itself while the cluster is in distress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -251,6 +339,9 @@ pub struct DisruptionPolicyStatus {
     /// NodePools that it applies to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_pools: Vec<String>,
+    /// Roll-outs under way, by NodePool. What the next wave may take follows from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rollouts: Vec<RolloutStatus>,
     /// `Ready`: it can be evaluated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -278,6 +369,43 @@ pub struct ActiveRule {
     /// Until when, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+}
+
+/// The roll-out of one NodePool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutStatus {
+    /// The NodePool.
+    pub node_pool: String,
+    /// The hash of what it asks for; another begins another roll-out.
+    #[serde(default)]
+    pub target: String,
+    /// When it began.
+    pub since: Time,
+    /// The number of the wave, from 1.
+    pub wave: i64,
+    /// How many nodes it may take.
+    pub size: i64,
+    /// When it began.
+    pub wave_since: Time,
+    /// How many nodes it has taken.
+    pub begun: i64,
+    /// How many drifted nodes nothing has taken yet.
+    pub remaining: i64,
+    /// Where it is.
+    pub phase: RolloutPhase,
+    /// When the last command of the wave ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+    /// When it was halted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halted_at: Option<Time>,
+    /// What it comes to, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it will be done, if it goes on as it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Time>,
 }
 
 impl DisruptionPolicy {

@@ -39,14 +39,14 @@ pub(super) fn drifted(
     Ok(candidate)
 }
 
-/// D-060: oldest drift first, then nodes without pods that would have to move in front.
+/// D-060: oldest drift first, then nodes without pods that would have to move in front; where a DisruptionPolicy says how, its order comes first.
 pub(super) fn in_order(snapshot: &Snapshot, candidates: &mut [Candidate]) {
     candidates.sort_by(|left, right| {
         let since = |candidate: &Candidate| drifted_since(snapshot.node(candidate.node));
         let full = |candidate: &Candidate| !candidate.pods.is_empty();
         let name = |candidate: &Candidate| snapshot.node(candidate.node).name.as_str();
-        (full(left), since(left))
-            .cmp(&(full(right), since(right)))
+        crate::disruption_policy::order(snapshot, left.node, right.node)
+            .then_with(|| (full(left), since(left)).cmp(&(full(right), since(right))))
             .then_with(|| name(left).cmp(name(right)))
     });
 }

@@ -51,7 +51,7 @@ pub(super) fn launch_failed(one: &Disruption) -> bool {
 }
 
 /// When a node came: its Node, or its NodeClaim while there is none.
-fn born(node: &NodeView) -> Option<Timestamp> {
+pub(super) fn born(node: &NodeView) -> Option<Timestamp> {
     let of_node = node.node.as_ref().map(|node| &node.metadata);
     let of_claim = node.claim.as_ref().map(|claim| &claim.metadata);
     let created = of_node.or(of_claim)?.creation_timestamp.as_ref()?;

@@ -5,15 +5,18 @@
 
 mod budget;
 pub mod forecast;
+mod health;
 mod hold;
 mod limits;
 mod lint;
+mod rollout;
 mod rules;
 mod status;
 pub mod windows;
 
 pub use limits::{Limits, Rule};
 pub use lint::{PolicyFinding, lint};
+pub use rollout::order;
 pub use rules::{frozen, limits};
 pub use status::{Fault, faults, status};
 

@@ -2,7 +2,7 @@
 
 use super::hold::{self, Held};
 use super::limits::{Left, Limit, Limits, Rule};
-use super::{budget, status};
+use super::{budget, rollout, status};
 use jiff::Timestamp;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::{FailedLaunchesBreaker, Freeze, Hold, NotReadyBreaker, PolicyScope};
@@ -143,6 +143,13 @@ pub(super) fn of_policy(
             budget::add(&scene, index, budget, limits);
         }
     }
+    if let Some(waves) = spec
+        .rollout
+        .as_ref()
+        .filter(|_| *reason == DisruptionReason::Drifted)
+    {
+        rollout::add(&scene, waves, limits);
+    }
     if let Some(breakers) = &spec.circuit_breakers {
         let not_ready = breakers.not_ready.as_ref();
         let failed = breakers.failed_launches.as_ref();
@@ -171,20 +178,22 @@ fn frozen_text(freeze: &Freeze, now: Timestamp) -> Option<String> {
     (!is_over).then(|| format!("frozen: {}", freeze.reason))
 }
 
-/// The freeze by hand that stands for a NodePool, in words: a command that has deleted no node yet is taken back for it.
+/// The freeze by hand that stands for a NodePool, or the halt of its roll-out, in words: a command that has deleted no node yet is taken back
+/// for it.
 pub fn frozen<'a>(
     policies: impl IntoIterator<Item = &'a DisruptionPolicy>,
     pool: &str,
     labels: &BTreeMap<String, String>,
+    reason: &DisruptionReason,
     now: Timestamp,
 ) -> Option<String> {
-    policies.into_iter().find_map(|policy| {
-        let freeze = policy
-            .spec
-            .freeze
-            .as_ref()
-            .filter(|_| policy.selects(pool, labels))?;
-        let text = frozen_text(freeze, now)?;
+    let is_drift = *reason == DisruptionReason::Drifted;
+    let mut selecting = policies.into_iter().filter(|policy| policy.selects(pool, labels));
+    selecting.find_map(|policy| {
+        let freeze = policy.spec.freeze.as_ref();
+        let frozen = freeze.and_then(|freeze| frozen_text(freeze, now));
+        let halted = is_drift.then(|| rollout::halted(policy, pool)).flatten();
+        let text = frozen.or(halted)?;
         Some(format!("DisruptionPolicy {}: {text}", policy.name()))
     })
 }

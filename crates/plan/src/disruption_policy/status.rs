@@ -3,14 +3,15 @@
 use super::budget::amount;
 use super::forecast::NeverOpen;
 use super::limits::Limit;
-use super::rules;
 use super::windows::{Windows, time_zone};
+use super::{rollout, rules};
 use crate::budget_lint::Level;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use spokeshave_api::conditions::{Conditioned as _, Status, VALIDATION_SUCCEEDED};
+use spokeshave_api::conditions::{Conditioned as _, ROLLOUT_HEALTHY, Status, VALIDATION_SUCCEEDED};
 use spokeshave_api::disruption_policy::{
-    ActiveRule, BudgetUnit, HoldTrigger, OutsideWindows, PolicyBudget, PolicyScope,
+    ActiveRule, BudgetUnit, HoldTrigger, OutsideWindows, PolicyBudget, PolicyScope, RolloutApproval,
+    RolloutOrder, RolloutPhase, RolloutStatus,
 };
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, whole_seconds};
 use spokeshave_model::snapshot::Snapshot;
@@ -61,6 +62,7 @@ pub fn faults(policy: &DisruptionPolicy) -> Vec<Fault> {
             });
         }
     }
+    faults.extend(rollout_faults(policy));
     for (index, budget) in spec.budgets.iter().enumerate() {
         for (field, message) in budget_faults(budget, zone.as_ref().ok()) {
             faults.push(Fault {
@@ -83,6 +85,35 @@ pub fn faults(policy: &DisruptionPolicy) -> Vec<Fault> {
         });
     }
     faults
+}
+
+fn rollout_faults(policy: &DisruptionPolicy) -> Vec<Fault> {
+    let Some(rollout) = &policy.spec.rollout else {
+        return Vec::new();
+    };
+    let mut said: Vec<(String, String)> = Vec::new();
+    for (index, wave) in rollout.waves.iter().enumerate() {
+        if amount(wave, 0, 1).is_none() {
+            let message = format!("{wave:?} is neither a whole number nor a percentage from 0% to 100%");
+            said.push((format!("waves[{index}]"), message));
+        }
+    }
+    for (index, key) in rollout.order.iter().enumerate() {
+        if matches!(key, RolloutOrder::Other(_)) {
+            let message = format!("{key} is not known; write Zone, Age or Importance");
+            said.push((format!("order[{index}]"), message));
+        }
+    }
+    if let Some(approval @ RolloutApproval::Other(_)) = &rollout.approval {
+        let message = format!("{approval} is not known; write Automatic or Manual");
+        said.push(("approval".to_owned(), message));
+    }
+    let faults = said.into_iter().map(|(field, message)| Fault {
+        field: format!("spec.rollout.{field}"),
+        message,
+        reasons: Some(vec![DisruptionReason::Drifted]),
+    });
+    faults.collect()
 }
 
 fn budget_faults(budget: &PolicyBudget, zone: Option<&jiff::tz::TimeZone>) -> Vec<(String, String)> {
@@ -233,6 +264,8 @@ pub fn status(
         .map(|pool| pool.name.clone())
         .collect();
     pools.sort_unstable();
+    let rollouts = rollout::advance(policy, snapshot, now);
+    tell_health(&mut after, &rollouts, now);
     let active = active(policy, snapshot, now);
     let ends = active
         .iter()
@@ -256,7 +289,31 @@ pub fn status(
     status.active = active;
     status.next_change = next.map(|at| Time(whole_seconds(at)));
     status.node_pools = pools;
+    status.rollouts = rollouts;
     after
+}
+
+/// One condition that says what a halted roll-out has seen; only there while a policy has roll-outs.
+fn tell_health(after: &mut DisruptionPolicy, rollouts: &[RolloutStatus], now: Timestamp) {
+    let halted: Vec<String> = rollouts
+        .iter()
+        .filter(|one| one.phase == RolloutPhase::Halted)
+        .map(|one| {
+            format!(
+                "NodePool {}: {}",
+                one.node_pool,
+                one.message.as_deref().unwrap_or_default()
+            )
+        })
+        .collect();
+    if after.spec.rollout.is_none() {
+        after.clear(ROLLOUT_HEALTHY);
+    } else if halted.is_empty() {
+        after.set_true(ROLLOUT_HEALTHY, now);
+    } else {
+        let text = halted.join("; ");
+        after.set(ROLLOUT_HEALTHY, Status::False, "Halted", &text, now);
+    }
 }
 
 /// What stops disruption now, with all reasons that it stops.

@@ -222,7 +222,8 @@ fn a_freeze_is_about_its_node_pools_and_ends_by_itself() {
             spec["nodePools"] = selector;
         }
         let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
-        frozen([&policy(&spec)], pool, &labels, at(now))
+        let reason = spokeshave_api::DisruptionReason::Empty;
+        frozen([&policy(&spec)], pool, &labels, &reason, at(now))
     };
     let (early, late) = ("2026-01-01T01:00:00Z", until);
     let said = frozen_by(Value::Null, "x", early).unwrap();

@@ -33,7 +33,7 @@ fn frozen() -> Value {
 }
 
 #[test]
-fn a_freeze_stops_every_method_and_the_verdict_names_it() {
+fn invariant_4_a_freeze_stops_every_method_and_the_verdict_names_it() {
     assert_eq!(acts(&pair()), [DELETE_A]);
     let world = under(pair(), &frozen());
     assert_eq!(acts(&world), [""; 0]);
@@ -109,7 +109,7 @@ fn empty_in_two_zones() -> World {
 }
 
 #[test]
-fn never_two_zones_at_once() {
+fn invariant_3_never_two_zones_at_once() {
     let nodes = |world: &World| -> Vec<String> {
         let commands = world.pass().commands;
         let mut names: Vec<String> = commands
@@ -158,7 +158,7 @@ fn disruption(status: &Value, replacements: &Value) -> Disruption {
 }
 
 #[test]
-fn a_rate_is_counted_from_the_ledger_and_so_survives_a_restart() {
+fn invariant_3_a_rate_is_counted_from_the_ledger_and_so_survives_a_restart() {
     let rate = json!({"budgets": [{"perHour": 2}]});
     let decided: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
     let world = |minutes: i64, phase: &str| {

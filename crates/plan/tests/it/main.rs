@@ -18,6 +18,7 @@ mod disruption_policies;
 mod doctor;
 mod policy_forecast;
 mod provision;
+mod rollouts;
 mod support;
 mod termination;
 mod worlds;

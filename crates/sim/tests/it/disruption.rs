@@ -6,3 +6,4 @@ mod drift;
 mod emptiness;
 mod policies;
 mod protection;
+mod rollouts;

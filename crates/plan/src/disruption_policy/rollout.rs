@@ -1,0 +1,451 @@
+//! Drift in waves: a canary, then larger waves, each of which has to be healthy for a while before the next begins.
+//!
+//! What a wave may take follows from the status of the policy, how much it has taken from the ledger, so that a restart goes on where it was. Each
+//! NodePool has its own roll-out, so that one that fails holds up no other. The status is only ever written by [`advance`]: until it says
+//! that a further wave has begun, none has.
+
+use super::budget::amount;
+use super::health;
+use super::limits::{Left, Limit};
+use super::rules::{Scene, rule};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
+use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
+use spokeshave_api::disruption_policy::{
+    Rollout, RolloutApproval, RolloutOrder, RolloutPhase, RolloutStatus,
+};
+use spokeshave_api::{DisruptionPolicy, DisruptionReason, labels as api_labels, whole_seconds};
+use spokeshave_model::labels;
+use spokeshave_model::snapshot::{NodeId, PoolId, PoolView, Snapshot};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+const SOAK: SignedDuration = SignedDuration::from_mins(10);
+/// Commands from a moment before a wave was written down belong to it.
+const BEFORE: SignedDuration = SignedDuration::from_mins(1);
+/// Waves are doubled so many times at most.
+const MOST_DOUBLINGS: i64 = 20;
+
+pub(super) fn soak(rollout: &Rollout) -> SignedDuration {
+    rollout.soak.as_ref().map_or(SOAK, |soak| soak.to_signed())
+}
+
+/// The nodes that a wave may take, by its number from 1.
+pub(super) fn size(rollout: &Rollout, wave: i64, nodes: i64) -> i64 {
+    let canary = rollout.canary.unwrap_or(1).max(1);
+    let later = wave - 2;
+    if later < 0 {
+        return canary;
+    }
+    let written = rollout.waves.len().checked_sub(1).map(|last| {
+        let index = usize::try_from(later).unwrap_or(usize::MAX).min(last);
+        // What cannot be read is a fault, which stops all of it.
+        amount(&rollout.waves[index], nodes, 1).unwrap_or(0).max(1)
+    });
+    written.unwrap_or_else(|| {
+        let doublings = u32::try_from((wave - 1).min(MOST_DOUBLINGS)).unwrap_or(0);
+        canary.saturating_mul(1_i64.checked_shl(doublings).unwrap_or(i64::MAX))
+    })
+}
+
+/// What NodePools asks for, in one word: another word begins another roll-out.
+fn target(pool: &PoolView) -> String {
+    let annotations = pool.object.metadata.annotations.as_ref();
+    let hash = annotations.and_then(|all| all.get(api_labels::NODE_POOL_HASH));
+    hash.cloned().unwrap_or_default()
+}
+
+fn known<'a>(policy: &'a DisruptionPolicy, pool: &PoolView) -> Option<&'a RolloutStatus> {
+    let mut all = policy.status.as_ref()?.rollouts.iter();
+    all.find(|one| one.node_pool == pool.name && one.target == target(pool))
+}
+
+/// Commands for drift of a NodePool that were decided since a time and were not taken back, with its nodes among theirs.
+struct Taken<'a> {
+    nodes: Vec<&'a DisruptedNode>,
+    is_under_way: bool,
+    finished: Option<Timestamp>,
+}
+
+fn taken<'a>(snapshot: &'a Snapshot, pool: &str, since: Timestamp, own: &BTreeSet<&str>) -> Taken<'a> {
+    let mut taken = Taken {
+        nodes: Vec::new(),
+        is_under_way: false,
+        finished: None,
+    };
+    let counts = |one: &Disruption| {
+        let status = one.status.as_ref();
+        let deleted = status.is_some_and(|status| status.deleted_at.is_some());
+        one.spec.reason == DisruptionReason::Drifted
+            && one.spec.decided_at.0 >= since
+            && (deleted || one.phase() != DisruptionPhase::RolledBack)
+    };
+    for one in snapshot.disruptions.iter().filter(|one| counts(one)) {
+        let nodes = one.spec.nodes.iter();
+        let before = taken.nodes.len();
+        taken
+            .nodes
+            .extend(nodes.filter(|node| node.node_pool == pool && !own.contains(node.provider_id.as_str())));
+        if taken.nodes.len() > before {
+            taken.is_under_way |= !one.is_finished();
+            let finished = one.status.as_ref().and_then(|status| status.finished_at.as_ref());
+            taken.finished = taken.finished.max(finished.map(|time| time.0));
+        }
+    }
+    taken
+}
+
+/// Nodes that a command holds which is not in the ledger yet.
+fn unwritten(scene: &Scene<'_>, pool: PoolId, written: &[&DisruptedNode]) -> usize {
+    let is_pending = |node: &NodeId| {
+        let view = scene.snapshot.node(*node);
+        let id = view.provider_id.as_str();
+        view.pool == Some(pool)
+            && view.in_command
+            && !scene.own.contains(id)
+            && !scene
+                .snapshot
+                .disruptions
+                .iter()
+                .any(|one| one.spec.nodes.iter().any(|node| node.provider_id == id))
+            && !written.iter().any(|node| node.provider_id == id)
+    };
+    scene.snapshot.node_ids().filter(is_pending).count()
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Adds what the roll-outs of a policy leave to drift now.
+pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>) {
+    for (index, pool) in scene.snapshot.pools.iter().enumerate() {
+        if !scene.selects(&pool.name) {
+            continue;
+        }
+        let id = PoolId::from(index);
+        let status = known(scene.policy, pool);
+        let (left, message) = match status {
+            _ if rollout.paused => (None, "the roll-out is paused".to_owned()),
+            Some(status) if status.phase != RolloutPhase::Rolling => {
+                let message = status.message.clone().unwrap_or_default();
+                (None, format!("the roll-out waits: {message}"))
+            }
+            _ => {
+                let (wave, size, since) = match status {
+                    Some(status) => (status.wave, status.size, status.wave_since.0),
+                    // Until the status says that it has begun, there is room for the canary.
+                    None => (
+                        1,
+                        size(rollout, 1, 0),
+                        earlier(scene.now, SignedDuration::from_hours(24)),
+                    ),
+                };
+                let taken = taken(scene.snapshot, &pool.name, since, scene.own);
+                let used = count(taken.nodes.len() + unwritten(scene, id, &taken.nodes));
+                let message = format!(
+                    "wave {wave} is {}, {used} of which have begun",
+                    crate::report::count(usize::try_from(size).unwrap_or(0), "node")
+                );
+                (Some((size - used, used)), message)
+            }
+        };
+        let mut stands = rule(scene, "spec.rollout", &message, |node| {
+            (scene.snapshot.node(node).pool == Some(id)).then_some(1)
+        });
+        stands.domain = Some(pool.name.clone());
+        limits.push(Limit {
+            rule: stands.into(),
+            left: match left {
+                None => Left::Nothing,
+                Some((left, used)) => Left::Amount {
+                    left,
+                    is_unused: used == 0,
+                },
+            },
+        });
+    }
+}
+
+fn earlier(now: Timestamp, by: SignedDuration) -> Timestamp {
+    now.checked_sub(by).unwrap_or(Timestamp::MIN)
+}
+
+/// Nodes of a NodePool that are not what it asks for and that nothing has taken yet.
+fn remaining(snapshot: &Snapshot, pool: PoolId) -> usize {
+    let is_left = |node: &&spokeshave_model::snapshot::NodeView| {
+        let drifted = node.claim.as_ref().is_some_and(|claim| claim.is_true(DRIFTED));
+        node.pool == Some(pool) && drifted && !node.marked_for_deletion && !node.in_command
+    };
+    snapshot.nodes.iter().filter(is_left).count()
+}
+
+/// The roll-outs that the status of a policy should name now: each one step on, where its time has come.
+pub(super) fn advance(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec<RolloutStatus> {
+    let Some(rollout) = &policy.spec.rollout else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for (index, pool) in snapshot.pools.iter().enumerate() {
+        let labels = pool.object.metadata.labels.clone().unwrap_or_default();
+        if !policy.selects(&pool.name, &labels) {
+            continue;
+        }
+        let id = PoolId::from(index);
+        let left = remaining(snapshot, id);
+        let step = Step {
+            rollout,
+            snapshot,
+            pool: id,
+            left,
+            now,
+        };
+        match known(policy, pool) {
+            Some(known) => all.extend(step.on(known)),
+            None if left > 0 => all.push(step.begin(pool)),
+            None => {}
+        }
+    }
+    all.sort_by(|one, other| one.node_pool.cmp(&other.node_pool));
+    all
+}
+
+/// One NodePool at one look.
+struct Step<'a> {
+    rollout: &'a Rollout,
+    snapshot: &'a Snapshot,
+    pool: PoolId,
+    left: usize,
+    now: Timestamp,
+}
+
+impl Step<'_> {
+    fn begin(&self, pool: &PoolView) -> RolloutStatus {
+        let since = earlier(self.now, BEFORE);
+        let mut status = RolloutStatus {
+            node_pool: pool.name.clone(),
+            target: target(pool),
+            since: Time(whole_seconds(since)),
+            wave: 1,
+            size: size(self.rollout, 1, 0),
+            wave_since: Time(whole_seconds(since)),
+            begun: 0,
+            remaining: count(self.left),
+            phase: RolloutPhase::Rolling,
+            finished_at: None,
+            halted_at: None,
+            message: None,
+            eta: None,
+        };
+        self.say(&mut status);
+        status
+    }
+
+    /// One step on; `None` when nothing is left to do.
+    fn on(&self, known: &RolloutStatus) -> Option<RolloutStatus> {
+        let mut status = known.clone();
+        let taken = taken(
+            self.snapshot,
+            &known.node_pool,
+            known.wave_since.0,
+            &BTreeSet::new(),
+        );
+        status.begun = count(taken.nodes.len());
+        status.remaining = count(self.left);
+        let resumed = self.rollout.resumed_at.as_ref().map(|time| time.0);
+        if status.phase == RolloutPhase::Halted && resumed > status.halted_at.as_ref().map(|time| time.0) {
+            status.phase = RolloutPhase::Rolling;
+            (status.halted_at, status.finished_at) = (None, None);
+        }
+        let judged_since = resumed.map_or(status.since.0, |resumed| resumed.max(status.since.0));
+        let health = health::of(self.snapshot, self.pool, judged_since, self.rollout, self.now);
+        if status.phase != RolloutPhase::Halted
+            && let Some(sight) = &health.failure
+        {
+            status.phase = RolloutPhase::Halted;
+            status.halted_at = Some(Time(whole_seconds(self.now)));
+            status.eta = None;
+            status.message = Some(format!("halted in wave {}: {sight}", status.wave));
+        }
+        if status.phase == RolloutPhase::Halted {
+            // What it has seen stays written until somebody acts on it, or nothing is left to roll out.
+            return (self.left > 0 || taken.is_under_way).then_some(status);
+        }
+        let is_through = taken.nodes.len() >= usize::try_from(status.size).unwrap_or(usize::MAX)
+            || (self.left == 0 && !taken.nodes.is_empty());
+        if self.left == 0 && taken.nodes.is_empty() {
+            return None;
+        }
+        if is_through && !taken.is_under_way {
+            let finished = taken.finished.unwrap_or(self.now);
+            status.finished_at = Some(Time(whole_seconds(finished)));
+            status.phase = RolloutPhase::Soaking;
+            let end = finished
+                .saturating_add(soak(self.rollout))
+                .unwrap_or(Timestamp::MAX);
+            if self.now >= end && !health.is_settling {
+                if self.left == 0 {
+                    return None;
+                }
+                self.next_wave(&mut status);
+            }
+        }
+        self.say(&mut status);
+        Some(status)
+    }
+
+    /// Begins the next wave, or waits for somebody to allow it.
+    fn next_wave(&self, status: &mut RolloutStatus) {
+        let next = status.wave + 1;
+        let approved = self.rollout.approved.get(&status.node_pool).copied();
+        if self.rollout.approval == Some(RolloutApproval::Manual) && approved.unwrap_or(1) < next {
+            status.phase = RolloutPhase::WaitingForApproval;
+            return;
+        }
+        let own = self.snapshot.nodes.iter();
+        let nodes = own.filter(|node| node.pool == Some(self.pool)).count();
+        status.wave = next;
+        status.size = size(self.rollout, next, count(nodes));
+        status.wave_since = Time(whole_seconds(self.now));
+        status.begun = 0;
+        status.finished_at = None;
+        status.phase = RolloutPhase::Rolling;
+    }
+
+    /// What it comes to, for people, and when it will be done.
+    fn say(&self, status: &mut RolloutStatus) {
+        status.eta = self.eta(status).map(|at| Time(whole_seconds(at)));
+        let wave = status.wave;
+        let mut message = match status.phase {
+            _ if self.rollout.paused => format!("paused in wave {wave}"),
+            RolloutPhase::Soaking => format!(
+                "wave {wave} is through and has to be healthy for {} minutes",
+                soak(self.rollout).as_mins()
+            ),
+            RolloutPhase::WaitingForApproval => format!(
+                "wave {wave} is through and healthy; the next waits for spec.rollout.approved.{}: {}",
+                status.node_pool,
+                wave + 1
+            ),
+            _ => format!("wave {wave}: {} of {} have begun", status.begun, status.size),
+        };
+        let deadline = self.rollout.deadline.as_ref().map(|deadline| {
+            status
+                .since
+                .0
+                .saturating_add(deadline.to_signed())
+                .unwrap_or(Timestamp::MAX)
+        });
+        if let Some(deadline) = deadline {
+            let eta = status.eta.as_ref().map(|eta| eta.0);
+            if deadline <= self.now {
+                message.push_str("; its deadline has passed");
+            } else if eta.is_some_and(|eta| eta > deadline) {
+                message.push_str("; it will not be done by its deadline");
+            }
+        }
+        status.message = Some(message);
+    }
+
+    /// Each node that is left takes as long as those of the waves so far did, and each wave that is left has its soak. Unknown before the first is
+    /// through, and while somebody has to act.
+    fn eta(&self, status: &RolloutStatus) -> Option<Timestamp> {
+        let is_open = matches!(status.phase, RolloutPhase::Rolling | RolloutPhase::Soaking);
+        if !is_open || self.rollout.paused {
+            return None;
+        }
+        let before = taken(self.snapshot, &status.node_pool, status.since.0, &BTreeSet::new());
+        let mut took: Vec<SignedDuration> = Vec::new();
+        for one in &self.snapshot.disruptions {
+            let is_own = one
+                .spec
+                .nodes
+                .iter()
+                .any(|node| before.nodes.iter().any(|own| own.provider_id == node.provider_id));
+            let finished = one.status.as_ref().and_then(|status| status.finished_at.as_ref());
+            if let Some(finished) = finished.filter(|_| is_own && one.phase() != DisruptionPhase::RolledBack)
+            {
+                took.push(finished.0.duration_since(one.spec.decided_at.0));
+            }
+        }
+        took.sort_unstable();
+        let one = *took.get(took.len() / 2)?;
+        let soak = soak(self.rollout);
+        let nodes = count(
+            self.snapshot
+                .nodes
+                .iter()
+                .filter(|node| node.pool == Some(self.pool))
+                .count(),
+        );
+        let mut at = self.now;
+        if status.phase == RolloutPhase::Soaking {
+            let finished = status.finished_at.as_ref()?.0;
+            at = at.max(finished.saturating_add(soak).unwrap_or(Timestamp::MAX));
+        } else {
+            at = at.saturating_add(one).ok()?.saturating_add(soak).ok()?;
+        }
+        let mut left = count(self.left)
+            - if status.phase == RolloutPhase::Rolling {
+                (status.size - status.begun).max(0)
+            } else {
+                0
+            };
+        let mut wave = status.wave;
+        while left > 0 && wave < status.wave + 1000 {
+            wave += 1;
+            left -= size(self.rollout, wave, nodes);
+            at = at.saturating_add(one).ok()?.saturating_add(soak).ok()?;
+        }
+        Some(at)
+    }
+}
+
+/// In which order nodes of a NodePool are offered to drift, where a policy says so; `Equal` elsewhere.
+pub fn order(snapshot: &Snapshot, left: NodeId, right: NodeId) -> Ordering {
+    let none = BTreeMap::new();
+    for policy in &snapshot.disruption_policies {
+        let Some(rollout) = policy.spec.rollout.as_ref().filter(|one| !one.order.is_empty()) else {
+            continue;
+        };
+        let selects = |node: NodeId| {
+            let pool = snapshot.node(node).pool.map(|pool| snapshot.pool(pool));
+            pool.is_some_and(|pool| {
+                let labels = pool.object.metadata.labels.as_ref();
+                policy.selects(&pool.name, labels.unwrap_or(&none))
+            })
+        };
+        if !selects(left) || !selects(right) {
+            continue;
+        }
+        for key in &rollout.order {
+            let found = compare(snapshot, key, left, right);
+            if found != Ordering::Equal {
+                return found;
+            }
+        }
+    }
+    Ordering::Equal
+}
+
+fn compare(snapshot: &Snapshot, key: &RolloutOrder, left: NodeId, right: NodeId) -> Ordering {
+    let zone = |node: NodeId| snapshot.node(node).labels.get(labels::ZONE).cloned();
+    let born = |node: NodeId| super::hold::born(snapshot.node(node));
+    let importance = |node: NodeId| snapshot.disruption_cost(node);
+    match key {
+        RolloutOrder::Zone => zone(left).cmp(&zone(right)),
+        RolloutOrder::Age => born(left).cmp(&born(right)),
+        RolloutOrder::Importance => importance(left).cmp(&importance(right)),
+        RolloutOrder::Other(_) => Ordering::Equal,
+    }
+}
+
+/// The halt of a NodePool's roll-out, in words: a command for drift that has deleted no node yet is taken back for it.
+pub(super) fn halted(policy: &DisruptionPolicy, pool: &str) -> Option<String> {
+    policy.spec.rollout.as_ref()?;
+    let mut all = policy.status.as_ref()?.rollouts.iter();
+    let status = all.find(|one| one.node_pool == pool && one.phase == RolloutPhase::Halted)?;
+    let message = status.message.as_deref().unwrap_or_default();
+    Some(format!("the roll-out of NodePool {pool} is {message}"))
+}

@@ -1,0 +1,252 @@
+//! Roll-outs in waves: what a wave lets go, and what its status says next.
+
+use crate::support::{World, later, on_demand_pool};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::disruption_policy::{RolloutPhase, RolloutStatus};
+use spokeshave_api::{DisruptionPolicy, DisruptionReason};
+use spokeshave_plan::disruption_policy::{frozen, limits, status};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Six nodes that are there for a day, all of which have drifted.
+fn six(rollout: &Value) -> World {
+    let mut world = World::new(on_demand_pool("default"));
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        world = world.node(name, "small").drifted(name, -60);
+        let day_ago = later(-86_400);
+        world = world.edit_node(name, |node| {
+            node.metadata.creation_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(day_ago));
+        });
+    }
+    let spec = serde_json::from_value(json!({"rollout": rollout})).expect("a spec");
+    world
+        .state
+        .disruption_policies
+        .push(Arc::new(DisruptionPolicy::new("waves", spec)));
+    world
+}
+
+/// How many nodes may go for a reason now.
+fn room(world: &World, reason: &DisruptionReason) -> usize {
+    let snapshot = world.snapshot();
+    let mut left = limits(&snapshot, reason, world.now, &BTreeSet::new());
+    snapshot.node_ids().filter(|node| left.take(*node)).count()
+}
+
+/// Writes the status that the policy should have now, as the controller does, and gives the roll-out.
+fn look(world: &mut World) -> Option<RolloutStatus> {
+    let after = status(
+        &world.state.disruption_policies[0],
+        &world.snapshot(),
+        &[],
+        world.now,
+    );
+    world.state.disruption_policies[0] = Arc::new(after.clone());
+    after.status?.rollouts.into_iter().next()
+}
+
+/// A command for drift of one node in the ledger.
+fn command(world: &mut World, node: &str, phase: &str, finished: Option<Timestamp>) {
+    let spec = json!({
+        "method": "Drift", "reason": "Drifted", "decision": "Replace", "decidedAt": format!("{:.6}", world.now),
+        "nodes": [{"name": node, "nodeClaim": node, "nodeClaimUID": node, "providerID": format!("kwok://{node}"), "nodePool": "default", "price": "1", "pods": 1}],
+        "priceBefore": "1", "priceAfter": "1", "savings": "0", "evictions": 1, "nodeSummary": "", "replacementSummary": "",
+    });
+    let mut one = Disruption::new(node, serde_json::from_value(spec).expect("a spec"));
+    let mut status = json!({"phase": phase});
+    if let Some(at) = finished {
+        status["finishedAt"] = json!(format!("{at:.6}"));
+        status["deletedAt"] = status["finishedAt"].clone();
+    }
+    one.status = serde_json::from_value(status).expect("a status");
+    world.state.disruptions.retain(|known| known.name() != node);
+    world.state.disruptions.push(Arc::new(one));
+}
+
+fn pass(world: &mut World, minutes: i64) {
+    world.now += SignedDuration::from_mins(minutes);
+}
+
+/// The node of a finished command is gone.
+fn gone(world: &mut World, node: &str) {
+    let at = world.now;
+    command(world, node, "Succeeded", Some(at));
+    world
+        .state
+        .nodes
+        .retain(|one| one.metadata.name.as_deref() != Some(node));
+    world
+        .state
+        .node_claims
+        .retain(|one| one.name() != format!("claim-{node}"));
+}
+
+#[test]
+fn a_canary_then_twice_as_many_each_time_and_a_soak_between() {
+    let mut world = six(&json!({"soak": "10m"}));
+    assert_eq!(
+        room(&world, &DisruptionReason::Drifted),
+        1,
+        "before anything is written"
+    );
+    assert_eq!(
+        room(&world, &DisruptionReason::Empty),
+        6,
+        "other reasons do not wait"
+    );
+    let first = look(&mut world).expect("it begins");
+    assert_eq!((first.wave, first.size, first.remaining), (1, 1, 6));
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 1);
+    command(&mut world, "a", "Replacing", None);
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 0, "the canary is out");
+    pass(&mut world, 2);
+    assert_eq!(look(&mut world).expect("goes on").phase, RolloutPhase::Rolling);
+    gone(&mut world, "a");
+    assert_eq!(look(&mut world).expect("goes on").phase, RolloutPhase::Soaking);
+    pass(&mut world, 9);
+    let soaking = look(&mut world).expect("goes on");
+    assert_eq!((soaking.wave, soaking.phase.clone()), (1, RolloutPhase::Soaking));
+    assert!(soaking.eta.is_some(), "one command has shown how long it takes");
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+    pass(&mut world, 1);
+    let second = look(&mut world).expect("goes on");
+    assert_eq!((second.wave, second.size), (2, 2));
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 2);
+    for node in ["b", "c"] {
+        gone(&mut world, node);
+    }
+    look(&mut world);
+    pass(&mut world, 10);
+    assert_eq!(look(&mut world).expect("goes on").size, 4);
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 3, "all that are left");
+    for node in ["d", "e", "f"] {
+        gone(&mut world, node);
+    }
+    look(&mut world);
+    pass(&mut world, 10);
+    assert_eq!(look(&mut world), None, "it is over");
+}
+
+#[test]
+fn waves_have_the_sizes_that_are_written() {
+    let mut world = six(&json!({"canary": 2, "waves": ["1", "50%"], "soak": "1m"}));
+    let mut sizes = Vec::new();
+    for nodes in [["a", "b"].as_slice(), &["c"], &["d", "e"]] {
+        sizes.push(look(&mut world).expect("goes on").size);
+        for node in nodes {
+            gone(&mut world, node);
+        }
+        look(&mut world);
+        pass(&mut world, 1);
+    }
+    assert_eq!(sizes, [2, 1, 2], "half of the three that are left, rounded up");
+    let wrong = six(&json!({"waves": ["many"]}));
+    assert_eq!(
+        room(&wrong, &DisruptionReason::Drifted),
+        0,
+        "on doubt nothing goes"
+    );
+}
+
+/// A pod on a node that came since the roll-out began.
+fn arrives(world: World, node: &str, ready: bool, restarts: i32) -> World {
+    let now = world.now;
+    let name = format!("on-{node}");
+    let world = world.node(node, "small").pod(&name, node, "1");
+    let time = |at: Timestamp| Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+    let world = world.edit_node(node, |node| node.metadata.creation_timestamp = time(now));
+    world.edit_pod(&name, |pod| {
+        let word = if ready { "True" } else { "False" };
+        let status = json!({"phase": "Running",
+            "conditions": [{"type": "Ready", "status": word, "lastTransitionTime": now.to_string()}],
+            "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": ready, "restartCount": restarts}]});
+        pod.status = serde_json::from_value(status).expect("a status");
+    })
+}
+
+fn after_the_canary(ready: bool, restarts: i32, minutes: i64) -> World {
+    let mut world = six(&json!({"soak": "10m"}));
+    look(&mut world);
+    gone(&mut world, "a");
+    let mut world = arrives(world, "new", ready, restarts);
+    pass(&mut world, minutes);
+    world
+}
+
+#[test]
+fn what_is_not_healthy_halts_it_and_the_condition_says_what_was_seen() {
+    for (ready, restarts, minutes, halts) in [
+        (true, 0, 10, false),
+        (true, 2, 10, false),
+        (true, 3, 1, true),
+        (false, 0, 4, false),
+        (false, 0, 5, true),
+    ] {
+        let mut world = after_the_canary(ready, restarts, minutes);
+        let status = look(&mut world).expect("goes on");
+        let is_halted = status.phase == RolloutPhase::Halted;
+        assert_eq!(is_halted, halts, "{ready} {restarts} {minutes}: {status:?}");
+        if !halts {
+            continue;
+        }
+        let text = status.message.expect("what was seen");
+        assert!(text.contains("default/on-new on new node new"), "{text}");
+        assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+        assert_eq!(
+            room(&world, &DisruptionReason::Underutilized),
+            6,
+            "only the roll-out halts"
+        );
+        let policy = world.state.disruption_policies[0].clone();
+        let word = |reason| frozen([&*policy], "default", &BTreeMap::new(), reason, world.now);
+        assert!(word(&DisruptionReason::Drifted).is_some_and(|text| text.contains("on-new")));
+        assert_eq!(word(&DisruptionReason::Empty), None);
+        // Somebody says that it may go on: what came before is not looked at again.
+        pass(&mut world, 1);
+        let mut resumed = DisruptionPolicy::clone(&policy);
+        let rollout = resumed.spec.rollout.as_mut().expect("a roll-out");
+        rollout.resumed_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+        world.state.disruption_policies[0] = Arc::new(resumed);
+        pass(&mut world, 10);
+        assert_eq!(look(&mut world).expect("goes on").wave, 2);
+    }
+}
+
+/// A wave whose pods are not ready when its soak is over waits for them.
+#[test]
+fn a_soak_does_not_end_before_pods_are_ready() {
+    let mut world = after_the_canary(true, 0, 9);
+    look(&mut world);
+    let mut world = arrives(world, "newer", false, 0);
+    pass(&mut world, 2);
+    assert_eq!(look(&mut world).expect("goes on").wave, 1);
+}
+
+/// A workload that fails on old nodes as well proves nothing against the new ones.
+#[test]
+fn what_fails_everywhere_is_not_the_new_nodes_fault() {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true}]);
+    let world = after_the_canary(false, 7, 6);
+    let owned = |world: World, name: &str| {
+        world.edit_pod(name, |pod| {
+            pod.metadata.owner_references = serde_json::from_value(owner.clone()).expect("owners");
+        })
+    };
+    let mut world = owned(world, "on-new").pod("old", "b", "1");
+    world = owned(world, "old").edit_pod("old", |pod| {
+        let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        pod.status = serde_json::from_value(status).expect("a status");
+    });
+    let alone = look(&mut world.clone()).expect("goes on");
+    assert_eq!(alone.phase, RolloutPhase::Halted, "the old one is healthy");
+    let mut world = world.edit_pod("old", |pod| {
+        let status = json!({"phase": "Running",
+            "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 9}]});
+        pod.status = serde_json::from_value(status).expect("a status");
+    });
+    let both = look(&mut world).expect("goes on");
+    assert_eq!(both.phase, RolloutPhase::Soaking, "{both:?}");
+}

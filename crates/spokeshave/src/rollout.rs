@@ -1,0 +1,193 @@
+//! `rollout`: where drift in waves is, and what people say about it: pause, resume, approve.
+//!
+//! It reads and patches DisruptionPolicies; the controllers act on them.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand, ValueHint};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use spokeshave_api::DisruptionPolicy;
+use spokeshave_api::disruption_policy::RolloutStatus;
+
+use crate::cluster::Cluster;
+use crate::text::wrap;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave rollout status                    all roll-outs under way
+  spokeshave rollout pause careful             nothing further begins under the DisruptionPolicy careful
+  spokeshave rollout resume careful            it goes on, and what halted it is no longer looked at
+  spokeshave rollout approve careful default   the next wave of NodePool default may begin
+
+It reads and patches DisruptionPolicies with spec.rollout; docs/policies.md says what each field means.";
+
+/// Arguments of `rollout`.
+#[derive(Debug, Args)]
+pub(crate) struct RolloutArgs {
+    #[command(subcommand)]
+    what: What,
+    /// The cluster; by default the current one of KUBECONFIG or ~/.kube/config
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show the roll-outs under way
+    Status,
+    /// Let nothing further begin
+    Pause {
+        /// The DisruptionPolicy
+        #[arg(value_name = "POLICY")]
+        policy: String,
+    },
+    /// Go on after a pause or a halt
+    Resume {
+        /// The DisruptionPolicy
+        #[arg(value_name = "POLICY")]
+        policy: String,
+    },
+    /// Let the next wave of a NodePool begin
+    Approve {
+        /// The DisruptionPolicy
+        #[arg(value_name = "POLICY")]
+        policy: String,
+        /// The NodePool
+        #[arg(value_name = "NODEPOOL")]
+        node_pool: String,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The cluster does not answer, there is no such policy, or it has no roll-outs.
+pub(crate) async fn run(args: &RolloutArgs) -> Result<String> {
+    let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+    let api: Api<DisruptionPolicy> = Api::all(cluster.client);
+    let (name, patch, said) = match &args.what {
+        What::Status => {
+            let list = api.list(&ListParams::default()).await;
+            return Ok(table(&list.context("cannot list DisruptionPolicies")?.items));
+        }
+        What::Pause { policy } => (policy, json!({"paused": true}), "paused".to_owned()),
+        What::Resume { policy } => {
+            let patch = json!({"paused": null, "resumedAt": cluster.now.to_string()});
+            (policy, patch, "goes on".to_owned())
+        }
+        What::Approve { policy, node_pool } => {
+            let found = of(&api, policy).await?;
+            let (patch, said) = approval(&found, node_pool)?;
+            (policy, patch, said)
+        }
+    };
+    of(&api, name).await?;
+    let patch = Patch::Merge(json!({"spec": {"rollout": patch}}));
+    api.patch(name, &PatchParams::default(), &patch)
+        .await
+        .with_context(|| format!("DisruptionPolicy {name} is not patched"))?;
+    Ok(format!("DisruptionPolicy {name}: {said}\n"))
+}
+
+/// A policy that has roll-outs.
+async fn of(api: &Api<DisruptionPolicy>, name: &str) -> Result<DisruptionPolicy> {
+    let found = api.get(name).await;
+    let found = found.with_context(|| format!("cannot read DisruptionPolicy {name}"))?;
+    if found.spec.rollout.is_none() {
+        bail!("DisruptionPolicy {name} has no spec.rollout, so that drift does not go in waves under it");
+    }
+    Ok(found)
+}
+
+/// The wave after the one that a NodePool is in.
+fn approval(policy: &DisruptionPolicy, node_pool: &str) -> Result<(Value, String)> {
+    let rollouts = policy.status.as_ref().map(|status| status.rollouts.as_slice());
+    let known = rollouts
+        .unwrap_or_default()
+        .iter()
+        .find(|one| one.node_pool == node_pool);
+    let Some(known) = known else {
+        bail!(
+            "no roll-out of NodePool {node_pool} is under way under DisruptionPolicy {}",
+            policy.name()
+        );
+    };
+    let next = known.wave + 1;
+    Ok((
+        json!({"approved": {node_pool: next}}),
+        format!("wave {next} of NodePool {node_pool} may begin"),
+    ))
+}
+
+fn table(policies: &[DisruptionPolicy]) -> String {
+    let mut out = String::new();
+    for policy in policies.iter().filter(|policy| policy.spec.rollout.is_some()) {
+        let rollouts = policy.status.as_ref().map(|status| status.rollouts.as_slice());
+        let rollouts = rollouts.unwrap_or_default();
+        if rollouts.is_empty() {
+            let _ = writeln!(out, "DisruptionPolicy {}: nothing to roll out", policy.name());
+        }
+        for one in rollouts {
+            line(&mut out, policy.name(), one);
+        }
+    }
+    if out.is_empty() {
+        out.push_str("no DisruptionPolicy has spec.rollout\n");
+    }
+    out
+}
+
+fn line(out: &mut String, policy: &str, one: &RolloutStatus) {
+    let _ = writeln!(
+        out,
+        "DisruptionPolicy {policy}, NodePool {}: {}, {} left",
+        one.node_pool, one.phase, one.remaining
+    );
+    if let Some(message) = &one.message {
+        let _ = writeln!(out, "{}", wrap(message, 2, 4));
+    }
+    if let Some(eta) = &one.eta {
+        let _ = writeln!(out, "  done at about {}", eta.0.strftime("%Y-%m-%d %H:%M UTC"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(status: Value) -> DisruptionPolicy {
+        let object = json!({"apiVersion": "spokeshave.dev/v1alpha1", "kind": "DisruptionPolicy", "metadata": {"name": "careful"},
+            "spec": {"rollout": {"soak": "5m"}}, "status": status});
+        serde_json::from_value(object).expect("a policy")
+    }
+
+    fn waiting() -> DisruptionPolicy {
+        policy(
+            json!({"rollouts": [{"nodePool": "default", "since": "2026-11-21T08:00:00Z", "wave": 2, "size": 2, "begun": 2, "remaining": 9,
+            "waveSince": "2026-11-21T08:20:00Z", "phase": "WaitingForApproval", "message": "wave 2 is through and healthy", "eta": "2026-11-21T10:00:00Z"}]}),
+        )
+    }
+
+    #[test]
+    fn the_status_of_roll_outs_is_told() {
+        let expected = "DisruptionPolicy careful, NodePool default: WaitingForApproval, 9 left\n  wave 2 is through and healthy\n  done at about 2026-11-21 10:00 UTC\n";
+        assert_eq!(table(&[waiting()]), expected);
+        assert_eq!(
+            table(&[policy(json!({}))]),
+            "DisruptionPolicy careful: nothing to roll out\n"
+        );
+        assert_eq!(table(&[]), "no DisruptionPolicy has spec.rollout\n");
+    }
+
+    #[test]
+    fn the_next_wave_is_approved_by_its_number() {
+        let (patch, said) = approval(&waiting(), "default").expect("a roll-out");
+        assert_eq!(patch, json!({"approved": {"default": 3}}));
+        assert_eq!(said, "wave 3 of NodePool default may begin");
+        assert!(approval(&waiting(), "other").is_err());
+    }
+}
