@@ -116,6 +116,11 @@ e2e-python:
     cargo build --release -p spokeshave
     e2e/python-client.sh
 
+# The page in a genuine Chromium; skipped where there is none. `just e2e-web pictures` draws docs/images anew.
+e2e-web *checks:
+    cargo build --release -p spokeshave
+    e2e/web.sh "$@"
+
 # The charts without a cluster: lint, what ten sets of values render (BLESS=1 writes it anew), values that are refused. Helm is built when needed (Go).
 chart-check:
     e2e/charts/check.sh

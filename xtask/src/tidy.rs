@@ -24,6 +24,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["spokeshave-api", "spokeshave-model", "spokeshave-schedule"],
     ),
     ("spokeshave-audit", &["spokeshave-api", "spokeshave-model"]),
+    (
+        "spokeshave-view",
+        &["spokeshave-api", "spokeshave-model", "spokeshave-plan"],
+    ),
+    (
+        "spokeshave-web",
+        &["spokeshave-model", "spokeshave-plan", "spokeshave-view"],
+    ),
     ("spokeshave-convert", &["spokeshave-api"]),
     ("spokeshave-example", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
@@ -88,6 +96,7 @@ const PURE: &[&str] = &[
     "spokeshave-plan",
     "spokeshave-audit",
     "spokeshave-convert",
+    "spokeshave-view",
 ];
 
 /// What pure crates must not reach, even through others: runtimes, clients, sockets, chance.

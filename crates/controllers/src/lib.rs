@@ -31,6 +31,7 @@ mod node_pools;
 mod node_repair;
 mod node_termination;
 mod observability;
+mod observer;
 mod operator;
 mod options;
 mod overlays;
@@ -49,6 +50,7 @@ mod virtual_pods;
 mod zones;
 
 pub use decision::{Decision, DecisionKind, DecisionLog};
+pub use observer::{Observed, Observer, Seen};
 pub use operator::{Operator, OperatorError};
 pub use options::{EvictionRate, FeatureGates, LeaderElectionOptions, Options};
 pub use stores::Stores;

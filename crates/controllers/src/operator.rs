@@ -34,6 +34,7 @@ use crate::node_classes::NodeClasses;
 use crate::node_pools::NodePools;
 use crate::node_repair::NodeRepair;
 use crate::node_termination::NodeTermination;
+use crate::observer::Observer;
 use crate::options::Options;
 use crate::overlays::{NodeOverlays, Overlays};
 use crate::pod_times::PodTimes;
@@ -78,6 +79,7 @@ pub struct Operator {
     metrics: Metrics,
     readiness: Readiness,
     decisions: DecisionLog,
+    observer: Observer,
     /// Makes the client of the Lease, where that has a thread of its own.
     lease_client: Option<Connect>,
 }
@@ -117,6 +119,7 @@ impl Operator {
             metrics,
             readiness,
             decisions: DecisionLog::default(),
+            observer: Observer::default(),
             lease_client: None,
         }
     }
@@ -144,6 +147,12 @@ impl Operator {
     pub fn with_decisions(mut self, decisions: DecisionLog) -> Self {
         self.decisions = decisions;
         self
+    }
+
+    /// For those who only look at what it sees.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        self.observer.clone()
     }
 
     /// Its metrics, to be served.
@@ -262,6 +271,7 @@ impl Operator {
             .is_some()
         {
             self.readiness.set(CACHES_SYNCED, true);
+            self.observer.look_at(&shared);
             parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
             shutdown.requested().await;
         }

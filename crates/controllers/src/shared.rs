@@ -377,7 +377,7 @@ impl Shared {
         pods
     }
 
-    fn cluster_state(&self, inputs: &Inputs) -> ClusterState {
+    pub(crate) fn cluster_state(&self, inputs: &Inputs) -> ClusterState {
         ClusterState {
             nodes: self.stores.nodes.snapshot(),
             pods: self.planned_pods(&inputs.assigned),

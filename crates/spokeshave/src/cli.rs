@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
-use crate::{convert, doctor, explain, freeze, plan, rollout};
+use crate::{convert, doctor, explain, freeze, plan, rollout, top, web};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///
@@ -67,6 +67,12 @@ pub(crate) enum Command {
     /// Show what disruption budgets allow and when, and what is wrong with them
     #[command(after_help = BUDGETS_EXAMPLES)]
     Budgets(BudgetsArgs),
+    /// Show the cluster in a browser: nodes, what keeps them, what would happen without that, cost over time; read-only
+    #[command(after_help = web::EXAMPLES)]
+    Web(web::WebArgs),
+    /// Show the nodes in the terminal: requests, price, and what keeps each; `--once` prints them and ends
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArgs),
     /// Find what is wrong for good: budgets that can never allow an eviction, NodePools that nothing can use, and the like
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
@@ -194,6 +200,12 @@ pub(crate) struct UpArgs {
     /// Stop after this much wall time, such as 90s or 2m
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) exit_after: Option<Duration>,
+    /// Address of the page; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) web: SocketAddr,
+    /// Serve no page
+    #[arg(long, conflicts_with = "web")]
+    pub(crate) no_web: bool,
     /// Seed of everything random: names, identifiers, jitter
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
@@ -225,6 +237,12 @@ pub(crate) struct OperatorArgs {
     /// Let fake nodes become Ready and fake pods run, for a cluster without kubelets
     #[arg(long)]
     pub(crate) simulate_kubelets: bool,
+    /// Serve the page at this address, such as 127.0.0.1:8090; off by default. Its address with the token is logged
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) web: Option<SocketAddr>,
+    /// A further name under which a browser may ask for the page; may be repeated
+    #[arg(long, value_name = "NAME", requires = "web")]
+    pub(crate) web_host: Vec<String>,
     /// Settings that Karpenter knows too
     #[command(flatten)]
     pub(crate) settings: SettingsArgs,

@@ -20,6 +20,8 @@ pub(crate) struct Cluster {
     /// The instant there, in whole seconds: the `Date` of its answer (RFC 9110 section 6.6.1). The clock of `spokeshave up --speed` runs ahead of this
     /// machine's, and this machine's may be wrong; ages and windows are the cluster's. This machine's where the answer has no date.
     pub(crate) now: Timestamp,
+    /// Its address.
+    pub(crate) server: String,
 }
 
 impl Cluster {
@@ -29,22 +31,35 @@ impl Cluster {
     /// The kubeconfig cannot be used, or the cluster does not answer.
     pub(crate) async fn reach(kubeconfig: Option<&Path>) -> Result<Self> {
         let config = configuration(kubeconfig).await?;
-        let server = config.cluster_url.clone();
+        let server = config.cluster_url.to_string();
         let client = connect(&config, None, &TokioClock::wall(1.0).shared(), None)?;
-        let request = Request::get("/version").body(Body::empty())?;
-        let answer = client
-            .send(request)
-            .await
-            .with_context(|| format!("the cluster at {server} does not answer"))?;
-        anyhow::ensure!(
-            answer.status().is_success(),
-            "the cluster at {server} answers {} to /version",
-            answer.status()
-        );
-        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
-        let now = date.and_then(timestamp).unwrap_or_else(Timestamp::now);
-        Ok(Cluster { client, now })
+        let now = ask(&client, &server).await?;
+        Ok(Cluster { client, now, server })
     }
+
+    /// The instant there now.
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub(crate) async fn ask_again(&self) -> Result<Timestamp> {
+        ask(&self.client, &self.server).await
+    }
+}
+
+/// Asks for the version, and reads the time of the answer.
+async fn ask(client: &Client, server: &str) -> Result<Timestamp> {
+    let request = Request::get("/version").body(Body::empty())?;
+    let answer = client
+        .send(request)
+        .await
+        .with_context(|| format!("the cluster at {server} does not answer"))?;
+    anyhow::ensure!(
+        answer.status().is_success(),
+        "the cluster at {server} answers {} to /version",
+        answer.status()
+    );
+    let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+    Ok(date.and_then(timestamp).unwrap_or_else(Timestamp::now))
 }
 
 /// The instant of a `Date` header.

@@ -13,6 +13,7 @@ mod kubeconfig_file;
 mod lines;
 mod log_lines;
 mod logging;
+mod look;
 mod manifests;
 mod narrator;
 mod operate;
@@ -22,7 +23,9 @@ mod scheduler_config;
 mod settings;
 mod signals;
 mod text;
+mod top;
 mod up;
+mod web;
 mod yaml;
 
 use std::io::{BufWriter, StdoutLock, Write as _};
@@ -101,6 +104,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
             print(&answer.text)?;
             return Ok(verdict(answer.has_errors));
         }
+        Command::Web(args) => {
+            use_small_pages();
+            runtime()?.block_on(web::run(args))
+        }
+        Command::Top(args) => runtime()?.block_on(top::run(args)),
         Command::Convert(args) => {
             let answer = runtime()?.block_on(convert::run(args))?;
             print(&answer.text)?;

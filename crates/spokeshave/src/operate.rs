@@ -13,7 +13,9 @@ use spokeshave_runtime::client::{ClientOptions, from_config};
 use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind};
 
 use crate::cli::OperatorArgs;
+use crate::look::Source;
 use crate::settings::{self, Environment, Settings};
+use crate::web::Page;
 use crate::{clouds, logging, scheduler_config, signals};
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -96,6 +98,12 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         let (config, clock) = (config.clone(), clock.clone());
         move || connect(&config, None, &clock, None)
     });
+    if let Some(address) = args.web {
+        let page = Page::listen(address, args.web_host).await?;
+        tracing::info!(url = page.url(), "the page is served");
+        let source = Source::Operator(operator.observer(), None);
+        tasks.spawn("page", page.run(source, server.to_string(), shutdown.clone()));
+    }
     let metrics = HttpServer {
         metrics: Some(operator.metrics().clone()),
         profiling: settings.enable_profiling,

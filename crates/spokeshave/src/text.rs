@@ -26,7 +26,7 @@ pub(crate) fn follow_terminal(columns: Option<&str>) {
 }
 
 /// Columns that every report keeps to.
-fn width() -> usize {
+pub(crate) fn width() -> usize {
     COLUMNS.get().copied().unwrap_or(WIDTH)
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn wrap(text: &str, first: usize, rest: usize) -> String {
     wrap_at(width(), text, first, rest)
 }
 
-fn wrap_at(limit: usize, text: &str, first: usize, rest: usize) -> String {
+pub(crate) fn wrap_at(limit: usize, text: &str, first: usize, rest: usize) -> String {
     let mut out = " ".repeat(first);
     let (mut column, mut fresh) = (first, true);
     for word in text.split(' ') {

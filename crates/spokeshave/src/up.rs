@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::PostParams;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_apiserver::{ApiServer, Config, Listener, MetricsFn, kubeconfig};
-use spokeshave_controllers::{DecisionLog, Operator, Options};
+use spokeshave_controllers::{DecisionLog, Observer, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
@@ -17,10 +17,12 @@ use spokeshave_runtime::{Api, Metrics, Shutdown, TaskGroup};
 
 use crate::cli::{UpArgs, UpLogLevel};
 use crate::kubeconfig_file::KubeconfigFile;
+use crate::look::Source;
 use crate::narrator::Narrator;
 use crate::settings::FeatureGates;
 use crate::settings::{LogFormat, LogLevel, LogOutput};
 use crate::text::say;
+use crate::web::Page;
 use crate::{demo, logging, manifests, signals};
 
 const DEFAULTS: &str = include_str!("../assets/default.yaml");
@@ -74,10 +76,17 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
             shutdown.clone(),
         ),
     );
+    let page = match args.no_web {
+        true => None,
+        false => Some(Page::listen(args.web, Vec::new()).await?),
+    };
+    let mut observer = None;
     if !args.no_operator {
-        let given = (catalog, args.feature_gates.unwrap_or_default());
-        let metrics = start_operator(&client, &clock, &entropy, given, &narrator, &mut tasks, &shutdown);
+        let given = (catalog.clone(), args.feature_gates.unwrap_or_default());
+        let (metrics, sees) =
+            start_operator(&client, &clock, &entropy, given, &narrator, &mut tasks, &shutdown);
         serve_metrics(&cluster.server, &metrics);
+        observer = Some(sees);
     }
 
     // The other one may have come up meanwhile.
@@ -90,7 +99,19 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
             &cluster.token,
         ),
     )?;
-    greet(&args, &cluster);
+    greet(&args, &cluster, page.as_ref());
+    if let Some(page) = page {
+        let title = format!("up at {}", cluster.listener.address());
+        let source = match observer {
+            Some(observer) => Source::Operator(observer, None),
+            None => Source::listing(
+                crate::cluster::Cluster::reach(Some(&args.kubeconfig)).await?,
+                catalog,
+                Vec::new(),
+            ),
+        };
+        tasks.spawn("page", page.run(source, title, shutdown.clone()));
+    }
     if args.demo {
         let (client, clock, stop) = (client.clone(), clock.clone(), shutdown.clone());
         tasks.spawn("demo", async move {
@@ -161,7 +182,7 @@ impl Cluster {
 }
 
 /// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.
-fn token() -> String {
+pub(crate) fn token() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let part = || {
         std::collections::hash_map::RandomState::new()
@@ -190,7 +211,7 @@ fn start_operator(
     narrator: &Narrator,
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
-) -> Metrics {
+) -> (Metrics, Observer) {
     let options = KwokOptions {
         catalog,
         termination_delay: Duration::from_secs(1),
@@ -222,13 +243,13 @@ fn start_operator(
     )
     .with_decisions(DecisionLog::new(move |decision| speaker.decision(decision)));
     let stop = shutdown.clone();
-    let metrics = operator.metrics().clone();
+    let seen = (operator.metrics().clone(), operator.observer());
     tasks.spawn("operator", async move {
         if let Err(error) = operator.run(stop).await {
             say(&format!("the operator has ended: {error}"));
         }
     });
-    metrics
+    seen
 }
 
 /// The operator's metrics are the cluster's `/metrics`, and those of the pod that stands for the operator where a dashboard looks for one.
@@ -247,13 +268,16 @@ pub(crate) fn label_rules(provider: &KwokProvider) -> LabelRules {
     }
 }
 
-fn greet(args: &UpArgs, cluster: &Cluster) {
+fn greet(args: &UpArgs, cluster: &Cluster, page: Option<&Page>) {
     say(&format!(
         "Cluster ready at https://{}",
         cluster.listener.address()
     ));
     say(&format!("  export KUBECONFIG={}", shown(&args.kubeconfig)));
     say("  kubectl get nodes,pods,nodepools,nodeclaims,disruptions -A");
+    if let Some(page) = page {
+        say(&format!("Page: {}", page.url()));
+    }
     say("Ctrl-C ends it.\n");
 }
 

@@ -172,6 +172,15 @@ fn no_field_of_documented_json_disappears() {
             spokeshave(&["explain", kind, name, "-f", file, "-o", "json", "--now", NOW]),
         ));
     }
+    for file in [
+        "crates/spokeshave/tests/explain/stuck.yaml",
+        "examples/pending.yaml",
+        "examples/unschedulable.yaml",
+        "examples/consolidation.yaml",
+    ] {
+        let arguments = ["top", "--once", "-o", "json", "-f", file, "--now", NOW];
+        reports.push(("view", spokeshave(&arguments)));
+    }
     let mut all = BTreeSet::new();
     for (command, report) in reports {
         let report: Value = serde_json::from_str(&report).expect("JSON");
@@ -182,6 +191,7 @@ fn no_field_of_documented_json_disappears() {
         "{all:#?}"
     );
     assert!(all.contains("budgets.nodePools[].findings[].code"), "{all:#?}");
+    assert!(all.contains("view.nodes.reasonTable[].code"), "{all:#?}");
     keep("json.txt", &all);
 }
 

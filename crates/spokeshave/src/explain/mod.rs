@@ -4,7 +4,7 @@
 
 mod args;
 mod object;
-mod source;
+pub(crate) mod source;
 mod table;
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ fn mark(source: &mut Source) {
 }
 
 /// Objects that decisions do not read.
-async fn beside_in_cluster(client: &Client) -> Vec<Value> {
+pub(crate) async fn beside_in_cluster(client: &Client) -> Vec<Value> {
     let mut found = list(
         client,
         "storage.k8s.io",

@@ -75,6 +75,55 @@ pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     Ok(dump)
 }
 
+/// The same for somebody who may not see everything: a kind that is refused is named, with the cluster's words, and left out.
+///
+/// # Errors
+/// The cluster does not answer, or Nodes or Pods are refused: without these there is nothing to see.
+pub(crate) async fn read_what_may_be_seen(
+    client: &Client,
+    spread: bool,
+) -> Result<(Dump, Vec<(String, String)>)> {
+    let mut dump = Dump::default();
+    let mut refused = Vec::new();
+    let mut paths: Vec<(&str, bool)> = LISTS.to_vec();
+    if spread {
+        paths.extend(SPREAD_LISTS.map(|path| (path, false)));
+    }
+    for (path, optional) in paths {
+        match add(&mut dump, client, path, optional).await {
+            Err(error) if is_refusal(&error) && !["/api/v1/nodes", "/api/v1/pods"].contains(&path) => {
+                refused.push((resource(path), format!("{:#}", error.root_cause())));
+            }
+            other => other?,
+        }
+    }
+    if !dump.capacity_buffers.is_empty() {
+        for path in BUFFER_LISTS {
+            add(&mut dump, client, path, false).await?;
+        }
+    }
+    Ok((dump, refused))
+}
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    let refused = [StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED].map(|code| code.as_u16());
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<kube::Error>();
+        matches!(cause, Some(kube::Error::Api(status)) if refused.contains(&status.code))
+    })
+}
+
+/// `/apis/karpenter.sh/v1/nodepools` → `nodepools.karpenter.sh`.
+fn resource(path: &str) -> String {
+    let mut parts = path.trim_start_matches('/').split('/');
+    let group = match parts.next() {
+        Some("apis") => parts.next(),
+        _ => None,
+    };
+    let name = path.rsplit('/').next().unwrap_or(path);
+    group.map_or(name.to_owned(), |group| format!("{name}.{group}"))
+}
+
 async fn add(dump: &mut Dump, client: &Client, path: &str, optional: bool) -> Result<()> {
     let pages = list(client, path, optional)
         .await
@@ -139,6 +188,15 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_list_is_named_as_a_right_would_be() {
+        assert_eq!(resource("/api/v1/nodes"), "nodes");
+        assert_eq!(
+            resource("/apis/karpenter.sh/v1/nodepools"),
+            "nodepools.karpenter.sh"
+        );
+    }
 
     #[test]
     fn the_token_of_the_next_page_is_found_and_escaped() {

@@ -11,7 +11,7 @@ pub(crate) mod files;
 pub(crate) mod format;
 #[cfg(test)]
 mod fuzz;
-mod live;
+pub(crate) mod live;
 mod object;
 mod schema;
 mod table;

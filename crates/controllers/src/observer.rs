@@ -1,0 +1,81 @@
+//! What the operator sees, for those who only look: the page. Nothing can be changed through it, and looking costs the controllers nothing but a few pointers.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_model::ClusterState;
+use spokeshave_plan::Policy;
+
+use crate::frozen::Inputs;
+use crate::shared::Shared;
+
+/// Looks at whichever term of leadership there is. Clones look at the same.
+#[derive(Clone, Debug, Default)]
+pub struct Observer(Arc<Mutex<Weak<Shared>>>);
+
+/// What was seen, for the question whether anything has changed since.
+#[derive(Clone, Debug)]
+pub struct Seen(Arc<Inputs>);
+
+/// Everything that the operator knows of the cluster at one instant.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The objects as planning sees them.
+    pub state: ClusterState,
+    /// Volume attachments.
+    pub attachments: Vec<Arc<VolumeAttachment>>,
+    /// Disruption commands, those that have ended included.
+    pub disruptions: Vec<Arc<Disruption>>,
+    /// Pods that planning leaves out, because their node is being made.
+    pub awaited: Vec<Arc<Pod>>,
+    /// The settings that it decides under.
+    pub policy: Policy,
+    /// When.
+    pub now: Timestamp,
+    /// For the next look.
+    pub seen: Seen,
+}
+
+impl Observer {
+    /// Begins to look at a term, whose stores have been filled.
+    pub(crate) fn look_at(&self, shared: &Arc<Shared>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(shared);
+    }
+
+    /// What there is to see; none while this replica does not lead.
+    pub async fn observe(&self) -> Option<Observed> {
+        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        let inputs = Arc::new(shared.inputs(&[]).await);
+        let state = shared.cluster_state(&inputs);
+        let mut awaited = Vec::new();
+        if !inputs.assigned.is_empty() {
+            awaited = shared.stores.pods.snapshot();
+            awaited.retain(|pod| {
+                let uid = pod.metadata.uid.as_ref();
+                spokeshave_model::pod::is_provisionable(pod)
+                    && uid.is_some_and(|uid| inputs.assigned.contains(uid))
+            });
+        }
+        Some(Observed {
+            state,
+            attachments: shared.stores.volume_attachments.snapshot(),
+            disruptions: shared.stores.disruptions.snapshot(),
+            awaited,
+            policy: shared.policy.clone(),
+            now: shared.now(),
+            seen: Seen(inputs),
+        })
+    }
+
+    /// Whether nothing has changed since: then a new look would only show a later instant.
+    pub async fn is_same(&self, seen: &Seen) -> bool {
+        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        match shared {
+            Some(shared) => shared.inputs(&[]).await.is_same(&seen.0),
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Where a world comes from: a dump, a cluster that is listed, or an operator in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use serde_json::Value;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_controllers::{Observer, Seen};
+use spokeshave_model::ClusterState;
+use spokeshave_plan::Policy;
+use spokeshave_provider_kwok::Catalog;
+use spokeshave_view::{Missing, World};
+
+use crate::cluster::Cluster;
+use crate::explain::source::beside_in_cluster;
+use crate::plan::world::{Origin, World as Read};
+use crate::plan::{self, SourceArgs, live};
+use crate::scheduler_config;
+use crate::text::say;
+
+/// How often a cluster is listed at most.
+const LISTING: Duration = Duration::from_secs(2);
+/// How often an operator is looked at.
+const OBSERVING: Duration = Duration::from_millis(300);
+
+/// A source of worlds.
+pub(crate) enum Source {
+    /// Read once.
+    Still(Box<World>),
+    /// Listed again and again.
+    Listed(Box<Listed>),
+    /// The operator in this process, and what was seen last.
+    Operator(Observer, Option<Seen>),
+}
+
+/// A cluster that is listed.
+pub(crate) struct Listed {
+    cluster: Cluster,
+    catalog: Catalog,
+    spread: Vec<TopologySpreadConstraint>,
+}
+
+impl Source {
+    /// A dump, or the cluster of a kubeconfig.
+    ///
+    /// # Errors
+    /// The dump or the catalog cannot be read, or the cluster does not answer.
+    pub(crate) async fn of(args: &SourceArgs) -> Result<Self> {
+        if !args.filenames.is_empty() {
+            let loaded = plan::load(args).await?;
+            let beside = loaded.written.into_iter().map(|written| written.object).collect();
+            let world = world(loaded.world.state, beside, loaded.now, Vec::new());
+            return Ok(Source::Still(Box::new(world)));
+        }
+        let cluster = Cluster::reach(args.kubeconfig.as_deref()).await?;
+        let catalog = match &args.catalog {
+            Some(path) => Catalog::from_file(path)?,
+            None => Catalog::default(),
+        };
+        let spread = match &args.scheduler_config {
+            Some(path) => scheduler_config::read(path)?,
+            None => Vec::new(),
+        };
+        Ok(Self::listing(cluster, catalog, spread))
+    }
+
+    /// A cluster that has answered already.
+    pub(crate) fn listing(cluster: Cluster, catalog: Catalog, spread: Vec<TopologySpreadConstraint>) -> Self {
+        Source::Listed(Box::new(Listed {
+            cluster,
+            catalog,
+            spread,
+        }))
+    }
+
+    /// What is looked at, in a few words.
+    pub(crate) fn title(&self, args: &SourceArgs) -> String {
+        match self {
+            Source::Still(world) => {
+                let files: Vec<String> = args
+                    .filenames
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                format!("{} at {}", files.join(", "), world.now.strftime("%Y-%m-%d %H:%M"))
+            }
+            Source::Listed(listed) => listed.cluster.server.clone(),
+            Source::Operator(..) => "this operator".to_owned(),
+        }
+    }
+
+    /// Reads a world; none while there is nothing to see.
+    ///
+    /// # Errors
+    /// The cluster does not answer, or refuses Nodes or Pods.
+    pub(crate) async fn read(&mut self) -> Result<Option<(World, Policy)>> {
+        match self {
+            Source::Still(world) => Ok(Some((World::clone(world), Policy::default()))),
+            Source::Listed(listed) => Ok(Some((listed.read().await?, Policy::default()))),
+            Source::Operator(observer, seen) => {
+                let Some(observed) = observer.observe().await else {
+                    return Ok(None);
+                };
+                *seen = Some(observed.seen);
+                let world = World {
+                    state: observed.state,
+                    attachments: observed.attachments,
+                    disruptions: observed.disruptions,
+                    awaited: observed.awaited,
+                    missing: Vec::new(),
+                    now: observed.now,
+                };
+                Ok(Some((world, observed.policy)))
+            }
+        }
+    }
+
+    /// Whether reading again may show something else.
+    pub(crate) async fn has_changed(&self) -> bool {
+        match self {
+            Source::Still(_) => false,
+            Source::Listed(_) => true,
+            Source::Operator(observer, Some(seen)) => !observer.is_same(seen).await,
+            Source::Operator(_, None) => true,
+        }
+    }
+
+    /// It stays as it is for ever.
+    pub(crate) fn is_still(&self) -> bool {
+        matches!(self, Source::Still(_))
+    }
+
+    /// The shortest pause between two looks.
+    pub(crate) fn pace(&self) -> Duration {
+        match self {
+            Source::Operator(..) => OBSERVING,
+            _ => LISTING,
+        }
+    }
+}
+
+impl Listed {
+    async fn read(&self) -> Result<World> {
+        let client = &self.cluster.client;
+        let (mut dump, refused) = live::read_what_may_be_seen(client, !self.spread.is_empty()).await?;
+        let now = self.cluster.ask_again().await?;
+        dump.written.retain(plan::Written::is_node_pool);
+        let types = self.catalog.instance_types();
+        let read = Read::new(dump, Origin::Cluster, types, self.spread.clone(), now);
+        let beside = beside_in_cluster(client).await;
+        let missing = refused
+            .into_iter()
+            .map(|(resource, message)| Missing { resource, message });
+        Ok(world(read.state, beside, now, missing.collect()))
+    }
+}
+
+/// With what decisions do not read, and with the nodes of commands under way marked as the controllers mark them.
+fn world(state: ClusterState, beside: Vec<Value>, now: jiff::Timestamp, missing: Vec<Missing>) -> World {
+    let mut world = World {
+        state,
+        missing,
+        now,
+        ..World::default()
+    };
+    for object in beside {
+        match object["kind"].as_str() {
+            Some("VolumeAttachment") => {
+                world
+                    .attachments
+                    .extend(serde_json::from_value(object).ok().map(Arc::new));
+            }
+            Some("Disruption") => match serde_json::from_value::<Disruption>(object) {
+                Ok(disruption) => world.disruptions.push(Arc::new(disruption)),
+                Err(error) => say(&format!(
+                    "note: a Disruption cannot be read: {error}; shown as if it were absent"
+                )),
+            },
+            _ => {}
+        }
+    }
+    let held = world.disruptions.iter().filter(|one| one.holds_nodes());
+    let ids: Vec<String> = held
+        .flat_map(|one| one.spec.nodes.iter().map(|node| node.provider_id.clone()))
+        .collect();
+    world.state.in_command.extend(ids.iter().cloned());
+    world.state.marked_for_deletion.extend(ids);
+    world
+}

@@ -1,0 +1,538 @@
+//! One screenful, as lines of pieces: pure, so that a test reads what a person would.
+
+use clap::ValueEnum;
+use spokeshave_model::Price;
+use spokeshave_plan::explain::age;
+use spokeshave_view::{NodeRow, Phase, View, share};
+use spokeshave_web::Shown;
+
+use super::panes;
+
+/// How a piece looks, where there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Dim,
+    Bold,
+    Good,
+    Warn,
+    Bad,
+    Chosen,
+}
+
+/// Text of one tone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) text: String,
+    pub(super) tone: Tone,
+}
+
+/// One line.
+pub(super) type Line = Vec<Piece>;
+
+/// Columns and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// What nodes are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// Name
+    #[default]
+    Name,
+    /// NodePool
+    Pool,
+    /// Instance type
+    Type,
+    /// Price, dearest first
+    Price,
+    /// Requested CPU, fullest first
+    Cpu,
+    /// Requested memory, fullest first
+    Memory,
+    /// Age, oldest first
+    Age,
+    /// What would be saved, most first
+    Saves,
+}
+
+impl Sort {
+    /// The next one, round and round.
+    pub(super) fn next(self) -> Self {
+        let all = Self::value_variants();
+        let at = all.iter().position(|one| *one == self).unwrap_or_default();
+        all[(at + 1) % all.len()]
+    }
+}
+
+/// What is shown beside or instead of the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pane {
+    #[default]
+    None,
+    Explain,
+    Without,
+    Pools,
+    Pending,
+    Budgets,
+    Help,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    pub(super) is_typing: bool,
+    /// The chosen node, by name: it stays chosen when others come and go.
+    pub(super) chosen: Option<String>,
+    /// The first node on the screen.
+    pub(super) first: usize,
+    pub(super) pane: Pane,
+    /// The first line of the pane.
+    pub(super) pane_first: usize,
+    pub(super) is_ascii: bool,
+}
+
+pub(super) fn piece(text: impl Into<String>, tone: Tone) -> Piece {
+    Piece {
+        text: text.into(),
+        tone,
+    }
+}
+
+pub(super) fn money(price: Price) -> String {
+    let sign = if price.0 < 0 { "-" } else { "" };
+    format!("{sign}${:.3}", price.dollars().abs())
+}
+
+/// The nodes that are asked for, in order.
+pub(super) fn rows<'a>(view: &'a View, asked: &Asked) -> Vec<&'a NodeRow> {
+    let wanted = asked.filter.to_lowercase();
+    let is_wanted = |row: &&NodeRow| {
+        wanted.is_empty() || {
+            let texts = [
+                Some(&row.name),
+                row.pool.as_ref(),
+                row.instance_type.as_ref(),
+                row.capacity_type.as_ref(),
+                row.zone.as_ref(),
+            ];
+            let verdict = verdict(row).0.to_lowercase();
+            verdict.contains(&wanted)
+                || texts
+                    .into_iter()
+                    .flatten()
+                    .any(|text| text.to_lowercase().contains(&wanted))
+        }
+    };
+    let mut rows: Vec<&NodeRow> = view.nodes.0.iter().filter(is_wanted).collect();
+    rows.sort_by(|left, right| {
+        let by = match asked.sort {
+            Sort::Name => std::cmp::Ordering::Equal,
+            Sort::Pool => left.pool.cmp(&right.pool),
+            Sort::Type => left.instance_type.cmp(&right.instance_type),
+            Sort::Price => right.price.cmp(&left.price),
+            Sort::Cpu => share(right.cpu).cmp(&share(left.cpu)),
+            Sort::Memory => share(right.memory).cmp(&share(left.memory)),
+            Sort::Age => left.created.cmp(&right.created),
+            Sort::Saves => right.saves.cmp(&left.saves),
+        };
+        by.then_with(|| left.name.cmp(&right.name))
+    });
+    rows
+}
+
+/// What is said of a node, and how it looks.
+fn verdict(row: &NodeRow) -> (String, Tone) {
+    let of_itself = format!("Node {}", row.name);
+    let reason = row.reasons.first().map(|reason| {
+        if reason.object == of_itself {
+            reason.message.clone()
+        } else {
+            format!("{}: {}", reason.object, reason.message)
+        }
+    });
+    let reason = reason.unwrap_or_default();
+    let saves = row
+        .saves
+        .map(|saves| money(Price(saves.0.0.saturating_neg())))
+        .unwrap_or_default();
+    match (row.phase, row.verdict) {
+        (Phase::Leaving, _) => ("leaving".to_owned(), Tone::Warn),
+        (Phase::Coming, _) => ("coming".to_owned(), Tone::Dim),
+        (Phase::Broken, _) => (format!("not ready; {reason}"), Tone::Bad),
+        (Phase::Ready, None) => ("not managed".to_owned(), Tone::Dim),
+        (Phase::Ready, Some("keep")) => (format!("keep: {reason}"), Tone::Plain),
+        (Phase::Ready, Some(other)) => {
+            let by = row
+                .replacement
+                .as_ref()
+                .map(|by| format!(" by {by}"))
+                .unwrap_or_default();
+            let waits = row
+                .waits
+                .as_ref()
+                .map(|waits| format!("; {waits}"))
+                .unwrap_or_default();
+            (format!("{other}{by}: {saves}/h{waits}"), Tone::Good)
+        }
+    }
+}
+
+/// A column: title, width, whether numbers stand in it, and when it is left out (the greater the sooner).
+struct Column {
+    title: &'static str,
+    width: usize,
+    is_number: bool,
+    rank: u8,
+    text: fn(&NodeRow, &View, bool) -> String,
+}
+
+fn bar(share: i64, is_ascii: bool) -> String {
+    let full = usize::try_from((share.clamp(0, 1000) + 50) / 100).unwrap_or_default();
+    let (on, off) = if is_ascii { ("#", ".") } else { ("█", "░") };
+    format!("{}{} {:>3}%", on.repeat(full), off.repeat(10 - full), share / 10)
+}
+
+fn columns(rows: &[&NodeRow], width: usize) -> Vec<Column> {
+    let longest = |text: fn(&NodeRow) -> usize, least: usize| {
+        rows.iter()
+            .map(|row| text(row))
+            .max()
+            .unwrap_or_default()
+            .max(least)
+    };
+    let length = |text: &Option<String>| text.as_ref().map_or(0, |text| text.chars().count());
+    let kind = |row: &NodeRow| {
+        format!(
+            "{} {}",
+            row.instance_type.as_deref().unwrap_or("-"),
+            short(row.capacity_type.as_deref())
+        )
+    };
+    let kinds = rows
+        .iter()
+        .map(|row| kind(row).chars().count())
+        .max()
+        .unwrap_or_default()
+        .max(4);
+    let pools = rows
+        .iter()
+        .map(|row| length(&row.pool))
+        .max()
+        .unwrap_or_default()
+        .max(4);
+    let zones = rows
+        .iter()
+        .map(|row| length(&row.zone))
+        .max()
+        .unwrap_or_default()
+        .max(4);
+    let name = longest(|row| row.name.chars().count(), 4);
+    let column = |title, width, is_number, rank, text| Column {
+        title,
+        width,
+        is_number,
+        rank,
+        text,
+    };
+    let mut all = vec![
+        column("NODE", name, false, 0, |row, _, _| row.name.clone()),
+        column("POOL", pools, false, 5, |row, _, _| {
+            row.pool.clone().unwrap_or_else(|| "-".to_owned())
+        }),
+        column("TYPE", kinds, false, 4, |row, _, _| {
+            format!(
+                "{} {}",
+                row.instance_type.as_deref().unwrap_or("-"),
+                short(row.capacity_type.as_deref())
+            )
+        }),
+        column("ZONE", zones, false, 7, |row, _, _| {
+            row.zone.clone().unwrap_or_default()
+        }),
+        column("$/h", 7, true, 1, |row, _, _| {
+            row.price
+                .map_or("?".to_owned(), |price| format!("{:.3}", price.0.dollars()))
+        }),
+        column("CPU", 15, false, 2, |row, _, is_ascii| {
+            bar(share(row.cpu), is_ascii)
+        }),
+        column("MEM", 15, false, 3, |row, _, is_ascii| {
+            bar(share(row.memory), is_ascii)
+        }),
+        column("PODS", 4, true, 6, |row, _, _| row.pods.1.to_string()),
+        column("AGE", 6, true, 6, |row, view, _| {
+            row.created
+                .map(|created| age(created, view.header.now))
+                .unwrap_or_default()
+        }),
+    ];
+    // The verdict is what one looks for: it has at least a third of the line.
+    let least = (width / 3).clamp(20, 60);
+    let sum = |all: &[Column]| {
+        all.iter()
+            .map(|column| column.width.saturating_add(2))
+            .fold(0, usize::saturating_add)
+    };
+    while width != usize::MAX && sum(&all).saturating_add(least) > width && all.len() > 1 {
+        let rank = all.iter().map(|column| column.rank).max().unwrap_or_default();
+        if rank == 0 {
+            break;
+        }
+        all.retain(|column| column.rank != rank);
+    }
+    if width != usize::MAX && all.len() == 1 {
+        all[0].width = all[0].width.min(width.saturating_sub(least + 2)).max(8);
+    }
+    all
+}
+
+fn short(capacity_type: Option<&str>) -> &str {
+    match capacity_type {
+        Some("on-demand") => "od",
+        Some(other) => other,
+        None => "",
+    }
+}
+
+/// Cut to a width, with a sign that it was.
+fn cut(text: &str, width: usize, is_ascii: bool) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let sign = if is_ascii { '~' } else { '…' };
+    text.chars().take(width.saturating_sub(1)).chain([sign]).collect()
+}
+
+fn padded(text: &str, width: usize, is_number: bool, is_ascii: bool) -> String {
+    let text = cut(text, width, is_ascii);
+    if is_number {
+        format!("{text:>width$}")
+    } else {
+        format!("{text:<width$}")
+    }
+}
+
+/// The first lines: the cluster, and its pools.
+fn head(view: &View, width: usize) -> Vec<Line> {
+    let header = &view.header;
+    let month = Price(header.price.0.0.saturating_mul(730));
+    let partial = if header.nodes_without_price > 0 { ">= " } else { "" };
+    let mut first = vec![
+        piece(format!("{partial}{}/h", money(header.price.0)), Tone::Bold),
+        piece(format!(" (about ${:.0} a month)", month.dollars()), Tone::Dim),
+        piece(format!("  {} nodes", header.nodes), Tone::Bold),
+    ];
+    for (number, name) in [
+        (header.coming, "coming"),
+        (header.leaving, "leaving"),
+        (header.broken, "not ready"),
+    ] {
+        if number > 0 {
+            first.push(piece(format!(" {number} {name}"), Tone::Warn));
+        }
+    }
+    first.push(piece(format!("  {} pods", header.pods), Tone::Bold));
+    if header.pending > 0 {
+        first.push(piece(format!(" {} pending", header.pending), Tone::Bad));
+    }
+    first.push(piece(
+        format!(
+            "  cpu {} % mem {} %",
+            header.cpu.percent(),
+            header.memory.percent()
+        ),
+        Tone::Plain,
+    ));
+    first.push(piece(format!("  idle {}/h", money(header.idle.0)), Tone::Plain));
+    if header.could_save.0.0 > 0 {
+        first.push(piece(
+            format!("  could save <= {}/h", money(header.could_save.0)),
+            Tone::Good,
+        ));
+    }
+    let mut lines = folded(first, width);
+    for missing in &header.missing {
+        let text = format!("? not observed: {} ({})", missing.resource, missing.message);
+        lines.push(fit(vec![piece(text, Tone::Bad)], width));
+    }
+    lines
+}
+
+/// A line as it is, or where it is too long, in two or more, broken between pieces.
+fn folded(line: Line, width: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = vec![Vec::new()];
+    let mut left = width;
+    for mut piece in line {
+        let long = piece.text.chars().count();
+        if long > left && left < width {
+            lines.push(Vec::new());
+            left = width;
+            piece.text = piece.text.trim_start().to_owned();
+        }
+        left = left.saturating_sub(piece.text.chars().count());
+        if let Some(last) = lines.last_mut() {
+            last.push(piece);
+        }
+    }
+    lines.into_iter().map(|line| fit(line, width)).collect()
+}
+
+/// Cuts a line to a width.
+fn fit(line: Line, width: usize) -> Line {
+    let mut left = width;
+    let mut out = Vec::new();
+    for mut piece in line {
+        let long = piece.text.chars().count();
+        if long > left {
+            piece.text = piece.text.chars().take(left).collect();
+        }
+        left = left.saturating_sub(long);
+        if !piece.text.is_empty() {
+            out.push(piece);
+        }
+    }
+    out
+}
+
+/// Draws a screenful. `trouble` says why what is shown is not up to date.
+pub(super) fn draw(shown: &Shown, asked: &Asked, size: Size, trouble: Option<&str>) -> Vec<Line> {
+    let view = &shown.view;
+    let is_screen = size.height != usize::MAX;
+    let mut lines = head(view, size.width);
+    if let Some(trouble) = trouble {
+        lines.push(fit(
+            vec![piece(format!("not up to date: {trouble}"), Tone::Bad)],
+            size.width,
+        ));
+    }
+    let rows = rows(view, asked);
+    let pane = panes::draw(shown, asked, size.width);
+    let left = size.height.saturating_sub(lines.len() + 2);
+    let for_pane = if pane.is_empty() {
+        0
+    } else {
+        (pane.len() + 1).min(left * 2 / 3)
+    };
+    let room = left.saturating_sub(for_pane);
+    let columns = columns(&rows, size.width);
+    lines.push(fit(vec![piece(titles(&columns, asked), Tone::Dim)], size.width));
+    let first = asked.first.min(rows.len().saturating_sub(1));
+    for row in rows.iter().skip(if is_screen { first } else { 0 }).take(room) {
+        lines.push(line(row, view, &columns, asked, size.width, is_screen));
+    }
+    if rows.is_empty() {
+        let text = if view.nodes.0.is_empty() {
+            "there is no node yet"
+        } else {
+            "no node matches the filter"
+        };
+        lines.push(vec![piece(text, Tone::Dim)]);
+    }
+    if !is_screen {
+        return lines;
+    }
+    let until = size.height.saturating_sub(1);
+    while lines.len() < until.saturating_sub(for_pane) {
+        lines.push(Vec::new());
+    }
+    if for_pane > 0 {
+        let rule = if asked.is_ascii { "-" } else { "─" };
+        lines.push(vec![piece(rule.repeat(size.width), Tone::Dim)]);
+        let first = asked.pane_first.min(pane.len().saturating_sub(1));
+        lines.extend(pane.into_iter().skip(first).take(for_pane - 1));
+    }
+    lines.truncate(until);
+    lines.resize(until, Vec::new());
+    lines.push(fit(foot(asked, view), size.width));
+    lines
+}
+
+fn titles(columns: &[Column], asked: &Asked) -> String {
+    let mut text = String::new();
+    for column in columns {
+        text += &padded(column.title, column.width, column.is_number, asked.is_ascii);
+        text += "  ";
+    }
+    text + "VERDICT"
+}
+
+fn line(
+    row: &NodeRow,
+    view: &View,
+    columns: &[Column],
+    asked: &Asked,
+    width: usize,
+    is_screen: bool,
+) -> Line {
+    let mut text = String::new();
+    for column in columns {
+        let value = (column.text)(row, view, asked.is_ascii);
+        text += &padded(&value, column.width, column.is_number, asked.is_ascii);
+        text += "  ";
+    }
+    let (said, tone) = verdict(row);
+    let left = width.saturating_sub(text.chars().count());
+    let said = cut(said.trim_end_matches([' ', ':']), left, asked.is_ascii);
+    if is_screen && asked.chosen.as_deref() == Some(&row.name) {
+        let both = format!("{text}{said}");
+        let wide = if width == usize::MAX { 0 } else { width };
+        return vec![piece(format!("{both:<wide$}"), Tone::Chosen)];
+    }
+    fit(vec![piece(text, Tone::Plain), piece(said, tone)], width)
+}
+
+fn foot(asked: &Asked, view: &View) -> Line {
+    if asked.is_typing {
+        return vec![
+            piece("filter: ", Tone::Bold),
+            piece(asked.filter.clone(), Tone::Plain),
+            piece("_", Tone::Dim),
+        ];
+    }
+    let filter = if asked.filter.is_empty() {
+        String::new()
+    } else {
+        format!("filter {:?} · ", asked.filter)
+    };
+    let separator = if asked.is_ascii { "|" } else { "·" };
+    let keys = [
+        "? keys",
+        "q quit",
+        "j/k move",
+        "enter explain",
+        "w without what keeps it",
+        "/ filter",
+        "o sort",
+        "g pools",
+        "p pending",
+        "b budgets",
+    ];
+    let sort = asked
+        .sort
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default();
+    let text = format!(
+        "{filter}by {sort} {separator} {}",
+        keys.join(&format!(" {separator} "))
+    );
+    let now = view.header.now.strftime("%H:%M:%S").to_string();
+    vec![piece(format!("{now} "), Tone::Dim), piece(text, Tone::Dim)]
+}
+
+/// Without colours, for pipes and tests.
+pub(super) fn plain(lines: &[Line]) -> String {
+    let mut out = String::new();
+    for line in lines {
+        let text: String = line.iter().map(|piece| piece.text.as_str()).collect();
+        out += text.trim_end();
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,104 @@
+//! What a key changes in what is asked for. Pure.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use spokeshave_view::View;
+
+use super::frame::{Asked, Pane, rows};
+
+/// What is to be done after a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Draw,
+    Quit,
+    Nothing,
+}
+
+/// Takes a key in; `room` is how many nodes a screen shows.
+pub(super) fn press(asked: &mut Asked, key: KeyEvent, view: &View, room: usize) -> Then {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return if key.code == KeyCode::Char('c') {
+            Then::Quit
+        } else {
+            Then::Nothing
+        };
+    }
+    if asked.is_typing {
+        return typed(asked, key.code);
+    }
+    let step = i64::try_from(room.max(1)).unwrap_or(1);
+    match key.code {
+        KeyCode::Char('q') => return Then::Quit,
+        KeyCode::Char('j') | KeyCode::Down => go(asked, view, room, 1),
+        KeyCode::Char('k') | KeyCode::Up => go(asked, view, room, -1),
+        KeyCode::PageDown => go(asked, view, room, step),
+        KeyCode::PageUp => go(asked, view, room, -step),
+        KeyCode::Home => go(asked, view, room, i64::MIN / 2),
+        KeyCode::End => go(asked, view, room, i64::MAX / 2),
+        KeyCode::Enter => toggle(asked, Pane::Explain),
+        KeyCode::Char('w') => toggle(asked, Pane::Without),
+        KeyCode::Char('e') => toggle(asked, Pane::Explain),
+        KeyCode::Char('g') => toggle(asked, Pane::Pools),
+        KeyCode::Char('p') => toggle(asked, Pane::Pending),
+        KeyCode::Char('b') => toggle(asked, Pane::Budgets),
+        KeyCode::Char('?' | 'h') => toggle(asked, Pane::Help),
+        KeyCode::Char('o') => asked.sort = asked.sort.next(),
+        KeyCode::Char('/') => asked.is_typing = true,
+        KeyCode::Char(' ') if asked.pane != Pane::None => asked.pane_first += 5,
+        KeyCode::Esc => {
+            if asked.pane == Pane::None {
+                asked.filter.clear();
+            }
+            asked.pane = Pane::None;
+        }
+        _ => return Then::Nothing,
+    }
+    Then::Draw
+}
+
+fn typed(asked: &mut Asked, key: KeyCode) -> Then {
+    match key {
+        KeyCode::Char(letter) => asked.filter.push(letter),
+        KeyCode::Backspace => drop(asked.filter.pop()),
+        KeyCode::Enter => asked.is_typing = false,
+        KeyCode::Esc => {
+            asked.is_typing = false;
+            asked.filter.clear();
+        }
+        _ => return Then::Nothing,
+    }
+    asked.first = 0;
+    Then::Draw
+}
+
+fn toggle(asked: &mut Asked, pane: Pane) {
+    asked.pane = if asked.pane == pane { Pane::None } else { pane };
+    asked.pane_first = 0;
+}
+
+/// Moves the choice, and the screen with it.
+fn go(asked: &mut Asked, view: &View, room: usize, by: i64) {
+    let rows = rows(view, asked);
+    let Some(last) = rows.len().checked_sub(1) else {
+        return;
+    };
+    let known = asked
+        .chosen
+        .as_deref()
+        .and_then(|name| rows.iter().position(|row| row.name == name));
+    let at = match known {
+        Some(at) => {
+            let at = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(by).max(0);
+            usize::try_from(at).unwrap_or(last).min(last)
+        }
+        None if by > 1 => last,
+        None => 0,
+    };
+    asked.chosen = Some(rows[at].name.clone());
+    asked.pane_first = 0;
+    let room = room.max(1);
+    if at < asked.first {
+        asked.first = at;
+    } else if at >= asked.first + room {
+        asked.first = at + 1 - room;
+    }
+}

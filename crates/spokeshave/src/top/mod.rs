@@ -1,0 +1,105 @@
+//! `spokeshave top`: the nodes in a terminal, with requests, price and what keeps each; and as a table that is printed once.
+//!
+//! What stands where is worked out in `frame`, without a terminal; `keys` turns keys into changes of what is asked for; `terminal` owns the terminal and
+//! gives it back.
+
+mod frame;
+mod keys;
+mod panes;
+mod terminal;
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use spokeshave_web::Board;
+
+use crate::look::{Source, once};
+use crate::plan::SourceArgs;
+use frame::{Asked, Size, Sort};
+
+/// Shown after the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave top                                    the cluster of the current kubeconfig; ? lists the keys
+  spokeshave top --once --sort saves | head         what could go, for a pipe
+  spokeshave top --once -o json                     the view for machines; docs/page.md names every field
+  spokeshave top -f dump.yaml                       a dump
+
+It reads and changes nothing.";
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Where the state comes from
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Print one table and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// What to print
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "table",
+        requires = "once"
+    )]
+    pub(crate) output: TopOutput,
+    /// What to sort by
+    #[arg(long, value_name = "COLUMN", value_enum, default_value = "name")]
+    pub(crate) sort: Sort,
+    /// Only nodes with this text in name, NodePool, type, zone or verdict
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) filter: String,
+    /// No colours; so does NO_COLOR
+    #[arg(long)]
+    pub(crate) no_color: bool,
+}
+
+/// What `--once` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopOutput {
+    /// As wide as the terminal, or as COLUMNS says
+    Table,
+    /// With every column whole
+    Wide,
+    /// The view, for machines
+    Json,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The dump or the catalog cannot be read, the cluster does not answer, or there is no terminal.
+pub(crate) async fn run(args: TopArgs) -> Result<()> {
+    let mut source = Source::of(&args.source).await?;
+    let asked = Asked {
+        sort: args.sort,
+        filter: args.filter.clone(),
+        is_ascii: !terminal::speaks_utf8(),
+        ..Asked::default()
+    };
+    if args.once {
+        let shown = once(&mut source).await?;
+        let text = match args.output {
+            TopOutput::Json => format!("{}\n", serde_json::to_string(&*shown.view)?),
+            output => {
+                let width = match output {
+                    TopOutput::Wide => usize::MAX,
+                    _ => crate::text::width(),
+                };
+                let size = Size {
+                    width,
+                    height: usize::MAX,
+                };
+                frame::plain(&frame::draw(&shown, &asked, size, None))
+            }
+        };
+        return crate::print(&text);
+    }
+    let title = source.title(&args.source);
+    terminal::run(source, Board::new(), asked, !args.no_color, title).await
+}

@@ -1,0 +1,187 @@
+//! The terminal: taken over, drawn on where something has changed, and given back whatever happens.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use crossterm::event::{Event, EventStream, KeyEventKind};
+use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
+use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::{cursor, execute, queue, terminal};
+use futures::StreamExt as _;
+use spokeshave_runtime::Shutdown;
+use spokeshave_web::Board;
+
+use super::frame::{Asked, Line, Size, Tone, draw};
+use super::keys::{Then, press};
+use crate::look::{Source, keep_looking};
+use crate::signals;
+
+/// Lines that are no nodes, at most: where a screenful ends depends on them.
+const FRAME: usize = 5;
+/// How often what is new is drawn at most.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Whether letters beyond ASCII can be shown.
+pub(super) fn speaks_utf8() -> bool {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let language = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
+    let is_dumb = std::env::var("TERM").is_ok_and(|name| name == "dumb");
+    !is_dumb && language.is_none_or(|name| name.to_lowercase().replace('-', "").contains("utf8"))
+}
+
+/// The terminal while it is ours.
+struct Ours {
+    before: Vec<Line>,
+    has_colours: bool,
+}
+
+impl Ours {
+    fn take(has_colours: bool) -> Result<Self> {
+        terminal::enable_raw_mode().context("the terminal cannot be taken over")?;
+        let ours = Ours {
+            before: Vec::new(),
+            has_colours,
+        };
+        execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
+        Ok(ours)
+    }
+
+    fn show(&mut self, lines: Vec<Line>) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        for (number, line) in (0..).zip(&lines) {
+            if self.before.get(usize::from(number)) == Some(line) {
+                continue;
+            }
+            queue!(out, cursor::MoveTo(0, number), Clear(ClearType::CurrentLine))?;
+            for piece in line {
+                self.tone(&mut out, piece.tone)?;
+                queue!(
+                    out,
+                    Print(&piece.text),
+                    ResetColor,
+                    SetAttribute(Attribute::Reset)
+                )?;
+            }
+        }
+        if lines.len() < self.before.len() {
+            queue!(out, Clear(ClearType::FromCursorDown))?;
+        }
+        self.before = lines;
+        out.flush()
+    }
+
+    fn tone(&self, out: &mut impl io::Write, tone: Tone) -> io::Result<()> {
+        let colour = match tone {
+            Tone::Good => Some(Color::Green),
+            Tone::Warn => Some(Color::Yellow),
+            Tone::Bad => Some(Color::Red),
+            _ => None,
+        };
+        match tone {
+            Tone::Bold => queue!(out, SetAttribute(Attribute::Bold))?,
+            Tone::Dim => queue!(out, SetAttribute(Attribute::Dim))?,
+            Tone::Chosen => queue!(out, SetAttribute(Attribute::Reverse))?,
+            _ => {}
+        }
+        match colour.filter(|_| self.has_colours) {
+            Some(colour) => queue!(out, SetForegroundColor(colour)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A panic passes through here, too.
+impl Drop for Ours {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn give_back() {
+    let _ = execute!(io::stdout(), cursor::Show, LeaveAlternateScreen);
+    let _ = terminal::disable_raw_mode();
+}
+
+/// Shows what a source says until somebody ends it.
+///
+/// # Errors
+/// Standard output is no terminal, or cannot be drawn on.
+pub(super) async fn run(
+    source: Source,
+    board: Board,
+    mut asked: Asked,
+    colours: bool,
+    title: String,
+) -> Result<()> {
+    ensure!(
+        io::stdout().is_terminal() && io::stdin().is_terminal(),
+        "there is no terminal to draw on; `spokeshave top --once` prints one table"
+    );
+    let has_colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let stop = Shutdown::new();
+    let looking = tokio::spawn(keep_looking(source, board.clone(), stop.clone()));
+    let known = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        give_back();
+        known(panic);
+    }));
+    let mut ours = Ours::take(has_colours)?;
+    let mut keys = EventStream::new();
+    let mut end = std::pin::pin!(signals::wait(None));
+    loop {
+        let size = size();
+        let next = board.next();
+        match board.shown() {
+            Some(shown) => ours.show(draw(&shown, &asked, size, board.why_not().as_deref()))?,
+            None => ours.show(waiting(&title, board.why_not()))?,
+        }
+        let mut is_new = false;
+        tokio::select! {
+            biased;
+            () = &mut end => break,
+            event = keys.next() => match event {
+                Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
+                    let Some(shown) = board.shown() else {
+                        if matches!(key.code, crossterm::event::KeyCode::Char('q' | 'c')) { break; }
+                        continue;
+                    };
+                    let room = size.height.saturating_sub(FRAME);
+                    if press(&mut asked, key, &shown.view, room) == Then::Quit {
+                        break;
+                    }
+                }
+                Some(Ok(Event::Resize(..))) => ours.before.clear(),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => break,
+            },
+            () = next => is_new = true,
+            () = tokio::time::sleep(Duration::from_secs(5)) => {}
+        }
+        if is_new {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    drop(ours);
+    stop.request();
+    looking.await.context("looking has broken")
+}
+
+fn size() -> Size {
+    let (width, height) = terminal::size().unwrap_or((80, 24));
+    Size {
+        width: usize::from(width),
+        height: usize::from(height),
+    }
+}
+
+fn waiting(title: &str, trouble: Option<String>) -> Vec<Line> {
+    let text = match trouble {
+        Some(trouble) => format!("{title}: {trouble}"),
+        None => format!("reading {title} …"),
+    };
+    vec![vec![super::frame::Piece {
+        text,
+        tone: Tone::Dim,
+    }]]
+}

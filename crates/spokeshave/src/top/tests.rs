@@ -1,0 +1,185 @@
+use std::sync::Arc;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use spokeshave_plan::Policy;
+use spokeshave_provider_kwok::Catalog;
+use spokeshave_view::{History, Judged, Ledger, View, World};
+use spokeshave_web::Shown;
+
+use super::frame::{Asked, Pane, Size, Sort, draw, plain, rows};
+use super::keys::{Then, press};
+use crate::plan::dump;
+use crate::plan::world::{Origin, World as Read};
+
+const NOW: &str = "2026-03-02T12:00:00Z";
+
+fn shown_of(text: &str) -> Shown {
+    let now = NOW.parse().expect("an instant");
+    let dump = dump::read("test", text.as_bytes()).expect("a dump");
+    let catalog = Catalog::default();
+    let read = Read::new(
+        dump,
+        Origin::Files { own_catalog: false },
+        catalog.instance_types(),
+        Vec::new(),
+        now,
+    );
+    let world = World {
+        state: read.state,
+        now,
+        ..World::default()
+    };
+    let judged = Judged::of(world, &Policy::default());
+    let view = View::take(&judged, &mut Ledger::default(), &mut History::default(), 1);
+    Shown {
+        view: Arc::new(view),
+        judged: Arc::new(judged),
+    }
+}
+
+fn stuck() -> Shown {
+    shown_of(include_str!("../../tests/explain/stuck.yaml"))
+}
+
+/// Compares with a file; `BLESS=1` writes it.
+fn golden(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/top")
+        .join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("it is made");
+        std::fs::write(&path, text).expect("it is written");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, expected, "{name}; BLESS=1 writes it anew");
+}
+
+#[test]
+fn frames_of_three_sizes_are_as_they_were() {
+    let shown = stuck();
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        for (name, pane) in [
+            ("nodes", Pane::None),
+            ("explain", Pane::Explain),
+            ("budgets", Pane::Budgets),
+            ("pending", Pane::Pending),
+        ] {
+            let asked = Asked {
+                chosen: Some("guarded".to_owned()),
+                pane,
+                ..Asked::default()
+            };
+            let lines = draw(&shown, &asked, Size { width, height }, None);
+            assert_eq!(lines.len(), height);
+            let text = plain(&lines);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            golden(&format!("{name}-{width}x{height}.txt"), &text);
+        }
+    }
+}
+
+#[test]
+fn a_table_for_a_pipe_has_every_node_and_no_frame() {
+    let shown = stuck();
+    let asked = Asked {
+        is_ascii: true,
+        sort: Sort::Saves,
+        ..Asked::default()
+    };
+    let size = Size {
+        width: usize::MAX,
+        height: usize::MAX,
+    };
+    let text = plain(&draw(&shown, &asked, size, None));
+    assert!(text.is_ascii(), "{text}");
+    assert_eq!(text.lines().count(), 2 + shown.view.nodes.0.len(), "{text}");
+    golden("once-wide.txt", &text);
+}
+
+#[test]
+fn narrow_and_empty_terminals_are_no_trouble() {
+    let (shown, empty) = (stuck(), shown_of("kind: List\napiVersion: v1\nitems: []\n"));
+    for pane in [Pane::None, Pane::Explain, Pane::Without, Pane::Pools, Pane::Help] {
+        for (width, height) in [(1, 1), (2, 3), (10, 5), (40, 4), (1000, 2)] {
+            let asked = Asked {
+                pane,
+                chosen: Some("guarded".to_owned()),
+                first: 99,
+                pane_first: 99,
+                ..Asked::default()
+            };
+            for one in [&shown, &empty] {
+                let lines = draw(one, &asked, Size { width, height }, Some("why"));
+                assert_eq!(lines.len(), height);
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_move_filter_sort_and_leave() {
+    let shown = stuck();
+    let view = &shown.view;
+    let mut asked = Asked::default();
+    let type_in =
+        |asked: &mut Asked, code: KeyCode| press(asked, KeyEvent::new(code, KeyModifiers::NONE), view, 2);
+    let names: Vec<String> = view.nodes.0.iter().map(|row| row.name.clone()).collect();
+    type_in(&mut asked, KeyCode::Char('j'));
+    assert_eq!(asked.chosen.as_ref(), names.first());
+    for _ in 0..names.len() + 3 {
+        type_in(&mut asked, KeyCode::Down);
+    }
+    assert_eq!(asked.chosen.as_ref(), names.last());
+    assert_eq!(asked.first, names.len() - 2, "the screen has followed");
+    type_in(&mut asked, KeyCode::Home);
+    assert_eq!((asked.chosen.as_ref(), asked.first), (names.first(), 0));
+    type_in(&mut asked, KeyCode::Enter);
+    assert_eq!(asked.pane, Pane::Explain);
+    type_in(&mut asked, KeyCode::Char('w'));
+    assert_eq!(asked.pane, Pane::Without);
+    type_in(&mut asked, KeyCode::Esc);
+    type_in(&mut asked, KeyCode::Char('/'));
+    for letter in "GUARDED".chars() {
+        type_in(&mut asked, KeyCode::Char(letter));
+    }
+    assert_eq!(
+        type_in(&mut asked, KeyCode::Char('q')),
+        Then::Draw,
+        "a letter while one types"
+    );
+    type_in(&mut asked, KeyCode::Backspace);
+    type_in(&mut asked, KeyCode::Enter);
+    assert_eq!(
+        (asked.pane, asked.is_typing, rows(view, &asked).len()),
+        (Pane::None, false, 1)
+    );
+    type_in(&mut asked, KeyCode::Char('o'));
+    assert_eq!(asked.sort, Sort::Pool);
+    assert_eq!(type_in(&mut asked, KeyCode::Char('q')), Then::Quit);
+    let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(press(&mut asked, stop, view, 2), Then::Quit);
+}
+
+#[test]
+fn what_is_without_is_worked_out_and_nothing_is_changed() {
+    let shown = stuck();
+    let asked = Asked {
+        chosen: Some("guarded".to_owned()),
+        pane: Pane::Without,
+        ..Asked::default()
+    };
+    let text = plain(&draw(
+        &shown,
+        &asked,
+        Size {
+            width: 120,
+            height: 40,
+        },
+        None,
+    ));
+    assert!(
+        text.contains("guarded without ") || text.contains("no change of an object removes"),
+        "{text}"
+    );
+    golden("without-120x40.txt", &text);
+}

@@ -1,0 +1,107 @@
+//! `spokeshave web`, and the page of `up` and `operator`: where it listens, who may read it, and the address that is printed.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use spokeshave_runtime::{Shutdown, bind};
+use spokeshave_web::{Board, Gate, serve};
+use tokio::net::TcpListener;
+
+use crate::look::{Source, keep_looking};
+use crate::plan::SourceArgs;
+use crate::signals;
+use crate::text::say;
+use crate::up::token;
+
+/// Shown after the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave web                                    the cluster of the current kubeconfig, read again and again
+  spokeshave web -f dump.yaml                       a dump; -f manifests/ shows what they would need
+  spokeshave web --listen 127.0.0.1:8090            at an address that stays; the token does not
+
+It reads and changes nothing. The address that is printed has a token in it; docs/page.md tells the rest.";
+
+/// Arguments of `web`.
+#[derive(Debug, Args)]
+pub(crate) struct WebArgs {
+    /// Where the state comes from
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// A further name under which a browser may ask for the page, such as that of a proxy; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) web_host: Vec<String>,
+}
+
+/// A page that listens, and serves as soon as it is told what to look at.
+pub(crate) struct Page {
+    listener: TcpListener,
+    address: SocketAddr,
+    token: String,
+    hosts: Vec<String>,
+}
+
+impl Page {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The address is taken.
+    pub(crate) async fn listen(address: SocketAddr, mut hosts: Vec<String>) -> Result<Self> {
+        let listener = bind(address, "the page").await?;
+        let address = listener.local_addr().context("the page has no address")?;
+        if !address.ip().is_unspecified() {
+            hosts.push(address.ip().to_string());
+        }
+        Ok(Self {
+            listener,
+            address,
+            token: token(),
+            hosts,
+        })
+    }
+
+    /// Where a browser finds it, with the token.
+    pub(crate) fn url(&self) -> String {
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => "127.0.0.1".to_owned(),
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) if ip.is_unspecified() => "[::1]".to_owned(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        format!("http://{ip}:{}/?token={}", self.address.port(), self.token)
+    }
+
+    /// Looks and serves until told to stop.
+    pub(crate) async fn run(self, source: Source, title: String, stop: Shutdown) {
+        let board = Board::new();
+        let gate = Gate {
+            token: self.token,
+            hosts: self.hosts,
+            source: title,
+        };
+        let looking = keep_looking(source, board.clone(), stop.clone());
+        let serving = serve(self.listener, board, gate, stop.requested());
+        tokio::join!(looking, serving);
+    }
+}
+
+/// Runs the command until it is interrupted.
+///
+/// # Errors
+/// The dump or the catalog cannot be read, the cluster does not answer, or the address is taken.
+pub(crate) async fn run(args: WebArgs) -> Result<()> {
+    let source = Source::of(&args.source).await?;
+    let title = source.title(&args.source);
+    let page = Page::listen(args.listen, args.web_host).await?;
+    say(&format!("Page of {title}: {}", page.url()));
+    say("Ctrl-C ends it.");
+    let stop = Shutdown::new();
+    let running = tokio::spawn(page.run(source, title, stop.clone()));
+    signals::wait(None).await;
+    stop.request();
+    running.await.context("the page has broken")
+}

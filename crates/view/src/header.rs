@@ -1,0 +1,120 @@
+//! The numbers that come first.
+
+use crate::Dollars;
+use crate::ledger::Sums;
+use crate::nodes::{NodeRow, Phase, share};
+use crate::world::{Judged, Missing};
+use jiff::Timestamp;
+use serde::Serialize;
+use spokeshave_model::Price;
+
+/// How much of something is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Use {
+    /// What pods may ask for, on all nodes that are there: milli-cores, bytes, pods.
+    pub allocatable: i64,
+    /// What they ask for.
+    pub requested: i64,
+}
+
+impl Use {
+    /// In percent, rounded down.
+    pub fn percent(self) -> i64 {
+        share((self.allocatable, self.requested)) / 10
+    }
+
+    fn add(&mut self, (allocatable, requested): (i64, i64)) {
+        self.allocatable = self.allocatable.saturating_add(allocatable);
+        self.requested = self.requested.saturating_add(requested);
+    }
+}
+
+/// The cluster in numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// When this was true, by the cluster's clock.
+    pub now: Timestamp,
+    /// Dollars per hour of all managed nodes whose price is known.
+    pub price: Dollars,
+    /// Managed nodes whose price is not: `price` is a lower bound while there are any.
+    pub nodes_without_price: usize,
+    /// The price a day ago; none when nobody has looked for so long.
+    pub price_a_day_ago: Option<Dollars>,
+    /// The part of the price that nobody asks for.
+    pub idle: Dollars,
+    /// What the nodes that may go would save, each taken alone: an upper bound of what can be saved now.
+    pub could_save: Dollars,
+    /// What the command that would be decided now saves.
+    pub next_saves: Dollars,
+    /// NodePools.
+    pub pools: usize,
+    /// Nodes, those on their way in and out included.
+    pub nodes: usize,
+    /// Nodes that have joined and are Ready.
+    pub ready: usize,
+    /// Nodes on their way in.
+    pub coming: usize,
+    /// Nodes on their way out.
+    pub leaving: usize,
+    /// Nodes that have joined and are not Ready.
+    pub broken: usize,
+    /// Nodes that nobody here manages.
+    pub unmanaged: usize,
+    /// Pods with a node that have not ended.
+    pub pods: usize,
+    /// Pods without a node.
+    pub pending: usize,
+    /// CPU.
+    pub cpu: Use,
+    /// Memory.
+    pub memory: Use,
+    /// Commands since this program looks.
+    pub done: Sums,
+    /// What could not be read: what depends on it is unknown.
+    pub missing: Vec<Missing>,
+}
+
+impl Header {
+    pub(crate) fn of(judged: &Judged, rows: &[NodeRow], done: Sums, day_ago: Option<Price>) -> Self {
+        let snapshot = &judged.snapshot;
+        let count = |phase: Phase| rows.iter().filter(|row| row.phase == phase).count();
+        let managed = || snapshot.nodes.iter().filter(|node| node.is_managed());
+        let (mut cpu, mut memory) = (Use::default(), Use::default());
+        for row in rows {
+            cpu.add(row.cpu);
+            memory.add(row.memory);
+        }
+        let real = || snapshot.pods.iter().filter(|pod| pod.active && !pod.is_virtual);
+        let leaving = |row: &&NodeRow| row.phase != Phase::Leaving;
+        Self {
+            now: judged.world.now,
+            price: Dollars(managed().map(|node| node.price).sum()),
+            nodes_without_price: managed().filter(|node| node.price <= Price::ZERO).count(),
+            price_a_day_ago: day_ago.map(Dollars),
+            idle: Dollars(rows.iter().map(NodeRow::idle).sum()),
+            could_save: Dollars(
+                rows.iter()
+                    .filter(leaving)
+                    .filter_map(|row| row.saves)
+                    .map(|saves| saves.0.max(Price::ZERO))
+                    .sum(),
+            ),
+            next_saves: Dollars(judged.disrupted.commands.iter().map(|one| one.savings()).sum()),
+            pools: snapshot.pools.len(),
+            nodes: rows.len(),
+            ready: count(Phase::Ready),
+            coming: count(Phase::Coming),
+            leaving: count(Phase::Leaving),
+            broken: count(Phase::Broken),
+            unmanaged: rows.len() - managed().count(),
+            pods: real().filter(|pod| pod.node.is_some()).count(),
+            pending: real().filter(|pod| pod.provisionable).count() + judged.world.awaited.len(),
+            cpu,
+            memory,
+            done,
+            missing: judged.world.missing.clone(),
+        }
+    }
+}

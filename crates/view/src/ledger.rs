@@ -1,0 +1,183 @@
+//! What has been done and what it was worth: commands, with the savings that were predicted and those that came of it.
+//!
+//! It remembers commands after their objects are gone, the newest two hundred; sums go on over all of them. It is fed with what was read, in order of time.
+
+use crate::Dollars;
+use crate::world::World;
+use jiff::Timestamp;
+use serde::Serialize;
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_model::Price;
+use spokeshave_model::snapshot::Snapshot;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Commands that are remembered.
+const ENTRIES: usize = 200;
+
+/// One command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The name of its Disruption.
+    pub name: String,
+    /// When it was decided.
+    pub decided: Timestamp,
+    /// When it ended; none while it is under way.
+    pub ended: Option<Timestamp>,
+    /// Where it is: `Starting`, `Replacing`, `Deleting`, `Succeeded`, `RolledBack`.
+    pub phase: String,
+    /// What it waits for, or why it ended.
+    pub message: String,
+    /// The method that decided.
+    pub method: String,
+    /// `Empty`, `Drifted` or `Underutilized`.
+    pub reason: String,
+    /// The nodes that go.
+    pub nodes: Vec<String>,
+    /// The NodeClaims that come.
+    pub replacements: Vec<String>,
+    /// Pods that have to move.
+    pub evictions: i64,
+    /// What the nodes cost.
+    pub before: Dollars,
+    /// What is saved, with the cheapest of the types that were asked for.
+    pub predicted: Dollars,
+    /// What is saved, with what was launched; none before that is known, or when the command was taken back.
+    pub realised: Option<Dollars>,
+}
+
+/// Commands by the time of their decision, and sums over all that there were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    entries: BTreeMap<(Timestamp, String), Entry>,
+    /// Of commands that have been forgotten.
+    forgotten: Sums,
+    /// The decision up to which commands have been forgotten: an object that old is not a new command.
+    horizon: Option<Timestamp>,
+}
+
+/// Sums over commands that were not taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sums {
+    /// How many.
+    pub commands: usize,
+    /// Pods that had to move.
+    pub evictions: i64,
+    /// Dollars per hour that were predicted to be saved.
+    pub predicted: Dollars,
+    /// Dollars per hour that came of it, as far as that is known.
+    pub realised: Dollars,
+}
+
+impl Sums {
+    fn add(&mut self, entry: &Entry) {
+        if entry.phase == ROLLED_BACK {
+            return;
+        }
+        self.commands += 1;
+        self.evictions += entry.evictions;
+        self.predicted.0 = self.predicted.0.saturating_add(entry.predicted.0);
+        self.realised.0 = self
+            .realised
+            .0
+            .saturating_add(entry.realised.unwrap_or_default().0);
+    }
+}
+
+const ROLLED_BACK: &str = "RolledBack";
+
+impl Ledger {
+    /// Takes in what was read.
+    pub fn take(&mut self, world: &World, snapshot: &Snapshot) {
+        let wanted: BTreeSet<&str> = world
+            .disruptions
+            .iter()
+            .flat_map(|one| one.spec.replacements.iter().map(|one| one.node_claim.as_str()))
+            .collect();
+        let prices: BTreeMap<&str, Price> = snapshot
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node.claim_name()?, node.price)))
+            .filter(|(name, price)| wanted.contains(name) && *price > Price::ZERO)
+            .collect();
+        for disruption in &world.disruptions {
+            let mut entry = entry(disruption, &prices);
+            let key = (entry.decided, entry.name.clone());
+            if self.horizon.is_some_and(|horizon| key.0 <= horizon) && !self.entries.contains_key(&key) {
+                continue;
+            }
+            if let Some(known) = self.entries.get(&key)
+                && entry.phase != ROLLED_BACK
+            {
+                // The replacement may be gone again; what it cost when it came stays true.
+                entry.realised = known.realised.or(entry.realised);
+            }
+            self.entries.insert(key, entry);
+        }
+        while self.entries.len() > ENTRIES {
+            if let Some(((decided, _), entry)) = self.entries.pop_first() {
+                self.forgotten.add(&entry);
+                self.horizon = Some(decided);
+            }
+        }
+    }
+
+    /// The commands that are remembered, oldest first.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Sums over all commands since the ledger was begun.
+    pub fn sums(&self) -> Sums {
+        let mut sums = self.forgotten;
+        self.entries.values().for_each(|entry| sums.add(entry));
+        sums
+    }
+}
+
+fn entry(disruption: &Disruption, prices: &BTreeMap<&str, Price>) -> Entry {
+    let spec = &disruption.spec;
+    let price = |text: &str| signed(text);
+    let before = price(&spec.price_before);
+    let names: Vec<&str> = spec
+        .replacements
+        .iter()
+        .map(|one| one.node_claim.as_str())
+        .collect();
+    let came: Option<Vec<Price>> = names.iter().map(|name| prices.get(name).copied()).collect();
+    let phase = disruption.phase();
+    let realised = came
+        .filter(|came| {
+            phase != DisruptionPhase::RolledBack && (!came.is_empty() || phase == DisruptionPhase::Succeeded)
+        })
+        .map(|came| Dollars(before.saturating_sub(came.into_iter().sum())));
+    let status = disruption.status.as_ref();
+    Entry {
+        name: disruption.metadata.name.clone().unwrap_or_default(),
+        decided: spec.decided_at.0,
+        ended: status
+            .and_then(|status| status.finished_at.as_ref())
+            .map(|time| time.0),
+        phase: phase.to_string(),
+        message: status
+            .and_then(|status| status.message.clone())
+            .unwrap_or_default(),
+        method: spec.method.to_string(),
+        reason: spec.reason.to_string(),
+        nodes: spec.nodes.iter().map(|node| node.name.clone()).collect(),
+        replacements: names.into_iter().map(str::to_owned).collect(),
+        evictions: spec.evictions,
+        before: Dollars(before),
+        predicted: Dollars(price(&spec.savings)),
+        realised,
+    }
+}
+
+/// A decimal text that may be negative; one that cannot be read counts nothing.
+fn signed(text: &str) -> Price {
+    match text.strip_prefix('-') {
+        Some(rest) => Price(rest.parse::<Price>().unwrap_or_default().0.saturating_neg()),
+        None => text.parse().unwrap_or_default(),
+    }
+}

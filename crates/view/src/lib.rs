@@ -1,0 +1,43 @@
+//! What there is to see of a cluster, as one value: [`View`], `view.spokeshave.dev/v1alpha1`, documented in `docs/page.md`.
+//!
+//! The page, `spokeshave top` and whoever reads the JSON draw the same value. It asks `plan`'s functions and adds up; it decides nothing, reads nothing by
+//! itself and knows no clock. [`World`] is what was read, [`Judged`] what the decisions say of it, [`History`] and [`Ledger`] what was before, and
+//! [`Supposition`] what might be.
+
+mod budgets;
+mod changes;
+mod detail;
+mod header;
+mod history;
+mod ledger;
+mod nodes;
+mod pending;
+mod suppose;
+mod view;
+mod world;
+
+pub use budgets::{BudgetDay, BudgetNow, Budgets, PoolCalendar};
+pub use changes::{Changes, NodeChanges};
+pub use detail::{Detail, Toggle, detail, pod_story, pool_story};
+pub use header::{Header, Use};
+pub use history::{History, Range, Sample};
+pub use ledger::{Entry, Ledger, Sums};
+pub use nodes::{NodeRow, Nodes, Phase, ReasonRow, share};
+pub use pending::{Group, Place};
+pub use spokeshave_api::UNLIMITED;
+pub use suppose::{Difference, Supposition, SuppositionError, VerdictChange};
+pub use view::{API_VERSION, View};
+pub use world::{Judged, Missing, World};
+
+use serde::{Serialize, Serializer};
+use spokeshave_model::Price;
+
+/// A price as a number of dollars per hour, exact to the nano-dollar as far as a double can hold it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dollars(pub Price);
+
+impl Serialize for Dollars {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0.dollars())
+    }
+}

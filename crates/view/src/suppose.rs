@@ -1,0 +1,496 @@
+//! What if: objects thought away, and the decisions made anew. Nothing is changed but a copy.
+//!
+//! A what-if changes the objects as a person would change them, and asks the same functions as ever; so its answer is the answer of `plan` to a dump in which
+//! they were really changed. What no change of an object removes (prices, types that are not sold) cannot be thought away.
+
+use crate::Dollars;
+use crate::nodes::Nodes;
+use crate::world::{Judged, World};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use serde::Serialize;
+use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, Status};
+use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration, NodeClaim, NodePool, labels};
+use spokeshave_model::{ClusterState, Price};
+use spokeshave_plan::Policy;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Most things in one what-if.
+const MOST: usize = 64;
+
+/// Things that are thought away together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Supposition {
+    lifted: Vec<Lifted>,
+    gone: Vec<Gone>,
+}
+
+/// A blocker that is thought away, as `PodDoNotDisrupt:Pod/shop/web-1`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lifted {
+    code: Code,
+    object: String,
+}
+
+/// Something that is gone, as `Node/x` or `Zone/a`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Gone {
+    Node(String),
+    Zone(String),
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident: $kind:literal,)*) => {
+        /// What can be thought away, by the code of its blocker.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        enum Code {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Code {
+            fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $(stringify!($name) => Some(Code::$name),)*
+                    _ => None,
+                }
+            }
+
+            fn as_str(self) -> &'static str {
+                match self {
+                    $(Code::$name => stringify!($name),)*
+                }
+            }
+
+            /// The kind of its object.
+            fn kind(self) -> &'static str {
+                match self {
+                    $(Code::$name => $kind,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The annotation is not there.
+    PodDoNotDisrupt: "Pod",
+    /// The pod is not there.
+    Pod: "Pod",
+    /// The PodDisruptionBudget is not there.
+    PodDisruptionBudget: "PodDisruptionBudget",
+    /// The annotation is not there.
+    NodeDoNotDisrupt: "Node",
+    /// It is `0s`, and has passed.
+    ConsolidationDisabled: "NodePool",
+    /// It is WhenEmptyOrUnderutilized.
+    ConsolidationPolicy: "NodePool",
+    /// The same.
+    Score: "NodePool",
+    /// It has passed.
+    ConsolidateAfter: "Node",
+    /// It has passed on every node.
+    Neighbours: "Node",
+    /// All nodes at once.
+    Budget: "NodePool",
+    /// There are none.
+    Limits: "NodePool",
+    /// There are none.
+    MinValues: "NodePool",
+    /// It is on.
+    SpotToSpotDisabled: "Node",
+}
+
+/// A what-if that cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SuppositionError {
+    /// The text is none.
+    #[error("{0:?} cannot be thought away: expected CODE:KIND/NAME, such as PodDoNotDisrupt:Pod/shop/web-1")]
+    Without(String),
+    /// The text is none.
+    #[error("{0:?} cannot be gone: expected Node/NAME or Zone/NAME")]
+    Gone(String),
+    /// The object is not there.
+    #[error("{0} is not in the cluster (any more)")]
+    Absent(String),
+    /// Too many.
+    #[error("{0} things at once; {MOST} are enough")]
+    TooMany(usize),
+}
+
+impl FromStr for Lifted {
+    type Err = SuppositionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fail = || SuppositionError::Without(text.to_owned());
+        let (code, object) = text.split_once(':').ok_or_else(fail)?;
+        let code = Code::parse(code).ok_or_else(fail)?;
+        let name = object
+            .strip_prefix(code.kind())
+            .and_then(|rest| rest.strip_prefix('/'))
+            .filter(|name| !name.is_empty())
+            .ok_or_else(fail)?;
+        Ok(Self {
+            code,
+            object: name.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Lifted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}/{}", self.code.as_str(), self.code.kind(), self.object)
+    }
+}
+
+/// The name of a toggle for a blocker; none for what cannot be thought away.
+pub(crate) fn key(code: &str, object: &str) -> Option<String> {
+    let code = Code::parse(code)?;
+    let (kind, name) = object.split_once(' ')?;
+    (kind == code.kind()).then(|| format!("{}:{kind}/{name}", code.as_str()))
+}
+
+impl Supposition {
+    /// Reads the values of `without=` and `gone=`.
+    ///
+    /// # Errors
+    /// A value is none that can be thought away, or there are too many.
+    pub fn parse<'a>(
+        without: impl IntoIterator<Item = &'a str>,
+        gone: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, SuppositionError> {
+        let lifted: BTreeSet<Lifted> = without.into_iter().map(str::parse).collect::<Result<_, _>>()?;
+        let gone: BTreeSet<Gone> = gone
+            .into_iter()
+            .map(|text| match text.split_once('/') {
+                Some(("Node", name)) if !name.is_empty() => Ok(Gone::Node(name.to_owned())),
+                Some(("Zone", name)) if !name.is_empty() => Ok(Gone::Zone(name.to_owned())),
+                _ => Err(SuppositionError::Gone(text.to_owned())),
+            })
+            .collect::<Result<_, _>>()?;
+        if lifted.len() + gone.len() > MOST {
+            return Err(SuppositionError::TooMany(lifted.len() + gone.len()));
+        }
+        Ok(Self {
+            lifted: lifted.into_iter().collect(),
+            gone: gone.into_iter().collect(),
+        })
+    }
+
+    /// Nothing is thought away.
+    pub fn is_empty(&self) -> bool {
+        self.lifted.is_empty() && self.gone.is_empty()
+    }
+
+    /// How many things are.
+    pub fn len(&self) -> usize {
+        self.lifted.len() + self.gone.len()
+    }
+
+    /// The same as values of `without=`.
+    pub fn without(&self) -> Vec<String> {
+        self.lifted.iter().map(ToString::to_string).collect()
+    }
+
+    /// The same as values of `gone=`.
+    pub fn gone(&self) -> Vec<String> {
+        let text = |gone: &Gone| match gone {
+            Gone::Node(name) => format!("Node/{name}"),
+            Gone::Zone(name) => format!("Zone/{name}"),
+        };
+        self.gone.iter().map(text).collect()
+    }
+
+    /// The world as it would be.
+    ///
+    /// # Errors
+    /// An object is not there.
+    pub fn apply(&self, world: &World, policy: &Policy) -> Result<(World, Policy), SuppositionError> {
+        let (mut world, mut policy) = (world.clone(), policy.clone());
+        let now = world.now;
+        for one in &self.lifted {
+            lift(one, &mut world.state, &mut policy, now)
+                .then_some(())
+                .ok_or_else(|| SuppositionError::Absent(format!("{} {}", one.code.kind(), one.object)))?;
+        }
+        for one in &self.gone {
+            take(one, &mut world.state, now)?;
+        }
+        Ok((world, policy))
+    }
+}
+
+fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timestamp) -> bool {
+    let name = one.object.as_str();
+    match one.code {
+        Code::PodDoNotDisrupt => edit(
+            &mut state.pods,
+            |pod| is_pod(pod, name),
+            |pod| {
+                unprotect(&mut pod.metadata);
+            },
+        ),
+        Code::Pod => remove(&mut state.pods, |pod| is_pod(pod, name)),
+        Code::PodDisruptionBudget => remove(&mut state.pod_disruption_budgets, |budget| {
+            is_named(&budget.metadata, name)
+        }),
+        Code::NodeDoNotDisrupt => {
+            let id = provider_id(state, name);
+            edit(
+                &mut state.node_claims,
+                |claim| id.as_deref().is_some_and(|id| claim.provider_id() == Some(id)),
+                |claim| unprotect(&mut claim.metadata),
+            );
+            edit(
+                &mut state.nodes,
+                |node| node.metadata.name.as_deref() == Some(name),
+                |node| unprotect(&mut node.metadata),
+            )
+        }
+        Code::ConsolidationDisabled => {
+            settle(state, now, |claim| claim.node_pool() == Some(name));
+            pool(state, name, |pool| {
+                pool.spec.disruption.consolidate_after = NillableDuration::zero();
+            })
+        }
+        Code::ConsolidationPolicy | Code::Score => pool(state, name, |pool| {
+            pool.spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
+        }),
+        Code::ConsolidateAfter => {
+            let id = provider_id(state, name);
+            settle(state, now, |claim| {
+                id.as_deref().is_some_and(|id| claim.provider_id() == Some(id))
+            })
+        }
+        Code::Neighbours => settle(state, now, |_| true),
+        Code::Budget => pool(state, name, |pool| {
+            pool.spec.disruption.budgets = Some(vec![Budget::always("100%")]);
+        }),
+        Code::Limits => pool(state, name, |pool| pool.spec.limits = None),
+        Code::MinValues => pool(state, name, |pool| {
+            for requirement in &mut pool.spec.template.spec.requirements {
+                requirement.min_values = None;
+            }
+        }),
+        Code::SpotToSpotDisabled => {
+            policy.disrupt.spot_to_spot = true;
+            true
+        }
+    }
+}
+
+fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), SuppositionError> {
+    let names: BTreeSet<String> = match one {
+        Gone::Node(name) => BTreeSet::from([name.clone()]),
+        Gone::Zone(zone) => {
+            let nodes = state.nodes.iter().filter(|node| {
+                let labels = node.metadata.labels.as_ref();
+                labels.and_then(|labels| labels.get(labels::ZONE)) == Some(zone)
+            });
+            nodes.filter_map(|node| node.metadata.name.clone()).collect()
+        }
+    };
+    let ids: BTreeSet<String> = names.iter().filter_map(|name| provider_id(state, name)).collect();
+    let before = state.nodes.len();
+    state.nodes.retain(|node| {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        !names.contains(name)
+    });
+    if state.nodes.len() == before {
+        return Err(SuppositionError::Absent(match one {
+            Gone::Node(name) => format!("Node {name}"),
+            Gone::Zone(name) => format!("zone {name} with a node"),
+        }));
+    }
+    state
+        .node_claims
+        .retain(|claim| !claim.provider_id().is_some_and(|id| ids.contains(id)));
+    let on_it = |pod: &Arc<Pod>| {
+        let node = spokeshave_model::pod::node_name(pod);
+        node.is_some_and(|node| names.contains(node))
+    };
+    // Those of DaemonSets and of the node itself go with it; the others come back and wait.
+    state.pods.retain(|pod| {
+        !on_it(pod) || !(spokeshave_model::pod::is_daemon(pod) || spokeshave_model::pod::is_mirror(pod))
+    });
+    edit(&mut state.pods, on_it, |pod| unbind(pod, now));
+    if let Gone::Zone(zone) = one {
+        for types in state.instance_types.values_mut().flatten() {
+            *types = types
+                .iter()
+                .cloned()
+                .map(|mut one| {
+                    for offering in &mut one.offerings {
+                        let there = offering.requirements.find(labels::ZONE);
+                        offering.available &= !there.is_some_and(|there| there.has(zone));
+                    }
+                    one
+                })
+                .collect();
+        }
+    }
+    Ok(())
+}
+
+/// As if the scheduler had just found no place for it.
+fn unbind(pod: &mut Pod, now: Timestamp) {
+    if let Some(spec) = pod.spec.as_mut() {
+        spec.node_name = None;
+    }
+    let status = pod.status.get_or_insert_default();
+    status.phase = Some("Pending".to_owned());
+    status.conditions = Some(vec![PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("Unschedulable".to_owned()),
+        last_transition_time: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now)),
+        ..PodCondition::default()
+    }]);
+}
+
+/// Changes those that are meant; false when there is none.
+fn edit<K: Clone>(
+    objects: &mut [Arc<K>],
+    is_meant: impl Fn(&Arc<K>) -> bool,
+    change: impl Fn(&mut K),
+) -> bool {
+    let mut found = false;
+    for object in objects.iter_mut().filter(|object| is_meant(object)) {
+        change(Arc::make_mut(object));
+        found = true;
+    }
+    found
+}
+
+fn remove<K>(objects: &mut Vec<Arc<K>>, is_meant: impl Fn(&K) -> bool) -> bool {
+    let before = objects.len();
+    objects.retain(|object| !is_meant(object));
+    objects.len() != before
+}
+
+fn pool(state: &mut ClusterState, name: &str, change: impl Fn(&mut NodePool)) -> bool {
+    edit(&mut state.node_pools, |pool| pool.name() == name, change)
+}
+
+/// consolidateAfter has passed: what the controller would write then.
+fn settle(state: &mut ClusterState, now: Timestamp, is_meant: impl Fn(&NodeClaim) -> bool) -> bool {
+    edit(
+        &mut state.node_claims,
+        |claim| is_meant(claim),
+        |claim| {
+            claim.set(CONSOLIDATABLE, Status::True, CONSOLIDATABLE, "", now);
+        },
+    )
+}
+
+fn unprotect(meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
+    if let Some(annotations) = meta.annotations.as_mut() {
+        annotations.remove(labels::DO_NOT_DISRUPT);
+    }
+}
+
+fn is_pod(pod: &Pod, name: &str) -> bool {
+    spokeshave_model::pod::key(pod) == name
+}
+
+fn is_named(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, key: &str) -> bool {
+    key.split_once('/').is_some_and(|(namespace, name)| {
+        meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(name)
+    })
+}
+
+fn provider_id(state: &ClusterState, node: &str) -> Option<String> {
+    let node = state
+        .nodes
+        .iter()
+        .find(|object| object.metadata.name.as_deref() == Some(node))?;
+    node.spec.as_ref()?.provider_id.clone()
+}
+
+/// What becomes of one node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VerdictChange {
+    /// The node.
+    pub node: String,
+    /// What is said of it.
+    pub before: Option<&'static str>,
+    /// What would be; none when it would be gone.
+    pub after: Option<&'static str>,
+    /// What its going would save.
+    pub saves: Option<Dollars>,
+    /// The type of node that would come instead.
+    pub replacement: Option<String>,
+}
+
+/// What a what-if changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// What the nodes cost now.
+    pub price_before: Dollars,
+    /// What those that would be left cost, with the nodes that would be launched.
+    pub price_after: Dollars,
+    /// What could be saved now, each node taken alone.
+    pub could_save_before: Dollars,
+    /// What could be saved then.
+    pub could_save_after: Dollars,
+    /// Nodes that would be launched at once, and were not before.
+    pub launches: usize,
+    /// Pods without any place now.
+    pub unplaced_before: usize,
+    /// Pods without any place then.
+    pub unplaced_after: usize,
+    /// Nodes of which something else would be said, those that save most first.
+    pub verdicts: Vec<VerdictChange>,
+}
+
+impl Difference {
+    /// Compares what is with what would be.
+    pub fn between(before: &Judged, after: &Judged) -> Self {
+        let (left, right) = (Nodes::of(before), Nodes::of(after));
+        let sum = |prices: &mut dyn Iterator<Item = Price>| Dollars(prices.sum());
+        let could_save = |nodes: &Nodes| {
+            sum(&mut nodes
+                .0
+                .iter()
+                .filter_map(|row| row.saves)
+                .map(|saves| saves.0.max(Price::ZERO)))
+        };
+        let price = |judged: &Judged| {
+            let managed = judged.snapshot.nodes.iter().filter(|node| node.is_managed());
+            let nodes: Price = managed.map(|node| node.price).sum();
+            nodes.saturating_add(judged.provisioned.report.price)
+        };
+        let mut verdicts: Vec<VerdictChange> = left
+            .0
+            .iter()
+            .filter_map(|row| {
+                let then = right.find(&row.name);
+                let after = then.and_then(|then| then.verdict);
+                (then.is_none() || after != row.verdict).then(|| VerdictChange {
+                    node: row.name.clone(),
+                    before: row.verdict,
+                    after,
+                    saves: then.and_then(|then| then.saves),
+                    replacement: then.and_then(|then| then.replacement.clone()),
+                })
+            })
+            .collect();
+        verdicts.sort_by(|left, right| (right.saves, &left.node).cmp(&(left.saves, &right.node)));
+        let claims = |judged: &Judged| judged.provisioned.placements.claims.len();
+        let unplaced = |judged: &Judged| judged.provisioned.left_over().count();
+        Self {
+            price_before: Dollars(price(before)),
+            price_after: Dollars(price(after)),
+            could_save_before: could_save(&left),
+            could_save_after: could_save(&right),
+            launches: claims(after).saturating_sub(claims(before)),
+            unplaced_before: unplaced(before),
+            unplaced_after: unplaced(after),
+            verdicts,
+        }
+    }
+}

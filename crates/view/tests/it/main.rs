@@ -1,0 +1,4 @@
+//! What views and what-ifs promise, on generated clusters and on the ones that `explain` is tested with.
+
+mod suppositions;
+mod views;

@@ -1,0 +1,184 @@
+//! What is thought away gives the verdict that was promised, and changes nothing.
+
+use crate::views::judged;
+use serde_json::json;
+use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration};
+use spokeshave_example::random_world;
+use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_model::{ClusterState, Price};
+use spokeshave_plan::Policy;
+use spokeshave_view::{Difference, Judged, Supposition, World, detail};
+use std::sync::Arc;
+
+/// A generated cluster with more in the way: every rule that a change of an object removes.
+fn hindered(seed: u64) -> ClusterState {
+    let mut state = random_world(seed);
+    let protect = |meta: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+        let annotations = meta.annotations.get_or_insert_default();
+        annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned());
+    };
+    for (index, pod) in (seed..).zip(&mut state.pods) {
+        if index % 7 == 0 {
+            protect(&mut Arc::make_mut(pod).metadata);
+        }
+    }
+    for (index, node) in (seed..).zip(&mut state.nodes) {
+        if index % 5 == 0 {
+            protect(&mut Arc::make_mut(node).metadata);
+        }
+    }
+    for (index, pool) in (seed..).zip(&mut state.node_pools) {
+        let disruption = &mut Arc::make_mut(pool).spec.disruption;
+        match index % 4 {
+            0 => disruption.budgets = Some(vec![Budget::always("0")]),
+            1 => disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty,
+            2 => disruption.consolidate_after = NillableDuration::NEVER,
+            _ => {}
+        }
+    }
+    if seed.is_multiple_of(3) {
+        let budget = json!({"metadata": {"name": "all", "namespace": "default"}, "spec": {"maxUnavailable": 0, "selector": {}}, "status": {
+            "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
+        let budget = serde_json::from_value(budget).expect("a PodDisruptionBudget");
+        state.pod_disruption_budgets.push(Arc::new(budget));
+    }
+    state
+}
+
+/// A blocker that was found by thinking it away is really away when its object is changed: the verdict is the one that `ifRemoved` promises.
+#[test]
+fn what_is_promised_without_the_blockers_is_what_happens_without_them() {
+    let (mut asked, mut equal) = (0, 0);
+    let mut others = Vec::new();
+    for seed in 0..200 {
+        let before = judged(hindered(seed));
+        for id in before.snapshot.node_ids() {
+            let name = before.snapshot.node(id).name.clone();
+            let Some(then) = before.verdict(id).and_then(|verdict| verdict.if_removed.clone()) else {
+                continue;
+            };
+            let toggles = detail(&before, &name).expect("it is there").toggles;
+            let keys: Option<Vec<&str>> = toggles.iter().map(|toggle| toggle.without.as_deref()).collect();
+            // A pod without another place goes away itself; then others may move, too.
+            let Some(keys) =
+                keys.filter(|keys| !keys.is_empty() && keys.iter().all(|key| !key.starts_with("Pod:")))
+            else {
+                continue;
+            };
+            let supposition = Supposition::parse(keys.iter().copied(), []).expect("keys are made for this");
+            let (world, policy) = supposition
+                .apply(&before.world, &before.policy)
+                .expect("objects are there");
+            let after = Judged::of(world, &policy);
+            let id = after.snapshot.find_node(&name).expect("nodes stay");
+            let verdict = after.verdict(id).expect("it is managed");
+            asked += 1;
+            if (verdict.decision, verdict.price_after) == (then.decision, then.price_after) {
+                equal += 1;
+            } else {
+                others.push(format!(
+                    "seed {seed} {name} {keys:?}: promised {:?}, came {:?} {:?}",
+                    then.decision, verdict.decision, verdict.blockers
+                ));
+            }
+        }
+    }
+    assert!(asked > 30, "{asked} what-ifs prove little");
+    assert_eq!(equal, asked, "{others:#?}");
+}
+
+fn guarded() -> ClusterState {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let pod = |name: &str, annotation: &str| {
+        let mut pod = bound(pending_pod(name, "100m", "64Mi", &json!({})), "one");
+        pod.metadata.annotations = Some([(annotation.to_owned(), "true".to_owned())].into());
+        pod
+    };
+    ClusterState::default()
+        .with_pool(node_pool("default"), vec![kind.clone()])
+        .with_node(node("default", "one", &kind, "a", "spot"))
+        .with_node(node("default", "two", &kind, "a", "spot"))
+        .with_pod(pod("guard", "karpenter.sh/do-not-disrupt"))
+        .with_pod(pod("plain", "x"))
+}
+
+#[test]
+fn a_guarded_node_goes_without_its_guard_and_the_cluster_stays_as_it_is() {
+    let before = judged(guarded());
+    let toggles = detail(&before, "one").unwrap().toggles;
+    let keys: Vec<&str> = toggles
+        .iter()
+        .filter_map(|toggle| toggle.without.as_deref())
+        .collect();
+    assert_eq!(keys, ["PodDoNotDisrupt:Pod/default/guard"]);
+    let supposition = Supposition::parse(keys, []).unwrap();
+    let untouched = before.world.state.pods.clone();
+    let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+    let after = Judged::of(world, &policy);
+    assert_eq!(before.world.state.pods, untouched);
+    let difference = Difference::between(&before, &after);
+    let one = difference
+        .verdicts
+        .iter()
+        .find(|change| change.node == "one")
+        .expect("it changes");
+    assert_eq!((one.before, one.after), (Some("keep"), Some("delete")));
+    assert!(difference.could_save_after > difference.could_save_before);
+}
+
+#[test]
+fn the_pods_of_a_node_that_is_gone_come_back_and_wait() {
+    let before = judged(guarded());
+    let supposition = Supposition::parse([], ["Node/one", "Node/two"]).unwrap();
+    let (world, policy) = supposition.apply(&before.world, &before.policy).unwrap();
+    let after = Judged::of(world, &policy);
+    assert!(after.snapshot.nodes.is_empty());
+    let difference = Difference::between(&before, &after);
+    assert_eq!((difference.launches, difference.unplaced_after), (1, 0));
+    assert!(difference.price_after.0 > Price::ZERO && difference.price_after < difference.price_before);
+    // A zone that is gone sells nothing either.
+    let zone = Supposition::parse([], ["Zone/a"]).unwrap();
+    let (world, policy) = zone.apply(&before.world, &before.policy).unwrap();
+    let after = Judged::of(world, &policy);
+    assert_eq!(Difference::between(&before, &after).unplaced_after, 2);
+}
+
+#[test]
+fn what_cannot_be_thought_away_is_named() {
+    let world = World {
+        state: guarded(),
+        now: epoch(),
+        ..World::default()
+    };
+    for wrong in [
+        "",
+        "Pod",
+        "NotCheaper:Node/one",
+        "PodDoNotDisrupt:Node/one",
+        "PodDoNotDisrupt:Pod/",
+    ] {
+        let error = Supposition::parse([wrong], []).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("{wrong:?}")) && error.contains("expected"),
+            "{error}"
+        );
+    }
+    assert!(Supposition::parse([], ["Moon/x"]).is_err());
+    let many: Vec<String> = (0..65)
+        .map(|number| format!("Pod:Pod/default/p{number}"))
+        .collect();
+    assert!(Supposition::parse(many.iter().map(String::as_str), []).is_err());
+    for absent in [
+        "Pod:Pod/default/none",
+        "Budget:NodePool/none",
+        "NodeDoNotDisrupt:Node/none",
+        "PodDisruptionBudget:PodDisruptionBudget/a/b",
+    ] {
+        let supposition = Supposition::parse([absent], []).unwrap();
+        let error = supposition
+            .apply(&world, &Policy::default())
+            .unwrap_err()
+            .to_string();
+        assert!(error.ends_with("is not in the cluster (any more)"), "{error}");
+    }
+}

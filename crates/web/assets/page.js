@@ -1,0 +1,267 @@
+// @ts-check
+// Keeps the page up to date and adds keys. What is drawn comes from the server, whole, as without this script; only parts that differ are put in.
+
+const PARTS = ["top", "whatif", "time", "boxes", "detail", "pending", "budgets", "nodes"];
+const STALE_AFTER = 5000;
+
+/** @param {string} id */
+const byId = (id) => document.getElementById(id);
+const announce = byId("announce");
+let localTime = false;
+try { localTime = localStorage.getItem("zone") === "local"; } catch { /* a browser that keeps nothing */ }
+
+// --- putting in what has changed
+
+/** Where the focus is, in words that survive a new drawing. */
+function focusKey() {
+  const at = document.activeElement;
+  if (!(at instanceof HTMLElement || at instanceof SVGElement) || at === document.body) return null;
+  if (at.id) return `#${CSS.escape(at.id)}`;
+  for (const name of ["node", "row", "toggle"]) {
+    const value = at.dataset[name];
+    if (value) return `[data-${name}="${CSS.escape(value)}"]`;
+  }
+  const href = at.getAttribute("href");
+  const part = at.closest("[id]");
+  return href && part ? `#${CSS.escape(part.id)} [href="${CSS.escape(href)}"]` : null;
+}
+
+/** @param {Document} fresh */
+function put(fresh) {
+  const focus = focusKey();
+  const input = /** @type {HTMLInputElement | null} */ (byId("find"));
+  const typed = input && document.activeElement === input ? [input.value, input.selectionStart, input.selectionEnd] : null;
+  for (const id of PARTS) {
+    const [old, now] = [byId(id), fresh.getElementById(id)];
+    if (!old || !now || kept.get(id) === now.outerHTML) continue;
+    kept.set(id, now.outerHTML);
+    const [x, y] = [old.scrollLeft, old.scrollTop];
+    const inner = old.querySelector(".scroll");
+    const left = inner ? inner.scrollLeft : 0;
+    old.replaceWith(document.adoptNode(now));
+    now.scrollTo(x, y);
+    const scroll = now.querySelector(".scroll");
+    if (scroll) scroll.scrollLeft = left;
+  }
+  document.documentElement.dataset.revision = fresh.documentElement.dataset.revision;
+  dress();
+  if (typed) {
+    const again = /** @type {HTMLInputElement} */ (byId("find"));
+    again.value = String(typed[0]);
+    again.focus();
+    again.setSelectionRange(Number(typed[1]), Number(typed[2]));
+  } else if (focus) {
+    const again = document.querySelector(focus);
+    if (again instanceof HTMLElement || again instanceof SVGElement) again.focus({ preventScroll: true });
+  }
+}
+/** @type {Map<string, string>} */
+const kept = new Map(PARTS.map((id) => [id, byId(id)?.outerHTML ?? ""]));
+
+let asked = 0;
+/** Fetches the page of an address and puts it in. @param {string} href */
+async function show(href) {
+  const mine = ++asked;
+  const response = await fetch(href, { headers: { accept: "text/html" } });
+  const text = await response.text();
+  if (mine !== asked || !response.ok) return;
+  put(new DOMParser().parseFromString(text, "text/html"));
+}
+
+/** @param {string} href @param {string} [focus] */
+async function go(href, focus) {
+  history.pushState(null, "", href);
+  await show(href);
+  if (focus) byId(focus)?.focus();
+}
+
+addEventListener("popstate", () => show(location.href));
+document.addEventListener("click", (event) => {
+  if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const link = event.target instanceof Element ? event.target.closest("a[href^='/']") : null;
+  if (!link) return;
+  event.preventDefault();
+  const toDetail = link.hasAttribute("data-node") || link.hasAttribute("data-row");
+  go(link.getAttribute("href") ?? "/", toDetail && event.detail === 0 ? "detail" : undefined);
+});
+document.addEventListener("submit", (event) => {
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  if (!form.classList.contains("find")) return;
+  event.preventDefault();
+  find(form);
+});
+/** @param {HTMLFormElement} form */
+function find(form) {
+  const pairs = [...new FormData(form)].filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]);
+  go(`/?${new URLSearchParams(pairs)}`);
+}
+let typing = 0;
+document.addEventListener("input", (event) => {
+  if (!(event.target instanceof HTMLInputElement) || event.target.id !== "find") return;
+  const form = event.target.form;
+  clearTimeout(typing);
+  typing = setTimeout(() => form && find(form), 250);
+});
+
+// --- the stream of changes
+
+/** @type {EventSource | null} */
+let stream = null;
+let heard = performance.now();
+let due = 0;
+function listen() {
+  if (stream || document.hidden) return;
+  stream = new EventSource("/api/changes");
+  const refresh = () => {
+    alive();
+    clearTimeout(due);
+    due = setTimeout(() => show(location.href), 30);
+  };
+  stream.addEventListener("delta", refresh);
+  stream.addEventListener("reset", (event) => {
+    alive();
+    if (event.data !== document.documentElement.dataset.revision) refresh();
+  });
+  stream.addEventListener("beat", alive);
+  stream.addEventListener("trouble", (event) => { alive(); state("off", event.data); });
+}
+function alive() {
+  heard = performance.now();
+  state("on", "live");
+}
+/** @param {string} kind @param {string} text */
+function state(kind, text) {
+  const live = byId("live");
+  if (!live || live.textContent === text) return;
+  live.className = kind;
+  live.textContent = text;
+}
+setInterval(() => {
+  if (document.hidden || performance.now() - heard < STALE_AFTER) return;
+  const since = byId("top")?.querySelector(".when time")?.textContent ?? "";
+  state("off", `stale since ${since}`);
+  if (stream && stream.readyState === EventSource.CLOSED) { stream.close(); stream = null; listen(); }
+}, 500);
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) { stream?.close(); stream = null; } else { heard = performance.now(); listen(); show(location.href); }
+});
+let announced = "";
+setInterval(() => {
+  const text = [...document.querySelectorAll("#top .numbers > div")].slice(0, 3).map((one) => one.textContent).join(", ");
+  if (announce && announced && text !== announced) announce.textContent = text;
+  announced = text;
+}, 10000);
+
+// --- after each drawing
+
+function dress() {
+  for (const id of ["zone", "help"]) byId(id)?.removeAttribute("hidden");
+  const zone = byId("zone");
+  if (zone) zone.textContent = localTime ? "local time" : "UTC";
+  if (localTime) for (const one of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.getAttribute("datetime") ?? "");
+    if (!Number.isNaN(at.getTime())) one.textContent = one.closest(".when") ? at.toLocaleString() : at.toLocaleTimeString();
+  }
+  const boxes = document.querySelectorAll("a.node");
+  const current = document.querySelector("a.node.chosen") ?? boxes[0];
+  current?.setAttribute("tabindex", "0");
+}
+document.addEventListener("click", (event) => {
+  if (!(event.target instanceof Element)) return;
+  if (event.target.id === "help") keys();
+  if (event.target.id === "zone") {
+    localTime = !localTime;
+    try { localStorage.setItem("zone", localTime ? "local" : "utc"); } catch { /* as above */ }
+    kept.clear();
+    show(location.href);
+  }
+  const map = event.target.closest("svg[data-compact]");
+  if (map) at(map, event).then((found) => found && go(found.href));
+});
+function keys() { const dialog = /** @type {HTMLDialogElement} */ (byId("keys")); if (!dialog.open) dialog.showModal(); }
+
+// --- pointing at boxes
+
+/** The node at a point of a drawing of thousands. @param {Element} map @param {MouseEvent} event */
+async function at(map, event) {
+  const frame = map.getBoundingClientRect();
+  const scale = 1000 / frame.width;
+  const query = new URLSearchParams(location.search);
+  query.set("x", ((event.clientX - frame.left) * scale).toFixed(1));
+  query.set("y", ((event.clientY - frame.top) * scale).toFixed(1));
+  const response = await fetch(`/api/box?${query}`);
+  return response.ok ? response.json() : null;
+}
+const tip = byId("tip");
+let pointing = 0;
+document.addEventListener("pointermove", (event) => {
+  if (!tip || !(event.target instanceof Element)) return;
+  clearTimeout(pointing);
+  const map = event.target.closest("svg[data-compact]");
+  if (!map) { tip.hidden = true; return; }
+  pointing = setTimeout(async () => {
+    const found = await at(map, event);
+    tip.hidden = !found;
+    if (!found) return;
+    tip.textContent = found.text;
+    tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 340)}px`;
+    tip.style.top = `${event.clientY + 14}px`;
+  }, 60);
+});
+
+// --- keys
+
+/** The box next to one in a direction. @param {Element} from @param {string} key */
+function neighbour(from, key) {
+  const middle = (/** @type {Element} */ one) => { const r = one.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; };
+  const [x, y] = middle(from);
+  let [best, least] = [/** @type {Element | null} */ (null), Infinity];
+  for (const one of document.querySelectorAll("a.node")) {
+    const [cx, cy] = middle(one);
+    const [dx, dy] = [cx - x, cy - y];
+    const [along, across] = key === "ArrowRight" ? [dx, dy] : key === "ArrowLeft" ? [-dx, dy] : key === "ArrowDown" ? [dy, dx] : [-dy, dx];
+    const far = along + 3 * Math.abs(across);
+    if (along > 1 && far < least) [best, least] = [one, far];
+  }
+  return best;
+}
+/** @param {string} panel @param {number} choice */
+function turn(panel, choice) {
+  const links = [...document.querySelectorAll(`#${panel} nav.choice`)][choice]?.querySelectorAll("a");
+  if (!links) return;
+  const now = [...links].findIndex((one) => one.hasAttribute("aria-current"));
+  go(links[(now + 1) % links.length].getAttribute("href") ?? "/");
+}
+document.addEventListener("keydown", (event) => {
+  if (event.metaKey || event.ctrlKey || event.altKey) return;
+  const target = event.target instanceof Element ? event.target : document.body;
+  if (target instanceof HTMLInputElement) {
+    if (event.key === "Escape") target.blur();
+    return;
+  }
+  if (/** @type {HTMLDialogElement} */ (byId("keys")).open) return;
+  const box = target.closest("a.node");
+  const act = {
+    "/": () => byId("find")?.focus(),
+    "?": keys,
+    g: () => turn("boxes", 0),
+    s: () => turn("boxes", 1),
+    b: () => /** @type {SVGElement | null} */ (document.querySelector("a.node[tabindex='0']"))?.focus(),
+    p: () => document.querySelector("#pending a")?.scrollIntoView() ?? byId("pending")?.scrollIntoView(),
+    t: () => /** @type {HTMLElement | null} */ (document.querySelector("#nodes [data-row]"))?.focus(),
+    w: () => /** @type {HTMLElement | null} */ (document.querySelector("#detail [data-toggle]"))?.click(),
+    Escape: () => /** @type {HTMLElement | null} */ (byId("close"))?.click(),
+  }[event.key];
+  if (act) { event.preventDefault(); act(); }
+  else if (box && event.key.startsWith("Arrow")) {
+    event.preventDefault();
+    const next = neighbour(box, event.key);
+    if (!(next instanceof SVGElement)) return;
+    box.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  }
+});
+
+dress();
+listen();

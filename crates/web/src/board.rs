@@ -1,0 +1,214 @@
+//! What is shown at the moment, for whoever asks; a bounded memory of what has changed lately; answers to what-ifs until the next revision.
+
+use bytes::Bytes;
+use spokeshave_view::{Difference, Judged, Supposition, View, detail};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::page::Answer;
+
+/// Changes that are remembered; who has missed more starts anew.
+const CHANGES: usize = 64;
+/// And of no more than this many bytes.
+const CHANGES_BYTES: usize = 8 << 20;
+/// What-ifs whose answers are remembered.
+const ANSWERS: usize = 8;
+
+/// A view with what it was drawn from.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The view.
+    pub view: Arc<View>,
+    /// What the decisions say.
+    pub judged: Arc<Judged>,
+}
+
+#[derive(Default)]
+struct State {
+    shown: Option<Shown>,
+    json: Option<Bytes>,
+    changes: VecDeque<Change>,
+    answers: VecDeque<(Supposition, Arc<Answer>)>,
+    trouble: Option<String>,
+}
+
+struct Change {
+    from: u64,
+    until: u64,
+    json: Bytes,
+}
+
+/// What readers of a stream get next.
+pub(crate) enum News {
+    /// They have the newest.
+    None,
+    /// What leads to the newest, in order, and its revision.
+    Changes(Vec<Bytes>, u64),
+    /// Too much has changed: the whole is to be fetched.
+    Reset(u64),
+}
+
+/// Where the newest view hangs. Clones are the same board.
+#[derive(Clone, Default)]
+pub struct Board {
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Board")
+    }
+}
+
+impl Board {
+    /// An empty board.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hangs up a view in place of the last.
+    pub fn publish(&self, shown: Shown) {
+        let before = self.state().shown.clone();
+        let change = before.map(|before| {
+            let changes = shown.view.changes(&before.view);
+            Change {
+                from: changes.from,
+                until: changes.revision,
+                json: serde_json::to_vec(&changes).unwrap_or_default().into(),
+            }
+        });
+        let mut state = self.state();
+        state.changes.extend(change);
+        let bytes = |changes: &VecDeque<Change>| changes.iter().map(|one| one.json.len()).sum::<usize>();
+        while state.changes.len() > CHANGES || bytes(&state.changes) > CHANGES_BYTES {
+            state.changes.pop_front();
+        }
+        state.shown = Some(shown);
+        state.json = None;
+        state.trouble = None;
+        state.answers.clear();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Says why the view is not up to date; it stays as it is.
+    pub fn trouble(&self, why: String) {
+        self.state().trouble = Some(why);
+    }
+
+    /// What is shown, if anything was ever.
+    #[must_use]
+    pub fn shown(&self) -> Option<Shown> {
+        self.state().shown.clone()
+    }
+
+    /// Why the view is not up to date, if it is not.
+    #[must_use]
+    pub fn why_not(&self) -> Option<String> {
+        self.state().trouble.clone()
+    }
+
+    /// The view as JSON, made once a revision.
+    pub(crate) fn json(&self) -> Option<Bytes> {
+        if let Some(json) = &self.state().json {
+            return Some(json.clone());
+        }
+        let shown = self.shown()?;
+        let json: Bytes = serde_json::to_vec(&*shown.view).ok()?.into();
+        let mut state = self.state();
+        let is_newest = state
+            .shown
+            .as_ref()
+            .is_some_and(|now| now.view.revision == shown.view.revision);
+        if is_newest {
+            state.json = Some(json.clone());
+        }
+        Some(json)
+    }
+
+    /// Completes at the next publication after this call.
+    pub fn next(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// What somebody who knows revision `known` has missed.
+    pub(crate) fn news(&self, known: Option<u64>) -> News {
+        let state = self.state();
+        let Some(newest) = state.shown.as_ref().map(|shown| shown.view.revision) else {
+            return News::None;
+        };
+        if known == Some(newest) {
+            return News::None;
+        }
+        let begin = known.and_then(|known| state.changes.iter().position(|change| change.from == known));
+        match begin {
+            Some(begin) => {
+                let missed = state
+                    .changes
+                    .iter()
+                    .skip(begin)
+                    .filter(|change| change.until <= newest);
+                News::Changes(missed.map(|change| change.json.clone()).collect(), newest)
+            }
+            None => News::Reset(newest),
+        }
+    }
+
+    /// Answers a what-if; takes as long as deciding does.
+    pub(crate) fn suppose(&self, shown: &Shown, supposition: &Supposition) -> Arc<Answer> {
+        let known = self
+            .state()
+            .answers
+            .iter()
+            .find(|(known, _)| known == supposition)
+            .cloned();
+        if let Some((_, answer)) = known {
+            return answer;
+        }
+        let answer: Arc<Answer> = Arc::new(answer(shown, supposition));
+        let mut state = self.state();
+        let is_newest = state
+            .shown
+            .as_ref()
+            .is_some_and(|now| now.view.revision == shown.view.revision);
+        if is_newest {
+            state.answers.push_back((supposition.clone(), answer.clone()));
+            while state.answers.len() > ANSWERS {
+                state.answers.pop_front();
+            }
+        }
+        answer
+    }
+}
+
+fn answer(shown: &Shown, supposition: &Supposition) -> Answer {
+    let judged = &shown.judged;
+    let (world, policy) = supposition
+        .apply(&judged.world, &judged.policy)
+        .map_err(|error| error.to_string())?;
+    let then = Judged::of(world, &policy);
+    let difference = Difference::between(judged, &then);
+    let view = shown.view.supposed(&then);
+    let shown = Shown {
+        view: Arc::new(view),
+        judged: Arc::new(then),
+    };
+    Ok((shown, difference))
+}
+
+/// A node in detail as JSON.
+pub(crate) fn node_json(shown: &Shown, name: &str) -> Option<Vec<u8>> {
+    serde_json::to_vec(&detail(&shown.judged, name)?).ok()
+}
+
+pub(crate) fn difference_json(difference: &Difference) -> Vec<u8> {
+    serde_json::to_vec(difference).unwrap_or_default()
+}

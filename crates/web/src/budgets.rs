@@ -1,0 +1,111 @@
+//! When disruption budgets allow how many nodes: seven days, one row for each NodePool and reason, from the same intervals as `spokeshave budgets`.
+
+use crate::boxes::units;
+use crate::draw::count;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use spokeshave_plan::calendar::Interval;
+use spokeshave_view::{BudgetNow, Budgets, PoolCalendar, View};
+
+const WIDTH: f64 = 1000.0;
+const ROW: f64 = 36.0;
+/// NodePools that are drawn.
+const POOLS: usize = 25;
+
+/// The panel.
+pub(crate) fn panel(view: &View) -> Markup {
+    let budgets = &view.budgets;
+    html! {
+        section #budgets .panel aria-labelledby="budgets-title" {
+            header { h2 #budgets-title { "Disruption budgets" } p .note { "nodes at once, the next seven days, UTC" } }
+            @if budgets.calendar.is_empty() { p .empty { "There is no NodePool." } }
+            @for pool in budgets.calendar.iter().take(POOLS) { (pool_rows(pool, budgets)) }
+            @if budgets.calendar.len() > POOLS { p .note { "and " (count(budgets.calendar.len() - POOLS, "NodePool")) " more: spokeshave budgets" } }
+        }
+    }
+}
+
+fn pool_rows(pool: &PoolCalendar, budgets: &Budgets) -> Markup {
+    let now: Vec<&BudgetNow> = budgets.now.iter().filter(|now| now.pool == pool.pool).collect();
+    html! {
+        h3 { (pool.pool) }
+        table .calendar {
+            thead { tr { th scope="col" { "reason" } th scope="col" { "now" } th scope="col" { "next seven days" } } }
+            tbody {
+                @for day in &pool.reasons {
+                    tr {
+                        th scope="row" { (day.reason.to_lowercase()) }
+                        td { @for now in now.iter().filter(|now| now.reason == day.reason) { (state(now)) } }
+                        td { (lane(&day.intervals, &pool.budgets)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(now: &BudgetNow) -> Markup {
+    html! {
+        @match (&now.error, now.remaining, now.allowed) {
+            (Some(error), ..) => span .bad { (error) },
+            (None, Some(remaining), Some(allowed)) => {
+                span .bad[remaining == 0] { (remaining) " of " (allowed) }
+                @if now.disrupting > 0 { span .note { " (" (now.disrupting) " under way)" } }
+            },
+            _ => "no limit",
+        }
+    }
+}
+
+fn allowed(interval: &Interval) -> String {
+    if interval.allowed >= spokeshave_view::UNLIMITED {
+        "no limit".to_owned()
+    } else {
+        interval.allowed.to_string()
+    }
+}
+
+fn limited_by(interval: &Interval, budgets: &[String]) -> String {
+    let lines = interval
+        .limited_by
+        .iter()
+        .filter_map(|index| Some((index, budgets.get(*index)?)));
+    let lines: Vec<String> = lines
+        .map(|(index, text)| format!("budgets[{index}] {text}"))
+        .collect();
+    if lines.is_empty() {
+        "nothing limits".to_owned()
+    } else {
+        lines.join("; ")
+    }
+}
+
+/// One reason: a stretch for each interval, those that allow nothing hatched.
+fn lane(intervals: &[Interval], budgets: &[String]) -> Markup {
+    let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else {
+        return html! {};
+    };
+    let whole = last.until.duration_since(first.from).as_secs_f64().max(1.0);
+    let x = |at: Timestamp| at.duration_since(first.from).as_secs_f64() / whole * WIDTH;
+    let when = |at: Timestamp| at.strftime("%a %H:%M").to_string();
+    let words = |interval: &Interval| {
+        format!(
+            "{} to {}: {} ({})",
+            when(interval.from),
+            when(interval.until),
+            allowed(interval),
+            limited_by(interval, budgets)
+        )
+    };
+    let told: Vec<String> = intervals.iter().take(20).map(words).collect();
+    html! {
+        svg .lane viewBox=(format!("0 0 {WIDTH} {ROW}")) role="img" aria-label=(told.join(". ")) {
+            @for interval in intervals {
+                @let from = x(interval.from);
+                @let width = x(interval.until) - from;
+                rect .open[interval.allowed > 0] .closed[interval.allowed == 0] x=(units(from)) width=(units(width)) height=(units(ROW)) { title { (words(interval)) } }
+                @if width > 40.0 { text x=(units(from + width / 2.0)) y="25" text-anchor="middle" { (allowed(interval)) } }
+            }
+        }
+    }
+}

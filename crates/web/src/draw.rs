@@ -1,0 +1,128 @@
+//! Numbers as people read them, and the few pieces that several panels are made of.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use spokeshave_model::Price;
+use spokeshave_view::{NodeRow, Phase};
+
+/// `$52.31`, `$0.109`: as many digits as say something.
+pub(crate) fn dollars(price: Price) -> String {
+    let sign = if price.0 < 0 { "−" } else { "" };
+    let value = price.dollars().abs();
+    if value >= 1.0 || value == 0.0 {
+        format!("{sign}${value:.2}")
+    } else {
+        format!("{sign}${value:.3}")
+    }
+}
+
+/// `−$0.42/h` for what is saved, `+$0.05/h` for what costs more.
+pub(crate) fn change(saved: Price) -> String {
+    let sign = if saved.0 >= 0 { "−" } else { "+" };
+    format!("{sign}{}/h", dollars(Price(saved.0.saturating_abs())))
+}
+
+/// `71 %` of thousandths.
+pub(crate) fn percent(thousandths: i64) -> String {
+    format!("{} %", thousandths / 10)
+}
+
+/// `3 nodes`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    spokeshave_plan::report::count(number, noun)
+}
+
+/// A time that a script can show in the reader's own zone.
+pub(crate) fn time(at: Timestamp, format: &str) -> Markup {
+    html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()) { (at.strftime(format).to_string()) } }
+}
+
+/// What a box says: one of a closed list, each with colour, pattern and glyph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Look {
+    Go,
+    Keep,
+    Leaving,
+    Coming,
+    Broken,
+    Unmanaged,
+}
+
+impl Look {
+    pub(crate) const ALL: [Look; 6] = [
+        Look::Go,
+        Look::Keep,
+        Look::Leaving,
+        Look::Coming,
+        Look::Broken,
+        Look::Unmanaged,
+    ];
+
+    pub(crate) fn of(row: &NodeRow) -> Self {
+        match (row.phase, row.verdict) {
+            (Phase::Leaving, _) => Look::Leaving,
+            (Phase::Coming, _) => Look::Coming,
+            (Phase::Broken, _) => Look::Broken,
+            (Phase::Ready, None) => Look::Unmanaged,
+            (Phase::Ready, Some("keep")) => Look::Keep,
+            (Phase::Ready, Some(_)) => Look::Go,
+        }
+    }
+
+    /// The name of its class and pattern.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Look::Go => "go",
+            Look::Keep => "keep",
+            Look::Leaving => "leaving",
+            Look::Coming => "coming",
+            Look::Broken => "broken",
+            Look::Unmanaged => "unmanaged",
+        }
+    }
+
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Look::Go => "could go",
+            Look::Keep => "keep",
+            Look::Leaving => "leaving",
+            Look::Coming => "coming",
+            Look::Broken => "not ready",
+            Look::Unmanaged => "not managed",
+        }
+    }
+
+    pub(crate) fn glyph(self) -> &'static str {
+        match self {
+            Look::Go => "↘",
+            Look::Keep => "●",
+            Look::Leaving => "←",
+            Look::Coming => "→",
+            Look::Broken => "✕",
+            Look::Unmanaged => "○",
+        }
+    }
+}
+
+/// What is said of a node, in a few words.
+pub(crate) fn verdict_words(row: &NodeRow) -> String {
+    let saves = row.saves.map(|saves| change(saves.0)).unwrap_or_default();
+    match (Look::of(row), row.verdict, &row.replacement) {
+        (Look::Go | Look::Broken, Some("replace"), Some(by)) => format!("replace by {by}, {saves}"),
+        (Look::Go | Look::Broken, Some(verdict), _) if row.saves.is_some() => format!("{verdict}, {saves}"),
+        (Look::Broken, Some(verdict), _) => format!("not ready; {verdict}"),
+        (look, ..) => look.words().to_owned(),
+    }
+}
+
+/// Why, in a few words: what it waits for, or the first of what keeps it.
+pub(crate) fn why(row: &NodeRow) -> String {
+    if let Some(waits) = &row.waits {
+        return waits.clone();
+    }
+    match row.reasons.as_slice() {
+        [] => String::new(),
+        [one] => one.message.clone(),
+        [one, others @ ..] => format!("{} (and {} more)", one.message, others.len()),
+    }
+}

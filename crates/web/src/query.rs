@@ -1,0 +1,264 @@
+//! What a reader asks to see: the query of the address, so that every view of the page can be kept and sent to somebody.
+
+use spokeshave_view::Range;
+use std::fmt::Write as _;
+
+macro_rules! choices {
+    ($(#[$outer:meta])* $name:ident: $($(#[$doc:meta])* $variant:ident = $text:literal,)*) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// Every choice, in order; the first is taken where nothing is said.
+            pub const ALL: &[$name] = &[$($name::$variant,)*];
+
+            /// As it stands in the address.
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+
+            fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.as_str() == text)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::ALL[0]
+            }
+        }
+    };
+}
+
+choices! {
+    /// What boxes are grouped by.
+    Group:
+    /// NodePool.
+    Pool = "pool",
+    /// Zone.
+    Zone = "zone",
+    /// Instance type.
+    Type = "type",
+    /// What is said of them.
+    Verdict = "verdict",
+}
+
+choices! {
+    /// What the area of a box stands for.
+    Size:
+    /// Dollars per hour.
+    Price = "price",
+    /// CPU.
+    Cpu = "cpu",
+    /// Nothing.
+    Equal = "equal",
+}
+
+choices! {
+    /// What the table is sorted by.
+    Sort:
+    /// Name.
+    Name = "name",
+    /// NodePool.
+    Pool = "pool",
+    /// Instance type.
+    Type = "type",
+    /// Zone.
+    Zone = "zone",
+    /// Dollars per hour.
+    Price = "price",
+    /// Share of CPU that is requested.
+    Cpu = "cpu",
+    /// Share of memory that is requested.
+    Memory = "memory",
+    /// Pods.
+    Pods = "pods",
+    /// Age.
+    Age = "age",
+    /// What is said of it; those that save most first.
+    Verdict = "verdict",
+}
+
+/// A query.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// What boxes are grouped by.
+    pub group: Group,
+    /// What their area stands for.
+    pub size: Size,
+    /// What the table is sorted by.
+    pub sort: Sort,
+    /// The other way round.
+    pub descending: bool,
+    /// Nodes with this text in their row.
+    pub find: String,
+    /// The part of the table, from 0.
+    pub part: usize,
+    /// The node in detail.
+    pub node: Option<String>,
+    /// The pod in detail, as `namespace/name`.
+    pub pod: Option<String>,
+    /// The time axis.
+    pub range: Range,
+    /// Blockers that are thought away.
+    pub without: Vec<String>,
+    /// What is thought to be gone.
+    pub gone: Vec<String>,
+}
+
+impl Query {
+    /// Reads the part of an address after `?`. What it does not know it passes over.
+    pub fn parse(text: &str) -> Self {
+        let mut query = Query::default();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(value);
+            match name {
+                "group" => query.group = Group::parse(&value).unwrap_or_default(),
+                "size" => query.size = Size::parse(&value).unwrap_or_default(),
+                "sort" => query.sort = Sort::parse(&value).unwrap_or_default(),
+                "desc" => query.descending = true,
+                "find" => query.find = value.trim().chars().take(200).collect(),
+                "part" => query.part = value.parse().unwrap_or_default(),
+                "node" if !value.is_empty() => query.node = Some(value),
+                "pod" if !value.is_empty() => query.pod = Some(value),
+                "range" => query.range = Range::parse(&value).unwrap_or_default(),
+                "without" if !query.without.contains(&value) => query.without.push(value),
+                "gone" if !query.gone.contains(&value) => query.gone.push(value),
+                _ => {}
+            }
+        }
+        query
+    }
+
+    /// Name and value of everything that differs from the default, in a fixed order.
+    pub fn pairs(&self) -> Vec<(&'static str, &str)> {
+        let mut pairs: Vec<(&'static str, &str)> = Vec::new();
+        let mut add = |name, value, is_default: bool| {
+            if !is_default {
+                pairs.push((name, value));
+            }
+        };
+        add("group", self.group.as_str(), self.group == Group::default());
+        add("size", self.size.as_str(), self.size == Size::default());
+        add("sort", self.sort.as_str(), self.sort == Sort::default());
+        add("desc", "1", !self.descending);
+        add("find", &self.find, self.find.is_empty());
+        add("range", self.range.as_str(), self.range == Range::default());
+        for (name, value) in [("node", &self.node), ("pod", &self.pod)] {
+            add(name, value.as_deref().unwrap_or_default(), value.is_none());
+        }
+        self.without.iter().for_each(|one| add("without", one, false));
+        self.gone.iter().for_each(|one| add("gone", one, false));
+        pairs
+    }
+
+    /// The address of this query with a change.
+    pub fn href(&self, change: impl FnOnce(&mut Query)) -> String {
+        let mut query = self.clone();
+        query.part = 0;
+        change(&mut query);
+        let mut text = String::new();
+        for (name, value) in query.pairs() {
+            text.push(if text.is_empty() { '?' } else { '&' });
+            text.push_str(name);
+            text.push('=');
+            text.push_str(&encoded(value));
+        }
+        if query.part > 0 {
+            let sign = if text.is_empty() { '?' } else { '&' };
+            let _ = write!(text, "{sign}part={}", query.part);
+        }
+        format!("/{text}")
+    }
+
+    /// The address with a blocker thought away, or back.
+    pub fn toggled(&self, without: &str) -> String {
+        self.href(
+            |query| match query.without.iter().position(|one| one == without) {
+                Some(position) => drop(query.without.remove(position)),
+                None => query.without.push(without.to_owned()),
+            },
+        )
+    }
+}
+
+/// Percent-encodes a value.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/' | b':') {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// Undoes percent-encoding and `+`; a broken escape stays as it is.
+pub(crate) fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escape = bytes
+            .get(at + 1..at + 3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let escape = escape.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match (bytes[at], escape) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                at += 3;
+            }
+            (b'+', _) => {
+                out.push(b' ');
+                at += 1;
+            }
+            (byte, _) => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_leads_to_the_query_that_it_was_made_from() {
+        let query = Query {
+            group: Group::Verdict,
+            size: Size::Equal,
+            sort: Sort::Price,
+            descending: true,
+            find: "a&b=c %\u{e9}".to_owned(),
+            part: 3,
+            node: Some("n 1".to_owned()),
+            pod: Some("shop/web-1".to_owned()),
+            range: Range::Day,
+            without: vec![
+                "PodDoNotDisrupt:Pod/shop/web-1".to_owned(),
+                "Budget:NodePool/x".to_owned(),
+            ],
+            gone: vec!["Zone/a".to_owned()],
+        };
+        let href = query.href(|query| query.part = 3);
+        assert_eq!(Query::parse(href.trim_start_matches("/?")), query);
+        assert_eq!(Query::default().href(|_| ()), "/");
+        let there = Query::default().toggled("Budget:NodePool/x");
+        assert_eq!(there, "/?without=Budget:NodePool/x");
+        assert_eq!(Query::parse(&there[2..]).toggled("Budget:NodePool/x"), "/");
+    }
+
+    #[test]
+    fn nonsense_is_passed_over() {
+        let query = Query::parse("group=x&&=&part=-1&%ff&find=%zz%e9&node=&desc");
+        assert_eq!(query.find, "%zz\u{fffd}");
+        assert!(query.descending && query.node.is_none() && query.part == 0);
+    }
+}

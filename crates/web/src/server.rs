@@ -1,0 +1,422 @@
+//! The server: few paths, GET and HEAD only, for one who knows the token, under a name that it was told.
+//!
+//! Everything is bounded: connections, the size of a head, and what a slow reader can hold up, which is nothing but its own connection: a stream is made when
+//! it is read, and who has missed too much starts anew.
+
+use crate::answer::{self, Body, HTML, JSON, refusal, whole};
+use crate::assets;
+use crate::board::{Board, News, Shown, difference_json, node_json};
+use crate::page::{Answer, message, render};
+use crate::query::{Query, decoded};
+use bytes::Bytes;
+use futures::stream::{Stream, unfold};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use spokeshave_view::{Supposition, pod_story, pool_story};
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinSet, spawn_blocking};
+
+/// How long a client may take to send its request head.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// The longest head.
+const HEAD_BYTES: usize = 8192;
+/// Connections served at the same time; more wait.
+const CONNECTIONS: usize = 128;
+/// Pages and what-ifs that are worked on at the same time.
+const WORKERS: usize = 2;
+/// The shortest time between two events of a stream.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often a stream says that it lives.
+const BEAT: Duration = Duration::from_secs(3);
+/// Pause after a failure to accept, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Who may read.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// Known to those who may; in the address that is printed, then in a cookie.
+    pub token: String,
+    /// Names besides those of the loopback interface under which the page may be asked for, such as that of a proxy.
+    pub hosts: Vec<String>,
+    /// What is looked at, for the head of the page.
+    pub source: String,
+}
+
+struct Site {
+    gate: Gate,
+    board: Board,
+    cookie: String,
+    workers: Semaphore,
+}
+
+/// Serves a board until `stop` completes; then every connection is cut, because a stream never ends by itself.
+pub async fn serve(listener: TcpListener, board: Board, gate: Gate, stop: impl Future<Output = ()>) {
+    let port = listener
+        .local_addr()
+        .map_or(0, |address: SocketAddr| address.port());
+    let site = Arc::new(Site {
+        gate,
+        board,
+        // Cookies know no ports.
+        cookie: format!("spokeshave-{port}"),
+        workers: Semaphore::new(WORKERS),
+    });
+    let mut connections = JoinSet::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        while connections.try_join_next().is_some() {}
+        let is_full = connections.len() >= CONNECTIONS;
+        tokio::select! {
+            biased;
+            () = &mut stop => return,
+            _ = connections.join_next(), if is_full => {}
+            accepted = listener.accept(), if !is_full => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(connection(site.clone(), stream))),
+                Err(error) => {
+                    tracing::warn!(%error, "the page cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+async fn connection(site: Arc<Site>, stream: TcpStream) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let site = site.clone();
+        async move {
+            let is_head = request.method() == Method::HEAD;
+            let mut response = respond(&site, &request).await;
+            if is_head {
+                *response.body_mut() = Empty::new().boxed_unsync();
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "a connection to the page broke");
+    }
+}
+
+async fn respond<B>(site: &Arc<Site>, request: &Request<B>) -> Response<Body> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut response = refusal(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "only GET and HEAD: nothing can be changed here",
+        );
+        let allow = HeaderValue::from_static("GET, HEAD");
+        response.headers_mut().insert(header::ALLOW, allow);
+        return response;
+    }
+    if !is_known_host(request, &site.gate.hosts) {
+        return refusal(
+            StatusCode::FORBIDDEN,
+            "this page is not served under that name; name it with --web-host",
+        );
+    }
+    let path = request.uri().path();
+    let query = request.uri().query().unwrap_or_default();
+    if path == "/healthz" {
+        return whole(StatusCode::OK, answer::TEXT, "ok");
+    }
+    if path.starts_with("/assets/") {
+        return asset(path);
+    }
+    match admission(site, request, query) {
+        Admission::Yes => {}
+        Admission::Exchange(rest) => return exchange(site, path, &rest),
+        Admission::No => {
+            let text = "Open the address that the program has printed: it has the token. For other clients: Authorization: Bearer TOKEN.";
+            return whole(StatusCode::UNAUTHORIZED, HTML, message("No token", text));
+        }
+    }
+    route(site, path, query, request).await
+}
+
+async fn route<B>(site: &Arc<Site>, path: &str, query: &str, request: &Request<B>) -> Response<Body> {
+    if path == "/api/changes" {
+        let last = request
+            .headers()
+            .get("last-event-id")
+            .and_then(|id| id.to_str().ok());
+        return changes(site.board.clone(), last.and_then(|id| id.parse().ok()));
+    }
+    let Some(shown) = site.board.shown() else {
+        let why = site
+            .board
+            .why_not()
+            .unwrap_or_else(|| "The cluster is being read for the first time.".to_owned());
+        let mut response = whole(StatusCode::SERVICE_UNAVAILABLE, HTML, message("Not yet", &why));
+        response
+            .headers_mut()
+            .insert(header::REFRESH, HeaderValue::from_static("1"));
+        return response;
+    };
+    let asked = Query::parse(query);
+    match path {
+        "/" => page(site, shown, asked).await,
+        "/api/view" => match site.board.json() {
+            Some(json) => whole(StatusCode::OK, JSON, json),
+            None => refusal(StatusCode::INTERNAL_SERVER_ERROR, "the view cannot be written"),
+        },
+        "/api/whatif" => what_if(site, shown, &asked).await,
+        "/api/box" => found_box(&shown, query, &asked),
+        path => object(site, shown, path, &asked).await,
+    }
+}
+
+/// The stories of objects: `/api/node/NAME`, `/api/pod/NAMESPACE/NAME`, `/api/nodepool/NAME`; with `without=` as they would be.
+async fn object(site: &Arc<Site>, shown: Shown, path: &str, query: &Query) -> Response<Body> {
+    let rest = path.strip_prefix("/api/").and_then(|rest| rest.split_once('/'));
+    let Some((kind @ ("node" | "pod" | "nodepool"), name)) = rest else {
+        return refusal(StatusCode::NOT_FOUND, "there is nothing here");
+    };
+    let shown = match suppose(site, &shown, query).await {
+        None => shown,
+        Some(answer) => match &*answer {
+            Ok((shown, _)) => shown.clone(),
+            Err(error) => return refusal(StatusCode::BAD_REQUEST, error),
+        },
+    };
+    let name = decoded(name);
+    let json = match kind {
+        "node" => node_json(&shown, &name),
+        "pod" => pod_story(&shown.judged, &name).and_then(|story| serde_json::to_vec(&story).ok()),
+        _ => pool_story(&shown.judged, &name).and_then(|story| serde_json::to_vec(&story).ok()),
+    };
+    match json {
+        Some(json) => whole(StatusCode::OK, JSON, json),
+        None => refusal(StatusCode::NOT_FOUND, &format!("there is no {kind} {name:?}")),
+    }
+}
+
+/// Works out a what-if apart from the tasks that serve; none when nothing is thought away.
+async fn suppose(site: &Arc<Site>, shown: &Shown, query: &Query) -> Option<Arc<Answer>> {
+    if query.without.is_empty() && query.gone.is_empty() {
+        return None;
+    }
+    let (without, gone) = (query.without.iter(), query.gone.iter());
+    let supposition = match Supposition::parse(without.map(String::as_str), gone.map(String::as_str)) {
+        Ok(supposition) => supposition,
+        Err(error) => return Some(Arc::new(Err(error.to_string()))),
+    };
+    let _turn = site.workers.acquire().await.ok()?;
+    let (board, shown) = (site.board.clone(), shown.clone());
+    let work = spawn_blocking(move || board.suppose(&shown, &supposition)).await;
+    Some(work.unwrap_or_else(|_| Arc::new(Err("the what-if could not be worked out".to_owned()))))
+}
+
+async fn page(site: &Arc<Site>, shown: Shown, query: Query) -> Response<Body> {
+    let answer = suppose(site, &shown, &query).await;
+    let source = site.gate.source.clone();
+    let work = spawn_blocking(move || render(&shown, &query, answer.as_deref(), &source)).await;
+    match work {
+        Ok(html) => whole(StatusCode::OK, HTML, html),
+        Err(_) => {
+            let text =
+                "This view of the page cannot be drawn. The table of another one may still be: go back.";
+            whole(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                HTML,
+                message("Not drawn", text),
+            )
+        }
+    }
+}
+
+async fn what_if(site: &Arc<Site>, shown: Shown, query: &Query) -> Response<Body> {
+    match suppose(site, &shown, query).await.as_deref() {
+        None => refusal(
+            StatusCode::BAD_REQUEST,
+            "nothing is thought away: without=CODE:KIND/NAME or gone=Node/NAME",
+        ),
+        Some(Ok((_, difference))) => whole(StatusCode::OK, JSON, difference_json(difference)),
+        Some(Err(error)) => refusal(StatusCode::BAD_REQUEST, error),
+    }
+}
+
+/// The node at a point of the drawing, for drawings of thousands.
+fn found_box(shown: &Shown, query: &str, asked: &Query) -> Response<Body> {
+    let number = |name: &str| {
+        let value = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        value
+            .and_then(|value| value.parse::<f64>().ok())
+            .filter(|value| value.is_finite())
+    };
+    let (Some(x), Some(y)) = (number("x"), number("y")) else {
+        return refusal(StatusCode::BAD_REQUEST, "expected x and y");
+    };
+    let name = crate::boxes::at(&shown.view, asked, x, y);
+    let row = name.and_then(|name| shown.view.nodes.find(&name).cloned());
+    let answer = row.map(|row| {
+        let href = asked.href(|query| query.node = Some(row.name.clone()));
+        serde_json::json!({"name": row.name, "text": crate::boxes::hover(&row), "href": href})
+    });
+    whole(
+        StatusCode::OK,
+        JSON,
+        serde_json::to_vec(&answer).unwrap_or_default(),
+    )
+}
+
+fn asset(path: &str) -> Response<Body> {
+    let Some(asset) = assets::find(path) else {
+        return refusal(StatusCode::NOT_FOUND, "there is nothing here");
+    };
+    let mut response = whole(StatusCode::OK, asset.kind, asset.content);
+    let keep = HeaderValue::from_static("public, max-age=31536000, immutable");
+    response.headers_mut().insert(header::CACHE_CONTROL, keep);
+    response
+}
+
+/// A page of another origin that a name has been pointed here for (DNS rebinding) sends its own name.
+fn is_known_host<B>(request: &Request<B>, hosts: &[String]) -> bool {
+    let named = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let Some(named) = named else { return false };
+    let (name, rest) = match named.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, rest)) => (name, rest),
+        None => named.split_at(named.find(':').unwrap_or(named.len())),
+    };
+    let is_port = rest.is_empty()
+        || rest
+            .strip_prefix(':')
+            .is_some_and(|port| port.parse::<u16>().is_ok());
+    let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_port
+        && (is_loopback || name == "localhost" || hosts.iter().any(|host| host.eq_ignore_ascii_case(name)))
+}
+
+enum Admission {
+    Yes,
+    /// By the address: a cookie takes its place, and the rest of the query stays.
+    Exchange(String),
+    No,
+}
+
+fn admission<B>(site: &Site, request: &Request<B>, query: &str) -> Admission {
+    let token = site.gate.token.as_str();
+    let text = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    let cookies = text(header::COOKIE).unwrap_or_default().split(';').map(str::trim);
+    let cookie = cookies
+        .filter_map(|cookie| cookie.split_once('='))
+        .find(|(name, _)| *name == site.cookie);
+    let given = query.split('&').find_map(|pair| pair.strip_prefix("token="));
+    if given.is_some_and(|given| is_same(given, token)) {
+        let rest: Vec<&str> = query
+            .split('&')
+            .filter(|pair| !pair.starts_with("token="))
+            .collect();
+        return Admission::Exchange(rest.join("&"));
+    }
+    let is_known = [bearer, cookie.map(|(_, value)| value)]
+        .into_iter()
+        .flatten()
+        .any(|one| is_same(one, token));
+    if is_known { Admission::Yes } else { Admission::No }
+}
+
+/// Compares without telling by its time where two texts differ.
+fn is_same(left: &str, right: &str) -> bool {
+    let differences = left
+        .bytes()
+        .zip(right.bytes())
+        .fold(0, |sum, (left, right)| sum | (left ^ right));
+    left.len() == right.len() && differences == 0
+}
+
+fn exchange(site: &Site, path: &str, rest: &str) -> Response<Body> {
+    let mut response = whole(
+        StatusCode::SEE_OTHER,
+        answer::TEXT,
+        "the token is in a cookie now\n",
+    );
+    let mut place = if path.starts_with("//") {
+        "/".to_owned()
+    } else {
+        path.to_owned()
+    };
+    if !rest.is_empty() {
+        let _ = write!(place, "?{rest}");
+    }
+    let cookie = format!(
+        "{}={}; Path=/; HttpOnly; SameSite=Strict",
+        site.cookie, site.gate.token
+    );
+    let headers = response.headers_mut();
+    for (name, value) in [(header::LOCATION, place), (header::SET_COOKIE, cookie)] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    }
+    response
+}
+
+/// Server-sent events: `delta` with Changes, or `reset` for who has missed too much; a comment now and then.
+fn changes(board: Board, known: Option<u64>) -> Response<Body> {
+    let body = StreamBody::new(events(board, known));
+    answer::of(StatusCode::OK, "text/event-stream", body.boxed_unsync())
+}
+
+fn events(board: Board, known: Option<u64>) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
+    unfold((board, known, true), async |(board, known, is_first)| {
+        if is_first {
+            let frame = Frame::data(Bytes::from_static(b"retry: 1000\n\n"));
+            return Some((Ok(frame), (board, known, false)));
+        }
+        tokio::time::sleep(PAUSE).await;
+        let next = board.next();
+        let text = match board.news(known) {
+            News::None => {
+                let _ = tokio::time::timeout(BEAT, next).await;
+                return Some((Ok(Frame::data(beat(&board).into())), (board, known, false)));
+            }
+            News::Changes(missed, newest) => {
+                let mut text = String::new();
+                for one in missed {
+                    let _ = write!(
+                        text,
+                        "event: delta\nid: {newest}\ndata: {}\n\n",
+                        String::from_utf8_lossy(&one)
+                    );
+                }
+                (text, newest)
+            }
+            News::Reset(newest) => (format!("event: reset\nid: {newest}\ndata: {newest}\n\n"), newest),
+        };
+        let (text, newest) = text;
+        drop(next);
+        Some((Ok(Frame::data(text.into())), (board, Some(newest), false)))
+    })
+}
+
+/// A sign of life; with what is wrong, if something is.
+fn beat(board: &Board) -> String {
+    match board.why_not() {
+        Some(why) => format!("event: trouble\ndata: {}\n\n", why.replace(['\n', '\r'], " ")),
+        None => "event: beat\ndata: ok\n\n".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+use super::*;
+use spokeshave_example::{instance_type, node, node_pool};
+use spokeshave_model::ClusterState;
+use spokeshave_plan::Policy;
+use spokeshave_view::{History, Judged, Ledger, View, World};
+
+fn board() -> Board {
+    let board = Board::new();
+    publish(&board, 1, 2);
+    board
+}
+
+fn publish(board: &Board, revision: u64, nodes: usize) {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let mut state = ClusterState::default().with_pool(node_pool("default"), vec![kind.clone()]);
+    for index in 0..nodes {
+        state = state.with_node(node("default", &format!("n{index}<b>"), &kind, "a", "spot"));
+    }
+    let world = World {
+        state,
+        now: spokeshave_example::epoch(),
+        ..World::default()
+    };
+    let judged = Judged::of(world, &Policy::default());
+    let view = View::take(&judged, &mut Ledger::default(), &mut History::default(), revision);
+    board.publish(Shown {
+        view: Arc::new(view),
+        judged: Arc::new(judged),
+    });
+}
+
+fn site(board: Board) -> Arc<Site> {
+    Arc::new(Site {
+        gate: Gate {
+            token: "secret".to_owned(),
+            hosts: vec!["page.example".to_owned()],
+            source: "test".to_owned(),
+        },
+        board,
+        cookie: "spokeshave-1".to_owned(),
+        workers: Semaphore::new(1),
+    })
+}
+
+struct Got {
+    status: u16,
+    headers: http::HeaderMap,
+    body: String,
+}
+
+async fn ask(site: &Arc<Site>, method: &str, uri: &str, headers: &[(&str, &str)]) -> Got {
+    let mut request = Request::builder().method(method).uri(uri);
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        request = request.header("host", "127.0.0.1:8090");
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = respond(site, &request.body(()).unwrap()).await;
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Got {
+        status: parts.status.as_u16(),
+        headers: parts.headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    }
+}
+
+const KEY: (&str, &str) = ("authorization", "Bearer secret");
+
+#[tokio::test]
+async fn strangers_other_names_and_other_methods_are_refused() {
+    let site = site(board());
+    assert_eq!(ask(&site, "GET", "/", &[]).await.status, 401);
+    assert_eq!(
+        ask(&site, "GET", "/api/view", &[("authorization", "Bearer secre")])
+            .await
+            .status,
+        401
+    );
+    assert_eq!(ask(&site, "GET", "/?token=wrong", &[]).await.status, 401);
+    for host in [
+        "evil.example",
+        "evil.example:8090",
+        "10.0.0.1",
+        "",
+        "localhost:x@evil",
+        "127.0.0.1.evil.example",
+    ] {
+        assert_eq!(
+            ask(&site, "GET", "/", &[KEY, ("host", host)]).await.status,
+            403,
+            "{host}"
+        );
+    }
+    for host in [
+        "localhost",
+        "localhost:80",
+        "127.0.0.1",
+        "127.9.9.9:1",
+        "[::1]:8090",
+        "page.example:443",
+    ] {
+        assert_eq!(
+            ask(&site, "GET", "/", &[KEY, ("host", host)]).await.status,
+            200,
+            "{host}"
+        );
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        let got = ask(&site, method, "/", &[KEY]).await;
+        assert_eq!(
+            (got.status, got.headers["allow"].to_str().unwrap()),
+            (405, "GET, HEAD")
+        );
+    }
+    for path in [
+        "/assets/../Cargo.toml",
+        "/assets/x/page.js",
+        "/api",
+        "/api/node/none",
+        "/etc/passwd",
+    ] {
+        assert_eq!(ask(&site, "GET", path, &[KEY]).await.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_token_of_the_address_becomes_a_cookie() {
+    let site = site(board());
+    let got = ask(&site, "GET", "/?node=n0&token=secret&group=zone", &[]).await;
+    assert_eq!(got.status, 303);
+    assert_eq!(got.headers["location"], "/?node=n0&group=zone");
+    let cookie = got.headers["set-cookie"].to_str().unwrap();
+    assert_eq!(cookie, "spokeshave-1=secret; Path=/; HttpOnly; SameSite=Strict");
+    let there = ask(&site, "GET", "//evil.example?token=secret", &[]).await;
+    assert_eq!(there.headers["location"], "/", "never to another site");
+    let got = ask(&site, "GET", "/", &[("cookie", "other=1; spokeshave-1=secret")]).await;
+    assert_eq!(got.status, 200);
+    assert_eq!(
+        ask(&site, "GET", "/", &[("cookie", "spokeshave-2=secret")])
+            .await
+            .status,
+        401
+    );
+}
+
+#[tokio::test]
+async fn nothing_comes_from_elsewhere_and_names_are_escaped() {
+    let site = site(board());
+    let got = ask(&site, "GET", "/?node=n0%3Cb%3E&find=%22%3E%3Cscript%3E", &[KEY]).await;
+    assert_eq!(got.headers["content-security-policy"], answer::POLICY);
+    assert!(
+        !got.body.contains("<script>") && !got.body.contains("n0<b>"),
+        "{}",
+        got.body
+    );
+    assert!(got.body.contains("n0&lt;b&gt;"));
+    for word in ["http://", "https://", "style=\"", " onclick", "javascript:"] {
+        assert!(!got.body.contains(word), "{word}");
+    }
+    // Every file that the page names is there, and may be kept.
+    let names = got.body.split('"').filter(|text| text.starts_with("/assets/"));
+    let names: Vec<&str> = names.collect();
+    assert_eq!(names.len(), 3);
+    for name in names {
+        let file = ask(&site, "GET", name, &[]).await;
+        assert_eq!(file.status, 200, "{name}");
+        assert!(
+            file.headers["cache-control"]
+                .to_str()
+                .unwrap()
+                .contains("immutable")
+        );
+        assert!(
+            !file.body.contains("http://www.w3.org/1999") && !file.body.contains("https://"),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_what_if_is_answered_and_a_wrong_one_is_named() {
+    let site = site(board());
+    let got = ask(&site, "GET", "/api/whatif?gone=Node/n0%3Cb%3E", &[KEY]).await;
+    let answer: serde_json::Value = serde_json::from_str(&got.body).unwrap();
+    let gone = answer["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["node"] == "n0<b>")
+        .unwrap();
+    assert!(gone["after"].is_null(), "{answer}");
+    for wrong in [
+        "without=x",
+        "without=Budget:Pod/x",
+        "gone=Node/none",
+        "gone=Moon/x",
+        "",
+    ] {
+        let got = ask(&site, "GET", &format!("/api/whatif?{wrong}"), &[KEY]).await;
+        assert_eq!(got.status, 400, "{wrong}: {}", got.body);
+    }
+    let page = ask(&site, "GET", "/?without=x", &[KEY]).await;
+    assert!(page.status == 200 && page.body.contains("cannot be thought away"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_tells_what_was_missed_or_starts_anew() {
+    use futures::StreamExt as _;
+    let board = board();
+    let text = |frame: Option<Result<Frame<Bytes>, Infallible>>| {
+        let data = frame.unwrap().unwrap().into_data().unwrap();
+        String::from_utf8(data.to_vec()).unwrap()
+    };
+    let mut stream = Box::pin(events(board.clone(), Some(1)));
+    assert_eq!(text(stream.next().await), "retry: 1000\n\n");
+    assert_eq!(text(stream.next().await), "event: beat\ndata: ok\n\n");
+    publish(&board, 2, 3);
+    publish(&board, 3, 1);
+    let told = text(stream.next().await);
+    assert_eq!(told.matches("event: delta").count(), 2, "{told}");
+    assert!(
+        told.contains("id: 3\n") && told.contains(r#""gone":["n1<b>","n2<b>"]"#),
+        "{told}"
+    );
+    // Who does not read holds nothing up, and is told to start anew.
+    let mut slow = Box::pin(events(board.clone(), Some(3)));
+    slow.next().await;
+    for revision in 4..200 {
+        publish(&board, revision, 1);
+    }
+    let told = text(slow.next().await);
+    assert_eq!(told, "event: reset\nid: 199\ndata: 199\n\n");
+    board.trouble("the cluster\ndoes not answer".to_owned());
+    assert_eq!(
+        text(slow.next().await),
+        "event: trouble\ndata: the cluster does not answer\n\n"
+    );
+}
+
+#[tokio::test]
+async fn it_answers_on_a_socket_refuses_long_heads_and_ends_when_told() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = tokio::sync::oneshot::channel::<()>();
+    let gate = site(Board::new()).gate.clone();
+    let serving = tokio::spawn(serve(listener, board(), gate, async {
+        told.await.ok();
+    }));
+    let exchange = async |head: String| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // Who refuses a head need not read it to its end.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let head = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer secret\r\n";
+    let got = exchange(format!("{head}\r\n")).await;
+    assert!(
+        got.starts_with("HTTP/1.1 200 OK") && got.ends_with("</html>"),
+        "{got}"
+    );
+    let got = exchange(format!("{head}X: {}\r\n\r\n", "x".repeat(10_000))).await;
+    assert!(got.starts_with("HTTP/1.1 431"), "{got}");
+    let got = exchange(format!("{head}\r\n")).await;
+    assert!(got.starts_with("HTTP/1.1 200 OK"), "it lives");
+    // A stream that is open does not hold the end up.
+    let mut open = TcpStream::connect(address).await.unwrap();
+    let stream = head
+        .replace("GET / ", "GET /api/changes ")
+        .replace("Connection: close\r\n", "");
+    open.write_all(format!("{stream}\r\n").as_bytes()).await.unwrap();
+    let mut first = [0; 15];
+    open.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    tell.send(()).unwrap();
+    serving.await.unwrap();
+}

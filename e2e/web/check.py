@@ -1,0 +1,293 @@
+"""The page in a genuine browser: what needs one to be seen. Needs Chromium and the package `playwright` (its own browser is not used).
+
+    check.py [NAME…]              the checks of these names, by default all
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import urllib.request
+from pathlib import Path
+
+from cluster import Running, dump, until
+from playwright.sync_api import sync_playwright
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+FIXED = "2026-03-02T12:00:00Z"
+CHECKS = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def equal(left, right, what):
+    assert left == right, f"{what}: {left!r} is not {right!r}"
+
+
+class Browser:
+    """A browser whose every request and complaint is written down."""
+
+    def __init__(self, playwright, **options):
+        self.browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        self.context = self.browser.new_context(viewport={"width": 1440, "height": 1000}, **options)
+        self.page = self.context.new_page()
+        self.requests, self.complaints = [], []
+        self.page.on("request", lambda request: self.requests.append((request.method, request.url)))
+        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.browser.close()
+
+
+def still(world):
+    """A page of a dump."""
+    file = tempfile.NamedTemporaryFile("w", suffix=".json", delete=False)
+    json.dump(world, file)
+    file.close()
+    return Running("web", "-f", file.name, "--now", FIXED)
+
+
+@check
+def whole_without_javascript(playwright):
+    with still(dump(100)) as running, Browser(playwright, java_script_enabled=False) as browser:
+        page = browser.page
+        page.goto(running.url)
+        view = running.view()
+        rows = page.locator("#nodes tbody tr").count()
+        equal(rows, len(view["nodes"]["name"]), "rows of the table")
+        assert len(page.content()) < 400_000, len(page.content())
+        cost = page.locator("#top dd").first.inner_text()
+        assert f"{view['header']['price']:.2f}" in cost, cost
+        page.locator("#nodes tbody a").nth(3).click()
+        name = view["nodes"]["name"][3]
+        equal(page.locator("#detail h2").inner_text(), f"Node {name}", "the chosen node")
+        page.fill("#find", "ml-")
+        page.press("#find", "Enter")
+        found = page.locator("#nodes tbody th").all_inner_texts()
+        assert found and all(name.startswith("ml-") for name in found), found
+        page.locator("#boxes nav a", has_text="zone").click()
+        assert page.locator("#map .area").count() >= 4
+
+
+@check
+def nothing_from_elsewhere(playwright):
+    with Running("up", "--demo", "--speed", "20") as running, Browser(playwright) as browser:
+        page = browser.page
+        answer = page.goto(running.url)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy, policy
+        running.wait("nodes", lambda view: view["header"]["nodes"] > 2)
+        until(page, "document.querySelectorAll('#nodes tbody tr').length > 2", timeout=20000)
+        for key in ["g", "s", "?", "Escape", "b", "ArrowRight", "Enter", "w", "Escape", "t", "p", "/"]:
+            page.keyboard.press(key)
+            page.wait_for_timeout(100)
+        equal(browser.complaints, [], "what the browser complains of")
+        others = [url for method, url in browser.requests if method != "GET" or not url.startswith(running.origin)]
+        equal(others, [], "requests to elsewhere, or that could change something")
+
+
+@check
+def follows_the_cluster(playwright):
+    """A pod is protected, the node is kept; without the annotation it may go again."""
+    with Running("up", "--demo", "--speed", "20") as running, Browser(playwright) as browser:
+        page = browser.page
+        page.goto(running.url)
+        running.wait("pods of the web", lambda view: view["header"]["pods"] > 10)
+        pods = running.api("GET", "/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb")["items"]
+        pod = next(pod for pod in pods if pod["spec"].get("nodeName"))
+        name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+        path = f"/api/v1/namespaces/shop/pods/{name}"
+        running.api("PATCH", path, {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}})
+        page.goto(f"{running.origin}/?node={node}")
+        told = f"[...document.querySelectorAll('#detail .pods li')].some((one) => one.textContent.includes('{name}') && one.textContent.includes('do-not-disrupt'))"
+        until(page, told)
+        until(page, "document.querySelector('#live').textContent === 'live'")
+        running.api("PATCH", path, {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": None}}})
+        until(page, f"!{told}")
+
+
+@check
+def toggles_survive_a_reload(playwright):
+    with still(dump(100)) as running, Browser(playwright) as browser:
+        page = browser.page
+        view = running.view()
+        node = next(name for name in view["nodes"]["name"] if '"without":"PodDoNotDisrupt' in running.get(f"/api/node/{name}"))
+        page.goto(running.url)
+        page.goto(f"{running.origin}/?node={node}")
+        page.locator("#detail [data-toggle]").first.click()
+        page.wait_for_selector("#whatif:not([hidden])")
+        told = page.locator("#whatif").inner_text()
+        assert "Nothing is changed in the cluster" in told and "→" in told, told
+        assert "without=PodDoNotDisrupt" in page.url, page.url
+        page.reload()
+        equal(page.locator("#whatif").inner_text(), told, "the answer after a reload")
+        equal(page.locator("#detail [aria-checked=true]").count(), 1, "switches that are on")
+        page.keyboard.press("w")
+        page.wait_for_selector("#whatif", state="hidden")
+        equal(running.view()["header"], view["header"], "the cluster")
+
+
+@check
+def keyboard_alone(playwright):
+    """Finds a node, opens it, reads, toggles, goes back, sorts the table; the focus is always to be seen."""
+    with still(dump(100)) as running, Browser(playwright) as browser:
+        page, press = browser.page, browser.page.keyboard.press
+        page.goto(running.url)
+        press("/")
+        page.keyboard.type("do-not-disrupt")
+        page.wait_for_url(re.compile("find="))
+        until(page, "document.activeElement.id === 'find'")
+        press("Escape")
+        press("b")
+        until(page, "document.activeElement.closest('a.node') !== null")
+        until(page, "getComputedStyle(document.activeElement.querySelector('.room')).strokeWidth === '4px'")
+        before = page.evaluate("document.activeElement.dataset.node")
+        press("ArrowRight")
+        assert page.evaluate("document.activeElement.dataset.node") != before
+        press("Enter")
+        page.wait_for_selector("#detail [data-toggle]")
+        until(page, "document.activeElement.id === 'detail'")
+        press("w")
+        page.wait_for_selector("#whatif:not([hidden])")
+        press("w")
+        page.wait_for_selector("#whatif", state="hidden")
+        press("Escape")
+        page.wait_for_selector("#detail .empty")
+        press("t")
+        until(page, "!!document.activeElement.dataset.row")
+        page.locator("#nodes thead a", has_text="cpu").focus()
+        press("Enter")
+        page.wait_for_selector("#nodes th[aria-sort=descending]")
+        shares = [int(text.split()[0]) for text in page.locator("#nodes tbody td:nth-child(6)").all_inner_texts()]
+        equal(shares, sorted(shares, reverse=True), "shares of cpu")
+        for _ in range(12):
+            press("Tab")
+            seen = page.evaluate("(() => { const at = document.activeElement; const style = getComputedStyle(at); return style.outlineStyle !== 'none' || at.closest('svg') !== null || at === document.body; })()")
+            assert seen, page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
+
+
+CONTRAST = """() => {
+  const parse = (text) => { const part = text.match(/[\\d.]+/g).map(Number); return part.length > 3 && part[3] === 0 ? null : part; };
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const ground = (one) => { for (; one; one = one.parentElement) { const found = parse(getComputedStyle(one).backgroundColor); if (found) return found; } return [255, 255, 255]; };
+  const bad = [];
+  for (const one of document.querySelectorAll("body *")) {
+    if (one.closest("svg") || one.closest("[hidden]") || one.closest(".hidden-text, .skip, dialog:not([open])") || ![...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
+    const [a, b] = [light(parse(getComputedStyle(one).color)), light(ground(one))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) bad.push([one.tagName, one.className, one.textContent.slice(0, 30), ratio.toFixed(2)]);
+  }
+  return bad;
+}"""
+
+
+@check
+def readable_in_every_scheme_and_width(playwright):
+    with still(dump(60)) as running:
+        for scheme in ["light", "dark"]:
+            with Browser(playwright, color_scheme=scheme) as browser:
+                page = browser.page
+                page.goto(running.url)
+                page.goto(f"{running.origin}/?node=default-00003&without=PodDoNotDisrupt:Pod/shop/web-00003-0")
+                equal(page.evaluate(CONTRAST), [], f"contrast below 4.5, {scheme}")
+                for width in [320, 768, 1440]:
+                    page.set_viewport_size({"width": width, "height": 900})
+                    wide = page.evaluate("document.documentElement.scrollWidth")
+                    assert wide <= width, f"{scheme}, {width}: scrolls to {wide}"
+        with Browser(playwright, forced_colors="active", reduced_motion="reduce") as browser:
+            page = browser.page
+            page.goto(running.url)
+            moving = page.evaluate("document.getAnimations().length + [...document.querySelectorAll('*')].filter((one) => parseFloat(getComputedStyle(one).transitionDuration) > 0).length")
+            equal(moving, 0, "what moves although it should not")
+        # Each verdict bears a pattern of its own, so that it can be told without colour.
+        html = running.get("/")
+        patterns = set(re.findall(r'class="pattern"[^>]*fill="url\(#(p-[a-z]+)\)"', html))
+        assert "p-go" in patterns, patterns
+
+
+@check
+def stale_is_said_and_it_comes_back(playwright):
+    """The server is stopped for a while: the page says so, and goes on afterwards."""
+    import signal
+
+    with Running("up", "--demo", "--speed", "20") as running, Browser(playwright) as browser:
+        page = browser.page
+        page.goto(running.url)
+        until(page, "document.querySelector('#live')?.textContent === 'live'", timeout=20000)
+        os.kill(running.process.pid, signal.SIGSTOP)
+        try:
+            until(page, "document.querySelector('#live').textContent.startsWith('stale since')", timeout=15000)
+        finally:
+            os.kill(running.process.pid, signal.SIGCONT)
+        until(page, "document.querySelector('#live').textContent === 'live'", timeout=20000)
+
+
+@check
+def five_thousand_nodes(playwright):
+    with still(dump(5000, pods_per_node=13)) as running, Browser(playwright) as browser:
+        page = browser.page
+        running.wait("the first view", lambda view: view["header"]["nodes"] == 5000, seconds=120)
+        size = len(running.get("/api/view"))
+        page.goto(running.url)
+        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        equal(page.locator("#map .area").count() > 0, True, "groups are drawn")
+        page.mouse.click(500, 400)
+        heap = browser.context.new_cdp_session(page).send("Runtime.getHeapUsage")["usedSize"]
+        # A whole drawing anew, in the middle of frames.
+        frames = page.evaluate("""async () => {
+          const times = []; let last = performance.now(); let on = true;
+          const tick = (now) => { times.push(now - last); last = now; if (on) requestAnimationFrame(tick); };
+          requestAnimationFrame(tick);
+          for (let i = 0; i < 5; i++) { history.replaceState(null, '', i % 2 ? '/' : '/?group=zone'); dispatchEvent(new PopStateEvent('popstate')); await new Promise((done) => setTimeout(done, 2000)); }
+          on = false; return times; }""")
+        slow = sum(1 for time in frames if time > 33.4) / len(frames)
+        print(f"    first paint {paint:.0f} ms, view {size} bytes, page {len(page.content())} bytes, heap {heap / 1e6:.0f} MB, frames over 33 ms {slow:.1%} of {len(frames)}")
+        assert heap < 150e6 and size < 2e6 and len(page.content()) < 1.5e6
+        equal(browser.complaints, [], "what the browser complains of")
+
+
+@check
+def a_hostile_name_is_only_text(playwright):
+    world = dump(20)
+    for item in world["items"]:
+        if item["kind"] == "Pod" and item["metadata"]["labels"]["app"] == "train-large":
+            item["metadata"]["ownerReferences"][0]["name"] = "<img src=x onerror=alert(1)>'\"&"
+    with still(world) as running, Browser(playwright) as browser:
+        browser.page.goto(running.url)
+        assert "<img src=x onerror" in browser.page.locator("#pending").inner_text()
+        equal(browser.page.locator("img").count(), 0, "images")
+        equal(browser.complaints, [], "what the browser complains of")
+
+
+def main():
+    if not CHROMIUM:
+        print("SKIPPED: there is no Chromium (Debian's package chromium)")
+        return
+    wanted = sys.argv[1:] or list(CHECKS)
+    failed = 0
+    with sync_playwright() as playwright:
+        for name in wanted:
+            begun = time.monotonic()
+            try:
+                CHECKS[name](playwright)
+                print(f"ok      {name} ({time.monotonic() - begun:.0f} s)", flush=True)
+            except Exception:
+                failed += 1
+                print(f"FAILED  {name}", flush=True)
+                traceback.print_exc()
+    print(f"{len(wanted) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -1,0 +1,78 @@
+"""Pictures of the page for README.md and docs/page.md: a shop on `spokeshave up` grows, shrinks and waits; light, dark, a what-if.
+
+    pictures.py FOLDER
+"""
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from cluster import Running, until
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+HERE = Path(__file__).parent
+SPEED = 30
+
+
+def main(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    with Running("up", "-f", str(HERE / "shop.yaml"), "--speed", str(SPEED), "--seed", "7") as running, sync_playwright() as playwright:
+        scale = lambda name, replicas: running.api("PATCH", f"/apis/apps/v1/namespaces/shop/deployments/{name}", {"spec": {"replicas": replicas}})
+        # Four hours of a shop, each of seconds.
+        running.wait("the morning", lambda view: view["header"]["pods"] > 20)
+        for web, api, train in [(60, 20, 4), (140, 40, 10), (260, 60, 18), (180, 60, 18), (90, 30, 8), (150, 50, 14), (70, 24, 8)]:
+            for name, replicas in [("web", web), ("api", api), ("train", train)]:
+                scale(name, replicas)
+            time.sleep(11)
+        scale("huge", 3)
+        view = running.wait("what keeps nodes", lambda view: view["header"]["pending"] >= 3)
+        node = guarded(running, view)
+        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
+        shrinking(browser, running, scale, folder / "page-light.png")
+        shoot(browser, running, "dark", f"/?node={node}&group=zone", folder / "page-dark.png")
+        toggles = json.loads(running.get(f"/api/node/{node}"))["toggles"]
+        without = "".join(f"&without={toggle['without']}" for toggle in toggles if toggle.get("without"))
+        shoot(browser, running, "light", f"/?node={node}{without}", folder / "page-what-if.png", 1000)
+        browser.close()
+
+
+def shrinking(browser, running, scale, file):
+    """The page in the moment in which nodes may go and have not gone yet."""
+    scale("web", 150)
+    time.sleep(6)
+    scale("web", 40)
+    for _ in range(300):
+        if running.view()["header"]["couldSave"] > 0.1:
+            break
+        time.sleep(0.03)
+    shoot(browser, running, "light", "/", file)
+
+
+def guarded(running, view):
+    """A node that a protected pod keeps, with as little else as there is."""
+    found = []
+    for name in view["nodes"]["name"]:
+        toggles = json.loads(running.get(f"/api/node/{name}"))["toggles"]
+        if any(one["code"] == "PodDoNotDisrupt" for one in toggles):
+            found.append((not all(one.get("without") for one in toggles), len(toggles), name))
+    return min(found)[2] if found else sys.exit("no node is kept by a protected pod")
+
+
+def shoot(browser, running, scheme, path, file, height=1240):
+    context = browser.new_context(viewport={"width": 1440, "height": height}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(running.url)
+    page.goto(running.origin + path)
+    until(page, "document.querySelector('#live').textContent === 'live'")
+    page.screenshot(path=file)
+    context.close()
+    # Few colours: a third of the size.
+    Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(file, file.stat().st_size)
+
+
+main(Path(sys.argv[1]))
