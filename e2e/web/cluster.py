@@ -15,6 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("SPOKESHAVE", str(ROOT / "target/release/spokeshave"))
 
 
+FIXED = "2026-03-02T12:00:00Z"
+
+
 class Running:
     """A program that serves a page; ended at the end of the block."""
 
@@ -193,6 +196,13 @@ def a_pod(name, app, milli_cpu, mebibytes, on, now):
         spec["nodeName"] = on
     meta = {"name": name, "namespace": "shop", "uid": f"p-{name}", "labels": {"app": app}, "creationTimestamp": now, "ownerReferences": [owner]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
+
+
+def still(world):
+    """A page of a dump."""
+    file = Path(tempfile.mkdtemp()) / "shop.json"
+    file.write_text(json.dumps(world), encoding="utf-8")
+    return Running("web", "-f", str(file), "--now", FIXED)
 
 
 def until(page, expression, timeout=20000):

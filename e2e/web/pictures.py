@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from cluster import Running, until
+from cluster import Running, dump, still, until
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -29,15 +29,16 @@ def main(folder):
                 scale(name, replicas)
             time.sleep(11)
         scale("huge", 3)
-        view = running.wait("what keeps nodes", lambda view: view["header"]["pending"] >= 3)
-        node = guarded(running, view)
+        running.wait("what waits", lambda view: view["header"]["pending"] >= 3)
         browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
         shrinking(browser, running, scale, folder / "page-light.png")
+    # The others of a dump, in which nodes may go and nobody takes them.
+    with sync_playwright() as playwright, still(dump(90)) as running:
+        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
+        node, toggles = guarded(running, running.view())
         shoot(browser, running, "dark", f"/?node={node}&group=zone", folder / "page-dark.png")
-        toggles = json.loads(running.get(f"/api/node/{node}"))["toggles"]
-        without = "".join(f"&without={toggle['without']}" for toggle in toggles if toggle.get("without"))
+        without = "".join(f"&without={toggle['without']}" for toggle in toggles)
         shoot(browser, running, "light", f"/?node={node}{without}", folder / "page-what-if.png", 1000)
-        browser.close()
 
 
 def shrinking(browser, running, scale, file):
@@ -53,13 +54,12 @@ def shrinking(browser, running, scale, file):
 
 
 def guarded(running, view):
-    """A node that a protected pod keeps, with as little else as there is."""
-    found = []
+    """A node that a protected pod keeps, and nothing that could not be thought away."""
     for name in view["nodes"]["name"]:
         toggles = json.loads(running.get(f"/api/node/{name}"))["toggles"]
-        if any(one["code"] == "PodDoNotDisrupt" for one in toggles):
-            found.append((not all(one.get("without") for one in toggles), len(toggles), name))
-    return min(found)[2] if found else sys.exit("no node is kept by a protected pod")
+        if any(one["code"] == "PodDoNotDisrupt" for one in toggles) and all(one.get("without") for one in toggles):
+            return name, toggles
+    sys.exit("no node is kept by a protected pod")
 
 
 def shoot(browser, running, scheme, path, file, height=1240):

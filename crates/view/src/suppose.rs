@@ -95,6 +95,8 @@ codes! {
     Neighbours: "Node",
     /// All nodes at once.
     Budget: "NodePool",
+    /// There is none.
+    DisruptionPolicy: "NodePool",
     /// There are none.
     Limits: "NodePool",
     /// There are none.
@@ -268,6 +270,8 @@ fn lift(one: &Lifted, state: &mut ClusterState, policy: &mut Policy, now: Timest
         Code::Budget => pool(state, name, |pool| {
             pool.spec.disruption.budgets = Some(vec![Budget::always("100%")]);
         }),
+        // Which of them is in the way the blocker does not say.
+        Code::DisruptionPolicy => remove(&mut state.disruption_policies, |_| true),
         Code::Limits => pool(state, name, |pool| pool.spec.limits = None),
         Code::MinValues => pool(state, name, |pool| {
             for requirement in &mut pool.spec.template.spec.requirements {

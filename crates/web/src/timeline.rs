@@ -122,17 +122,18 @@ pub(crate) fn panel(view: &View, query: &Query) -> Markup {
                     }
                 }
             }
-            svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(summary(view, &samples, shown.len())) {
-                (grid(&axis, top))
-                @if !samples.is_empty() {
-                    path .cost d=(area(&axis, &samples, view, top)) {}
-                    path .line d=(line(&axis, &samples, view, top)) {}
-                    path .waiting d=(waiting(&axis, &samples)) {}
+            @if samples.len() < 2 && shown.is_empty() {
+                p .empty { "The line begins when the program that serves this page begins to look; a dump has none." }
+            } @else {
+                svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(summary(view, &samples, shown.len())) {
+                    (grid(&axis, top))
+                    @if !samples.is_empty() {
+                        path .cost d=(area(&axis, &samples, view, top)) {}
+                        path .line d=(line(&axis, &samples, view, top)) {}
+                        path .waiting d=(waiting(&axis, &samples)) {}
+                    }
+                    (bars(&axis, &shown))
                 }
-                (bars(&axis, &shown))
-            }
-            @if samples.len() < 2 {
-                p .note { "The line begins when the program that serves this page begins to look." }
             }
             @if !shown.is_empty() {
                 ul .commands {

@@ -79,11 +79,11 @@ impl Source {
     pub(crate) fn title(&self, args: &SourceArgs) -> String {
         match self {
             Source::Still(world) => {
-                let files: Vec<String> = args
-                    .filenames
-                    .iter()
-                    .map(|path| path.display().to_string())
-                    .collect();
+                let name = |path: &std::path::PathBuf| match path.file_name() {
+                    Some(name) => name.to_string_lossy().into_owned(),
+                    None => path.display().to_string(),
+                };
+                let files: Vec<String> = args.filenames.iter().map(name).collect();
                 format!("{} at {}", files.join(", "), world.now.strftime("%Y-%m-%d %H:%M"))
             }
             Source::Listed(listed) => listed.cluster.server.clone(),

@@ -97,10 +97,15 @@ pub(crate) async fn read_what_may_be_seen(
             other => other?,
         }
     }
+    let mut further: Vec<&str> = Vec::new();
     if !dump.capacity_buffers.is_empty() {
-        for path in BUFFER_LISTS {
-            add(&mut dump, client, path, false).await?;
-        }
+        further.extend(BUFFER_LISTS);
+    }
+    if !dump.disruption_policies.is_empty() {
+        further.push(LEDGER);
+    }
+    for path in further {
+        add(&mut dump, client, path, false).await?;
     }
     Ok((dump, refused))
 }

@@ -1,4 +1,5 @@
 //! What views and what-ifs promise, on generated clusters and on the ones that `explain` is tested with.
 
+mod ledger;
 mod suppositions;
 mod views;

@@ -1,0 +1,138 @@
+//! Savings that were predicted and those that came of it, and a memory that stays bounded.
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use spokeshave_api::disruption::{Disruption, DisruptionStatus};
+use spokeshave_example::{epoch, instance_type, node, node_pool};
+use spokeshave_model::{ClusterState, Price, lower};
+use spokeshave_view::{Dollars, Ledger, World};
+use std::sync::Arc;
+
+fn command(
+    number: i64,
+    before: &str,
+    savings: &str,
+    replacement: Option<&str>,
+    phase: &str,
+) -> Arc<Disruption> {
+    let decided = epoch() + SignedDuration::from_secs(number);
+    let replacements: Vec<Value> = replacement
+        .iter()
+        .map(|name| {
+            json!({"nodeClaim": name, "nodePool": "default", "price": "0.1", "spec": {
+                "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": []}})
+        })
+        .collect();
+    let spec = json!({
+        "method": "SingleNodeConsolidation", "reason": "Underutilized", "decision": "Replace",
+        "decidedAt": decided.strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string(), "nodes": [], "replacements": replacements,
+        "priceBefore": before, "priceAfter": "0", "savings": savings, "evictions": 2, "nodeSummary": "", "replacementSummary": "",
+    });
+    let mut object = Disruption::new(
+        &format!("d{number}"),
+        serde_json::from_value(spec).expect("a spec"),
+    );
+    let status: DisruptionStatus = serde_json::from_value(json!({"phase": phase})).expect("a status");
+    object.status = Some(status);
+    Arc::new(object)
+}
+
+/// A cluster with the node that has come; its price is not the one that was predicted.
+fn state() -> (ClusterState, Price, String) {
+    let kind = instance_type("small", 2, 8, &["a"]);
+    let built = node("default", "come", &kind, "a", "spot");
+    let claim = built.1.metadata.name.clone().expect("a name");
+    let state = ClusterState::default()
+        .with_pool(node_pool("default"), vec![kind])
+        .with_node(built);
+    let price = lower(&state).nodes[0].price;
+    (state, price, claim)
+}
+
+fn take(ledger: &mut Ledger, state: &ClusterState, disruptions: Vec<Arc<Disruption>>) {
+    let world = World {
+        state: state.clone(),
+        disruptions,
+        now: epoch(),
+        ..World::default()
+    };
+    ledger.take(&world, &lower(state));
+}
+
+#[test]
+fn what_came_of_a_replacement_is_what_was_launched() {
+    let (state, price, claim) = state();
+    let mut ledger = Ledger::default();
+    take(
+        &mut ledger,
+        &state,
+        vec![command(1, "1.5", "1.4", Some("not-yet"), "Replacing")],
+    );
+    let entry = ledger.entries().next().expect("it is there").clone();
+    assert_eq!(
+        (entry.predicted, entry.realised),
+        (Dollars(Price::from_dollars(1.4)), None)
+    );
+    take(
+        &mut ledger,
+        &state,
+        vec![command(1, "1.5", "1.4", Some(&claim), "Succeeded")],
+    );
+    let realised = Dollars(Price::from_dollars(1.5).saturating_sub(price));
+    assert!(price > Price::ZERO);
+    assert_eq!(
+        ledger.entries().next().and_then(|entry| entry.realised),
+        Some(realised)
+    );
+    // The replacement is gone again; what it had cost stays true.
+    take(
+        &mut ledger,
+        &ClusterState::default(),
+        vec![command(1, "1.5", "1.4", Some(&claim), "Succeeded")],
+    );
+    assert_eq!(ledger.sums().realised, realised);
+    // Neither did the object's going undo it.
+    take(&mut ledger, &state, Vec::new());
+    assert_eq!((ledger.sums().commands, ledger.sums().evictions), (1, 2));
+}
+
+#[test]
+fn a_delete_has_saved_when_it_is_done_and_one_that_was_taken_back_never() {
+    let (state, ..) = state();
+    let mut ledger = Ledger::default();
+    let commands = |phase: &str| {
+        vec![
+            command(1, "0.5", "0.5", None, phase),
+            command(2, "0.7", "-0.1", None, "RolledBack"),
+        ]
+    };
+    take(&mut ledger, &state, commands("Draining"));
+    assert!(ledger.entries().all(|entry| entry.realised.is_none()));
+    take(&mut ledger, &state, commands("Succeeded"));
+    let sums = ledger.sums();
+    assert_eq!(
+        (sums.commands, sums.predicted, sums.realised),
+        (
+            1,
+            Dollars(Price::from_dollars(0.5)),
+            Dollars(Price::from_dollars(0.5))
+        )
+    );
+    let back = ledger.entries().nth(1).expect("it is told");
+    assert_eq!((back.predicted.0.0, back.realised), (-100_000_000, None));
+}
+
+#[test]
+fn memory_is_bounded_and_sums_go_on() {
+    let (state, ..) = state();
+    let mut ledger = Ledger::default();
+    for first in (0..1000).step_by(100) {
+        let some = (first..first + 100).map(|number| command(number, "1", "1", None, "Succeeded"));
+        take(&mut ledger, &state, some.collect());
+    }
+    assert_eq!(ledger.entries().count(), 200);
+    assert_eq!((ledger.sums().commands, ledger.sums().evictions), (1000, 2000));
+    // An object that is still there and was forgotten is not counted again.
+    take(&mut ledger, &state, vec![command(5, "1", "1", None, "Succeeded")]);
+    assert_eq!(ledger.sums().commands, 1000);
+}
