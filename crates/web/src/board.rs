@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::page::Answer;
-
 /// Changes that are remembered; who has missed more starts anew.
 const CHANGES: usize = 64;
 /// And of no more than this many bytes.
@@ -24,6 +22,9 @@ pub struct Shown {
     /// What the decisions say.
     pub judged: Arc<Judged>,
 }
+
+/// What a what-if has answered: the world as it would be with the difference, or why it cannot be asked.
+pub type Answer = Result<(Shown, Difference), String>;
 
 #[derive(Default)]
 struct State {

@@ -19,7 +19,7 @@ mod table;
 mod timeline;
 mod treemap;
 
-pub use board::{Board, Shown};
+pub use board::{Answer, Board, Shown};
 pub use page::render;
 pub use query::Query;
 pub use server::{Gate, serve};

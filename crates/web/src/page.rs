@@ -1,14 +1,11 @@
 //! The whole page as one document.
 
 use crate::assets;
-use crate::board::Shown;
+use crate::board::{Answer, Shown};
 use crate::query::Query;
 use crate::{boxes, budgets, detail, panels, table, timeline};
 use maud::{DOCTYPE, Markup, html};
-use spokeshave_view::{Difference, detail as detail_of, pod_story};
-
-/// What a what-if has answered: the world as it would be with the difference, or why it cannot be asked.
-pub type Answer = Result<(Shown, Difference), String>;
+use spokeshave_view::{detail as detail_of, pod_story};
 
 /// Draws the page of what is shown. `answer` is there when the query thinks something away.
 pub fn render(shown: &Shown, query: &Query, answer: Option<&Answer>, source: &str) -> String {

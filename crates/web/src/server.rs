@@ -5,8 +5,8 @@
 
 use crate::answer::{self, Body, HTML, JSON, refusal, whole};
 use crate::assets;
-use crate::board::{Board, News, Shown, difference_json, node_json};
-use crate::page::{Answer, message, render};
+use crate::board::{Answer, Board, News, Shown, difference_json, node_json};
+use crate::page::{message, render};
 use crate::query::{Query, decoded};
 use bytes::Bytes;
 use futures::stream::{Stream, unfold};

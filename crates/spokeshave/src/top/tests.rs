@@ -1,3 +1,5 @@
+//! Frames as they were, keys, and terminals that are too small.
+
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

@@ -1,3 +1,5 @@
+//! Who is refused, what is sent, and what streams tell.
+
 use super::*;
 use spokeshave_example::{instance_type, node, node_pool};
 use spokeshave_model::ClusterState;
