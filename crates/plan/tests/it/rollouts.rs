@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::{RolloutPhase, RolloutStatus};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
+use spokeshave_example::Dice;
 use spokeshave_plan::disruption_policy::{frozen, limits, status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -249,4 +250,49 @@ fn what_fails_everywhere_is_not_the_new_nodes_fault() {
     });
     let both = look(&mut world).expect("goes on");
     assert_eq!(both.phase, RolloutPhase::Soaking, "{both:?}");
+}
+
+/// Pods of new nodes take up to just below the five minutes that they have, and restart up to twice on the way.
+fn lives_to_its_end(seed: u64) {
+    let mut dice = Dice(seed);
+    let mut world = six(&json!({"soak": "6m"}));
+    let mut old = ["a", "b", "c", "d", "e", "f"].into_iter();
+    let mut settling: Vec<(String, i64)> = Vec::new();
+    for minute in 0..120 {
+        for _ in 0..room(&world, &DisruptionReason::Drifted) {
+            let Some(node) = old.next() else { break };
+            gone(&mut world, node);
+            let restarts = i32::try_from(dice.below(3)).expect("a small number");
+            world = arrives(world, &format!("new-{node}"), false, restarts);
+            let wait = i64::try_from(dice.below(5)).expect("a small number");
+            settling.push((format!("on-new-{node}"), minute + wait));
+        }
+        for (pod, _) in settling.iter().filter(|(_, at)| *at == minute) {
+            world = world.edit_pod(pod, |pod| {
+                let conditions = pod
+                    .status
+                    .get_or_insert_default()
+                    .conditions
+                    .get_or_insert_default();
+                conditions[0].status = "True".to_owned();
+            });
+        }
+        match look(&mut world) {
+            None if minute > 0 => {
+                assert_eq!(old.next(), None, "seed {seed}: all have gone");
+                return;
+            }
+            status => {
+                let halted = status.filter(|one| one.phase == RolloutPhase::Halted);
+                assert_eq!(halted, None, "seed {seed}, minute {minute}");
+            }
+        }
+        pass(&mut world, 1);
+    }
+    panic!("seed {seed}: not done after two hours");
+}
+
+#[test]
+fn healthy_roll_outs_are_never_halted() {
+    (0..200).for_each(lives_to_its_end);
 }
