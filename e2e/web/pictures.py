@@ -36,7 +36,7 @@ def main(folder):
     with sync_playwright() as playwright, still(dump(90)) as running:
         browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"])
         node, toggles = guarded(running, running.view())
-        shoot(browser, running, "dark", f"/?node={node}&group=zone", folder / "page-dark.png")
+        shoot(browser, running, "dark", f"/?node={node}&group=zone", folder / "page-dark.png", 900)
         without = "".join(f"&without={toggle['without']}" for toggle in toggles)
         shoot(browser, running, "light", f"/?node={node}{without}", folder / "page-what-if.png", 1000)
 
