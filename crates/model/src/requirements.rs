@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 /// Requirements by label key. Adding merges by intersection; order never matters.
+///
+/// A clone shares its content until one of the two is changed: thousands of offerings have the same few sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Requirements(BTreeMap<String, Requirement>);
+pub struct Requirements(Arc<BTreeMap<String, Requirement>>);
 
 /// Why two sets of requirements do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -77,10 +80,11 @@ impl Requirements {
 
     /// Adds one requirement, intersecting with what is there for its key.
     pub fn add(&mut self, requirement: Requirement) {
-        match self.0.get_mut(requirement.key()) {
+        let requirements = Arc::make_mut(&mut self.0);
+        match requirements.get_mut(requirement.key()) {
             Some(existing) => *existing = existing.intersection(&requirement),
             None => {
-                self.0.insert(requirement.key().to_owned(), requirement);
+                requirements.insert(requirement.key().to_owned(), requirement);
             }
         }
     }
@@ -94,12 +98,14 @@ impl Requirements {
 
     /// Replaces whatever is there for the requirement's key.
     pub fn replace(&mut self, requirement: Requirement) {
-        self.0.insert(requirement.key().to_owned(), requirement);
+        Arc::make_mut(&mut self.0).insert(requirement.key().to_owned(), requirement);
     }
 
     /// Removes a key.
     pub fn remove(&mut self, key: &str) {
-        self.0.remove(key);
+        if self.0.contains_key(key) {
+            Arc::make_mut(&mut self.0).remove(key);
+        }
     }
 
     /// Whether the key is defined.
@@ -228,6 +234,26 @@ impl fmt::Display for Requirements {
 mod tests {
     use super::*;
     use crate::requirement::Operator;
+
+    #[test]
+    fn a_clone_keeps_its_content_when_the_other_changes() {
+        let one: Requirements = [Requirement::is("a", "1"), Requirement::is("b", "2")]
+            .into_iter()
+            .collect();
+        let mut other = one.clone();
+        other.add(Requirement::is("c", "3"));
+        other.replace(Requirement::is("a", "9"));
+        other.remove("b");
+        other.remove("not there");
+        let keys = |requirements: &Requirements| -> Vec<String> {
+            requirements.iter().map(|it| it.key().to_owned()).collect()
+        };
+        assert_eq!(
+            (keys(&one), keys(&other)),
+            (vec!["a".into(), "b".into()], vec!["a".into(), "c".into()])
+        );
+        assert!(one.get("a").has("1") && other.get("a").has("9"));
+    }
 
     fn well_known() -> BTreeSet<String> {
         labels::WELL_KNOWN.iter().map(ToString::to_string).collect()

@@ -321,11 +321,7 @@ impl Machine<'_> {
 
     fn requirements(&self, region: &str, zones: &BTreeSet<String>) -> Requirements {
         let info = self.info;
-        let mut requirements: Requirements = labels::WELL_KNOWN
-            .into_iter()
-            .filter(|key| *key != labels::ZONE_ID)
-            .map(Requirement::does_not_exist)
-            .collect();
+        let mut requirements = Requirements::new();
         let mut set = |requirement: Requirement| requirements.replace(requirement);
         self.core_requirements(region, zones, &mut set);
         set(Requirement::is(
@@ -350,6 +346,15 @@ impl Machine<'_> {
         self.hardware_requirements(&mut set);
         self.accelerator_requirements(&mut set);
         self.reservation_requirements(&mut set);
+        // What a type has nothing of must not be asked for.
+        for key in labels::WELL_KNOWN
+            .into_iter()
+            .filter(|key| *key != labels::ZONE_ID)
+        {
+            if !requirements.contains(key) {
+                requirements.replace(Requirement::does_not_exist(key));
+            }
+        }
         requirements
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use spokeshave_api::EC2NodeClass;
+use spokeshave_api::hash::digest;
 use spokeshave_model::labels as core;
 use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Requirement, Requirements};
 
@@ -42,10 +43,12 @@ pub struct Market<'a> {
 }
 
 /// All instance types of a region as a class sees them, ordered by name; also those without an available offering.
+///
+/// The answer depends on what of the class [`fingerprint`] names, on the region and on the market: it can be kept while these are the same.
 #[must_use]
 pub fn instance_types(region: &Region, context: &Context<'_>, market: &Market<'_>) -> Vec<InstanceType> {
-    let all_zones: BTreeSet<&String> = region.zones.values().flatten().collect();
     let class_zones = class_zones(context.class);
+    let sales = sales(region, &class_zones);
     let none = BTreeSet::new();
     region
         .types
@@ -53,15 +56,63 @@ pub fn instance_types(region: &Region, context: &Context<'_>, market: &Market<'_
         .map(|info| {
             let zones = region.zones.get(&info.instance_type).unwrap_or(&none);
             let mut instance_type = instance_types::resolve(info, zones, context);
-            instance_type.offerings = offerings(
-                info,
-                &instance_type,
-                &all_zones,
-                context.class,
-                &class_zones,
-                market,
-            );
+            instance_type.offerings =
+                offerings(info, &instance_type, &sales, context.class, &class_zones, market);
             instance_type
+        })
+        .collect()
+}
+
+/// A number that is the same for classes which see the same instance types: they can share one list.
+#[must_use]
+pub fn fingerprint(class: &EC2NodeClass) -> u64 {
+    let spec = &class.spec;
+    let status = class.status.as_ref();
+    let parts = serde_json::json!([
+        class.resolved_ami_family(),
+        spec.kubelet,
+        spec.block_device_mappings,
+        spec.instance_store_policy,
+        spec.network_interfaces,
+        spec.connection_tracking,
+        spec.cpu_options,
+        status.map(|status| &status.subnets),
+        status.map(|status| &status.capacity_reservations),
+    ]);
+    digest(&parts.to_string())
+}
+
+/// A zone and a way to buy, with the requirements that all types share there.
+struct Sale<'a> {
+    zone: &'a str,
+    capacity_type: CapacityType,
+    requirements: Requirements,
+}
+
+fn sales<'a>(region: &'a Region, class_zones: &BTreeMap<&str, ClassZone<'_>>) -> Vec<Sale<'a>> {
+    let zones: BTreeSet<&String> = region.zones.values().flatten().collect();
+    let capacity_types = [CapacityType::OnDemand, CapacityType::Spot].into_iter();
+    let places =
+        capacity_types.flat_map(|capacity_type| zones.iter().map(move |zone| (capacity_type, *zone)));
+    places
+        .map(|(capacity_type, zone)| {
+            let mut requirements: Requirements = [
+                Requirement::is(core::CAPACITY_TYPE, capacity_type.as_str()),
+                Requirement::is(core::ZONE, zone),
+                Requirement::does_not_exist(labels::CAPACITY_RESERVATION_ID),
+                Requirement::does_not_exist(labels::CAPACITY_RESERVATION_TYPE),
+                Requirement::does_not_exist(labels::CAPACITY_RESERVATION_INTERRUPTIBLE),
+            ]
+            .into_iter()
+            .collect();
+            if let Some(class_zone) = class_zones.get(zone.as_str()) {
+                requirements.add(Requirement::is(labels::ZONE_ID, class_zone.id));
+            }
+            Sale {
+                zone,
+                capacity_type,
+                requirements,
+            }
         })
         .collect()
 }
@@ -87,52 +138,37 @@ fn class_zones(class: &EC2NodeClass) -> BTreeMap<&str, ClassZone<'_>> {
 fn offerings(
     info: &InstanceTypeInfo,
     instance_type: &InstanceType,
-    all_zones: &BTreeSet<&String>,
+    sales: &[Sale<'_>],
     class: &EC2NodeClass,
     class_zones: &BTreeMap<&str, ClassZone<'_>>,
     market: &Market<'_>,
 ) -> Vec<Offering> {
     let compatible = compatibility::check(info, class, None).is_ok();
-    let capacity_types = info
-        .supported_usage_classes
-        .iter()
-        .filter_map(|usage| usage.parse::<CapacityType>().ok());
-    let mut offerings = Vec::new();
-    for capacity_type in capacity_types.filter(|capacity_type| *capacity_type != CapacityType::Reserved) {
-        for zone in all_zones {
-            let class_zone = class_zones.get(zone.as_str());
+    let zones = instance_type.requirements.find(core::ZONE);
+    let mut key = OfferingKey {
+        capacity_type: CapacityType::OnDemand,
+        instance_type: info.instance_type.clone(),
+        zone: String::new(),
+        placement_group: None,
+    };
+    let mut offerings = Vec::with_capacity(sales.len());
+    for usage in &info.supported_usage_classes {
+        let Ok(capacity_type) = usage.parse::<CapacityType>() else {
+            continue;
+        };
+        for sale in sales.iter().filter(|sale| sale.capacity_type == capacity_type) {
             let price = match capacity_type {
-                CapacityType::Spot => market.prices.spot(&info.instance_type, zone),
+                CapacityType::Spot => market.prices.spot(&info.instance_type, sale.zone),
                 _ => market.prices.on_demand(&info.instance_type),
             };
-            let key = OfferingKey {
-                capacity_type,
-                instance_type: info.instance_type.clone(),
-                zone: (*zone).clone(),
-                placement_group: None,
-            };
-            let subnets = class_zone.map_or(&[][..], |zone| &zone.subnets);
-            let in_class = instance_type
-                .requirements
-                .find(core::ZONE)
-                .is_some_and(|zones| zones.has(zone));
-            let mut requirements: Requirements = [
-                Requirement::is(core::CAPACITY_TYPE, capacity_type.as_str()),
-                Requirement::is(core::ZONE, zone),
-                Requirement::does_not_exist(labels::CAPACITY_RESERVATION_ID),
-                Requirement::does_not_exist(labels::CAPACITY_RESERVATION_TYPE),
-                Requirement::does_not_exist(labels::CAPACITY_RESERVATION_INTERRUPTIBLE),
-            ]
-            .into_iter()
-            .collect();
-            if let Some(class_zone) = class_zone {
-                requirements.add(Requirement::is(labels::ZONE_ID, class_zone.id));
-            }
+            key.capacity_type = capacity_type;
+            sale.zone.clone_into(&mut key.zone);
+            let subnets = class_zones.get(sale.zone).map_or(&[][..], |zone| &zone.subnets);
             offerings.push(Offering {
-                requirements,
+                requirements: sale.requirements.clone(),
                 price: price.unwrap_or_default(),
                 available: compatible
-                    && in_class
+                    && zones.is_some_and(|zones| zones.has(sale.zone))
                     && price.is_some()
                     && !market.unavailable.contains(&key, subnets, market.now),
                 ..Offering::default()

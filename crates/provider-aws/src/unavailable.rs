@@ -74,6 +74,9 @@ impl Unavailable {
     /// Whether an offering is left out. `subnets` are the class's subnets in the zone: the zone is left out when all of them are.
     #[must_use]
     pub fn contains(&self, key: &OfferingKey, subnets: &[&str], now: Timestamp) -> bool {
+        if self.len() == 0 {
+            return false;
+        }
         let active = |until: Option<&Timestamp>| until.is_some_and(|until| *until > now);
         let anywhere = OfferingKey {
             placement_group: None,
