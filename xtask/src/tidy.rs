@@ -69,6 +69,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "spokeshave-ec2-simulated",
+        &[
+            "spokeshave-api",
+            "spokeshave-aws-cloud",
+            "spokeshave-model",
+            "spokeshave-ports",
+            "spokeshave-provider-aws",
+        ],
+    ),
+    (
         "spokeshave-provider-kwok",
         &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
     ),
@@ -78,9 +88,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "spokeshave-api",
             "spokeshave-apiserver",
+            "spokeshave-aws-cloud",
             "spokeshave-controllers",
+            "spokeshave-ec2-simulated",
             "spokeshave-model",
             "spokeshave-ports",
+            "spokeshave-provider-aws",
             "spokeshave-provider-kwok",
             "spokeshave-runtime",
             "spokeshave-watched",

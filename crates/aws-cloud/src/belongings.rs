@@ -9,8 +9,7 @@ use serde_json::json;
 use spokeshave_api::EC2NodeClass;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::profiles::{self, Ensure, Plan, ProfileError, Step};
-use spokeshave_provider_aws::requests::look_up::{Filter, LaunchTemplatesRequest};
-use spokeshave_provider_aws::{replies, tags};
+use spokeshave_provider_aws::{replies, templates};
 
 use crate::classes::{FINALIZER, Failure, WHILE_IN_USE, failed};
 use crate::provider::Inner;
@@ -153,19 +152,17 @@ impl Inner {
     }
 
     async fn remove_templates(&self, class: &EC2NodeClass) -> Result<(), Failure> {
-        let request = LaunchTemplatesRequest {
-            filters: vec![
-                Filter::tag(tags::NODE_CLASS, class.name()),
-                Filter::tag(tags::CLUSTER_NAME, &self.options.cluster_name),
-            ],
-            ..LaunchTemplatesRequest::default()
-        };
-        let found = self.aws.ec2.launch_templates(&request).await;
-        for template in found.map_err(|error| failed("ec2:DescribeLaunchTemplates")(&error))? {
-            let is = |key: &str, value: &str| template.tags.get(key).is_some_and(|it| it == value);
-            if !(is(tags::NODE_CLASS, class.name()) && is(tags::CLUSTER_NAME, &self.options.cluster_name)) {
-                continue;
-            }
+        let (cluster, name) = (&self.options.cluster_name, class.name());
+        let found = self
+            .aws
+            .ec2
+            .launch_templates(&templates::of_class(cluster, name))
+            .await;
+        let found = found.map_err(|error| failed("ec2:DescribeLaunchTemplates")(&error))?;
+        for template in found
+            .iter()
+            .filter(|one| templates::is_of_class(one, cluster, name))
+        {
             match self.aws.ec2.delete_launch_template(&template.id).await {
                 Err(error) if !error.is_not_found() => {
                     return Err(failed("ec2:DeleteLaunchTemplate")(&error));

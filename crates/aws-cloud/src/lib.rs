@@ -8,6 +8,8 @@ mod belongings;
 mod classes;
 #[cfg(test)]
 mod fake;
+mod gather;
+mod health;
 mod instances;
 mod launch;
 mod lead;
@@ -17,6 +19,7 @@ mod mirror;
 mod options;
 pub mod ports;
 mod provider;
+mod recent;
 mod templates;
 
 pub use options::AwsOptions;

@@ -1,6 +1,6 @@
 //! What is for sale in the region, and for how much: types, zones, prices, what ran out lately (A3.1, A4).
 //!
-//! Owns what is known of the market and the instance types made from it, one list a class. The same list is given until something that it depends on
+//! Owns what is known of the market and the instance types made from it, one list for all classes that see the same. The same list is given until something that it depends on
 //! has changed, so that everything made from it can be kept.
 
 use std::collections::BTreeMap;
@@ -35,13 +35,15 @@ struct State {
     unavailable: Unavailable,
     reservations: BTreeMap<String, i64>,
     reservations_version: u64,
-    sold: BTreeMap<String, Sold>,
+    /// Resource version and fingerprint of each class: most of what is written to a class changes nothing for sale.
+    fingerprints: BTreeMap<String, (String, u64)>,
+    /// By fingerprint: classes that see the same types share one list.
+    sold: BTreeMap<u64, Sold>,
 }
 
 /// Versions of everything that a list of types is made from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Made {
-    class: Arc<str>,
     region: u64,
     prices: u64,
     unavailable: u64,
@@ -52,6 +54,24 @@ struct Made {
 struct Sold {
     made: Made,
     types: Arc<[InstanceType]>,
+}
+
+impl State {
+    /// The fingerprint of a class; lists that no class needs any more go.
+    fn fingerprint(&mut self, class: &EC2NodeClass) -> u64 {
+        let version = class.metadata.resource_version.as_deref().unwrap_or_default();
+        let known = self.fingerprints.get(class.name());
+        if let Some((_, fingerprint)) = known.filter(|(of, _)| of == version && !version.is_empty()) {
+            return *fingerprint;
+        }
+        let fingerprint = offerings::fingerprint(class);
+        let entry = (version.to_owned(), fingerprint);
+        self.fingerprints.insert(class.name().to_owned(), entry);
+        let needed = &self.fingerprints;
+        self.sold
+            .retain(|one, _| needed.values().any(|(_, it)| it == one));
+        fingerprint
+    }
 }
 
 impl Market {
@@ -68,6 +88,7 @@ impl Market {
                 unavailable: Unavailable::default(),
                 reservations: BTreeMap::new(),
                 reservations_version: 0,
+                fingerprints: BTreeMap::new(),
                 sold: BTreeMap::new(),
             }),
         }
@@ -195,18 +216,14 @@ impl Market {
         }
         state.unavailable.expire(now);
         let made = Made {
-            class: class
-                .metadata
-                .resource_version
-                .as_deref()
-                .unwrap_or_default()
-                .into(),
             region: state.region_version,
             prices: state.prices.version(),
             unavailable: state.unavailable.version(),
             reservations: state.reservations_version,
         };
-        if let Some(sold) = state.sold.get(class.name()).filter(|sold| sold.made == made) {
+        let fingerprint = state.fingerprint(class);
+        let sold = state.sold.get(&fingerprint);
+        if let Some(sold) = sold.filter(|sold| sold.made == made) {
             return Some(sold.types.clone());
         }
         let context = Context {
@@ -223,8 +240,7 @@ impl Market {
         };
         let mut types = offerings::instance_types(&state.region, &context, &market);
         types.sort_by(|a, b| a.name.cmp(&b.name));
-        // Conditions and times of the class are written often and change nothing for sale.
-        let known = state.sold.get(class.name()).map(|sold| &sold.types);
+        let known = state.sold.get(&fingerprint).map(|sold| &sold.types);
         let types: Arc<[InstanceType]> = match known.filter(|known| known[..] == types[..]) {
             Some(known) => known.clone(),
             None => types.into(),
@@ -233,7 +249,7 @@ impl Market {
             made,
             types: types.clone(),
         };
-        state.sold.insert(class.name().to_owned(), sold);
+        state.sold.insert(fingerprint, sold);
         Some(types)
     }
 

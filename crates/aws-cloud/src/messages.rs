@@ -70,7 +70,8 @@ impl Inner {
     /// The messages of the queue, for as long as somebody listens; none without a queue.
     pub(crate) fn listen(&self) -> Interruptions<'_> {
         let polls = stream::unfold((), move |()| async move { Some((self.poll().await, ())) });
-        polls.flat_map(stream::iter).boxed()
+        let polls = polls.flat_map(stream::iter);
+        stream::select(polls.boxed(), self.unhealthy()).boxed()
     }
 
     async fn poll(&self) -> Vec<Interruption> {
@@ -190,7 +191,7 @@ impl Inner {
     }
 
     /// The provider ID of an instance of ours; `None` for somebody else's.
-    async fn provider_id_of(&self, id: &str) -> Option<String> {
+    pub(crate) async fn provider_id_of(&self, id: &str) -> Option<String> {
         if let Some(known) = self.known(id) {
             return Some(instances::provider_id(&known.zone, id));
         }

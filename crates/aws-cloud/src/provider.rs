@@ -2,7 +2,7 @@
 //!
 //! Owns the answers to core. What a call needs is in the modules beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,12 +26,14 @@ use spokeshave_provider_aws::user_data::Cluster;
 
 use crate::batch::Fleets;
 use crate::classes::Verdicts;
+use crate::gather::{Answers, Gather};
 use crate::instances::{self, LIVE_STATES};
 use crate::market::Market;
 use crate::messages::Messages;
 use crate::mirror::Mirror;
 use crate::options::AwsOptions;
 use crate::ports::Aws;
+use crate::recent::{self, Recent};
 use crate::templates::Templates;
 
 const MINUTES: u64 = 60;
@@ -79,6 +81,9 @@ pub(crate) struct Inner {
     pub(crate) pools: Mirror<NodePool>,
     pub(crate) verdicts: Verdicts,
     pub(crate) templates: Templates,
+    pub(crate) recent: Recent,
+    described: Gather<Instance>,
+    ended: Gather<()>,
     pub(crate) fleets: Fleets,
     pub(crate) messages: Messages,
     addresses: Mutex<Addresses>,
@@ -120,6 +125,9 @@ impl AwsProvider {
             pools: Mirror::default(),
             verdicts: Verdicts::default(),
             templates: Templates::default(),
+            recent: Recent::default(),
+            described: Gather::default(),
+            ended: Gather::default(),
             fleets: Fleets::default(),
             messages: Messages::default(),
             addresses: Mutex::default(),
@@ -204,17 +212,21 @@ impl Inner {
         found.retain(|instance| instances::is_ours(instance, &self.options.cluster_name));
         found.sort_by(|a, b| (&a.zone, &a.id).cmp(&(&b.zone, &b.id)));
         let mut known = locked(&self.known);
-        *known = found
+        let unknown = self.recent.unknown(self.clock.now());
+        let unknown: BTreeSet<&str> = unknown
             .iter()
-            .map(|instance| {
-                let one = Known {
-                    zone: instance.zone.clone(),
-                    instance_type: instance.instance_type.clone(),
-                    capacity_type: instances::capacity_type(instance),
-                };
-                (instance.id.clone(), one)
-            })
+            .filter_map(|claim| instances::instance_id(claim.provider_id()?))
             .collect();
+        known.retain(|id, _| unknown.contains(id.as_str()));
+        let told = found.iter().map(|instance| {
+            let one = Known {
+                zone: instance.zone.clone(),
+                instance_type: instance.instance_type.clone(),
+                capacity_type: instances::capacity_type(instance),
+            };
+            (instance.id.clone(), one)
+        });
+        known.extend(told);
         Ok(found)
     }
 
@@ -225,21 +237,32 @@ impl Inner {
                 "provider ID {provider_id:?} is not one of AWS; expected aws:///<zone>/<instance ID>"
             )));
         };
-        let request = InstancesRequest {
-            instance_ids: vec![id.to_owned()],
-            filters: vec![Filter::new("instance-state-name", LIVE_STATES)],
-        };
         let gone = || CloudError::NodeClaimNotFound(format!("instance {id} does not exist"));
-        match self.aws.ec2.instances(&request).await {
-            Ok(found) => {
-                let mut live = found
-                    .into_iter()
-                    .filter(|one| LIVE_STATES.contains(&one.state.as_str()));
-                live.find(|one| one.id == id).ok_or_else(gone)
-            }
-            Err(error) if error.is_not_found() => Err(gone()),
+        let found = self
+            .described
+            .ask(id, &self.clock, |ids| self.describe(ids).boxed());
+        match found.await {
+            Ok(found) => found.ok_or_else(gone),
             Err(error) => Err(cloud_error("ec2:DescribeInstances", &error)),
         }
+    }
+
+    /// Those of these instances that exist.
+    async fn describe(&self, ids: Vec<String>) -> Answers<Instance> {
+        let request = InstancesRequest {
+            instance_ids: ids,
+            filters: vec![Filter::new("instance-state-name", LIVE_STATES)],
+        };
+        let found = self.aws.ec2.instances(&request).await?;
+        let live = found
+            .into_iter()
+            .filter(|one| LIVE_STATES.contains(&one.state.as_str()));
+        Ok(live.map(|one| (one.id.clone(), one)).collect())
+    }
+
+    async fn terminate(&self, ids: Vec<String>) -> Answers<()> {
+        let ended = self.aws.ec2.terminate_instances(&ids).await?;
+        Ok(ended.into_iter().map(|one| (one.id, ())).collect())
     }
 
     fn type_of(&self, instance: &Instance) -> Option<InstanceType> {
@@ -258,22 +281,97 @@ impl Inner {
         claim
     }
 
-    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
-        let provider_id = claim.provider_id().unwrap_or_default();
-        let instance = self.instance(provider_id).await?;
-        if instance.state == "shutting-down" {
-            return Ok(());
+    /// One launch for a NodeClaim, however often and by how many it is asked for.
+    async fn create(
+        &self,
+        claim: &NodeClaim,
+        types: Option<&[InstanceType]>,
+    ) -> Result<NodeClaim, CloudError> {
+        let Some(uid) = claim.metadata.uid.as_deref() else {
+            return self.launch(claim, types).await;
+        };
+        let slot = self.recent.slot(uid, self.clock.now());
+        let mut launch = slot.lock().await;
+        if let Some(launched) = recent::still_fresh(&launch, self.clock.now()) {
+            return Ok(launched);
         }
-        match self
-            .aws
-            .ec2
-            .terminate_instances(std::slice::from_ref(&instance.id))
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() => Err(CloudError::NodeClaimNotFound(format!(
-                "instance {} does not exist",
-                instance.id
+        if let Some((_, launched)) = &*launch {
+            match self.instance(launched.provider_id().unwrap_or_default()).await {
+                Ok(instance) if instance.state != "shutting-down" => return Ok(launched.clone()),
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let launched = self.launch(claim, types).await?;
+        *launch = Some((self.clock.now(), launched.clone()));
+        Ok(launched)
+    }
+
+    /// An instance as a NodeClaim, also when EC2 does not tell of it yet.
+    async fn get(&self, provider_id: &str) -> Result<NodeClaim, CloudError> {
+        match self.instance(provider_id).await {
+            Ok(instance) => Ok(self.as_node_claim(&instance)),
+            Err(error) if error.is_not_found() => {
+                let unknown = self.recent.unknown_one(provider_id, self.clock.now());
+                unknown.ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
+        let found = self.instances().await?;
+        let mut claims: Vec<NodeClaim> = found.iter().map(|one| self.as_node_claim(one)).collect();
+        for mut unknown in self.recent.unknown(self.clock.now()) {
+            if claims
+                .iter()
+                .all(|claim| claim.provider_id() != unknown.provider_id())
+            {
+                let launched = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.clock.now());
+                unknown.metadata.creation_timestamp.get_or_insert(launched);
+                claims.push(unknown);
+            }
+        }
+        claims.sort_by(|a, b| a.provider_id().cmp(&b.provider_id()));
+        Ok(claims)
+    }
+
+    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let launched;
+        let provider_id = match claim.provider_id().filter(|id| !id.is_empty()) {
+            Some(provider_id) => provider_id,
+            // Its launch was not written down: what this process has launched for it ends, and there is nothing else to end.
+            None => {
+                launched = self.recent.of(claim.metadata.uid.as_deref().unwrap_or_default());
+                let found = launched.as_ref().and_then(NodeClaim::provider_id);
+                found.ok_or_else(|| {
+                    let name = claim.name();
+                    CloudError::NodeClaimNotFound(format!("NodeClaim {name} has no instance"))
+                })?
+            }
+        };
+        let id = match self.instance(provider_id).await {
+            Ok(instance) if instance.state == "shutting-down" => return Ok(()),
+            Ok(instance) => instance.id,
+            // EC2 does not tell of what it has just launched, and ends it all the same.
+            Err(error) if error.is_not_found() => {
+                let unknown = self.recent.unknown_one(provider_id, self.clock.now());
+                let id = unknown.and_then(|_| instances::instance_id(provider_id));
+                id.ok_or(error)?.to_owned()
+            }
+            Err(error) => return Err(error),
+        };
+        let terminated = self
+            .ended
+            .ask(&id, &self.clock, |ids| self.terminate(ids).boxed());
+        match terminated.await {
+            Ok(Some(())) => {
+                self.recent.forget(provider_id);
+                Ok(())
+            }
+            Ok(None) => Err(CloudError::NodeClaimNotFound(format!(
+                "instance {id} does not exist"
             ))),
             Err(error) => Err(cloud_error("ec2:TerminateInstances", &error)),
         }
@@ -299,7 +397,18 @@ impl Inner {
                 claim.name()
             )));
         };
-        let instance = self.instance(claim.provider_id().unwrap_or_default()).await?;
+        let provider_id = claim.provider_id().unwrap_or_default();
+        let instance = match self.instance(provider_id).await {
+            Ok(instance) => instance,
+            // What was launched a moment ago is as it was asked for.
+            Err(error)
+                if error.is_not_found()
+                    && self.recent.unknown_one(provider_id, self.clock.now()).is_some() =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         let facts = drift::Instance {
             image_id: instance.image_id,
             security_group_ids: instance.security_group_ids.into_iter().collect(),
@@ -335,7 +444,7 @@ impl CloudProvider for AwsProvider {
     }
 
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
-        self.0.launch(claim, None).boxed()
+        self.0.create(claim, None).boxed()
     }
 
     fn create_from<'a>(
@@ -343,7 +452,7 @@ impl CloudProvider for AwsProvider {
         claim: &'a NodeClaim,
         types: &'a [InstanceType],
     ) -> CloudFuture<'a, NodeClaim> {
-        self.0.launch(claim, Some(types)).boxed()
+        self.0.create(claim, Some(types)).boxed()
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
@@ -351,16 +460,11 @@ impl CloudProvider for AwsProvider {
     }
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
-        let found = self.0.instance(provider_id);
-        found
-            .map(|found| found.map(|instance| self.0.as_node_claim(&instance)))
-            .boxed()
+        self.0.get(provider_id).boxed()
     }
 
     fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
-        let listed = self.0.instances();
-        let claims = |found: Vec<Instance>| found.iter().map(|one| self.0.as_node_claim(one)).collect();
-        listed.map(move |found| found.map(claims)).boxed()
+        self.0.list().boxed()
     }
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {

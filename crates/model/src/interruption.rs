@@ -15,18 +15,27 @@ pub enum InterruptionKind {
     InstanceTerminated,
     /// The cloud will work on the machine.
     ScheduledChange,
+    /// A check of the instance has failed for a while.
+    InstanceStatus,
+    /// A check of the hardware below the instance has failed for a while.
+    SystemStatus,
+    /// The cloud has planned something for the instance, such as its retirement.
+    EventStatus,
     /// Nothing that concerns us.
     NoOp,
 }
 
 impl InterruptionKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::SpotInterrupted,
         Self::RebalanceRecommendation,
         Self::CapacityReservationInterrupted,
         Self::InstanceStopped,
         Self::InstanceTerminated,
         Self::ScheduledChange,
+        Self::InstanceStatus,
+        Self::SystemStatus,
+        Self::EventStatus,
         Self::NoOp,
     ];
 
@@ -40,6 +49,9 @@ impl InterruptionKind {
             Self::InstanceStopped => "instance_stopped",
             Self::InstanceTerminated => "instance_terminated",
             Self::ScheduledChange => "scheduled_change",
+            Self::InstanceStatus => "instance_status",
+            Self::SystemStatus => "system_status",
+            Self::EventStatus => "event_status",
             Self::NoOp => "no_op",
         }
     }

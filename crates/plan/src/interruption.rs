@@ -101,7 +101,10 @@ fn event_of(kind: InterruptionKind) -> Option<(EventType, &'static str, &'static
             "InstanceTerminating",
             "Instance is terminating",
         ),
-        InterruptionKind::ScheduledChange => (
+        InterruptionKind::ScheduledChange
+        | InterruptionKind::InstanceStatus
+        | InterruptionKind::SystemStatus
+        | InterruptionKind::EventStatus => (
             EventType::Warning,
             "InstanceUnhealthy",
             "An unhealthy warning was triggered for the instance",

@@ -48,6 +48,10 @@ pub trait Harness: Send + Sync {
         let _ = name;
         None
     }
+    /// A provider ID of the same form that no instance has.
+    fn unknown_provider_id(&self, real: &str) -> String {
+        format!("{real}-never-was")
+    }
     /// Label keys beyond the core's that every instance type must define.
     fn well_known_labels(&self) -> Vec<String> {
         Vec::new()
@@ -212,9 +216,11 @@ fn check_instance_type<'a>(instance_type: &InstanceType, keys: impl Iterator<Ite
             let Some(value) = value else {
                 return Err(format!("offering {index} does not define one value of {key}"));
             };
-            ensure(instance_type.requirements.get(key).has(&value), || {
-                format!("offering {index} has {key}={value}, which the type's requirements exclude")
-            })?;
+            // Clouds list zones that a NodeClass does not reach as offerings that are not available.
+            ensure(
+                !offering.available || instance_type.requirements.get(key).has(&value),
+                || format!("offering {index} has {key}={value}, which the type's requirements exclude"),
+            )?;
         }
         ensure(offering.price.0 >= 0, || {
             format!("offering {index} has a negative price")
@@ -442,7 +448,7 @@ pub async fn unknown_instances_are_not_found(harness: &dyn Harness) -> Outcome {
         .ok_or("create gave no status.providerID")?
         .to_owned();
     let mut stranger = created.clone();
-    let unknown = format!("{real}-never-was");
+    let unknown = harness.unknown_provider_id(&real);
     stranger.metadata.name = Some("conformance-never-was".into());
     stranger.metadata.uid = Some("00000000-0000-0000-0000-00000000dead".into());
     stranger.status.get_or_insert_default().provider_id = Some(unknown.clone());

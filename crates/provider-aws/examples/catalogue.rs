@@ -2,7 +2,7 @@
 //!
 //! 1,400 types in 4 zones, each on-demand and spot, for 1 and for 20 EC2NodeClasses. The types are those of `e2e/aws/catalog.json` under other names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use spokeshave_api::EC2NodeClass;
 use spokeshave_api::ec2_node_class::{EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
 use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::instance_types::{Context, Settings};
-use spokeshave_provider_aws::offerings::{Market, Region, instance_types};
+use spokeshave_provider_aws::offerings::{Market, Region, fingerprint, instance_types};
 use spokeshave_provider_aws::prices::Prices;
 use spokeshave_provider_aws::unavailable::Unavailable;
 
@@ -94,7 +94,12 @@ fn main() {
         for _ in 0..ROUNDS {
             let start = now();
             let mut offerings = 0;
+            // As the provider does: classes that see the same types share one list.
+            let mut seen = BTreeSet::new();
             for class in &classes[..number] {
+                if !seen.insert(fingerprint(class)) {
+                    continue;
+                }
                 let context = Context {
                     class,
                     region: &region.name,
@@ -105,11 +110,11 @@ fn main() {
                 offerings += types.iter().map(|it| it.offerings.len()).sum::<usize>();
             }
             best = best.min(start.elapsed());
-            assert_eq!(offerings, number * TYPES * ZONES.len() * 2);
+            assert_eq!(offerings, TYPES * ZONES.len() * 2);
         }
         println!(
-            "{number} EC2NodeClasses, {TYPES} types, {} offerings: {:.1} ms",
-            number * TYPES * ZONES.len() * 2,
+            "{number} EC2NodeClasses that see the same {TYPES} types, {} offerings: {:.1} ms",
+            TYPES * ZONES.len() * 2,
             best.as_secs_f64() * 1_000.0
         );
     }

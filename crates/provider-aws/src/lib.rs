@@ -24,6 +24,7 @@
 //! | [`replies`] | what do calls reply | A13 |
 //! | [`errors`] | what does an error of a call mean | A5.6 |
 //! | [`user_data`] | what does a node do when it starts | A5.3 |
+//! | [`health`] | which instances are broken, says their status | A9.4 |
 //! | [`messages`] | what does a message of the queue mean | A9.2 |
 
 pub mod addresses;
@@ -35,6 +36,7 @@ pub mod drift;
 pub mod errors;
 pub mod family;
 pub mod fleet;
+pub mod health;
 pub mod images;
 pub mod instance_types;
 pub mod kubelet;

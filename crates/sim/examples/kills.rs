@@ -1,10 +1,16 @@
 //! Tells every story of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
+//!
+//! The story `ec2` is told on the simulated EC2, with a kill at every call to AWS.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spokeshave_sim::kills::{Story, compare, stories, tell};
+use spokeshave_sim::rehearsal;
+
+/// Name of the story that is told on the simulated EC2.
+const EC2: &str = "ec2";
 
 /// Most of a telling is small objects that come and go.
 #[global_allocator]
@@ -32,8 +38,13 @@ fn main() -> ExitCode {
             clean &= every_write(&story, at);
         }
     }
+    if only.as_deref().is_none_or(|name| name == EC2) {
+        told += 1;
+        clean &= every_call(at);
+    }
     if told == 0 {
-        let names: Vec<&str> = stories().iter().map(|story| story.name).collect();
+        let mut names: Vec<&str> = stories().iter().map(|story| story.name).collect();
+        names.push(EC2);
         eprintln!("kills: no such story; there are: {}", names.join(", "));
         return ExitCode::from(2);
     }
@@ -53,23 +64,44 @@ fn every_write(story: &Story, at: Option<u64>) -> bool {
             return false;
         }
     };
-    let (first, last) = at.map_or((1, lived.writes), |at| (at, at));
+    let writes = lived.writes;
+    at_each(story.name, ("writes", writes), at, |write| {
+        compare(story, &lived, write)
+    })
+}
+
+/// Whether the story on EC2 ends as it should whatever call to AWS its operator dies at.
+fn every_call(at: Option<u64>) -> bool {
+    match rehearsal::lived() {
+        Ok(calls) => at_each(EC2, ("calls to AWS", calls), at, rehearsal::every_call),
+        Err(problem) => {
+            println!("{EC2}: {problem}");
+            false
+        }
+    }
+}
+
+/// Tells a story with a kill at each of so many points, or at one.
+fn at_each(
+    name: &str,
+    (what, count): (&str, u64),
+    at: Option<u64>,
+    tell: impl Fn(u64) -> Result<(), String> + Sync,
+) -> bool {
+    let (first, last) = at.map_or((1, count), |at| (at, at));
     let next = AtomicU64::new(first);
     let problems: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
-                    let write = next.fetch_add(1, Ordering::Relaxed);
-                    if write > last {
+                    let point = next.fetch_add(1, Ordering::Relaxed);
+                    if point > last {
                         break;
                     }
-                    if let Err(problem) = compare(story, &lived, write) {
+                    if let Err(problem) = tell(point) {
                         let mut problems = problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        problems.push(format!(
-                            "{problem}\n  again: just kills {} --at {write}",
-                            story.name
-                        ));
+                        problems.push(format!("{problem}\n  again: just kills {name} --at {point}"));
                     }
                 }
             });
@@ -82,9 +114,7 @@ fn every_write(story: &Story, at: Option<u64>) -> bool {
         println!("{problem}");
     }
     println!(
-        "{}: {} writes, killed at {}, {} ended otherwise",
-        story.name,
-        lived.writes,
+        "{name}: {count} {what}, killed at {}, {} ended otherwise",
         last - first + 1,
         problems.len()
     );

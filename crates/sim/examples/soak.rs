@@ -12,7 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser as _;
-use spokeshave_sim::soak::{Outcome, RunOptions, run_with};
+use spokeshave_sim::rehearsal;
+use spokeshave_sim::soak::{self, Outcome, RunOptions};
 
 /// Most of a run is small objects that come and go.
 #[global_allocator]
@@ -40,12 +41,33 @@ struct Arguments {
     /// Where the log of a single seed goes
     #[arg(long, value_name = "FILE")]
     log: Option<String>,
+    /// The cloud that the seeds live on
+    #[arg(long, value_name = "NAME", default_value = "kwok")]
+    cloud: CloudName,
     /// Write into the log what scheduler, kubelets and workload controllers do, too
     #[arg(long, requires = "log")]
     log_cluster: bool,
     /// Say on standard error what the operator says
     #[arg(long)]
     trace: bool,
+}
+
+/// A cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CloudName {
+    /// Nodes without machines
+    Kwok,
+    /// The AWS provider on the simulated EC2
+    Aws,
+}
+
+impl CloudName {
+    fn run(self, seed: u64, options: RunOptions) -> Outcome {
+        match self {
+            Self::Kwok => soak::run_with(seed, options),
+            Self::Aws => rehearsal::run_with(seed, options),
+        }
+    }
 }
 
 /// Below this are the seeds that were lived again and again until they were clean: they guard what was mended and prove nothing else.
@@ -115,7 +137,8 @@ fn main() -> ExitCode {
                     if seed >= end {
                         break;
                     }
-                    let outcome = catch_unwind(AssertUnwindSafe(|| run_with(seed, options))).map_err(drop);
+                    let outcome =
+                        catch_unwind(AssertUnwindSafe(|| arguments.cloud.run(seed, options))).map_err(drop);
                     tell(seed, outcome.as_ref().ok());
                     let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     outcomes.insert(seed, outcome);

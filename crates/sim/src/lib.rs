@@ -18,6 +18,7 @@ mod objects;
 pub mod performance;
 mod probes;
 mod quantities;
+pub mod rehearsal;
 mod rules;
 mod scheduler;
 pub mod soak;

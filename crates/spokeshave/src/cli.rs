@@ -182,7 +182,13 @@ pub(crate) struct UpArgs {
     /// Run a workload that grows and shrinks, and tell what happens
     #[arg(long)]
     pub(crate) demo: bool,
-    /// Do not create the default NodePool and KWOKNodeClass
+    /// The cloud that the cluster runs on: kwok, whose nodes are objects, or an EC2 that is simulated in this process
+    #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
+    pub(crate) cloud: DefinitionsOf,
+    /// Name of the cluster, with --cloud aws: value of the tag karpenter.sh/discovery on its subnets and security groups
+    #[arg(long, value_name = "NAME", default_value = "rehearsal")]
+    pub(crate) cluster_name: String,
+    /// Do not create the default NodePool and NodeClass
     #[arg(long, conflicts_with = "demo")]
     pub(crate) bare: bool,
     /// Everything but the operator, for one that runs apart: spokeshave operator --kubeconfig FILE
@@ -191,7 +197,7 @@ pub(crate) struct UpArgs {
     /// Run cluster time this many times faster than the wall clock
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     pub(crate) speed: f64,
-    /// Instance types to sell, in the format of instance_types.json; by default the kwok provider's 144 types
+    /// Instance types to sell, in the format of instance_types.json; by default the kwok provider's 144 types. Not with --cloud aws
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) catalog: Option<PathBuf>,
     /// What is off unless asked for, as for the operator: NodeOverlay=true,CapacityBuffer=true

@@ -110,10 +110,15 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
         options,
     );
     Ok(Cloud {
-        label_rules: LabelRules {
-            restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
-            well_known: provider.well_known_labels().into_iter().collect(),
-        },
+        label_rules: aws_label_rules(&provider),
         provider: Arc::new(provider),
     })
+}
+
+/// What AWS adds to the rules about labels (A1.7).
+pub(crate) fn aws_label_rules(provider: &AwsProvider) -> LabelRules {
+    LabelRules {
+        restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
+        well_known: provider.well_known_labels().into_iter().collect(),
+    }
 }

@@ -18,6 +18,7 @@ mod manifests;
 mod narrator;
 mod operate;
 mod plan;
+mod rehearsal;
 mod rollout;
 mod scheduler_config;
 mod settings;

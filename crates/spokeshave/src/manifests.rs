@@ -205,6 +205,8 @@ fn unknown_kind(manifest: &Manifest) -> String {
     let types = type_of(&manifest.object);
     let hint = if is_outdated(&types.api_version) {
         "`spokeshave convert -f FILE` makes it karpenter.sh/v1"
+    } else if types.kind == "EC2NodeClass" {
+        "`spokeshave up --cloud aws` has it, with a simulated EC2; here NodePools need nodeClassRef group karpenter.kwok.sh, kind KWOKNodeClass, name default"
     } else if types.kind.ends_with("NodeClass") {
         "NodePools of this cluster need nodeClassRef group karpenter.kwok.sh, kind KWOKNodeClass, name default; with its CustomResourceDefinition the object is stored, and nothing acts on it"
     } else {

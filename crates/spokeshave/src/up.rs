@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::PostParams;
@@ -15,7 +17,8 @@ use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Api, Metrics, Shutdown, TaskGroup};
 
-use crate::cli::{UpArgs, UpLogLevel};
+use crate::cli::{DefinitionsOf, UpArgs, UpLogLevel};
+use crate::clouds::Cloud;
 use crate::kubeconfig_file::KubeconfigFile;
 use crate::look::Source;
 use crate::narrator::Narrator;
@@ -23,7 +26,7 @@ use crate::settings::FeatureGates;
 use crate::settings::{LogFormat, LogLevel, LogOutput};
 use crate::text::say;
 use crate::web::Page;
-use crate::{demo, logging, manifests, signals};
+use crate::{demo, logging, manifests, rehearsal, signals};
 
 const DEFAULTS: &str = include_str!("../assets/default.yaml");
 /// Label and metrics port of the operator's pod in a usual installation.
@@ -48,6 +51,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     logging::install(level, LogFormat::Text, &[LogOutput::Stderr], clock.clone())?;
     KubeconfigFile::check(&args.kubeconfig)?;
     refuse_if_taken(&args.kubeconfig).await?;
+    check_cloud(&args)?;
     let own = manifests::read_all(&args.filenames)?;
     let catalog = match &args.catalog {
         Some(path) => Catalog::from_file(path)?,
@@ -56,11 +60,15 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     let entropy = Entropy::new(args.seed);
     let cluster = Cluster::start(&args, &clock, &entropy).await?;
     let client = cluster.client.clone();
-    install_definitions(&client).await?;
+    install_definitions(&client, args.cloud).await?;
     if !args.bare {
-        manifests::apply_all(&client, &clock, manifests::parse("default.yaml", DEFAULTS)?).await?;
+        let defaults = match args.cloud {
+            DefinitionsOf::Kwok => manifests::parse("default.yaml", DEFAULTS)?,
+            DefinitionsOf::Aws => rehearsal::defaults(&args.cluster_name, &own)?,
+        };
+        manifests::apply_all(&client, &clock, defaults).await?;
     }
-    manifests::apply_all(&client, &clock, own).await?;
+    manifests::apply_all(&client, &clock, own.clone()).await?;
 
     let shutdown = Shutdown::new();
     let narrator = Narrator::default();
@@ -82,7 +90,28 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     };
     let mut observer = None;
     if !args.no_operator {
-        let given = (catalog.clone(), args.feature_gates.unwrap_or_default());
+        let cloud = match args.cloud {
+            DefinitionsOf::Kwok => kwok(
+                &client,
+                (&clock, &entropy),
+                catalog.clone(),
+                &mut tasks,
+                &shutdown,
+            ),
+            DefinitionsOf::Aws => {
+                let described = cluster.described(&args.cluster_name);
+                rehearsal::start(
+                    &client,
+                    (&clock, &entropy),
+                    described,
+                    &own,
+                    &mut tasks,
+                    &shutdown,
+                )
+                .await?
+            }
+        };
+        let given = (cloud, args.feature_gates.unwrap_or_default());
         let (metrics, sees) =
             start_operator(&client, &clock, &entropy, given, &narrator, &mut tasks, &shutdown);
         serve_metrics(&cluster.server, &metrics);
@@ -128,6 +157,21 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         tracing::debug!(tasks = late.join(", "), "cut off");
     }
     cluster.listener.stop().await;
+    Ok(())
+}
+
+/// Refuses what does not go together with a cloud.
+fn check_cloud(args: &UpArgs) -> Result<()> {
+    if args.cloud == DefinitionsOf::Aws {
+        anyhow::ensure!(
+            args.catalog.is_none(),
+            "--catalog is for --cloud kwok: the simulated EC2 sells EC2's own types"
+        );
+        anyhow::ensure!(
+            !args.no_operator,
+            "--no-operator is for --cloud kwok: the simulated EC2 lives in this process, and an operator of another one cannot reach it"
+        );
+    }
     Ok(())
 }
 
@@ -181,6 +225,17 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// The cluster as its machines are told of it.
+    fn described(&self, name: &str) -> rehearsal::Described {
+        rehearsal::Described {
+            name: name.to_owned(),
+            endpoint: format!("https://{}", self.listener.address()),
+            certificate_authority: STANDARD.encode(self.listener.ca_pem()),
+        }
+    }
+}
+
 /// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.
 pub(crate) fn token() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
@@ -192,9 +247,9 @@ pub(crate) fn token() -> String {
     format!("{:016x}{:016x}", part(), part())
 }
 
-async fn install_definitions(client: &Client) -> Result<()> {
+async fn install_definitions(client: &Client, cloud: DefinitionsOf) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for definition in spokeshave_api::crds::crds() {
+    for definition in spokeshave_api::crds::crds_of(cloud.into()) {
         let name = definition.metadata.name.clone().unwrap_or_default();
         api.create(&PostParams::default(), &definition)
             .await
@@ -203,15 +258,13 @@ async fn install_definitions(client: &Client) -> Result<()> {
     Ok(())
 }
 
-fn start_operator(
+fn kwok(
     client: &Client,
-    clock: &SharedClock,
-    entropy: &Entropy,
-    (catalog, gates): (Catalog, FeatureGates),
-    narrator: &Narrator,
+    (clock, entropy): (&SharedClock, &Entropy),
+    catalog: Catalog,
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
-) -> (Metrics, Observer) {
+) -> Cloud {
     let options = KwokOptions {
         catalog,
         termination_delay: Duration::from_secs(1),
@@ -225,9 +278,23 @@ fn start_operator(
     ));
     let (cloud, stop) = (provider.clone(), shutdown.clone());
     tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
-    let rules = label_rules(&provider);
+    Cloud {
+        label_rules: label_rules(&provider),
+        provider,
+    }
+}
+
+fn start_operator(
+    client: &Client,
+    clock: &SharedClock,
+    entropy: &Entropy,
+    (cloud, gates): (Cloud, FeatureGates),
+    narrator: &Narrator,
+    tasks: &mut TaskGroup,
+    shutdown: &Shutdown,
+) -> (Metrics, Observer) {
     let options = Options {
-        label_rules: rules,
+        label_rules: cloud.label_rules,
         disruption_threads: crate::operate::cores(),
         spot_to_spot_consolidation: gates.spot_to_spot_consolidation,
         feature_gates: crate::operate::gates_of(gates),
@@ -236,7 +303,7 @@ fn start_operator(
     let speaker = narrator.clone();
     let operator = Operator::new(
         client.clone(),
-        provider,
+        cloud.provider,
         clock.clone(),
         entropy.child("operator"),
         options,
@@ -274,7 +341,10 @@ fn greet(args: &UpArgs, cluster: &Cluster, page: Option<&Page>) {
         cluster.listener.address()
     ));
     say(&format!("  export KUBECONFIG={}", shown(&args.kubeconfig)));
-    say("  kubectl get nodes,pods,nodepools,nodeclaims,disruptions -A");
+    say(match args.cloud {
+        DefinitionsOf::Kwok => "  kubectl get nodes,pods,nodepools,nodeclaims,disruptions -A",
+        DefinitionsOf::Aws => "  kubectl get nodes,pods,ec2nodeclasses,nodepools,nodeclaims,disruptions -A",
+    });
     if let Some(page) = page {
         say(&format!("Page: {}", page.url()));
     }

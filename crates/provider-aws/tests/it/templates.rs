@@ -12,21 +12,22 @@ fn at(second: i64) -> Timestamp {
 fn a_066_templates_expire_a_minute_after_their_last_use() {
     let mut templates = Templates::default();
     assert!(!templates.find("a", at(0)));
-    templates.exists("a", at(0));
-    templates.exists("b", at(0));
+    templates.exists("a", "lt-a", at(0));
+    templates.exists("b", "lt-b", at(0));
     assert!(templates.find("a", at(30)), "it is used by asking");
     assert_eq!(templates.next_expiry(), Some(at(60)));
-    assert_eq!(templates.expire(at(59)), [""; 0]);
-    assert_eq!(templates.expire(at(60)), ["b"]);
-    assert_eq!(templates.expire(at(60)), [""; 0], "each is deleted once");
-    assert_eq!(templates.expire(at(90)), ["a"]);
+    let of = |name: &str| vec![(name.to_owned(), format!("lt-{name}"))];
+    assert_eq!(templates.expire(at(59)), []);
+    assert_eq!(templates.expire(at(60)), of("b"));
+    assert_eq!(templates.expire(at(60)), [], "each is deleted once");
+    assert_eq!(templates.expire(at(90)), of("a"));
     assert_eq!(templates.next_expiry(), None);
 }
 
 #[test]
 fn a_067_a_template_that_has_vanished_is_made_again() {
     let mut templates = Templates::default();
-    templates.exists("a", at(0));
+    templates.exists("a", "lt-a", at(0));
     templates.forget("a");
     assert!(!templates.find("a", at(1)));
 }

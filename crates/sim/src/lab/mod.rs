@@ -22,7 +22,7 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{LeaderElectionOptions, Operator, Options as OperatorOptions};
-use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_ports::{CloudProvider, Entropy, SharedClock, TokioClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Api, Shutdown, TaskGroup};
@@ -276,17 +276,22 @@ impl Lab {
     }
 
     fn start_with(&mut self, name: &str, client: Client, cloud: Client) {
-        let starts = self.starts.entry(name.to_owned()).or_insert(0);
-        *starts += 1;
-        let entropy = self.entropy.child("operator").child(&format!("{name}/{starts}"));
-        self.log.note(&format!("operator {name} starts"));
-        self.invariants.disturb();
         let provider = Arc::new(KwokProvider::new(
             cloud,
             self.clock.clone(),
             &self.entropy.child("cloud"),
             self.options.cloud.clone(),
         ));
+        self.start_provider(name, client, provider);
+    }
+
+    /// Starts a replica on somebody's provider.
+    pub fn start_provider(&mut self, name: &str, client: Client, provider: Arc<dyn CloudProvider>) {
+        let starts = self.starts.entry(name.to_owned()).or_insert(0);
+        *starts += 1;
+        let entropy = self.entropy.child("operator").child(&format!("{name}/{starts}"));
+        self.log.note(&format!("operator {name} starts"));
+        self.invariants.disturb();
         let mut options = self.options.operator.clone();
         if self.options.leader_election {
             options.leader_election = Some(LeaderElectionOptions {

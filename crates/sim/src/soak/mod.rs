@@ -9,6 +9,8 @@ mod workloads;
 
 use std::time::Duration;
 
+pub(crate) use scenario::pick;
+
 use crate::invariants::Violation;
 use crate::lab::{Lab, LabOptions};
 

@@ -1,0 +1,90 @@
+//! Launches of this process: one instance for a NodeClaim however often it is asked for, and instances that EC2 does not tell of yet.
+//!
+//! Owns the memory of launches. A launch whose answer was not written down is found again by the NodeClaim's UID for as long as the process lives; what a
+//! process that was killed has launched is garbage collection's.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::NodeClaim;
+
+/// EC2 may say for so long that it does not know an instance which it has just launched.
+const UNKNOWN_FOR: SignedDuration = SignedDuration::from_secs(30);
+/// A launch is remembered for so long; by then its answer was written down, or nobody waits for it.
+const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(10);
+
+/// What was launched for a NodeClaim, and when.
+pub(crate) type Launch = Option<(Timestamp, NodeClaim)>;
+
+/// The launch of one NodeClaim: whoever holds it launches.
+pub(crate) type Slot = Arc<tokio::sync::Mutex<Launch>>;
+
+/// Launches by the UID of their NodeClaim.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    slots: Mutex<BTreeMap<String, Slot>>,
+}
+
+impl Recent {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The launch for a NodeClaim, which others of the same NodeClaim wait for.
+    pub(crate) fn slot(&self, uid: &str, now: Timestamp) -> Slot {
+        let mut slots = self.slots();
+        slots.retain(|_, slot| {
+            let is_held = Arc::strong_count(slot) > 1;
+            let launch = slot.try_lock();
+            is_held || launch.is_ok_and(|launch| is_younger(&launch, REMEMBERED_FOR, now))
+        });
+        slots.entry(uid.to_owned()).or_default().clone()
+    }
+
+    /// What was launched for the NodeClaim of this UID.
+    pub(crate) fn of(&self, uid: &str) -> Option<NodeClaim> {
+        let slots = self.slots();
+        let launch = slots.get(uid)?.try_lock().ok()?;
+        launch.as_ref().map(|(_, claim)| claim.clone())
+    }
+
+    /// Instances that EC2 may not tell of yet, as NodeClaims.
+    pub(crate) fn unknown(&self, now: Timestamp) -> Vec<NodeClaim> {
+        let slots = self.slots();
+        let launches = slots.values().filter_map(|slot| slot.try_lock().ok());
+        let young = launches.filter(|launch| is_younger(launch, UNKNOWN_FOR, now));
+        young
+            .filter_map(|launch| Some(launch.as_ref()?.1.clone()))
+            .collect()
+    }
+
+    /// The same for one instance.
+    pub(crate) fn unknown_one(&self, provider_id: &str, now: Timestamp) -> Option<NodeClaim> {
+        let mut unknown = self.unknown(now).into_iter();
+        unknown.find(|claim| claim.provider_id() == Some(provider_id))
+    }
+
+    /// An instance is ending: nobody finds it again.
+    pub(crate) fn forget(&self, provider_id: &str) {
+        self.slots().retain(|_, slot| {
+            let is_it = |launch: &Launch| {
+                let claim = launch.as_ref().map(|(_, claim)| claim);
+                claim.is_some_and(|claim| claim.provider_id() == Some(provider_id))
+            };
+            slot.try_lock().is_ok_and(|launch| !is_it(&launch))
+        });
+    }
+}
+
+/// Whether something was launched, no longer ago than this.
+fn is_younger(launch: &Launch, age: SignedDuration, now: Timestamp) -> bool {
+    let at = launch.as_ref().map(|(at, _)| *at);
+    at.is_some_and(|at| now.duration_since(at) < age)
+}
+
+/// What was launched for the same NodeClaim, if EC2 need not be asked whether it is still there.
+pub(crate) fn still_fresh(launch: &Launch, now: Timestamp) -> Option<NodeClaim> {
+    let fresh = is_younger(launch, UNKNOWN_FOR, now);
+    launch.as_ref().filter(|_| fresh).map(|(_, claim)| claim.clone())
+}

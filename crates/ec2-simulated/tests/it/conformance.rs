@@ -1,0 +1,100 @@
+//! The suite that every provider passes (P §14), on an EC2 that answers at once and on one that is slow and forgetful.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_aws_cloud::AwsProvider;
+use spokeshave_ec2_simulated::Options;
+use spokeshave_ports::conformance::{Harness, check_all};
+use spokeshave_ports::{CloudProvider, SharedClock};
+
+use crate::world::{CLUSTER, World, claim, pool};
+
+/// A type that the cloud has run out of.
+const EXHAUSTED: &str = "r5.large";
+/// For so long an offering without capacity is left out (A-055).
+const LEFT_OUT_FOR: Duration = Duration::from_secs(180);
+
+struct AwsHarness {
+    provider: Arc<AwsProvider>,
+    clock: SharedClock,
+}
+
+impl Harness for AwsHarness {
+    fn provider(&self) -> &dyn CloudProvider {
+        &*self.provider
+    }
+    fn clock(&self) -> SharedClock {
+        self.clock.clone()
+    }
+    fn node_pool(&self) -> NodePool {
+        pool()
+    }
+    fn node_claim(&self, name: &str) -> NodeClaim {
+        claim(name, &[(labels::INSTANCE_TYPE, &["m5.large", "m6i.large"])])
+    }
+    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
+        let nowhere: &[&str] = &["us-east-1z"];
+        claim(
+            name,
+            &[(labels::INSTANCE_TYPE, &["m5.large"]), (labels::ZONE, nowhere)],
+        )
+    }
+    fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim> {
+        let mut claim = self.node_claim(name);
+        claim.spec.node_class_ref.name = "missing".to_owned();
+        Some(claim)
+    }
+    fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
+        let of_one_kind: [(&str, &[&str]); 2] = [
+            (labels::INSTANCE_TYPE, &[EXHAUSTED]),
+            (labels::CAPACITY_TYPE, &["on-demand"]),
+        ];
+        Some((claim(name, &of_one_kind), LEFT_OUT_FOR))
+    }
+    fn unknown_provider_id(&self, real: &str) -> String {
+        format!("{real}00")
+    }
+    fn well_known_labels(&self) -> Vec<String> {
+        let keys = self.provider.well_known_labels().into_iter();
+        // The zone's ID stands at the offerings: a type has as many as zones.
+        keys.filter(|key| key != "topology.k8s.aws/zone-id").collect()
+    }
+}
+
+async fn passes(options: Options) {
+    let world = World::new(options).await;
+    let is_out = format!("{EXHAUSTED}/*/on-demand");
+    world.cloud.limit(is_out.parse().unwrap(), 0);
+    let harness = AwsHarness {
+        provider: world.provider(),
+        clock: world.clock.clone(),
+    };
+    world.pass(60).await;
+    let outcome = check_all(&harness).await;
+    outcome.unwrap_or_else(|failures| panic!("{failures}"));
+    world.pass(300).await;
+    assert_eq!(world.cloud.instances(), [], "nothing is left");
+    assert_eq!(
+        world.cloud.templates(),
+        Vec::<String>::new(),
+        "a_066: templates that nobody uses go"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_080_a_091_the_provider_keeps_the_promises_of_the_port() {
+    passes(Options::instant(CLUSTER)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_080_a_091_and_keeps_them_when_ec2_is_slow_and_does_not_know_its_own_launches_yet() {
+    passes(Options {
+        latency: Duration::from_millis(800),
+        visibility_delay: Duration::from_secs(9),
+        termination_delay: Duration::from_secs(90),
+        ..Options::new(CLUSTER)
+    })
+    .await;
+}

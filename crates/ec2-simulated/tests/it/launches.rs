@@ -1,0 +1,254 @@
+//! Launches on an EC2 whose capacity runs out, whose calls are limited, and behind whose back things happen.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use spokeshave_api::labels;
+use spokeshave_ec2_simulated::Options;
+use spokeshave_ports::{CloudError, CloudProvider as _};
+use spokeshave_provider_aws::errors::ApiError;
+
+use crate::world::{CLUSTER, World, claim, pool};
+
+async fn ready(options: Options) -> World {
+    let world = World::new(options).await;
+    world.cloud.unlimited();
+    world
+}
+
+const BOTH: &[&str] = &["spot", "on-demand"];
+
+#[tokio::test(start_paused = true)]
+async fn a_076_what_has_no_capacity_is_passed_over_and_left_out_for_three_minutes() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    world.cloud.limit("m5.large/*/spot".parse().unwrap(), 0);
+    let types: &[&str] = &["m5.large", "m5.xlarge"];
+    let wanted = claim(
+        "one",
+        &[(labels::INSTANCE_TYPE, types), (labels::CAPACITY_TYPE, &["spot"])],
+    );
+    let launched = provider.create(&wanted).await.unwrap();
+    assert_eq!(launched.label(labels::INSTANCE_TYPE), Some("m5.xlarge"));
+    let available = async || {
+        let types = provider.instance_types(&pool()).await.unwrap();
+        let one = types.iter().find(|one| one.name == "m5.large").unwrap();
+        let spot = one
+            .offerings
+            .iter()
+            .filter(|it| it.available && it.capacity_type().is_some_and(|it| it.as_str() == "spot"));
+        spot.count()
+    };
+    assert_eq!(
+        available().await,
+        0,
+        "a reply with an instance still says what is empty"
+    );
+    world.pass(181).await;
+    assert!(available().await > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_077_a_launch_without_any_capacity_is_told_so_and_a_refused_one_why() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    world.cloud.limit("m5.large".parse().unwrap(), 0);
+    let wanted = claim(
+        "one",
+        &[
+            (labels::INSTANCE_TYPE, &["m5.large"]),
+            (labels::CAPACITY_TYPE, BOTH),
+        ],
+    );
+    let error = provider.create(&wanted).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    let denied = ApiError::new(
+        "UnauthorizedOperation",
+        "You are not authorized to perform this operation.",
+    );
+    world.cloud.fail("CreateFleet", &denied, 1);
+    let wanted = claim("two", &[(labels::INSTANCE_TYPE, &["m5.xlarge"])]);
+    match provider.create(&wanted).await {
+        Err(CloudError::Create { reason, message }) => {
+            assert_eq!(reason, "Unauthorized");
+            assert!(message.contains("not authorized"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    provider.create(&wanted).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_067_a_template_that_is_gone_is_made_again() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let of = |name: &str| claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    provider.create(&of("one")).await.unwrap();
+    for name in world.cloud.templates() {
+        world.cloud.remove_template(&name);
+    }
+    provider.create(&of("two")).await.unwrap();
+    assert_eq!(world.cloud.instances().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_is_dark_launches_nothing_and_others_do() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    for zone in ["us-east-1a", "us-east-1b", "us-east-1c"] {
+        world.cloud.set_outage(zone, true);
+    }
+    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let launched = provider.create(&wanted).await.unwrap();
+    assert_eq!(launched.label(labels::ZONE), Some("us-east-1d"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_074_a_075_a_thousand_nodeclaims_are_launched_and_ended_by_few_calls_that_ec2_does_not_limit() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let before = world.cloud.calls();
+    let types: &[&str] = &[
+        "m5.large",
+        "m6i.large",
+        "m7i.large",
+        "c6i.large",
+        "r6i.large",
+        "m7g.large",
+    ];
+    let wanted = [(labels::INSTANCE_TYPE, types), (labels::CAPACITY_TYPE, BOTH)];
+    let claims: Vec<_> = (0..1000)
+        .map(|number| claim(&format!("claim-{number}"), &wanted))
+        .collect();
+    let launches = claims.iter().map(|claim| provider.create(claim));
+    let launched: Vec<_> = futures::future::join_all(launches)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    let ids: BTreeSet<_> = launched.iter().filter_map(|claim| claim.provider_id()).collect();
+    assert_eq!(
+        (ids.len(), world.cloud.instances().len()),
+        (1000, 1000),
+        "one instance for each"
+    );
+    world.pass(60).await;
+    let ends = launched.iter().map(|claim| provider.delete(claim));
+    for end in futures::future::join_all(ends).await {
+        end.unwrap();
+    }
+    world.pass(60).await;
+    assert!(world.cloud.instances().is_empty());
+    let after = world.cloud.calls();
+    let made = |action: &str| {
+        after.get(action).copied().unwrap_or_default() - before.get(action).copied().unwrap_or_default()
+    };
+    assert!(made("CreateFleet") <= 3, "{after:?}");
+    assert!(made("CreateLaunchTemplate") <= 60, "{after:?}");
+    assert!(
+        made("TerminateInstances") <= 3 && made("DescribeInstances") <= 4,
+        "{after:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_104_a_list_that_fails_is_an_error_and_not_an_empty_cloud() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    provider
+        .create(&claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]))
+        .await
+        .unwrap();
+    world.pass(60).await;
+    for error in [
+        ApiError::new("", "no answer"),
+        ApiError::new("RequestLimitExceeded", "slow down"),
+    ] {
+        world.cloud.fail("DescribeInstances", &error, 1);
+        assert!(provider.list().await.is_err(), "{error}");
+    }
+    assert_eq!(provider.list().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_081_a_launch_whose_operator_was_killed_is_listed_so_that_it_can_be_collected() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let first = world.provider();
+    world.pass(60).await;
+    let calls: u64 = world.cloud.calls().values().sum();
+    drop(first);
+    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let mut launched = 0;
+    for call in 1..=12 {
+        let (services, life) = world.cloud.mortal_services(call + 12);
+        let provider = world.provider_on(services);
+        world.clock.sleep(Duration::from_secs(30)).await;
+        tokio::select! {
+            biased;
+            () = life.ended() => {}
+            created = provider.create(&wanted) => drop(created),
+            () = world.clock.sleep(Duration::from_secs(60)) => {}
+        }
+        launched = launched.max(world.cloud.instances().len());
+    }
+    assert!(world.cloud.calls().values().sum::<u64>() > calls && launched > 0);
+    let heir = world.provider();
+    world.pass(60).await;
+    let listed = heir.list().await.unwrap();
+    assert_eq!(
+        listed.len(),
+        world.cloud.instances().len(),
+        "nothing is hidden from garbage collection"
+    );
+    for claim in &listed {
+        assert!(claim.metadata.creation_timestamp.is_some());
+        heir.delete(claim).await.unwrap();
+    }
+    world.pass(300).await;
+    assert!(world.cloud.instances().is_empty() && world.cloud.templates().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_a_user_ends_is_gone_and_one_of_another_cluster_is_not_ours() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let launched = provider.create(&wanted).await.unwrap();
+    world.pass(60).await;
+    let id = world.cloud.instances()[0].id.clone();
+    assert!(world.cloud.terminate(&id) && !world.cloud.terminate(&id));
+    world.pass(60).await;
+    let got = provider.get(launched.provider_id().unwrap()).await;
+    assert!(got.is_err_and(|error| error.is_not_found()));
+    assert!(
+        provider
+            .delete(&launched)
+            .await
+            .is_err_and(|error| error.is_not_found())
+    );
+    assert!(provider.list().await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_091_a_nodeclaim_without_provider_id_has_no_instance_unless_its_launch_was_not_written_down() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    world.pass(60).await;
+    let wanted = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let ended = provider.delete(&wanted).await;
+    assert!(
+        ended.is_err_and(|error| error.is_not_found()),
+        "its end waits for nothing"
+    );
+    provider.create(&wanted).await.unwrap();
+    provider.delete(&wanted).await.unwrap();
+    world.pass(60).await;
+    assert!(world.cloud.instances().is_empty());
+}

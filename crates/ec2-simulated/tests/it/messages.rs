@@ -1,0 +1,199 @@
+//! The queue of interruptions and the poll of statuses, from EC2 to what core is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use spokeshave_api::labels;
+use spokeshave_aws_cloud::AwsProvider;
+use spokeshave_ec2_simulated::{Check, Options};
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_ports::{CloudProvider as _, Interruption};
+use spokeshave_provider_aws::errors::ApiError;
+
+use crate::world::{CLUSTER, World, claim, pool};
+
+/// A provider with one spot instance that runs.
+async fn with_instance(world: &World) -> (Arc<AwsProvider>, String, String) {
+    let provider = world.provider();
+    world.pass(60).await;
+    let wanted = claim(
+        "one",
+        &[
+            (labels::INSTANCE_TYPE, &["m5.large"]),
+            (labels::CAPACITY_TYPE, &["spot"]),
+        ],
+    );
+    let launched = provider.create(&wanted).await.unwrap();
+    world.pass(30).await;
+    let id = world.cloud.instances()[0].id.clone();
+    (provider, id, launched.provider_id().unwrap().to_owned())
+}
+
+/// What core is told within so many seconds.
+async fn heard(world: &World, provider: &AwsProvider, seconds: u64) -> Vec<Interruption> {
+    let mut messages = provider.interruptions().unwrap();
+    let until = world.clock.sleep(Duration::from_secs(seconds));
+    tokio::pin!(until);
+    let mut heard = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(message) = messages.next() => heard.push(message),
+            () = &mut until => return heard,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_112_a_115_a_spot_interruption_reaches_core_with_its_deadline_and_closes_the_offering() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let (provider, id, provider_id) = with_instance(&world).await;
+    let at = world.clock.now();
+    assert!(world.cloud.interrupt(&id) && !world.cloud.interrupt(&id));
+    let heard = heard(&world, &provider, 5).await;
+    assert_eq!(heard.len(), 1);
+    assert_eq!(
+        (&heard[0].kind, heard[0].provider_id.as_str()),
+        (&Ok(InterruptionKind::SpotInterrupted), provider_id.as_str())
+    );
+    let left = heard[0].ends_at.unwrap().duration_since(at).as_secs();
+    assert!((119..=120).contains(&left), "{left}");
+    let types = provider.instance_types(&pool()).await.unwrap();
+    let zone = provider_id
+        .trim_start_matches("aws:///")
+        .split('/')
+        .next()
+        .unwrap();
+    let one = types.iter().find(|one| one.name == "m5.large").unwrap();
+    assert!(one.offerings.iter().any(|it| it.zone() == Some(zone)
+        && it.capacity_type().is_some_and(|it| it.as_str() == "spot")
+        && !it.available));
+    provider.acknowledge(&heard[0]).await.unwrap();
+    assert_eq!(world.cloud.messages(), 0);
+    world.pass(180).await;
+    assert!(
+        world.cloud.instances().is_empty(),
+        "EC2 takes it back whatever anybody does"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_110_a_message_comes_again_until_it_is_answered_for() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let (provider, id, _) = with_instance(&world).await;
+    world.cloud.announce_maintenance(&id);
+    let first = heard(&world, &provider, 3).await;
+    let again = heard(&world, &provider, 25).await;
+    assert_eq!(first[0].kind, Ok(InterruptionKind::ScheduledChange));
+    assert_eq!(again[0].id, first[0].id, "nobody has acknowledged it");
+    provider.acknowledge(&again[0]).await.unwrap();
+    assert_eq!(world.cloud.messages(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_110_messages_of_any_shape_and_of_strangers_stop_nothing() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let (provider, id, provider_id) = with_instance(&world).await;
+    for body in [
+        "",
+        "hello",
+        "[]",
+        "{}",
+        "null",
+        "{\"version\":\"0\",\"source\":\"aws.ec2\",\"detail-type\":\"EC2 Spot Instance Interruption Warning\",\"detail\":{}}",
+    ] {
+        world.cloud.send_message(body.to_owned());
+    }
+    world.cloud.recommend_rebalance("i-0123456789abcdef0");
+    world.cloud.interrupt(&id);
+    let heard = heard(&world, &provider, 15).await;
+    let ours: Vec<_> = heard
+        .iter()
+        .filter(|message| message.provider_id == provider_id)
+        .collect();
+    assert_eq!(ours.len(), 1, "{heard:?}");
+    for message in heard.iter().filter(|message| message.kind.is_err()) {
+        provider.acknowledge(message).await.unwrap();
+    }
+    provider.acknowledge(ours[0]).await.unwrap();
+    assert_eq!(
+        world.cloud.messages(),
+        0,
+        "what nobody understands is deleted as well"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_110_a_queue_that_is_missing_is_looked_for_again() {
+    let world = World::new(Options {
+        queue_name: None,
+        ..Options::new(CLUSTER)
+    })
+    .await;
+    let (provider, _, _) = with_instance(&world).await;
+    assert!(heard(&world, &provider, 60).await.is_empty());
+    let looked = world.cloud.calls()["GetQueueUrl"];
+    assert!((5..=13).contains(&looked), "every five seconds: {looked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_116_an_instance_whose_check_fails_for_two_minutes_ends_now_and_one_with_maintenance_soon() {
+    let world = World::new(Options {
+        queue_name: None,
+        ..Options::new(CLUSTER)
+    })
+    .await;
+    let (provider, id, provider_id) = with_instance(&world).await;
+    world.cloud.impair(&id, Check::System, true);
+    assert!(
+        heard(&world, &provider, 110).await.is_empty(),
+        "it may pass by itself"
+    );
+    let told = heard(&world, &provider, 90).await;
+    assert_eq!(
+        (&told[0].kind, told[0].provider_id.as_str()),
+        (&Ok(InterruptionKind::SystemStatus), provider_id.as_str())
+    );
+    assert!(
+        told[0].ends_at.is_some_and(|at| at <= world.clock.now()),
+        "nothing is waited for"
+    );
+    provider.acknowledge(&told[0]).await.unwrap();
+    world.cloud.impair(&id, Check::System, false);
+    assert!(heard(&world, &provider, 200).await.is_empty(), "it has recovered");
+    world.cloud.announce_maintenance(&id);
+    let told = heard(&world, &provider, 70).await;
+    assert_eq!(
+        (&told[0].kind, told[0].ends_at),
+        (&Ok(InterruptionKind::EventStatus), None)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_116_without_permission_the_poll_ends_and_the_queue_goes_on() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let (provider, id, _) = with_instance(&world).await;
+    let denied = ApiError::new(
+        "UnauthorizedOperation",
+        "You are not authorized to perform this operation.",
+    );
+    world.cloud.fail("DescribeInstanceStatus", &denied, 1);
+    let asked = |world: &World| {
+        world
+            .cloud
+            .calls()
+            .get("DescribeInstanceStatus")
+            .copied()
+            .unwrap_or_default()
+    };
+    world.cloud.impair(&id, Check::Instance, true);
+    let mut messages = provider.interruptions().unwrap();
+    let next = async {
+        world.clock.sleep(Duration::from_secs(600)).await;
+        world.cloud.interrupt(&id);
+    };
+    let (message, ()) = futures::join!(messages.next(), next);
+    assert_eq!(message.unwrap().kind, Ok(InterruptionKind::SpotInterrupted));
+    assert_eq!(asked(&world), 1);
+}

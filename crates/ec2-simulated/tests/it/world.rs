@@ -1,0 +1,114 @@
+//! A cluster's API server with one EC2NodeClass, and the shipped provider on the simulated EC2.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use spokeshave_api::crds::{Cloud, crds_of};
+use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool, Operator, Requirement, labels};
+use spokeshave_apiserver::{ApiServer, Config};
+use spokeshave_aws_cloud::ports::Aws;
+use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
+use spokeshave_ec2_simulated::{Options, REGION, SimulatedEc2};
+use spokeshave_ports::{CloudProvider as _, SharedClock, TokioClock};
+
+pub(crate) const CLUSTER: &str = "rehearsal";
+
+pub(crate) struct World {
+    pub(crate) clock: SharedClock,
+    pub(crate) client: kube::Client,
+    pub(crate) cloud: SimulatedEc2,
+}
+
+impl World {
+    pub(crate) async fn new(options: Options) -> Self {
+        let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+        let source = clock.clone();
+        let server = ApiServer::new(Config::new(Arc::new(move || source.now()), 1));
+        let client = kube::Client::new(server.service(), "default");
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in crds_of(Cloud::Aws) {
+            let created = definitions.create(&PostParams::default(), &definition).await;
+            created.unwrap();
+        }
+        let cloud = SimulatedEc2::new(clock.clone(), options);
+        let world = World { clock, client, cloud };
+        world.class("default", json!({})).await;
+        world
+    }
+
+    /// Makes a class; `spec` goes over the usual one.
+    pub(crate) async fn class(&self, name: &str, spec: Value) {
+        let terms = json!([{"tags": {"karpenter.sh/discovery": CLUSTER}}]);
+        let mut class = json!({
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": name},
+            "spec": {"role": "KarpenterNodeRole", "amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": terms, "securityGroupSelectorTerms": terms},
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            class["spec"][field] = value.clone();
+        }
+        let api: Api<EC2NodeClass> = Api::all(self.client.clone());
+        let class = serde_json::from_value(class).unwrap();
+        api.create(&PostParams::default(), &class).await.unwrap();
+    }
+
+    /// The provider at work, as a leader has it.
+    pub(crate) fn provider(&self) -> Arc<AwsProvider> {
+        self.provider_on(self.cloud.services())
+    }
+
+    pub(crate) fn provider_on(&self, services: Aws) -> Arc<AwsProvider> {
+        self.provider_with(services, 34)
+    }
+
+    /// The provider in a cluster of Kubernetes `1.<minor>`.
+    pub(crate) fn provider_of(&self, minor: u32) -> Arc<AwsProvider> {
+        self.provider_with(self.cloud.services(), minor)
+    }
+
+    fn provider_with(&self, services: Aws, minor: u32) -> Arc<AwsProvider> {
+        let mut options = AwsOptions::new(REGION, CLUSTER);
+        options.kubernetes_minor = minor;
+        options.interruption_queue = Some(CLUSTER.to_owned());
+        let provider = Arc::new(AwsProvider::new(
+            services,
+            self.client.clone(),
+            self.clock.clone(),
+            options,
+        ));
+        let leader = provider.clone();
+        tokio::spawn(async move { leader.lead().await });
+        provider
+    }
+
+    pub(crate) async fn pass(&self, seconds: u64) {
+        self.clock.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    pub(crate) async fn class_now(&self, name: &str) -> EC2NodeClass {
+        let api: Api<EC2NodeClass> = Api::all(self.client.clone());
+        api.get(name).await.unwrap()
+    }
+}
+
+pub(crate) fn pool() -> NodePool {
+    let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"}, "spec": {"template": {"spec": {
+        "requirements": [], "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
+    serde_json::from_value(pool).unwrap()
+}
+
+pub(crate) fn claim(name: &str, requirements: &[(&str, &[&str])]) -> NodeClaim {
+    let value = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": name, "uid": format!("uid-of-{name}"), "labels": {labels::NODE_POOL: "general"}},
+        "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}},
+    });
+    let mut claim: NodeClaim = serde_json::from_value(value).unwrap();
+    let requirements = requirements.iter();
+    claim.spec.requirements = requirements
+        .map(|(key, values)| Requirement::new(key, Operator::In, values))
+        .collect();
+    claim
+}
