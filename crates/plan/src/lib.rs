@@ -3,6 +3,7 @@
 //! Every function here takes a Snapshot (or single objects), the Policy and `now`, and returns values. None knows a provider, an API server
 //! or a clock.
 
+pub mod adopt;
 pub mod blockers;
 pub mod budget_lint;
 mod budget_repair;

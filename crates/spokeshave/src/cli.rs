@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
-use crate::{convert, doctor, explain, freeze, plan, rollout, top, web};
+use crate::{adopt, convert, doctor, explain, freeze, plan, rollout, top, web};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///
@@ -46,7 +46,7 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong;
-3 `budgets` or `doctor` has found an error, or `convert` something that has to be settled by hand.
+3 `budgets` or `doctor` has found an error, or `convert` or `adopt` something that has to be settled by hand.
 Standard output carries data, standard error carries everything that is said to you.";
 
 /// The commands.
@@ -76,6 +76,9 @@ pub(crate) enum Command {
     /// Find what is wrong for good: budgets that can never allow an eviction, NodePools that nothing can use, and the like
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
+    /// Find what would happen if this operator took over a cluster that Karpenter runs, and what has to be settled first
+    #[command(after_help = adopt::EXAMPLES)]
+    Adopt(adopt::AdoptArgs),
     /// Turn manifests of older versions and of other autoscalers into karpenter.sh/v1, with a report
     #[command(after_help = convert::EXAMPLES)]
     Convert(convert::ConvertArgs),

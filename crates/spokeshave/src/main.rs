@@ -1,5 +1,6 @@
 //! The spokeshave binary: reads arguments and the environment, and runs a command.
 
+mod adopt;
 mod budgets;
 mod cli;
 mod clouds;
@@ -110,6 +111,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
             runtime()?.block_on(web::run(args))
         }
         Command::Top(args) => runtime()?.block_on(top::run(args)),
+        Command::Adopt(args) => {
+            let answer = runtime()?.block_on(adopt::run(&args))?;
+            print(&answer.text)?;
+            return Ok(verdict(answer.is_blocked));
+        }
         Command::Convert(args) => {
             let answer = runtime()?.block_on(convert::run(args))?;
             print(&answer.text)?;

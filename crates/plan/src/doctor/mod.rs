@@ -48,7 +48,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(level: Level, code: &'static str, object: String, message: String, proof: String) -> Self {
+    pub(crate) fn new(
+        level: Level,
+        code: &'static str,
+        object: String,
+        message: String,
+        proof: String,
+    ) -> Self {
         Self {
             level,
             code,
@@ -62,12 +68,12 @@ impl Finding {
         }
     }
 
-    fn field(mut self, field: impl Into<String>) -> Self {
+    pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
     }
 
-    fn suggest(mut self, suggestion: impl Into<String>) -> Self {
+    pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
         self.suggestion = Some(suggestion.into());
         self
     }

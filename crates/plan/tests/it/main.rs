@@ -1,5 +1,6 @@
 //! The tests of decisions: one program, because each would be built and linked with all of it.
 
+mod adopt;
 mod advance;
 mod audited_worlds;
 mod disrupt;

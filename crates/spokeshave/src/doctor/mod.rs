@@ -2,7 +2,7 @@
 //!
 //! It reads what `plan` reads, asks `plan::doctor`, and prints. It decides nothing and changes nothing.
 
-mod table;
+pub(crate) mod table;
 
 use anyhow::Result;
 use clap::Args;

@@ -1,0 +1,140 @@
+//! `spokeshave adopt`: what would happen if this operator took over a cluster that Karpenter runs.
+//!
+//! It reads what `plan` reads and what surrounds it, asks `plan::adopt`, and prints. It decides nothing and changes nothing: the operator itself does
+//! what is left when it starts.
+
+mod surroundings;
+
+use anyhow::Result;
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use spokeshave_plan::adopt::{Successor, Surroundings, TakeOver, check};
+
+use crate::cli::{CloudProviderName, OutputFormat};
+use crate::doctor::table;
+use crate::plan::{self, SourceArgs};
+use crate::text::count;
+
+/// Shown after the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave adopt --check --live --namespace karpenter        the cluster of the current kubeconfig
+  spokeshave adopt --check --live --cloud-provider aws         as the provider for AWS would find it
+  spokeshave adopt --check -f dump.yaml                        NodePools, NodeClaims and nodes of a dump
+  spokeshave adopt --check --live -o json                      for machines; docs/migrate.md names every field
+
+Nothing is changed. Exit code 0 when nothing stands in the way; 3 when something has to be settled first.";
+
+/// Arguments of `adopt`.
+#[derive(Debug, Args)]
+#[group(id = "estate", required = true, multiple = true, args = ["filenames", "live"])]
+pub(crate) struct AdoptArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Only look and report, which is all that this command does: the operator takes over by itself when it starts
+    #[arg(long, required = true)]
+    pub(crate) check: bool,
+    /// Look at the cluster that is there
+    #[arg(long, conflicts_with = "filenames")]
+    pub(crate) live: bool,
+    /// The provider that is to take over
+    #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
+    pub(crate) cloud_provider: CloudProviderName,
+    /// The namespace in which the operator is to run: there it waits for the Lease of another one
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// What to print
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value = "table")]
+    pub(crate) output: OutputFormat,
+}
+
+/// What the command has to say.
+pub(crate) struct Answer {
+    /// For standard output.
+    pub(crate) text: String,
+    /// Something has to be settled first.
+    pub(crate) is_blocked: bool,
+}
+
+/// The answer for machines. Documented in `docs/migrate.md`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    now: Timestamp,
+    #[serde(flatten)]
+    take_over: &'a TakeOver,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The files or the catalog cannot be read, or the cluster does not answer.
+pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
+    let loaded = plan::load(&args.source).await?;
+    let (around, recorded_instances) = match &loaded.client {
+        Some(client) => surroundings::read(client).await?,
+        None => (Surroundings::default(), None),
+    };
+    let successor = successor(args, recorded_instances);
+    let take_over = check(&loaded.world.state, &around, &successor, loaded.now);
+    let document = Document {
+        api_version: "adopt.spokeshave.dev/v1alpha1",
+        kind: "TakeOver",
+        now: loaded.now,
+        take_over: &take_over,
+    };
+    let text = match args.output {
+        OutputFormat::Table => page(&take_over, loaded.client.is_some()),
+        OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&document)?),
+        OutputFormat::Yaml => serde_saphyr::to_string(&document)?,
+    };
+    Ok(Answer {
+        text,
+        is_blocked: take_over.is_blocked(),
+    })
+}
+
+/// What is known of a provider without asking its cloud.
+fn successor(args: &AdoptArgs, recorded_instances: Option<Vec<String>>) -> Successor {
+    let class = |group: &str, kind: &str| vec![(group.to_owned(), kind.to_owned())];
+    match args.cloud_provider {
+        CloudProviderName::Kwok => Successor {
+            node_classes: class("karpenter.kwok.sh", "KWOKNodeClass"),
+            provider_id_prefix: "kwok://".to_owned(),
+            recorded_instances,
+            namespace: args.namespace.clone(),
+        },
+        CloudProviderName::Aws => Successor {
+            node_classes: class("karpenter.k8s.aws", "EC2NodeClass"),
+            provider_id_prefix: "aws:///".to_owned(),
+            recorded_instances: None,
+            namespace: args.namespace.clone(),
+        },
+    }
+}
+
+fn page(take_over: &TakeOver, is_cluster: bool) -> String {
+    let mut out = format!(
+        "{}, {}: {} would become drifted, {} would be stamped\n",
+        count(take_over.node_pools, "NodePool"),
+        count(take_over.node_claims, "NodeClaim"),
+        count(take_over.would_drift, "NodeClaim"),
+        count(take_over.would_stamp, "object"),
+    );
+    if !is_cluster {
+        out.push_str("Of files, only NodePools, NodeClaims and nodes are looked at: with --live also who runs the cluster today.\n");
+    }
+    out.push('\n');
+    if take_over.findings.is_empty() {
+        out.push_str("Nothing stands in the way.\n");
+    } else {
+        out.push_str(&table::render(&take_over.findings));
+        if !take_over.is_blocked() {
+            out.push_str("Nothing of this stands in the way.\n");
+        }
+    }
+    out
+}

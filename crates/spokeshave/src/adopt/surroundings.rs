@@ -1,0 +1,247 @@
+//! Reads who runs a cluster today. What may not be read is left out, with a word on standard error.
+
+use anyhow::Result;
+use jiff::Timestamp;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Client, Error};
+use serde_json::Value;
+use spokeshave_plan::adopt::{Definition, Leader, OldObjects, Operator, Surroundings, Webhook};
+
+use crate::text::say;
+
+/// API groups of Karpenter, and endings of those of its providers.
+const GROUPS: [&str; 4] = [
+    "karpenter.sh",
+    "karpenter.k8s.aws",
+    "karpenter.azure.com",
+    "karpenter.kwok.sh",
+];
+/// Name of the Lease of operators, unless it was set otherwise.
+const LEASE: &str = "karpenter-leader-election";
+/// Kinds that version 1 does not have.
+const OLD_KINDS: [(&str, &str, &str, &str); 3] = [
+    ("karpenter.sh", "v1alpha5", "Provisioner", "provisioners"),
+    ("karpenter.sh", "v1alpha5", "Machine", "machines"),
+    (
+        "karpenter.k8s.aws",
+        "v1alpha1",
+        "AWSNodeTemplate",
+        "awsnodetemplates",
+    ),
+];
+
+/// Who runs the cluster, and the instances of the kwok provider if it has records there.
+///
+/// # Errors
+/// The cluster does not answer any more.
+pub(crate) async fn read(client: &Client) -> Result<(Surroundings, Option<Vec<String>>)> {
+    let list = async |group, version, kind, plural| list(client, group, version, kind, plural).await;
+    let deployments = list("apps", "v1", "Deployment", "deployments")
+        .await?
+        .unwrap_or_default();
+    let leases = list("coordination.k8s.io", "v1", "Lease", "leases")
+        .await?
+        .unwrap_or_default();
+    let definitions = list(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+    )
+    .await?;
+    let mut webhooks = Vec::new();
+    for (kind, plural) in [
+        (
+            "ValidatingWebhookConfiguration",
+            "validatingwebhookconfigurations",
+        ),
+        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+    ] {
+        let found = list("admissionregistration.k8s.io", "v1", kind, plural)
+            .await?
+            .unwrap_or_default();
+        webhooks.extend(found.iter().filter_map(|object| webhook(kind, object)));
+    }
+    let mut old_objects = Vec::new();
+    for (group, version, kind, plural) in OLD_KINDS {
+        let found = list(group, version, kind, plural).await?.unwrap_or_default();
+        if !found.is_empty() {
+            old_objects.push(OldObjects {
+                kind: kind.to_owned(),
+                names: found.iter().map(name).collect(),
+            });
+        }
+    }
+    let instances = list("kwok.spokeshave.dev", "v1alpha1", "KWOKInstance", "kwokinstances").await?;
+    let surroundings = Surroundings {
+        operators: deployments.iter().filter_map(operator).collect(),
+        leaders: leases.iter().filter_map(leader).collect(),
+        definitions: definitions.map(|all| all.iter().filter_map(definition).collect()),
+        webhooks,
+        old_objects,
+    };
+    Ok((
+        surroundings,
+        Some(instances.unwrap_or_default().iter().map(name).collect()),
+    ))
+}
+
+/// All objects of a kind; `None` where the cluster does not have the kind, or does not show it.
+async fn list(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+    plural: &str,
+) -> Result<Option<Vec<Value>>> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    match api.list(&ListParams::default()).await {
+        Ok(found) => {
+            let values: Result<Vec<Value>, _> = found.items.iter().map(serde_json::to_value).collect();
+            Ok(Some(values?))
+        }
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(Error::Api(status)) => {
+            say(&format!("{plural} are not looked at: {}", status.message));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(text).collect()
+}
+
+fn name(object: &Value) -> String {
+    text(&object["metadata"]["name"])
+}
+
+/// A Deployment with Karpenter's label or image that is not ours.
+fn operator(object: &Value) -> Option<Operator> {
+    let container = &object["spec"]["template"]["spec"]["containers"][0];
+    let image = text(&container["image"]);
+    let label = &object["metadata"]["labels"]["app.kubernetes.io/name"];
+    let is_karpenter = label == "karpenter" || image.contains("karpenter");
+    let is_ours = label == "spokeshave" || image.contains("spokeshave");
+    (is_karpenter && !is_ours).then(|| Operator {
+        namespace: text(&object["metadata"]["namespace"]),
+        name: name(object),
+        replicas: usize::try_from(object["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(1),
+        image,
+    })
+}
+
+fn leader(object: &Value) -> Option<Leader> {
+    let spec = &object["spec"];
+    (name(object) == LEASE).then(|| Leader {
+        namespace: text(&object["metadata"]["namespace"]),
+        name: name(object),
+        holder: text(&spec["holderIdentity"]),
+        renewed_at: spec["renewTime"]
+            .as_str()
+            .and_then(|time| time.parse::<Timestamp>().ok()),
+        duration_seconds: spec["leaseDurationSeconds"].as_i64().unwrap_or(15),
+    })
+}
+
+fn definition(object: &Value) -> Option<Definition> {
+    let spec = &object["spec"];
+    let group = spec["group"].as_str().unwrap_or_default();
+    if !GROUPS.contains(&group) {
+        return None;
+    }
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let release = &object["metadata"]["annotations"]["meta.helm.sh/release-name"];
+    Some(Definition {
+        name: name(object),
+        served: versions
+            .filter(|version| version["served"] == true)
+            .map(|version| text(&version["name"]))
+            .collect(),
+        stored: texts(&object["status"]["storedVersions"]),
+        has_conversion_webhook: spec["conversion"]["strategy"] == "Webhook",
+        release: release.as_str().map(str::to_owned),
+    })
+}
+
+fn webhook(kind: &str, object: &Value) -> Option<Webhook> {
+    let rules = object["webhooks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|webhook| webhook["rules"].as_array().into_iter().flatten());
+    let mut groups: Vec<String> = rules
+        .flat_map(|rule| texts(&rule["apiGroups"]))
+        .filter(|group| GROUPS.contains(&group.as_str()))
+        .collect();
+    groups.sort();
+    groups.dedup();
+    (!groups.is_empty()).then(|| Webhook {
+        kind: kind.to_owned(),
+        name: name(object),
+        groups,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn karpenter_is_known_by_label_or_image_and_ours_is_not_it() {
+        let of = |label: &str, image: &str| {
+            operator(
+                &json!({"metadata": {"name": "k", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": label}},
+                "spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": image}]}}}}),
+            )
+        };
+        assert_eq!(
+            of("karpenter", "registry.example/a").map(|one| one.replicas),
+            Some(2)
+        );
+        assert!(of("autoscaler", "public.ecr.aws/karpenter/controller:1.14.0").is_some());
+        assert!(of("karpenter", "registry.example/spokeshave:1").is_none());
+        assert!(of("web", "nginx").is_none());
+    }
+
+    #[test]
+    fn definitions_of_others_are_not_looked_at() {
+        let of = |group: &str| {
+            definition(
+                &json!({"metadata": {"name": "a", "annotations": {"meta.helm.sh/release-name": "karpenter-crd"}},
+                "spec": {"group": group, "conversion": {"strategy": "Webhook"}, "versions": [{"name": "v1", "served": true}, {"name": "v1beta1", "served": false}]},
+                "status": {"storedVersions": ["v1beta1", "v1"]}}),
+            )
+        };
+        let found = of("karpenter.sh").expect("a definition");
+        assert_eq!(
+            (found.served.as_slice(), found.stored.len()),
+            (&["v1".to_owned()][..], 2)
+        );
+        assert!(found.has_conversion_webhook && found.release.as_deref() == Some("karpenter-crd"));
+        assert_eq!(of("example.com"), None);
+    }
+
+    #[test]
+    fn webhooks_count_when_a_rule_names_a_group_of_karpenter() {
+        let of = |group: &str| {
+            webhook(
+                "V",
+                &json!({"metadata": {"name": "w"}, "webhooks": [{"rules": [{"apiGroups": [group, "apps"]}]}]}),
+            )
+        };
+        assert_eq!(
+            of("karpenter.sh").map(|one| one.groups),
+            Some(vec!["karpenter.sh".to_owned()])
+        );
+        assert_eq!(of("apps"), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! `spokeshave adopt --check` as a user runs it: on a dump of a cluster that Karpenter has run, and on the cluster of `up`.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+}
+
+fn on_file(file: &Path, format: &str) -> Output {
+    program()
+        .args(["adopt", "--check", "-o", format, "--now", "2026-01-02T00:00:00Z", "-f"])
+        .arg(file)
+        .output()
+        .expect("the program runs")
+}
+
+const DUMP: &str = r#"
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default, annotations: {karpenter.sh/nodepool-hash: "1", karpenter.sh/nodepool-hash-version: v3}}
+spec: {template: {spec: {requirements: [], nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}}}}
+---
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata:
+  name: default-abc
+  uid: u1
+  labels: {karpenter.sh/nodepool: default}
+  annotations: {karpenter.sh/nodepool-hash: "1", karpenter.sh/nodepool-hash-version: v3}
+spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}
+status: {providerID: aws:///us-east-1a/i-1}
+"#;
+
+#[test]
+fn a_dump_of_another_provider_is_refused_with_documented_fields_and_codes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("dump.yaml");
+    std::fs::write(&file, DUMP).expect("written");
+    let output = on_file(&file, "json");
+    assert_eq!(output.status.code(), Some(3));
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(answer["kind"], "TakeOver");
+    assert_eq!((answer["nodePools"].as_u64(), answer["wouldDrift"].as_u64()), (Some(1), Some(0)));
+    let manual = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrate.md"))
+        .expect("the manual");
+    for field in answer.as_object().expect("an object").keys() {
+        assert!(manual.contains(field), "{field} is not in docs/migrate.md");
+    }
+    let codes: Vec<&str> = answer["findings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|finding| finding["code"].as_str())
+        .collect();
+    assert_eq!(codes, ["other-provider", "hashes-stamped"]);
+    for code in codes {
+        assert!(manual.contains(code), "{code} is not in docs/migrate.md");
+    }
+    let page = String::from_utf8(on_file(&file, "table").stdout).expect("text");
+    assert!(page.starts_with("1 NodePool, 1 NodeClaim: 0 NodeClaims would become drifted, 2 objects would be stamped\n"), "{page}");
+}
+
+/// Ends the cluster with the test.
+struct Up(std::process::Child);
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn in_a_live_cluster_the_leader_is_seen_and_nothing_drifts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let kubeconfig = directory.path().join("kubeconfig");
+    let mut up = Up(
+        program()
+            .args(["up", "--exit-after", "120s", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs"),
+    );
+    // The kubeconfig is there before the first line that names it.
+    let lines = BufReader::new(up.0.stderr.take().expect("what it says")).lines();
+    let path = kubeconfig.display().to_string();
+    let told = lines.map_while(Result::ok).any(|line| line.contains(&path));
+    assert!(told, "the cluster did not come up");
+    let output = program()
+        .args(["adopt", "--check", "--live", "-o", "json", "--namespace", "kube-system", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let errors: Vec<&Value> = answer["findings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|finding| finding["level"] == "error")
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!((answer["nodePools"].as_u64(), answer["wouldDrift"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(output.status.code(), Some(0));
+}
