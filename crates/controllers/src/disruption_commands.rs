@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
 use spokeshave_api::{NodeClaim, labels};
@@ -15,6 +15,7 @@ use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, advance, expired, finished_at, needs_pods_of_server,
 };
+use spokeshave_plan::disrupt::last_look;
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
 use spokeshave_plan::disruption_policy::frozen;
@@ -27,6 +28,8 @@ use crate::shared::{Shared, termination_mode};
 
 /// So many nodes' pods are listed at the same time.
 const LISTS_AT_ONCE: usize = 20;
+/// A watch that is behind is given so much time before it is compared with the API server again.
+const WATCH_LAG: Duration = Duration::from_secs(1);
 
 /// The controller of Disruptions.
 #[derive(Debug)]
@@ -97,7 +100,13 @@ impl Commands {
         let mut present = self.present(&disruption);
         let now = shared.now();
         if needs_pods_of_server(&disruption, now) {
-            self.list_pods(&disruption, &mut present).await?;
+            let up_to_date = self.list_pods(&disruption, &mut present).await?;
+            if !up_to_date || !self.knows_pods_of_destinations(&present).await? {
+                tracing::debug!(Disruption = name, "waits for the watch of pods");
+                return Ok(Requeue::After(WATCH_LAG));
+            }
+            let snapshot = shared.freeze_with(&[]).await;
+            present.crowded = last_look(&disruption, &snapshot, &shared.policy, now);
         }
         let next = advance(&disruption, &present, now);
         for (action, milestone) in &next.steps {
@@ -125,8 +134,8 @@ impl Commands {
     }
 
     /// Asks the API server for the pods of the nodes that are still to go; one after the other would take longer than the taints of a large
-    /// command take to settle.
-    async fn list_pods(&self, disruption: &Disruption, present: &mut Present) -> Result<(), ExecuteError> {
+    /// command take to settle. False when the watch has not told of one of them yet: what the Snapshot knows of these nodes is not all.
+    async fn list_pods(&self, disruption: &Disruption, present: &mut Present) -> Result<bool, ExecuteError> {
         let live = present
             .nodes
             .iter()
@@ -138,10 +147,36 @@ impl Commands {
         };
         let lists: Vec<_> = live.map(list).collect();
         let mut lists = stream::iter(lists).buffered(LISTS_AT_ONCE);
+        let mut up_to_date = true;
         while let Some((index, pods)) = lists.next().await {
-            present.nodes[index].pods = pods?;
+            let pods = pods?;
+            up_to_date &= knows_all(&present.nodes[index].pods, &pods);
+            present.nodes[index].pods = pods;
         }
-        Ok(())
+        Ok(up_to_date)
+    }
+
+    /// Invariants 8 and 38: whether the watch has told of every pod that the API server has on the nodes that are to take pods. Until it has, places are
+    /// not what they seem.
+    async fn knows_pods_of_destinations(&self, present: &Present) -> Result<bool, ExecuteError> {
+        let there = present.destinations.iter().filter(|(_, node)| node.is_some());
+        let list = |(name, _): &(String, Option<Arc<Node>>)| {
+            let (shared, name) = (self.shared.clone(), name.clone());
+            async move {
+                let known = shared.stores.pods_by_node.get(&name);
+                let pods = shared.execute.pods_on(&name).await?;
+                Ok::<bool, ExecuteError>(knows_all(&known, &pods))
+            }
+            .boxed()
+        };
+        let lists: Vec<_> = there.map(list).collect();
+        let mut lists = stream::iter(lists).buffered(LISTS_AT_ONCE);
+        while let Some(all_known) = lists.next().await {
+            if !all_known? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// What is there now of a command's objects.
@@ -172,6 +207,7 @@ impl Commands {
             nodes: nodes.collect(),
             destinations: self.destinations(disruption, &replacements),
             replacements,
+            crowded: None,
             queued_nodes,
             frozen: self.frozen(disruption),
         }
@@ -434,6 +470,13 @@ fn snake_case(text: &str) -> String {
         out.push(character.to_ascii_lowercase());
     }
     out
+}
+
+/// Whether the watch has told of every pod that takes room, of those that the API server has.
+fn knows_all(known: &[Arc<Pod>], pods: &[Arc<Pod>]) -> bool {
+    let is_known = |pod: &Arc<Pod>| known.iter().any(|one| one.metadata.uid == pod.metadata.uid);
+    let mut active = pods.iter().filter(|pod| !spokeshave_model::pod::is_terminal(pod));
+    active.all(is_known)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub struct Present {
     /// Each node that is to take pods, those of replacements included, by its name, if it exists; those that another command has taken since, with a
     /// place for every pod, are left out.
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
+    /// Why the pods have no places any more, when the nodes are about to be deleted ([`super::last_look`]).
+    pub crowded: Option<String>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
     pub queued_nodes: usize,
     /// The freeze by hand that stands for one of its NodePools, in words.
@@ -277,7 +279,7 @@ fn waiting_events(claim: &NodeClaim, reason: &DisruptionReason) -> [Event; 2] {
 }
 
 /// D-111, D-112: each NodeClaim that is there and not going is deleted, once. What reached a node between the second look and its taint takes the
-/// command back (invariants 6 and 7), and so does the loss of a place that its pods were to have (invariant 8).
+/// command back (invariants 6 and 7), and so does the loss of a place that its pods were to have, to other pods or with its node (invariant 8).
 fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
     if let Some(left) = unsettled(disruption, now) {
         return Advance {
@@ -287,7 +289,8 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance
     }
     let obstacle = protection(disruption, present, now)
         .or_else(|| newcomer(disruption, present))
-        .or_else(|| lost_destination(present));
+        .or_else(|| lost_destination(present))
+        .or_else(|| present.crowded.clone());
     if let Some(why) = obstacle {
         return roll_back(disruption, present, &why, now);
     }
@@ -454,7 +457,7 @@ fn newcomer(disruption: &Disruption, present: &Present) -> Option<String> {
     disruption.spec.nodes.iter().zip(&present.nodes).find_map(of)
 }
 
-/// Invariant 8: a node that was to take pods, and will not. What fills up in the meantime is the scheduler's affair.
+/// Invariant 8: a node that was to take pods, and will not.
 fn lost_destination(present: &Present) -> Option<String> {
     present.destinations.iter().find_map(|(name, node)| {
         let why = match node {

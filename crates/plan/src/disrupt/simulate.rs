@@ -45,24 +45,41 @@ impl<'a> WhatIf<'a> {
         now: Timestamp,
         withheld: &BTreeSet<NodeId>,
     ) -> Self {
-        let mut simulation = Simulation::new(snapshot, options);
         let leaving = |node: NodeId| {
             let view = snapshot.node(node);
             view.in_command || view.marked_for_deletion
         };
-        for node in snapshot.node_ids().filter(|node| leaving(*node)) {
-            if !snapshot.node(node).marked_for_deletion {
-                simulation.remove_node(node);
-            }
-        }
         let displaced = snapshot
             .node_ids()
             .filter(|node| leaving(*node))
             .flat_map(|node| snapshot.node(node).pods.iter().copied())
             .filter(|pod| snapshot.is_currently_reschedulable(*pod, now));
+        let mut this = WhatIf::upon(snapshot, options, displaced);
+        this.simulation.withhold(withheld.iter().copied());
+        this
+    }
+
+    /// The cluster with the pods where they are and those that wait where they will go, for pods that are about to move themselves. Pods of other
+    /// commands are not asked for: their places were found beside these.
+    pub(super) fn as_it_is(snapshot: &'a Snapshot, options: &'a PackOptions) -> Self {
+        WhatIf::upon(snapshot, options, std::iter::empty())
+    }
+
+    /// Pods that wait, and these, have their places; nodes of commands take none.
+    fn upon(
+        snapshot: &'a Snapshot,
+        options: &'a PackOptions,
+        displaced: impl Iterator<Item = PodId>,
+    ) -> Self {
+        let mut simulation = Simulation::new(snapshot, options);
+        for node in snapshot.node_ids() {
+            let view = snapshot.node(node);
+            if view.in_command && !view.marked_for_deletion {
+                simulation.remove_node(node);
+            }
+        }
         let pods: BTreeSet<PodId> = pending_pods(snapshot).0.into_iter().chain(displaced).collect();
         simulation.base(&pods.into_iter().collect::<Vec<_>>());
-        simulation.withhold(withheld.iter().copied());
         WhatIf {
             snapshot,
             simulation,

@@ -85,6 +85,7 @@ pub fn validate(command: &Command, snapshot: &Snapshot, policy: &Policy, now: Ti
     }
 }
 
+/// The Snapshot as if these nodes were in no command; `None` when they are in none.
 fn released(snapshot: &Snapshot, own: &BTreeSet<&str>) -> Option<Snapshot> {
     let is_own = |id: &str| own.contains(id);
     let any = snapshot

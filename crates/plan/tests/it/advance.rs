@@ -100,6 +100,7 @@ impl World {
                 .iter()
                 .map(|name| (name.clone(), self.nodes.get(name).cloned().map(Arc::new)))
                 .collect(),
+            crowded: None,
             queued_nodes: spec.nodes.len(),
             frozen: None,
         }

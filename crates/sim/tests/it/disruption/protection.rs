@@ -121,6 +121,40 @@ async fn a_pod_protected_in_mid_command_takes_it_back() {
     );
 }
 
+/// While the replacement comes, a pod of somebody else takes the room that was bought: nobody is evicted for whom there is no place.
+#[tokio::test(start_paused = true)]
+async fn invariant_8_a_place_that_others_have_taken_takes_the_command_back() {
+    let cluster = Cluster::new(16, at_once()).await;
+    let _operator = cluster.operator();
+    one_large_node(&cluster).await;
+    let old = cluster.names::<Node>().await.remove(0);
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    cluster
+        .until("the replacement has a node", async |cluster| {
+            cluster.names::<Node>().await.len() == 2
+        })
+        .await;
+    let nodes = cluster.names::<Node>().await;
+    let new = nodes.into_iter().find(|name| *name != old).unwrap();
+    let greedy = json!({"metadata": {"name": "greedy"}, "spec": {"nodeName": new, "containers": [
+        {"name": "c", "image": "i", "resources": {"requests": {"cpu": "900m"}}}]}});
+    cluster.create::<Pod>(greedy).await;
+    cluster
+        .until("the command is taken back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    let message = cluster.ledger().await[0].status.clone().unwrap().message.unwrap();
+    assert!(message.contains("others have taken their places"), "{message}");
+    let claims = cluster.list::<NodeClaim>().await;
+    let kept = claims
+        .iter()
+        .find(|claim| claim.node_name() == Some(old.as_str()))
+        .unwrap();
+    assert!(!kept.is_deleting());
+}
+
 /// Scenario 9: two budgets over one pod, both of which allow its eviction: Kubernetes refuses it, so the node stays.
 #[tokio::test(start_paused = true)]
 async fn g_1_9_d_018_two_budgets_over_one_pod_keep_its_node() {

@@ -1,0 +1,74 @@
+//! The last look at a command, right before its nodes are deleted (invariant 8): do their pods still have places?
+//!
+//! Between the second look and the deletion, pods of others come: while replacements start, or behind a watch that stood still. Who asks has made sure that
+//! the Snapshot knows the pods of the nodes that are to take some. It decides nothing anew: what is cheaper or allowed by a budget has been judged before.
+
+use super::ground::what_if_options;
+use super::simulate::WhatIf;
+use crate::policy::Policy;
+use jiff::Timestamp;
+use spokeshave_api::disruption::{Disruption, DisruptionMethod};
+use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use std::collections::BTreeSet;
+
+/// Why the pods of a command's nodes have no places any more, if so: none may need a node that is not there yet.
+pub fn last_look(
+    disruption: &Disruption,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<String> {
+    if disruption.spec.method == DisruptionMethod::StaticDrift {
+        // It places no pods.
+        return None;
+    }
+    let nodes = disruption.spec.nodes.iter();
+    let own: BTreeSet<&str> = nodes.map(|node| node.provider_id.as_str()).collect();
+    let standing = standing(snapshot, &own);
+    let snapshot = &standing;
+    // Where another command takes a destination away, it has found places for these pods, too.
+    let taken = snapshot.nodes.iter().any(|view| {
+        view.in_command
+            && disruption
+                .spec
+                .destinations
+                .iter()
+                .any(|name| view.node_name() == Some(name.as_str()))
+    });
+    if taken {
+        return None;
+    }
+    let is_own = |node: &NodeId| own.contains(snapshot.node(*node).provider_id.as_str());
+    let nodes: Vec<NodeId> = snapshot
+        .node_ids()
+        .filter(|node| is_own(node) && !snapshot.node(*node).marked_for_deletion)
+        .collect();
+    let pods: Vec<PodId> = nodes
+        .iter()
+        .flat_map(|node| snapshot.node(*node).pods.iter().copied())
+        .filter(|pod| snapshot.is_currently_reschedulable(*pod, now))
+        .collect();
+    if pods.is_empty() {
+        return None;
+    }
+    let options = what_if_options(policy);
+    let mut what_if = WhatIf::as_it_is(snapshot, &options);
+    what_if.without(&nodes, &pods, |moved| match moved.claim_count() {
+        0 if moved.unplaced.is_empty() => None,
+        0 => Some(format!("its pods have no place any more: {}", moved.refusal())),
+        _ => Some("its pods would need another node now: others have taken their places".to_owned()),
+    })
+}
+
+/// The Snapshot as if these nodes were in no command. Those that go already, because their NodeClaims were deleted, go here, too.
+fn standing(snapshot: &Snapshot, own: &BTreeSet<&str>) -> Snapshot {
+    let mut standing = snapshot.clone();
+    for view in &mut standing.nodes {
+        if own.contains(view.provider_id.as_str()) {
+            let goes = view.claim.as_ref().is_none_or(|claim| claim.is_deleting());
+            view.in_command = false;
+            view.marked_for_deletion &= goes;
+        }
+    }
+    standing
+}
