@@ -420,12 +420,6 @@ impl Commands {
     }
 }
 
-fn under_used(pods: impl TryInto<usize>, one: &str, several: &str, rest: &str) -> String {
-    let pods = pods.try_into().unwrap_or_default();
-    let verb = if pods == 1 { one } else { several };
-    format!("under-used: its {} {verb} {rest}", report::count(pods, "pod"))
-}
-
 /// Why, in the words of the ledger.
 fn why(disruption: &Disruption) -> String {
     let spec = &disruption.spec;
@@ -433,13 +427,21 @@ fn why(disruption: &Disruption) -> String {
         spokeshave_api::DisruptionReason::Empty => "empty".to_owned(),
         spokeshave_api::DisruptionReason::Drifted => "drifted from what the NodePool asks for".to_owned(),
         spokeshave_api::DisruptionReason::Underutilized if spec.replacements.is_empty() => {
-            under_used(spec.evictions, "fits", "fit", "on other nodes")
+            under_used(disruption, "fits", "fit", "on other nodes")
         }
         spokeshave_api::DisruptionReason::Underutilized => {
-            under_used(spec.evictions, "runs", "run", "cheaper there")
+            under_used(disruption, "runs", "run", "cheaper there")
         }
         other => other.to_string(),
     }
+}
+
+fn under_used(disruption: &Disruption, one: &str, several: &str, rest: &str) -> String {
+    let spec = &disruption.spec;
+    let pods = usize::try_from(spec.evictions).unwrap_or_default();
+    let whose = if spec.nodes.len() == 1 { "its" } else { "their" };
+    let verb = if pods == 1 { one } else { several };
+    format!("under-used: {whose} {} {verb} {rest}", report::count(pods, "pod"))
 }
 
 /// The label values decision, reason and consolidation_type.

@@ -479,9 +479,14 @@ impl Provisioner {
             "instance-types" = types,
             "created nodeclaim"
         );
-        let line = report::planned_claim_line(snapshot, planned);
-        let (what, why) = line.rsplit_once(" for ").unwrap_or((&line, ""));
-        shared.note(DecisionKind::Launch, created.name(), what, why, Some(launch));
+        let told = report::planned_launch(snapshot, planned);
+        shared.note(
+            DecisionKind::Launch,
+            created.name(),
+            &told.what,
+            &told.pods,
+            Some(launch),
+        );
         for id in planned.pods.iter().filter(|id| !snapshot.pod(**id).is_virtual) {
             let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
             shared.execute.tell(&event);

@@ -153,15 +153,6 @@ impl Constraints {
         requirements
     }
 
-    /// Whether a topology group of its own constrains the pod, preferences included.
-    pub fn has_topology(&self) -> bool {
-        !(self.spreads.is_empty()
-            && self.affinity.is_empty()
-            && self.anti_affinity.is_empty()
-            && self.preferred_affinity.is_empty()
-            && self.preferred_anti_affinity.is_empty())
-    }
-
     /// Every selector the pod applies to other pods.
     pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
         let weighted = self

@@ -1,9 +1,7 @@
-//! Decisions as lines that people read: what, why, how much money. The one place where outcomes become prose.
+//! Launches, pods and names in words: what, for whom, for how much money.
 
-use crate::provision::ProvisionOutcome;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, Snapshot};
-use std::sync::Arc;
 
 /// At most `limit` names, then `and N other(s)`, as upstream lists pods and instance types.
 pub fn first_few<T: AsRef<str>>(names: &[T], limit: usize) -> String {
@@ -56,62 +54,51 @@ pub fn first_pods(snapshot: &Snapshot, pods: &[PodId], limit: usize) -> String {
     with_others(&shown.join(", "), pods.len().saturating_sub(limit))
 }
 
-fn pods_text(snapshot: &Snapshot, pods: &[PodId]) -> String {
-    format!("{}: {}", count(pods.len(), "pod"), first_pods(snapshot, pods, 5))
+/// A planned claim in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedLaunch {
+    /// Pool, cheapest way to launch it, price.
+    pub what: String,
+    /// How many pods, and the first of them.
+    pub pods: String,
 }
 
-/// One line for a planned claim: pool, cheapest way to launch it, price, pods.
-pub fn planned_claim_line(snapshot: &Snapshot, claim: &PlannedClaim) -> String {
+impl std::fmt::Display for PlannedLaunch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} for {}", self.what, self.pods)
+    }
+}
+
+/// What a planned claim would launch, and for whom.
+pub fn planned_launch(snapshot: &Snapshot, claim: &PlannedClaim) -> PlannedLaunch {
+    PlannedLaunch {
+        what: cheapest_launch(snapshot, claim),
+        pods: pods_text(snapshot, &claim.pods),
+    }
+}
+
+fn pods_text(snapshot: &Snapshot, pods: &[PodId]) -> String {
+    let names: Vec<String> = pods.iter().map(|pod| snapshot.pod(*pod).key()).collect();
+    format!("{}: {}", count(pods.len(), "pod"), some_of(&names, 5))
+}
+
+fn cheapest_launch(snapshot: &Snapshot, claim: &PlannedClaim) -> String {
     let pool = &snapshot.pool(claim.pool).name;
     let names = instance_type_names(snapshot, claim);
     let Some((cheapest, name)) = claim.launches.first().zip(names.first()) else {
         return format!("launch nothing from nodepool {pool}: no instance type is left");
     };
-    let where_ = [
-        cheapest.capacity_type.map(|kind| kind.as_str().to_owned()),
-        cheapest.zone.clone(),
-    ];
-    let where_: Vec<String> = where_.into_iter().flatten().collect();
+    let kind = cheapest.capacity_type.map(|kind| kind.as_str().to_owned());
+    let offering: Vec<String> = [kind, cheapest.zone.clone()].into_iter().flatten().collect();
     let alternatives = match names.len() - 1 {
         0 => String::new(),
         others => format!(", or {}", count(others, "other type")),
     };
     format!(
-        "launch {name} ({}{alternatives}) from nodepool {pool} at ${}/h for {}",
-        where_.join(", "),
-        cheapest.price,
-        pods_text(snapshot, &claim.pods)
+        "launch {name} ({}{alternatives}) from nodepool {pool} at ${}/h",
+        offering.join(", "),
+        cheapest.price
     )
-}
-
-/// The story of a provisioning pass: launches, placements on existing nodes, and pods left over; pods with one reason share a line.
-pub fn provision_lines(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> Vec<String> {
-    let mut lines: Vec<String> = outcome
-        .placements
-        .claims
-        .iter()
-        .map(|claim| planned_claim_line(snapshot, claim))
-        .collect();
-    for (node, pods) in &outcome.placements.existing {
-        lines.push(format!(
-            "use node {} for {}",
-            snapshot.node(*node).name,
-            pods_text(snapshot, pods)
-        ));
-    }
-    let mut reasons: Vec<(Arc<str>, Vec<PodId>)> = Vec::new();
-    for (pod, text) in outcome.left_over() {
-        match reasons.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, pods)) => pods.push(pod),
-            None => reasons.push((text, vec![pod])),
-        }
-    }
-    lines.extend(
-        reasons
-            .into_iter()
-            .map(|(text, pods)| format!("cannot place {}: {text}", pods_text(snapshot, &pods))),
-    );
-    lines
 }
 
 #[cfg(test)]
@@ -119,41 +106,31 @@ mod tests {
     use super::*;
     use crate::{Policy, provision};
     use serde_json::json;
-    use spokeshave_example::{epoch, instance_type, node, node_pool, pending_pod};
+    use spokeshave_example::{epoch, instance_type, node_pool, pending_pod};
     use spokeshave_model::{ClusterState, lower};
 
     #[test]
-    fn a_pass_reads_as_a_story() {
+    fn a_launch_says_what_for_whom_and_for_how_much() {
         let types = vec![
             instance_type("small", 2, 4, &["a"]),
             instance_type("large", 16, 32, &["a"]),
         ];
-        let pod = |name: &str, cpu: &str| pending_pod(name, cpu, "100Mi", &json!({}));
+        let pod = |name: &str| pending_pod(name, "200m", "100Mi", &json!({}));
         let state = ClusterState::default()
-            .with_pool(node_pool("default"), types.clone())
-            .with_node(node("default", "n", &types[0], "a", "spot"))
-            .with_pods([
-                pod("a", "1800m"),
-                pod("b", "1700m"),
-                pod("c", "99"),
-                pod("d", "99"),
-            ]);
+            .with_pool(node_pool("default"), types)
+            .with_pods(["a", "b", "c", "d", "e", "f"].map(pod));
         let snapshot = lower(&state);
-        let lines = provision_lines(&snapshot, &provision(&snapshot, &Policy::default(), epoch()));
-        let [launch, reuse, cannot] = lines.as_slice() else {
-            panic!("three lines: {lines:#?}")
-        };
+        let outcome = provision(&snapshot, &Policy::default(), epoch());
+        let told = planned_launch(&snapshot, &outcome.placements.claims[0]);
         assert_eq!(
-            launch,
-            "launch small (spot, a, or 1 other type) from nodepool default at $0.056/h for 1 pod: default/b"
+            told.what,
+            "launch small (spot, a, or 1 other type) from nodepool default at $0.056/h"
         );
-        assert_eq!(reuse, "use node n for 1 pod: default/a");
-        assert!(
-            cannot.starts_with(
-                "cannot place 2 pods: default/c, default/d: no instance type has enough resources"
-            ),
-            "{cannot}"
+        assert_eq!(
+            told.pods,
+            "6 pods: default/a, default/b, default/c, default/d, default/e and 1 other"
         );
+        assert_eq!(told.to_string(), format!("{} for {}", told.what, told.pods));
     }
 
     #[test]

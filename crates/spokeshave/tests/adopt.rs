@@ -12,7 +12,15 @@ fn program() -> Command {
 
 fn on_file(file: &Path, format: &str) -> Output {
     program()
-        .args(["adopt", "--check", "-o", format, "--now", "2026-01-02T00:00:00Z", "-f"])
+        .args([
+            "adopt",
+            "--check",
+            "-o",
+            format,
+            "--now",
+            "2026-01-02T00:00:00Z",
+            "-f",
+        ])
         .arg(file)
         .output()
         .expect("the program runs")
@@ -44,7 +52,10 @@ fn a_dump_of_another_provider_is_refused_with_documented_fields_and_codes() {
     assert_eq!(output.status.code(), Some(3));
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(answer["kind"], "TakeOver");
-    assert_eq!((answer["nodePools"].as_u64(), answer["wouldDrift"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(
+        (answer["nodePools"].as_u64(), answer["wouldDrift"].as_u64()),
+        (Some(1), Some(0))
+    );
     let manual = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrate.md"))
         .expect("the manual");
     for field in answer.as_object().expect("an object").keys() {
@@ -61,7 +72,12 @@ fn a_dump_of_another_provider_is_refused_with_documented_fields_and_codes() {
         assert!(manual.contains(code), "{code} is not in docs/migrate.md");
     }
     let page = String::from_utf8(on_file(&file, "table").stdout).expect("text");
-    assert!(page.starts_with("1 NodePool, 1 NodeClaim: 0 NodeClaims would become drifted, 2 objects would be stamped\n"), "{page}");
+    assert!(
+        page.starts_with(
+            "1 NodePool, 1 NodeClaim: 0 NodeClaims would become drifted, 2 objects would be stamped\n"
+        ),
+        "{page}"
+    );
 }
 
 /// Ends the cluster with the test.
@@ -78,27 +94,35 @@ impl Drop for Up {
 fn in_a_live_cluster_the_leader_is_seen_and_nothing_drifts() {
     let directory = tempfile::tempdir().expect("a directory");
     let kubeconfig = directory.path().join("kubeconfig");
-    let mut up = Up(
-        program()
-            .args(["up", "--exit-after", "120s", "--kubeconfig"])
-            .arg(&kubeconfig)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program runs"),
-    );
+    let mut up = Up(program()
+        .args(["up", "--exit-after", "120s", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs"));
     // The kubeconfig is there before the first line that names it.
     let lines = BufReader::new(up.0.stderr.take().expect("what it says")).lines();
     let path = kubeconfig.display().to_string();
     let told = lines.map_while(Result::ok).any(|line| line.contains(&path));
     assert!(told, "the cluster did not come up");
     let output = program()
-        .args(["adopt", "--check", "--live", "-o", "json", "--namespace", "kube-system", "--kubeconfig"])
+        .args([
+            "adopt",
+            "--check",
+            "--live",
+            "-o",
+            "json",
+            "--namespace",
+            "kube-system",
+            "--kubeconfig",
+        ])
         .arg(&kubeconfig)
         .output()
         .expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let answer: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     let errors: Vec<&Value> = answer["findings"]
         .as_array()
         .expect("a list")
@@ -106,6 +130,9 @@ fn in_a_live_cluster_the_leader_is_seen_and_nothing_drifts() {
         .filter(|finding| finding["level"] == "error")
         .collect();
     assert!(errors.is_empty(), "{errors:?}");
-    assert_eq!((answer["nodePools"].as_u64(), answer["wouldDrift"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(
+        (answer["nodePools"].as_u64(), answer["wouldDrift"].as_u64()),
+        (Some(1), Some(0))
+    );
     assert_eq!(output.status.code(), Some(0));
 }

@@ -11,7 +11,7 @@ use spokeshave_model::{Requirements, taint};
 use super::facts::requested;
 use super::{Facts, Story, Wait, age, count};
 use crate::provision::ProvisionOutcome;
-use crate::report::{planned_claim_line, some_of};
+use crate::report::{planned_launch, some_of};
 use crate::standing::{asked_pools, takes_no_part, unknown_resources};
 
 /// Tells where a pod without a node is to go, or why nowhere.
@@ -43,7 +43,7 @@ pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &ProvisionOutcome,
         .find(|claim| claim.pods.contains(&id));
     if let Some(claim) = planned {
         story.summary = "waits for a node that is about to be launched".to_owned();
-        story.next(None, planned_claim_line(facts.snapshot, claim));
+        story.next(None, planned_launch(facts.snapshot, claim).to_string());
         return;
     }
     let existing = provisioned

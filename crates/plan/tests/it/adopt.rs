@@ -58,13 +58,21 @@ fn successor(recorded: &[&str]) -> Successor {
 }
 
 fn found(take_over: &TakeOver) -> Vec<(Level, &str)> {
-    take_over.findings.iter().map(|finding| (finding.level, finding.code)).collect()
+    take_over
+        .findings
+        .iter()
+        .map(|finding| (finding.level, finding.code))
+        .collect()
 }
 
 #[test]
 fn d_224_a_cluster_of_karpenter_drifts_nothing_and_is_stamped() {
     let claims = vec![claim("a", |_| {}), claim("b", |_| {})];
-    let state = state(pool("v3", "999"), claims, vec![node("a", json!([])), node("b", json!([]))]);
+    let state = state(
+        pool("v3", "999"),
+        claims,
+        vec![node("a", json!([])), node("b", json!([]))],
+    );
     let take_over = check(&state, &Surroundings::default(), &successor(&["a", "b"]), epoch());
     assert_eq!(take_over.would_stamp, 3);
     assert_eq!((take_over.node_pools, take_over.node_claims), (1, 2));
@@ -72,12 +80,19 @@ fn d_224_a_cluster_of_karpenter_drifts_nothing_and_is_stamped() {
     assert_eq!(take_over.would_drift, 2);
     let same = state_with_hash("123");
     let take_over = check(&same, &Surroundings::default(), &successor(&["a"]), epoch());
-    assert_eq!((take_over.would_drift, found(&take_over)), (0, vec![(Level::Note, "hashes-stamped")]));
+    assert_eq!(
+        (take_over.would_drift, found(&take_over)),
+        (0, vec![(Level::Note, "hashes-stamped")])
+    );
     assert!(!take_over.is_blocked());
 }
 
 fn state_with_hash(hash: &str) -> ClusterState {
-    state(pool("v3", hash), vec![claim("a", |_| {})], vec![node("a", json!([]))])
+    state(
+        pool("v3", hash),
+        vec![claim("a", |_| {})],
+        vec![node("a", json!([]))],
+    )
 }
 
 #[test]
@@ -85,10 +100,19 @@ fn d_070_half_done_commands_ends_and_launches_are_named() {
     let taint = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
     let going = |claim: &mut Value| claim["metadata"]["deletionTimestamp"] = json!("2025-01-02T00:00:00Z");
     let unlaunched = |claim: &mut Value| claim["status"] = json!({});
-    let claims = vec![claim("stray", |_| {}), claim("going", going), claim("new", unlaunched)];
+    let claims = vec![
+        claim("stray", |_| {}),
+        claim("going", going),
+        claim("new", unlaunched),
+    ];
     let nodes = vec![node("stray", taint.clone()), node("going", taint)];
     let state = state(pool("v3", "123"), claims, nodes);
-    let take_over = check(&state, &Surroundings::default(), &successor(&["stray", "going"]), epoch());
+    let take_over = check(
+        &state,
+        &Surroundings::default(),
+        &successor(&["stray", "going"]),
+        epoch(),
+    );
     assert_eq!(
         found(&take_over),
         [
@@ -99,7 +123,10 @@ fn d_070_half_done_commands_ends_and_launches_are_named() {
         ]
     );
     let half_done = &take_over.findings[2];
-    assert_eq!(half_done.object, "Node stray", "the node that is being deleted is not half done");
+    assert_eq!(
+        half_done.object, "Node stray",
+        "the node that is being deleted is not half done"
+    );
 }
 
 #[test]
@@ -120,7 +147,10 @@ fn nodes_that_the_provider_would_not_know_stand_in_the_way() {
         finding.map(|finding| finding.object.as_str())
     };
     assert_eq!(object("other-provider"), Some("NodeClaim class"));
-    assert_eq!(object("unknown-instance"), Some("NodeClaim elsewhere, unrecorded"));
+    assert_eq!(
+        object("unknown-instance"),
+        Some("NodeClaim elsewhere, unrecorded")
+    );
 }
 
 fn definition(name: &str) -> Definition {
@@ -158,7 +188,11 @@ fn two_operators_never_lead_at_once() {
     };
     let said = |around: &Surroundings| {
         let take_over = check(&ClusterState::default(), around, &successor(&[]), now);
-        take_over.findings.iter().map(|finding| (finding.level, finding.code)).collect::<Vec<_>>()
+        take_over
+            .findings
+            .iter()
+            .map(|finding| (finding.level, finding.code))
+            .collect::<Vec<_>>()
     };
     let ago = |seconds: i64| now - SignedDuration::from_secs(seconds);
     assert_eq!(
@@ -166,8 +200,14 @@ fn two_operators_never_lead_at_once() {
         [(Level::Error, "operator-running"), (Level::Note, "leader-active")]
     );
     // Elsewhere nobody waits for the Lease.
-    assert_eq!(said(&around(vec![leader("other", ago(14))], 0)), [(Level::Error, "leader-active")]);
-    assert!(said(&around(vec![leader("other", ago(15))], 0)).is_empty(), "it has run out");
+    assert_eq!(
+        said(&around(vec![leader("other", ago(14))], 0)),
+        [(Level::Error, "leader-active")]
+    );
+    assert!(
+        said(&around(vec![leader("other", ago(15))], 0)).is_empty(),
+        "it has run out"
+    );
 }
 
 #[test]
@@ -210,5 +250,9 @@ fn definitions_webhooks_and_old_objects_are_judged() {
         definitions: Some(fine.to_vec()),
         ..Surroundings::default()
     };
-    assert!(check(&ClusterState::default(), &around, &successor(&[]), epoch()).findings.is_empty());
+    assert!(
+        check(&ClusterState::default(), &around, &successor(&[]), epoch())
+            .findings
+            .is_empty()
+    );
 }
