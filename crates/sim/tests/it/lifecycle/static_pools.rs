@@ -189,3 +189,127 @@ async fn d_362_no_node_is_made_for_a_nodepool_that_is_being_deleted_though_no_wa
     assert_eq!(created(&operator), 3.0, "none was replaced");
     cluster.gate.still.lock().unwrap().clear();
 }
+
+/// NodeClaims of a NodePool whose nodes can run pods.
+async fn ready_claims(cluster: &Cluster) -> Vec<String> {
+    let claims = cluster.list::<NodeClaim>().await;
+    let ready = claims
+        .iter()
+        .filter(|claim| claim.is_true("Initialized") && !claim.is_deleting());
+    ready.map(|claim| claim.name().to_owned()).collect()
+}
+
+// D-360, D-363: nodes of a static NodePool are never consolidated, however empty; pods get no node from it, only room on those that are there.
+#[tokio::test(start_paused = true)]
+async fn d_360_d_363_a_static_pool_neither_shrinks_nor_grows_with_pods() {
+    let cluster = Cluster::new(100).await;
+    let eager = json!({"replicas": 2, "disruption": {"consolidateAfter": "0s"}});
+    cluster.pool("fixed", eager).await;
+    let operator = cluster.operator(with_static_pools());
+    cluster
+        .until("two nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 2
+        })
+        .await;
+    let before = cluster.names::<NodeClaim>().await;
+    cluster.pass(3_600).await;
+    assert_eq!(
+        cluster.names::<NodeClaim>().await,
+        before,
+        "empty for an hour, and kept"
+    );
+    // More pods than two nodes hold.
+    cluster.deploy("web", 40, "1").await;
+    cluster.pass(600).await;
+    assert_eq!(
+        cluster.names::<NodeClaim>().await,
+        before,
+        "no node is added for pods"
+    );
+    let running = cluster.running_of("web").await;
+    assert!(
+        (1..40).contains(&running),
+        "{running} of 40 run on the two nodes that are there"
+    );
+    assert_eq!(created(&operator).to_string(), "2");
+    cluster.assert_no_commands().await;
+}
+
+// D-359: fewer replicas take nodes away whatever budgets and do-not-disrupt say, and it counts as no disruption.
+#[tokio::test(start_paused = true)]
+async fn d_359_scaling_down_asks_no_budget_and_is_no_disruption() {
+    let cluster = Cluster::new(101).await;
+    let closed = json!({"replicas": 2, "disruption": {"budgets": [{"nodes": "0"}]}});
+    cluster.pool("fixed", closed).await;
+    let operator = cluster.operator(with_static_pools());
+    cluster
+        .until("two nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 2
+        })
+        .await;
+    for node in cluster.names::<k8s_openapi::api::core::v1::Node>().await {
+        let key = "karpenter.sh/do-not-disrupt";
+        cluster
+            .annotate::<k8s_openapi::api::core::v1::Node>(&node, key, "true")
+            .await;
+    }
+    cluster
+        .patch::<NodePool>("fixed", json!({"spec": {"replicas": 1}}))
+        .await;
+    cluster
+        .until("one is left", async |cluster| {
+            cluster.names::<NodeClaim>().await.len() == 1
+        })
+        .await;
+    let disrupted = sum(&operator.metrics, "karpenter_nodeclaims_disrupted_total");
+    assert_eq!(disrupted.to_string(), "0");
+    assert!(cluster.told("DisruptionTerminating").await.is_empty());
+    cluster.assert_no_commands().await;
+}
+
+// D-361: expiry ends nodes of a static NodePool too, and their number is kept up.
+#[tokio::test(start_paused = true)]
+async fn d_361_an_expired_node_of_a_static_pool_is_replaced() {
+    let cluster = Cluster::new(102).await;
+    let aging = json!({"replicas": 2, "template": {"spec": {"expireAfter": "1h"}}});
+    cluster.pool("fixed", aging).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("two nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 2
+        })
+        .await;
+    let first = ready_claims(&cluster).await;
+    cluster.pass(3_600).await;
+    cluster
+        .until("two others", async |cluster| {
+            let now = ready_claims(cluster).await;
+            now.len() == 2 && now.iter().all(|name| !first.contains(name))
+        })
+        .await;
+}
+
+// D-354: `kubectl scale nodepool` works by the scale subresource, which shows the nodes that there are.
+#[tokio::test(start_paused = true)]
+async fn d_354_a_static_pool_is_scaled_by_its_scale_subresource() {
+    let cluster = Cluster::new(103).await;
+    cluster.pool("fixed", json!({"replicas": 1})).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("one node", async |cluster| ready_claims(cluster).await.len() == 1)
+        .await;
+    let pools = cluster.api::<NodePool>();
+    let patch = json!({"spec": {"replicas": 3}});
+    let parameters = kube::api::PatchParams::default();
+    let scaled = pools
+        .patch_scale("fixed", &parameters, &kube::api::Patch::Merge(patch))
+        .await
+        .unwrap();
+    assert_eq!(scaled.spec.and_then(|spec| spec.replicas), Some(3));
+    cluster
+        .until("three nodes, shown", async |cluster| {
+            let scale = cluster.api::<NodePool>().get_scale("fixed").await.unwrap();
+            scale.status.is_some_and(|status| status.replicas == 3) && ready_claims(cluster).await.len() == 3
+        })
+        .await;
+}
