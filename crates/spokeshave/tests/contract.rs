@@ -158,6 +158,13 @@ fn no_field_of_documented_json_disappears() {
         "budgets",
         spokeshave(&["budgets", "-f", file, "-o", "json", "--now", NOW]),
     ));
+    let file = "crates/spokeshave/tests/doctor/cluster.yaml";
+    let on_file = ["-f", file, "-o", "json", "--now", NOW];
+    reports.push(("doctor", spokeshave(&[&["doctor"][..], &on_file].concat())));
+    reports.push((
+        "adopt",
+        spokeshave(&[&["adopt", "--check"][..], &on_file].concat()),
+    ));
     let objects = [
         ("node", "guarded"),
         ("node", "protected"),

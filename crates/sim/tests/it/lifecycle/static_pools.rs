@@ -298,7 +298,7 @@ async fn d_354_a_static_pool_is_scaled_by_its_scale_subresource() {
     cluster
         .until("one node", async |cluster| ready_claims(cluster).await.len() == 1)
         .await;
-    let pools = cluster.api::<NodePool>();
+    let pools: kube::Api<NodePool> = kube::Api::all(cluster.client.clone());
     let patch = json!({"spec": {"replicas": 3}});
     let parameters = kube::api::PatchParams::default();
     let scaled = pools
@@ -308,7 +308,7 @@ async fn d_354_a_static_pool_is_scaled_by_its_scale_subresource() {
     assert_eq!(scaled.spec.and_then(|spec| spec.replicas), Some(3));
     cluster
         .until("three nodes, shown", async |cluster| {
-            let scale = cluster.api::<NodePool>().get_scale("fixed").await.unwrap();
+            let scale = pools.get_scale("fixed").await.unwrap();
             scale.status.is_some_and(|status| status.replicas == 3) && ready_claims(cluster).await.len() == 3
         })
         .await;
