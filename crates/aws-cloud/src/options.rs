@@ -12,7 +12,7 @@ pub struct AwsOptions {
     pub region: String,
     /// Name of the cluster: value of tags, and part of user data.
     pub cluster_name: String,
-    /// Address of the API server that nodes are told; EKS is asked for it when there is none.
+    /// Address of the API server for new nodes; EKS is asked for it when there is none.
     pub cluster_endpoint: Option<String>,
     /// Certificates of the API server, PEM in base64.
     pub cluster_ca_bundle: Option<String>,

@@ -110,10 +110,7 @@ impl Templates {
         let unused = self.state().known.expire(now);
         for (name, id) in unused {
             match aws.ec2.delete_launch_template(&id).await {
-                Ok(()) => tracing::debug!(
-                    launch_template = name,
-                    "removed a launch template that nobody uses"
-                ),
+                Ok(()) => tracing::debug!(launch_template = name, "removed an unused launch template"),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
                     tracing::warn!(launch_template = name, %error, "cannot remove a launch template; it is tried again");

@@ -420,7 +420,7 @@ impl DisruptionLoop {
             disruption: Box::new(Disruption::clone(&object)),
         };
         if let Err(error) = shared.execute.run(&action).await {
-            tracing::error!(%error, "writing a disruption down; it is decided anew");
+            tracing::error!(%error, "writing a disruption down; it is decided again");
             thread.frontier.failed(&command, shared.now());
             return false;
         }
@@ -440,11 +440,11 @@ impl DisruptionLoop {
             match shared.execute.node_pool(pool).await {
                 Ok(current) if current.as_ref().map(version) == known => {}
                 Ok(_) => {
-                    tracing::debug!(NodePool = pool, "has changed; its disruption is decided anew");
+                    tracing::debug!(NodePool = pool, "has changed; its disruption is decided again");
                     return false;
                 }
                 Err(error) => {
-                    tracing::error!(NodePool = pool, %error, "disruption not started; it is decided anew");
+                    tracing::error!(NodePool = pool, %error, "disruption not started; it is decided again");
                     return false;
                 }
             }

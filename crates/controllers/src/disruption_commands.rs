@@ -408,7 +408,7 @@ impl Commands {
         tracing::error!(
             Disruption = disruption.name(),
             error = why,
-            "disruption taken back; its nodes stay"
+            "disruption rolled back; its nodes stay"
         );
         shared.note(
             DecisionKind::Trouble,

@@ -229,7 +229,7 @@ impl ControllerFamilies {
             ),
             queue_failures: counter(
                 "karpenter_voluntary_disruption_queue_failures_total",
-                "Number of replacements that were never initialized, so that their command was taken back.",
+                "Number of replacements that were never initialized, so that their command was rolled back.",
                 &["decision", "reason", "consolidation_type"],
             ),
             evaluation_duration: metrics.histogram(

@@ -143,7 +143,7 @@ impl Shared {
     }
 
     /// True while NodeClaims that this process did not plan are about to launch. Their pods are not known, so planning waits a moment; a claim
-    /// that takes longer than that delays nobody (W-22).
+    /// that takes longer than that delays no other (W-22).
     pub(crate) fn awaits_predecessor(&self) -> bool {
         let now = self.now();
         let mut awaits = false;

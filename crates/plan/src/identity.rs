@@ -120,7 +120,7 @@ pub fn look_at_claim(claim: &NodeClaim, nodes: usize, same_id: &[Arc<NodeClaim>]
     (claim.is_true(REGISTERED) && nodes == 0).then(|| {
         let name = claim.node_name();
         let message = format!(
-            "Node {} with providerID {id} is gone, although nobody asked to end the instance; delete the NodeClaim to end it",
+            "Node {} with providerID {id} is gone, although its instance was not asked to terminate; delete the NodeClaim to end it",
             name.unwrap_or_default()
         );
         warning(claim_ref(claim), "NodeMissing", message)

@@ -169,7 +169,7 @@ pub enum CloudError {
     /// The instance does not exist (any more).
     #[error("nodeclaim not found, {0}")]
     NodeClaimNotFound(String),
-    /// No offering that the NodeClaim allows has capacity now. The NodeClaim is deleted and its pods are planned anew.
+    /// No offering that the NodeClaim allows has capacity now. The NodeClaim is deleted and its pods are planned for again.
     #[error("insufficient capacity, {0}")]
     InsufficientCapacity(String),
     /// The NodeClass cannot be used now. The NodeClaim is deleted.

@@ -85,7 +85,7 @@ pub struct FoundReservation {
     pub owner_id: String,
     /// `default`, `capacity-block`, or what EC2 may add.
     pub reservation_type: String,
-    /// Whether its instances may be taken back.
+    /// Whether its instances may be reclaimed.
     pub interruptible: bool,
     /// When it ends.
     pub ends_at: Option<Timestamp>,

@@ -75,12 +75,12 @@ settings! {
     scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON";
     instance_types_file_path: Option<PathBuf> = optional(path()).shown_as("its 144 built-in types"), "FILE", "Instance types that the kwok provider sells";
     cluster_name: Option<String> = optional(text("")), "NAME", "AWS: name of the cluster, which tags and user data carry; required";
-    cluster_endpoint: Option<String> = optional(text("")).shown_as("what EKS says"), "URL", "AWS: address of the API server that nodes are told";
-    cluster_ca_bundle: Option<String> = optional(text("")).shown_as("what EKS says"), "BASE64", "AWS: certificates of the API server that nodes are told";
+    cluster_endpoint: Option<String> = optional(text("")).shown_as("what EKS says"), "URL", "AWS: address of the API server for new nodes";
+    cluster_ca_bundle: Option<String> = optional(text("")).shown_as("what EKS says"), "BASE64", "AWS: certificates of the API server for new nodes";
     cluster_dns_ip: Option<IpAddr> = optional(number("an IP address", "")), "ADDRESS", "AWS: address of the cluster's DNS service; with an IPv6 address nodes get IPv6";
     isolated_vpc: bool = boolean("false"), "BOOL", "AWS: do not call IAM and the pricing service, which have no endpoint in the VPC";
     vm_memory_overhead_percent: f64 = parsed("a number from 0 on", "0.075", not_negative), "SHARE", "AWS: share of a machine's memory that the hypervisor takes";
-    interruption_queue: Option<String> = optional(text("")), "NAME", "AWS: SQS queue that tells of spot interruptions and maintenance; without it nobody listens";
+    interruption_queue: Option<String> = optional(text("")), "NAME", "AWS: SQS queue of spot interruptions and maintenance; without it they are not noticed";
     reserved_enis: i64 = parsed("a whole number from 0 on", "0", not_negative), "NUMBER", "AWS: network interfaces of a node that are kept free of pods";
     disable_dry_run: bool = boolean("false"), "BOOL", "AWS: do not rehearse launches from an EC2NodeClass";
 }

@@ -74,7 +74,7 @@ fn spec() -> Value {
                 "items": replacement(),
             },
             "destinations": {
-                "description": "Names of the nodes that are to take the pods. If one is lost before the others go, the command is taken back.",
+                "description": "Names of the nodes that are to take the pods. If one is lost before the others go, the command is rolled back.",
                 "type": "array",
                 "x-kubernetes-list-type": "atomic",
                 "items": {"type": "string"},

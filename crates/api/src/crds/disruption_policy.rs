@@ -41,8 +41,9 @@ fn text(description: &str) -> Value {
     json!({"description": description, "type": "string"})
 }
 
-fn pattern(description: &str, pattern: &str) -> Value {
-    json!({"description": description, "type": "string", "pattern": pattern})
+/// A text of a form; its length is bounded, because servers estimate the cost of rules by it and refuse definitions that are too dear.
+fn pattern(description: &str, pattern: &str, max_length: u32) -> Value {
+    json!({"description": description, "type": "string", "pattern": pattern, "maxLength": max_length})
 }
 
 fn time(description: &str) -> Value {
@@ -152,7 +153,7 @@ fn budget() -> Value {
             rule("!has(self.perHour) || !has(self.unit) || self.unit != 'CPU'", "perHour counts Nodes or Pods"),
         ],
         "properties": {
-            "limit": pattern("How much may be disrupting at once: a number of the unit, or a percentage, rounded up.", LIMIT_PATTERN),
+            "limit": pattern("How much may be disrupting at once: a number of the unit, or a percentage, rounded up.", LIMIT_PATTERN, 9),
             "perHour": number("How much may begin within any hour.", 0, 1_000_000),
             "unit": one_of("What is counted; without it, Nodes.", &["Nodes", "CPU", "Pods"]),
             "scope": one_of("What it is counted by; without it, Cluster.", &["Cluster", "NodePool", "Zone", "Label"]),
@@ -160,7 +161,7 @@ fn budget() -> Value {
             "oneAtATime": {"description": "Never in two zones, NodePools or values of the label at once.", "type": "boolean"},
             "reasons": reasons("Reasons of disruption that it limits; without it, all."),
             "windows": list("When; without it, always.", &window(), 50),
-            "exceptDates": list("Local dates on which no window begins.", &pattern("A date.", DATE_PATTERN), 366),
+            "exceptDates": list("Local dates on which no window begins.", &pattern("A date.", DATE_PATTERN, 10), 366),
             "outsideWindows": one_of("Nothing: windows allow, and outside of them nothing may be disrupted. Unlimited: windows restrict. Without it, Nothing.", &["Nothing", "Unlimited"]),
         },
     })
@@ -174,9 +175,9 @@ fn window() -> Value {
         "x-kubernetes-validations": [rule("self.from != self.to", "a window from a time to the same time never opens; the whole day is 00:00 to 24:00")],
         "properties": {
             "days": list("Days on which it begins. With neither days nor dates it begins every day.", &one_of("A day.", &["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]), 7),
-            "dates": list("Local dates on which it begins, besides the days.", &pattern("A date.", DATE_PATTERN), 366),
-            "from": pattern("Local time at which it begins.", TIME_PATTERN),
-            "to": pattern("Local time at which it ends; not later than from means on the next day.", END_PATTERN),
+            "dates": list("Local dates on which it begins, besides the days.", &pattern("A date.", DATE_PATTERN, 10), 366),
+            "from": pattern("Local time at which it begins.", TIME_PATTERN, 5),
+            "to": pattern("Local time at which it ends; not later than from means on the next day.", END_PATTERN, 5),
         },
     })
 }

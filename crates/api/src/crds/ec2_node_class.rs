@@ -139,7 +139,7 @@ fn spec() -> Value {
     });
     let more = json!({
         "networkInterfaces": network_interfaces(),
-        "detailedMonitoring": flag("Whether metrics of the instances are told every minute."),
+        "detailedMonitoring": flag("Whether metrics of the instances are reported every minute."),
         "metadataOptions": metadata_options(),
         "connectionTracking": connection_tracking(),
         "cpuOptions": object("Options of the processors.", &json!({
@@ -551,7 +551,7 @@ fn reservation() -> Value {
             "ownerID": text_like("Account that owns it.", "^[0-9]{12}$"),
             "endTime": {"description": "When it ends.", "type": "string", "format": "date-time"},
             "reservationType": with_default(one_of("What it is.", &["default", "capacity-block"]), "default"),
-            "interruptible": flag("Whether its instances may be taken back."),
+            "interruptible": flag("Whether its instances may be reclaimed."),
             "state": with_default(one_of("Whether it is about to end.", &["active", "expiring"]), "active"),
         }),
         &[],

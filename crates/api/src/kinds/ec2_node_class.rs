@@ -380,7 +380,7 @@ pub struct CapacityReservation {
     pub end_time: Option<Timestamp>,
     /// `default` or `capacity-block`.
     pub reservation_type: String,
-    /// Whether its instances may be taken back.
+    /// Whether its instances may be reclaimed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interruptible: bool,
     /// `active` or `expiring`.

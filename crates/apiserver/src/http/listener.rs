@@ -33,7 +33,7 @@ pub enum ListenerError {
     },
     /// Addresses beyond this machine are refused unless allowed: there is no authorisation behind the token.
     #[error(
-        "{0} is not a loopback address; this server gives whoever has its token every right, so it listens on loopback only"
+        "{0} is not a loopback address; this server gives every right to clients that have its token, so it listens on loopback only"
     )]
     NotLoopback(SocketAddr),
     /// The certificate could not be made.

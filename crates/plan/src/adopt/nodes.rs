@@ -135,7 +135,7 @@ fn half_done(state: &ClusterState, take_over: &mut TakeOver) {
             "half-done-command",
             format!("Node {}", some(&tainted)),
             format!(
-                "{} in a command that was not finished: the taint is taken off, and it is decided anew",
+                "{} in a command that was not finished: the taint is taken off, and it is decided again",
                 count(tainted.len(), "node")
             ),
             format!(
@@ -215,7 +215,10 @@ fn strangers(state: &ClusterState, successor: &Successor, take_over: &mut TakeOv
                 Level::Error,
                 "other-provider",
                 format!("NodeClaim {}", some(&others)),
-                format!("{} of a NodeClass that the provider does not support: nobody would look after these nodes", count(others.len(), "NodeClaim")),
+                format!(
+                    "{} of a NodeClass that the provider does not support: these nodes would be left alone",
+                    count(others.len(), "NodeClaim")
+                ),
                 format!("it supports {}", kinds.join(", ")),
             )
             .field("spec.nodeClassRef"),

@@ -147,7 +147,7 @@ fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance 
         return roll_back(
             disruption,
             present,
-            "its first steps were interrupted; it is decided anew",
+            "its first steps were interrupted; it is decided again",
             now,
         );
     }

@@ -23,7 +23,7 @@ const HOURS_A_MONTH: f64 = 730.0;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How bad it is: an error is so until somebody changes something, a note may pass by itself.
+    /// How bad it is: an error is so until someone changes something, a note may pass by itself.
     pub level: Level,
     /// One word for machines; the list is in `docs/doctor.md`.
     pub code: &'static str,

@@ -136,7 +136,7 @@ impl<'a> Facts<'a> {
     fn meaning_and_why(&self, id: PodId) -> (Meaning, String) {
         let pod = self.snapshot.pod(id);
         if pod.terminal {
-            return (Meaning::Finished, "has finished; nobody waits for it".to_owned());
+            return (Meaning::Finished, "has finished; nothing waits for it".to_owned());
         }
         if pod.active && pod.do_not_disrupt.is_active(self.now) {
             let until = match &pod.do_not_disrupt {

@@ -91,7 +91,7 @@ fn starting(view: &NodeView, claim: &NodeClaim, story: &mut Story) {
     story.summary = match taints.as_slice() {
         [] => "is starting: it is not initialised yet".to_owned(),
         taints => format!(
-            "is starting: it waits until {} is taken off, which whoever it is for has to do",
+            "is starting: it waits until {} is taken off, which its owner has to do",
             taints.join(", ")
         ),
     };

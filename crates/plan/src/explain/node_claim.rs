@@ -48,7 +48,7 @@ pub fn node_claim(facts: &Facts<'_>, claim: &NodeClaim, verdict: Option<&Verdict
             };
             story.next(
                 Some(due),
-                format!("is deleted if it is not {what} by then; its pods are planned anew"),
+                format!("is deleted if it is not {what} by then; its pods are planned for again"),
             );
         }
         Liveness::TimedOut(reason) => story.next(None, format!("is deleted now: {reason}")),

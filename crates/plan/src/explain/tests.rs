@@ -223,7 +223,7 @@ fn d_002_d_011_d_017_each_pod_says_what_it_means_for_its_node() {
             ),
             ("i-daemon", false, "DaemonSet pod; is evicted after the others"),
             ("j-static", false, "static pod; ends with the node"),
-            ("k-finished", false, "has finished; nobody waits for it"),
+            ("k-finished", false, "has finished; nothing waits for it"),
         ]
     );
     assert_eq!(
@@ -647,7 +647,7 @@ fn a_node_claim_tells_its_life_and_what_it_waits_for() {
         next(&told)[0],
         (
             Some("2026-01-01T02:03:00Z".to_owned()),
-            "is deleted if it is not launched by then; its pods are planned anew"
+            "is deleted if it is not launched by then; its pods are planned for again"
         )
     );
     claim.set_true("Launched", at("01:58:40"));
@@ -658,7 +658,7 @@ fn a_node_claim_tells_its_life_and_what_it_waits_for() {
         next(&told)[0],
         (
             Some("2026-01-01T02:13:00Z".to_owned()),
-            "is deleted if it is not registered by then; its pods are planned anew"
+            "is deleted if it is not registered by then; its pods are planned for again"
         )
     );
     claim.metadata.deletion_timestamp = Some(Time(at("01:59:00")));

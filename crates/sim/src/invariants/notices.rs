@@ -1,4 +1,4 @@
-//! Instances that their cloud takes back (33): their NodeClaims go at once, their pods have what is left of the time and not more, and what
+//! Instances that the cloud reclaims (33): their NodeClaims go at once, their pods have what is left of the time and not more, and what
 //! they need is asked for at once.
 
 use std::collections::BTreeMap;

@@ -50,7 +50,7 @@ fn a_node_that_is_starting_names_its_start_up_taint() {
     let story = node_story(&state, Some(&verdict));
     assert_eq!(
         story.summary,
-        "is starting: it waits until node.cilium.io/agent-not-ready:NoExecute is taken off, which whoever it is for has to do"
+        "is starting: it waits until node.cilium.io/agent-not-ready:NoExecute is taken off, which its owner has to do"
     );
     assert_eq!((story.verdict.is_none(), fact(&story, "budgets")), (true, ""));
     assert_eq!(story.hints, ["spokeshave explain nodeclaim claim-n1"]);

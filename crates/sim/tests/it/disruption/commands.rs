@@ -62,7 +62,7 @@ async fn g_1_14_d_115_d_116_d_117_d_270_w_50_a_replacement_that_never_registers(
     let start = cluster.clock.now();
     without_large(&cluster).await;
     cluster
-        .until("the command is taken back", async |cluster| {
+        .until("the command is rolled back", async |cluster| {
             cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
         })
         .await;

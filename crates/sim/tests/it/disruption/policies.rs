@@ -58,7 +58,7 @@ async fn a_hold_keeps_nodes_for_the_next_jobs_and_ends_by_itself() {
     cluster.until_empty().await;
 }
 
-/// A freeze while replacements come takes the command back; thawed, it is decided anew and carried out.
+/// A freeze while replacements come takes the command back; thawed, it is decided again and carried out.
 #[tokio::test(start_paused = true)]
 async fn a_freeze_in_mid_command_takes_it_back() {
     let cluster = Cluster::new(202, at_once()).await;
@@ -69,7 +69,7 @@ async fn a_freeze_in_mid_command_takes_it_back() {
     until_replacing(&cluster).await;
     policy(&cluster, json!({"freeze": {"reason": "incident 42"}})).await;
     cluster
-        .until("the command is taken back", async |cluster| {
+        .until("the command is rolled back", async |cluster| {
             let ledger = cluster.list::<Disruption>().await;
             ledger
                 .iter()

@@ -92,7 +92,7 @@ async fn a_pod_protected_between_decision_and_taint_keeps_its_node() {
     cluster.until("one small node", on_one_small_node).await;
 }
 
-/// Annotated while the replacement comes: the command is taken back, and what was bought for it goes again.
+/// Annotated while the replacement comes: the command is rolled back, and what was bought for it goes again.
 #[tokio::test(start_paused = true)]
 async fn a_pod_protected_in_mid_command_takes_it_back() {
     let cluster = Cluster::new(16, at_once()).await;
@@ -103,7 +103,7 @@ async fn a_pod_protected_in_mid_command_takes_it_back() {
     until_replacing(&cluster).await;
     annotate_pods(&cluster, json!("true")).await;
     cluster
-        .until("the command is taken back", async |cluster| {
+        .until("the command is rolled back", async |cluster| {
             cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
         })
         .await;
@@ -141,7 +141,7 @@ async fn invariant_8_a_place_that_others_have_taken_takes_the_command_back() {
         {"name": "c", "image": "i", "resources": {"requests": {"cpu": "900m"}}}]}});
     cluster.create::<Pod>(greedy).await;
     cluster
-        .until("the command is taken back", async |cluster| {
+        .until("the command is rolled back", async |cluster| {
             cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
         })
         .await;

@@ -203,6 +203,8 @@ async fn ready_claims(cluster: &Cluster) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn d_360_d_363_a_static_pool_neither_shrinks_nor_grows_with_pods() {
     let cluster = Cluster::new(100).await;
+    // That empty nodes go is a promise for other NodePools.
+    cluster.excuse(34);
     let eager = json!({"replicas": 2, "disruption": {"consolidateAfter": "0s"}});
     cluster.pool("fixed", eager).await;
     let operator = cluster.operator(with_static_pools());
@@ -262,7 +264,7 @@ async fn d_359_scaling_down_asks_no_budget_and_is_no_disruption() {
         })
         .await;
     let disrupted = sum(&operator.metrics, "karpenter_nodeclaims_disrupted_total");
-    assert_eq!(disrupted.to_string(), "0");
+    assert!(disrupted.abs() < 0.5, "{disrupted}");
     assert!(cluster.told("DisruptionTerminating").await.is_empty());
     cluster.assert_no_commands().await;
 }
