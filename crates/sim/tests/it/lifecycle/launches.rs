@@ -403,7 +403,8 @@ async fn nodes_that_come_up_in_vain_come_ever_later() {
 async fn p_073_launches_are_counted_by_whether_min_values_were_relaxed() {
     let cluster = Cluster::new(104).await;
     let many = json!({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": 50});
-    let requirements = json!({"template": {"spec": {"requirements": [many]}}});
+    let few = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["3"]});
+    let requirements = json!({"template": {"spec": {"requirements": [many, few]}}});
     cluster.pool("choosy", requirements).await;
     let operator = cluster.operator(Setup::with_options(OperatorOptions {
         min_values_policy: MinValuesPolicy::BestEffort,

@@ -221,7 +221,7 @@ async fn d_360_d_363_a_static_pool_neither_shrinks_nor_grows_with_pods() {
         "empty for an hour, and kept"
     );
     // More pods than two nodes hold.
-    cluster.deploy("web", 40, "1").await;
+    cluster.deploy("web", 40, "100m").await;
     cluster.pass(600).await;
     assert_eq!(
         cluster.names::<NodeClaim>().await,
