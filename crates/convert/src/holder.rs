@@ -37,7 +37,7 @@ static SETTINGS: [Setting; 2] = [
         variables: &["HOLD_DURATION"],
         unit: "m",
         becomes: "spec.hold.duration",
-        meaning: "how long a hold lasts; each new node begins it anew",
+        meaning: "how long a hold lasts; each new node restarts it",
     },
 ];
 

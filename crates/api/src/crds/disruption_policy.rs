@@ -190,7 +190,7 @@ fn rollout() -> Value {
             "canary": number("Nodes of the first wave; without it, 1.", 1, 100_000),
             "waves": list(
                 "Nodes of the waves after it; the last is repeated. Without it each wave is twice the one before.",
-                &pattern("A number, or a percentage of the NodePool's nodes, rounded up.", LIMIT_PATTERN),
+                &pattern("A number, or a percentage of the NodePool's nodes, rounded up.", LIMIT_PATTERN, 9),
                 50,
             ),
             "soak": shared::duration("How long a wave is watched after its last node before the next begins; without it, 10m."),
