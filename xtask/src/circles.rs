@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Circles that are not broken yet: crate and first file. The list only ever shrinks: a circle that is gone is taken off it.
+/// Circles that are not broken yet: crate and one of the files. The list only ever shrinks: a circle that is gone is taken off it.
 const KNOWN: &[(&str, &str)] = &[
     ("aws-cloud", "classes"),
     ("controllers", "blocked"),
     ("model", "lower"),
-    ("plan", "disrupt::command"),
     ("spokeshave", "cli"),
 ];
 
@@ -54,10 +53,9 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
                 .collect();
             if subjects.len() > 1 {
                 let files: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
-                if let Some(row) = KNOWN
-                    .iter()
-                    .position(|row| *row == (name.as_str(), files[0].as_str()))
-                {
+                let is_known =
+                    |known: &&(&str, &str)| known.0 == name && files.iter().any(|file| file == known.1);
+                if let Some(row) = KNOWN.iter().position(|known| is_known(&known)) {
                     met.insert(row);
                     continue;
                 }
