@@ -33,7 +33,11 @@ NOT_SHOWN = {
     "karpenter.sh/nodeclaims/finalizers update": "the same",
     "spokeshave.dev/disruptions delete": "finished ones go after a day, or when there are 200 of them",
     "spokeshave.dev/disruptionpolicies/status patch": "there are no policies here, and so no status (a_hold_keeps_nodes_for_the_next_jobs_and_ends_by_itself)",
+}
+# Rules that this story uses or not, as time and the scheduler will have it; either is right. Each with its reason and the test that shows the request.
+SOMETIMES = {
     "karpenter.sh/nodeclaims get": "after an answer that was lost, a replacement is looked up (d_102)",
+    "/events patch": "an event that is told again counts up, which takes two minutes or the same news twice (d_034_events_are_written_once_and_counted_later)",
 }
 
 
@@ -253,7 +257,7 @@ def judge(cluster, arguments, story, every_rule):
     for group, resource, verb, names in granted:
         hit = any(one[:3] == (group, resource, verb) and (not names or one[3] in names) for one in used)
         said = f"{group}/{resource} {verb}"
-        if not hit and said not in NOT_SHOWN:
+        if not hit and said not in NOT_SHOWN and said not in SOMETIMES:
             idle.append(said)
         if hit and said in NOT_SHOWN:
             shown.append(said)
@@ -261,7 +265,7 @@ def judge(cluster, arguments, story, every_rule):
         raise Wrong("rules that nothing used: " + "; ".join(idle))
     if shown:
         raise Wrong("on the list of what no request shows, and a request did: " + "; ".join(shown))
-    story.say(f"no request of {len(used)} kinds was denied, and each of {len(granted)} permissions was used ({len(NOT_SHOWN)} by what makes no request here)")
+    story.say(f"no request of {len(used)} kinds was denied, and each of {len(granted)} permissions was used ({len(NOT_SHOWN)} by what makes no request here, {len(SOMETIMES)} now and then)")
 
 
 def without_a_permission(cluster, story, log):

@@ -275,7 +275,7 @@ impl Provisioner {
         self.count_zones(snapshot, outcome);
         self.warn_of_preferences(snapshot, outcome, shared.now());
         self.report(snapshot, outcome);
-        for event in outcome.events(snapshot) {
+        for event in outcome.events(snapshot, &shared.policy) {
             shared.execute.tell(&event);
         }
         for (node, _) in outcome.nominated_nodes(snapshot) {

@@ -13,8 +13,8 @@ use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
 use spokeshave_model::{Derivation, Event, EventType, ObjectKind, ObjectRef, Price, ResourceName, Resources};
 use spokeshave_schedule::{
-    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, effective_zones,
-    explain_left_over, pack, pack_cheapest,
+    ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod,
+    effective_zones, explain_left_over, pack, pack_cheapest,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -239,9 +239,11 @@ impl ProvisionOutcome {
         unplaced: &UnplacedPod,
         text: Arc<str>,
         known: &mut BTreeMap<(ClassId, *const Reason), Arc<str>>,
+        min_values: MinValuesPolicy,
     ) -> Arc<str> {
         let key = (snapshot.pod(unplaced.pod).class, Arc::as_ptr(&unplaced.reason));
-        let make = || standing::asked_first(snapshot, unplaced.pod, &unplaced.reason, &text).into();
+        let make =
+            || standing::asked_first(snapshot, unplaced.pod, &unplaced.reason, &text, min_values).into();
         Arc::clone(known.entry(key).or_insert_with(make))
     }
 
@@ -262,7 +264,7 @@ impl ProvisionOutcome {
 
     /// The events that follow from the outcome alone: FailedScheduling, Nominated for existing nodes, NoCompatibleInstanceTypes. Those for
     /// pods on new NodeClaims need the claim's name: `nominated_event`.
-    pub fn events(&self, snapshot: &Snapshot) -> Vec<Event> {
+    pub fn events(&self, snapshot: &Snapshot, policy: &Policy) -> Vec<Event> {
         let ignored = self
             .ignored
             .iter()
@@ -274,7 +276,12 @@ impl ProvisionOutcome {
         let failed = self
             .failed()
             .filter(|(unplaced, _)| unplaced.reason.is_reported() && !snapshot.pod(unplaced.pod).is_virtual)
-            .map(|(unplaced, text)| (unplaced, self.asked_first(snapshot, unplaced, text, &mut worded)))
+            .map(|(unplaced, text)| {
+                (
+                    unplaced,
+                    self.asked_first(snapshot, unplaced, text, &mut worded, policy.min_values),
+                )
+            })
             .map(|(unplaced, text)| failed_event(snapshot, unplaced.pod, &text));
         let nominated = self
             .nominated_nodes(snapshot)

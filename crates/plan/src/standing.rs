@@ -10,6 +10,7 @@ use spokeshave_api::labels;
 use spokeshave_model::reason::{PoolRefusal, Reason};
 use spokeshave_model::snapshot::{InstanceTypesProblem, PodId, PoolId, PoolView, Snapshot};
 use spokeshave_model::{InstanceType, Requirement, Requirements};
+use spokeshave_schedule::MinValuesPolicy;
 
 /// The NodePools that a pod asks for: those that it names, or else those that alone have the labels that it wants. Empty when any would do.
 pub fn asked_pools(snapshot: &Snapshot, pod: PodId) -> Vec<PoolId> {
@@ -57,7 +58,7 @@ fn asked_by(snapshot: &Snapshot, wanted: &Requirements) -> BTreeSet<PoolId> {
 }
 
 /// Why a NodePool launches nothing for pods, whatever they ask for. `None` when it takes part.
-pub fn takes_no_part(snapshot: &Snapshot, pool: PoolId) -> Option<String> {
+pub fn takes_no_part(snapshot: &Snapshot, pool: PoolId, min_values: MinValuesPolicy) -> Option<String> {
     let view = snapshot.pool(pool);
     if view.deleting {
         return Some("it is being deleted".to_owned());
@@ -78,11 +79,16 @@ pub fn takes_no_part(snapshot: &Snapshot, pool: PoolId) -> Option<String> {
     if view.is_static {
         return Some("it is static: it launches its replicas, and nothing for pods".to_owned());
     }
-    no_instance_type(snapshot, view)
+    no_instance_type(snapshot, view, min_values)
 }
 
 /// Why a NodePool has nothing that it could launch, for pods or as a replica.
-pub(crate) fn no_instance_type(snapshot: &Snapshot, pool: &PoolView) -> Option<String> {
+/// Too few for its minValues are enough under BestEffort (P-120).
+pub(crate) fn no_instance_type(
+    snapshot: &Snapshot,
+    pool: &PoolView,
+    min_values: MinValuesPolicy,
+) -> Option<String> {
     match &pool.instance_types_problem {
         Some(InstanceTypesProblem::Unevaluated) => {
             return Some("its instance types are not known yet".to_owned());
@@ -90,7 +96,7 @@ pub(crate) fn no_instance_type(snapshot: &Snapshot, pool: &PoolView) -> Option<S
         Some(InstanceTypesProblem::Failed(why)) => return Some(format!("it has no instance types: {why}")),
         None => {}
     }
-    filtered_out(snapshot, pool)
+    filtered_out(snapshot, pool, min_values)
 }
 
 /// The provider does not know the kind of its NodeClass, or this version not what it asks for.
@@ -134,13 +140,16 @@ fn alone(requirement: &Requirement) -> Requirements {
 }
 
 /// Which of its own requirements leave no instance type, or too few for minValues.
-fn filtered_out(snapshot: &Snapshot, pool: &PoolView) -> Option<String> {
+fn filtered_out(snapshot: &Snapshot, pool: &PoolView, min_values: MinValuesPolicy) -> Option<String> {
     let all = pool.instance_types.len();
     if all == 0 {
         return Some("the provider offers no instance type".to_owned());
     }
     let left = eligible(snapshot, pool);
     if !left.is_empty() {
+        if min_values == MinValuesPolicy::BestEffort {
+            return None;
+        }
         let reached = pool
             .requirements
             .satisfies_min_values(left.iter().copied())
@@ -202,7 +211,13 @@ pub fn unknown_resources(snapshot: &Snapshot, pod: PodId) -> Vec<String> {
 }
 
 /// Why a pod has no place, what the NodePools say that it asks for before all others. `text` is the reason's own.
-pub(crate) fn asked_first(snapshot: &Snapshot, pod: PodId, reason: &Reason, text: &str) -> String {
+pub(crate) fn asked_first(
+    snapshot: &Snapshot,
+    pod: PodId,
+    reason: &Reason,
+    text: &str,
+    min_values: MinValuesPolicy,
+) -> String {
     let asked = asked_pools(snapshot, pod);
     if asked.is_empty() {
         return text.to_owned();
@@ -221,7 +236,7 @@ pub(crate) fn asked_first(snapshot: &Snapshot, pod: PodId, reason: &Reason, text
     for pool in asked {
         let name = &snapshot.pool(pool).name;
         if !first.iter().any(|refusal| refusal.pool == *name)
-            && let Some(why) = takes_no_part(snapshot, pool)
+            && let Some(why) = takes_no_part(snapshot, pool, min_values)
         {
             texts.push(format!("{why} (NodePool={name})"));
         }

@@ -423,7 +423,7 @@ fn p_186_virtual_pods_make_room_but_no_nominations_no_events_and_no_counts() {
     assert_eq!((outcome.report.pending_pods, outcome.report.virtual_pods), (0, 3));
     assert!(outcome.real_pods(&snapshot).is_empty());
     assert_eq!(outcome.nominated_nodes(&snapshot), Vec::new());
-    assert_eq!(outcome.events(&snapshot), Vec::new());
+    assert_eq!(outcome.events(&snapshot, &Policy::default()), Vec::new());
     let tally = tally(&snapshot, &outcome)["default/b"];
     assert_eq!(
         tally,
@@ -447,7 +447,7 @@ fn p_186_virtual_pods_make_room_but_no_nominations_no_events_and_no_counts() {
     let snapshot = lower(&nowhere);
     let outcome = provision(&snapshot, &Policy::default(), epoch());
     assert_eq!(super::tally(&snapshot, &outcome)["default/b"].failed, 3);
-    assert_eq!(outcome.events(&snapshot), Vec::new(), "B-52");
+    assert_eq!(outcome.events(&snapshot, &Policy::default()), Vec::new(), "B-52");
     let event = failed_event(&buffer, 3, "no");
     assert_eq!(
         (event.object.kind, event.reason.as_str()),

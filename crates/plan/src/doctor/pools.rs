@@ -7,6 +7,7 @@ use spokeshave_model::resources::{ResourceName, Resources};
 use spokeshave_model::snapshot::{PodId, PoolId, PoolView, Snapshot};
 use spokeshave_model::taint::first_untolerated;
 use spokeshave_model::{InstanceType, snapshot::DaemonView};
+use spokeshave_schedule::MinValuesPolicy;
 
 use super::pdb::{Standing, Verdict};
 use super::{Finding, Level};
@@ -37,7 +38,8 @@ fn object(pool: &PoolView) -> String {
 
 fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
     let why = if pool.supported {
-        no_instance_type(snapshot, pool)?
+        // The operator's setting is not in the cluster: what is said of minValues is true of the default.
+        no_instance_type(snapshot, pool, MinValuesPolicy::Strict)?
     } else {
         not_supported(pool)
     };

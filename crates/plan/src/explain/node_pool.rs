@@ -207,7 +207,9 @@ fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
     // What the operator has found out about a fixed number of nodes is on the NodePool.
     let said = pool.object.condition(LAUNCHABLE);
     let said = said.filter(|said| said.status == "False");
-    match no_instance_type(facts.snapshot, pool).or_else(|| said.map(|said| said.message.clone())) {
+    match no_instance_type(facts.snapshot, pool, facts.policy.min_values)
+        .or_else(|| said.map(|said| said.message.clone()))
+    {
         Some(why) => cannot(&why),
         None => "can launch nodes".to_owned(),
     }

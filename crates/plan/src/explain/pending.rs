@@ -162,7 +162,7 @@ fn asked_pool(
         pool_says(facts, id, name, obstacles, story);
         return;
     }
-    let why = takes_no_part(facts.snapshot, pool);
+    let why = takes_no_part(facts.snapshot, pool, facts.policy.min_values);
     let why = why.unwrap_or_else(|| "it was not part of this pass".to_owned());
     story.waits.push(wait(&format!("NodePool {name}"), why));
     push_hint(story, Some(format!("spokeshave explain nodepool {name}")));

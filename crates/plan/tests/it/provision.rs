@@ -81,7 +81,7 @@ fn p_057_invalid_pods_are_ignored_with_an_event_except_those_that_opted_out() {
     let snapshot = lower(&state);
     let outcome = provision(&snapshot, &Policy::default(), epoch());
     assert_eq!((outcome.ignored.len(), outcome.placements.claims.len()), (2, 1));
-    let events = outcome.events(&snapshot);
+    let events = outcome.events(&snapshot, &Policy::default());
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].object.name, "broken");
     assert_eq!(events[0].reason, "FailedScheduling");
@@ -251,7 +251,7 @@ fn p_071_nominated_events_name_what_is_known() {
         .with_pod(pod("p", "1"));
     let snapshot = lower(&state);
     let outcome = provision(&snapshot, &Policy::default(), epoch());
-    let events = outcome.events(&snapshot);
+    let events = outcome.events(&snapshot, &Policy::default());
     assert_eq!(events.len(), 1);
     assert_eq!(
         events[0].message,
@@ -278,7 +278,7 @@ fn p_061_b_50_pools_without_types_are_skipped_and_only_impossible_ones_get_an_ev
     let snapshot = lower(&state);
     let outcome = provision(&snapshot, &Policy::default(), epoch());
     assert_eq!(outcome.placements.claims.len(), 1);
-    let events = outcome.events(&snapshot);
+    let events = outcome.events(&snapshot, &Policy::default());
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0].object.name, "impossible");
     assert_eq!(

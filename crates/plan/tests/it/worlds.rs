@@ -377,7 +377,7 @@ fn bad_input_never_panics_and_never_stops_the_others() {
             .iter()
             .map(|unplaced| unplaced.reason.to_string())
             .collect();
-        drop(outcome.events(&snapshot));
+        drop(outcome.events(&snapshot, &Policy::default()));
         let mut policy = Policy::default();
         policy.disrupt.verdicts = true;
         drop(spokeshave_plan::disrupt::disrupt(

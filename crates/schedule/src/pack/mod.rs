@@ -288,8 +288,9 @@ impl<'a> Engine<'a> {
         let mut algebra = Algebra::new(&snapshot.well_known);
         let mut numbers = Numbers::new();
         let (mut templates, mut skipped, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
+        let relaxes = options.min_values == MinValuesPolicy::BestEffort;
         for pool in (0..snapshot.pools.len()).map(PoolId::from) {
-            match Template::build(snapshot, pool, &mut algebra, &mut numbers, &mut indexes) {
+            match Template::build(snapshot, pool, relaxes, &mut algebra, &mut numbers, &mut indexes) {
                 Ok(template) => templates.push(template),
                 Err(why) => skipped.push((pool, why)),
             }

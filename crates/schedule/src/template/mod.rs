@@ -127,9 +127,12 @@ pub enum SkippedPool {
 }
 
 impl<'a> Template<'a> {
+    /// The template of a NodePool. One whose own instance types do not reach its minValues is skipped, unless they are relaxed: then its NodeClaims
+    /// ask for what can be reached (P-120).
     pub(crate) fn build(
         snapshot: &'a Snapshot,
         pool: PoolId,
+        relax_min_values: bool,
         algebra: &mut Algebra<'a>,
         numbers: &mut Numbers<'a>,
         indexes: &mut Vec<Arc<TypeIndex<'a>>>,
@@ -171,9 +174,10 @@ impl<'a> Template<'a> {
             return Err(SkippedPool::NoCompatibleInstanceTypes { min_values: false });
         }
         let survivors = template.type_indexes(&template.eligible);
-        if min_values
-            .satisfies_min_values(survivors.iter().map(|index| &template.index.types[*index]))
-            .is_err()
+        if !relax_min_values
+            && min_values
+                .satisfies_min_values(survivors.iter().map(|index| &template.index.types[*index]))
+                .is_err()
         {
             return Err(SkippedPool::NoCompatibleInstanceTypes { min_values: true });
         }

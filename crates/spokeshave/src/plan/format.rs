@@ -307,12 +307,12 @@ impl Provisioning {
         let ignored = outcome.ignored.iter().map(|(pod, problem)| {
             let reason = Reason::Problem(problem.clone());
             let derivation = Derivation::of(Arc::new(reason));
-            (*pod, unschedulable(snapshot, *pod, &derivation))
+            (*pod, unschedulable(snapshot, *pod, &derivation, policy))
         });
         let derivations = outcome.explain(snapshot, policy);
         let unplaced = derivations
             .iter()
-            .map(|(pod, derivation)| (*pod, unschedulable(snapshot, *pod, derivation)));
+            .map(|(pod, derivation)| (*pod, unschedulable(snapshot, *pod, derivation, policy)));
         let by_pod: BTreeMap<PodId, Unschedulable> = ignored.chain(unplaced).collect();
         Self {
             price: Dollars(node_claims.iter().map(NodeClaimPlan::price).sum()),
@@ -340,7 +340,7 @@ impl Provisioning {
     }
 }
 
-fn unschedulable(snapshot: &Snapshot, pod: PodId, derivation: &Derivation) -> Unschedulable {
+fn unschedulable(snapshot: &Snapshot, pod: PodId, derivation: &Derivation, policy: &Policy) -> Unschedulable {
     let nodes = derivation.nodes.iter().map(|(obstacle, count)| ReasonView {
         kind: obstacle.kind(),
         node_pool: None,
@@ -348,7 +348,7 @@ fn unschedulable(snapshot: &Snapshot, pod: PodId, derivation: &Derivation) -> Un
         message: obstacle.to_string(),
     });
     let asked = asked_pools(snapshot, pod);
-    let mut reasons = asked_first(snapshot, &asked, reasons(snapshot, &derivation.reason));
+    let mut reasons = asked_first(snapshot, &asked, reasons(snapshot, &derivation.reason), policy);
     reasons.extend(nodes);
     let minimal = derivation.minimal.iter().map(|blocker| InTheWay {
         what: blocker.to_string(),
@@ -363,7 +363,12 @@ fn unschedulable(snapshot: &Snapshot, pod: PodId, derivation: &Derivation) -> Un
 }
 
 /// The NodePools that the pod asks for speak first, also those that take no part.
-fn asked_first(snapshot: &Snapshot, asked: &[PoolId], reasons: Vec<ReasonView>) -> Vec<ReasonView> {
+fn asked_first(
+    snapshot: &Snapshot,
+    asked: &[PoolId],
+    reasons: Vec<ReasonView>,
+    policy: &Policy,
+) -> Vec<ReasonView> {
     let name = |pool: &PoolId| snapshot.pool(*pool).name.as_str();
     let is_asked = |reason: &ReasonView| {
         let pool = reason.node_pool.as_deref();
@@ -374,7 +379,7 @@ fn asked_first(snapshot: &Snapshot, asked: &[PoolId], reasons: Vec<ReasonView>) 
         let speaks = first
             .iter()
             .any(|reason| reason.node_pool.as_deref() == Some(name(pool)));
-        if let Some(message) = takes_no_part(snapshot, *pool).filter(|_| !speaks) {
+        if let Some(message) = takes_no_part(snapshot, *pool, policy.min_values).filter(|_| !speaks) {
             first.push(ReasonView {
                 kind: "TakesNoPart",
                 node_pool: Some(name(pool).to_owned()),

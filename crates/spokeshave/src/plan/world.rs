@@ -378,7 +378,7 @@ fn orphans(dump: &Dump, origin: Origin) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use spokeshave_model::lower;
-    use spokeshave_plan::{Policy, provision};
+    use spokeshave_plan::{MinValuesPolicy, Policy, provision};
     use spokeshave_provider_kwok::Catalog;
 
     use super::*;
@@ -430,7 +430,8 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
         );
         let snapshot = lower(&world.state);
         let pool = snapshot.find_pool("large").expect("it is there");
-        let why = spokeshave_plan::standing::takes_no_part(&snapshot, pool).expect("it launches nothing");
+        let why = spokeshave_plan::standing::takes_no_part(&snapshot, pool, MinValuesPolicy::Strict)
+            .expect("it launches nothing");
         assert!(
             why.contains("EC2NodeClass (karpenter.k8s.aws) is not a kind"),
             "{why}"

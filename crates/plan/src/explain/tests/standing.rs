@@ -81,7 +81,7 @@ fn the_nodepool_whose_labels_a_pod_wants_speaks_first() {
     assert_eq!(story.hints, ["spokeshave explain nodepool special"]);
     let snapshot = lower(&state);
     let outcome = provision(&snapshot, &Policy::default(), now());
-    let events = outcome.events(&snapshot);
+    let events = outcome.events(&snapshot, &Policy::default());
     let failed = events
         .iter()
         .find(|event| event.reason == "FailedScheduling")

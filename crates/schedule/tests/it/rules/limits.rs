@@ -3,7 +3,7 @@
 use serde_json::json;
 use spokeshave_example::{instance_type, node, node_pool};
 use spokeshave_model::{ClusterState, Requirement, labels};
-use spokeshave_schedule::{MinValuesPolicy, PackOptions};
+use spokeshave_schedule::{MinValuesPolicy, PackOptions, SkippedPool};
 
 use super::{limited, pod, repelling, summary};
 use crate::support::{ZONES, run, run_with, types};
@@ -99,6 +99,44 @@ fn p_120_example_20_min_values() {
             .and_then(Requirement::min_values),
         Some(2)
     );
+}
+
+// The NodePool alone has two of the three types that it wants: Strict skips it, BestEffort launches with what there is.
+#[test]
+fn p_120_a_node_pool_without_enough_types_of_its_own() {
+    let mut pool = with_three_types_at_least();
+    let small = spokeshave_api::Requirement::new(
+        labels::INSTANCE_TYPE,
+        spokeshave_api::Operator::NotIn,
+        &[types()[0].name.as_ref()],
+    );
+    pool.spec.template.spec.requirements.push(small);
+    let state = ClusterState::default()
+        .with_pool(pool, types())
+        .with_pod(pod("p", "1", json!({})));
+    let strict = run(&state);
+    assert_eq!(strict.1.placements.claims.len(), 0);
+    assert!(
+        matches!(
+            strict.1.skipped_pools.as_slice(),
+            [(_, SkippedPool::NoCompatibleInstanceTypes { min_values: true })]
+        ),
+        "{:?}",
+        strict.1.skipped_pools
+    );
+    let best_effort = PackOptions {
+        min_values: MinValuesPolicy::BestEffort,
+        ..PackOptions::default()
+    };
+    let relaxed = run_with(&state, &best_effort);
+    assert_eq!(relaxed.1.skipped_pools.len(), 0);
+    let claim = &relaxed.1.placements.claims[0];
+    assert!(claim.min_values_relaxed);
+    let wanted = claim
+        .requirements
+        .find(labels::INSTANCE_TYPE)
+        .and_then(Requirement::min_values);
+    assert_eq!(wanted, Some(2));
 }
 
 #[test]

@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
+use spokeshave_controllers::Options as OperatorOptions;
+use spokeshave_plan::MinValuesPolicy;
 use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
 use spokeshave_provider_kwok::KwokOptions;
 
@@ -394,4 +396,25 @@ async fn nodes_that_come_up_in_vain_come_ever_later() {
     assert!(cluster.clock.since(start) < Duration::from_secs(60));
     let took = cluster.until_running_of("web", 1).await;
     assert!(took < Duration::from_secs(360), "{took:?}");
+}
+
+// P-073: what was launched, for which NodePool, and whether its minValues had to be relaxed, which the NodeClaim says, too.
+#[tokio::test(start_paused = true)]
+async fn p_073_launches_are_counted_by_whether_min_values_were_relaxed() {
+    let cluster = Cluster::new(104).await;
+    let many = json!({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": 50});
+    let few = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": ["3"]});
+    let requirements = json!({"template": {"spec": {"requirements": [many, few]}}});
+    cluster.pool("choosy", requirements).await;
+    let operator = cluster.operator(Setup::with_options(OperatorOptions {
+        min_values_policy: MinValuesPolicy::BestEffort,
+        ..OperatorOptions::default()
+    }));
+    cluster.deploy("web", 1, "1").await;
+    cluster.until_running(1).await;
+    let labels = "min_values_relaxed=\"true\",nodepool=\"choosy\",reason=\"provisioned\"";
+    assert_counted_once(&operator.metrics, "karpenter_nodeclaims_created_total", labels);
+    let claims = cluster.list::<NodeClaim>().await;
+    let annotation = claims[0].annotation("karpenter.sh/nodeclaim-min-values-relaxed");
+    assert_eq!(annotation, Some("true"));
 }
