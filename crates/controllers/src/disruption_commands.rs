@@ -28,8 +28,6 @@ use crate::shared::{Shared, termination_mode};
 
 /// So many nodes' pods are listed at the same time.
 const LISTS_AT_ONCE: usize = 20;
-/// A watch that is behind is given so much time before it is compared with the API server again.
-const WATCH_LAG: Duration = Duration::from_secs(1);
 
 /// The controller of Disruptions.
 #[derive(Debug)]
@@ -101,12 +99,13 @@ impl Commands {
         let now = shared.now();
         if needs_pods_of_server(&disruption, now) {
             let up_to_date = self.list_pods(&disruption, &mut present).await?;
-            if !up_to_date || !self.knows_pods_of_destinations(&present).await? {
+            present.is_watch_behind = !up_to_date || !self.knows_pods_of_destinations(&present).await?;
+            if present.is_watch_behind {
                 tracing::debug!(Disruption = name, "waits for the watch of pods");
-                return Ok(Requeue::After(WATCH_LAG));
+            } else {
+                let snapshot = shared.freeze_with(&[]).await;
+                present.crowded = last_look(&disruption, &snapshot, &shared.policy, now);
             }
-            let snapshot = shared.freeze_with(&[]).await;
-            present.crowded = last_look(&disruption, &snapshot, &shared.policy, now);
         }
         let next = advance(&disruption, &present, now);
         for (action, milestone) in &next.steps {
@@ -208,6 +207,7 @@ impl Commands {
             destinations: self.destinations(disruption, &replacements),
             replacements,
             crowded: None,
+            is_watch_behind: false,
             queued_nodes,
             frozen: self.frozen(disruption),
         }

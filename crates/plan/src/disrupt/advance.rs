@@ -33,11 +33,17 @@ pub struct Present {
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Why the pods have no places any more, when the nodes are about to be deleted ([`super::last_look`]).
     pub crowded: Option<String>,
+    /// The watch has not told yet of every pod that the API server has on these nodes and on those that are to take pods, so that nobody can say whether
+    /// the pods have places (invariants 8 and 38).
+    pub is_watch_behind: bool,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
     pub queued_nodes: usize,
     /// The freeze by hand that stands for one of its NodePools, in words.
     pub frozen: Option<String>,
 }
+
+/// A watch that is behind is given so much time before it is compared with the API server again.
+const WATCH_LAG: Duration = Duration::from_secs(1);
 
 /// What is there now of one node of a command.
 #[derive(Clone, Debug, Default)]
@@ -294,6 +300,9 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance
     if let Some(why) = obstacle {
         return roll_back(disruption, present, &why, now);
     }
+    if present.is_watch_behind {
+        return wait_for_watch(disruption, present, now);
+    }
     let mut steps = Vec::new();
     let mut events = Vec::new();
     for (index, node) in present.nodes.iter().enumerate() {
@@ -313,6 +322,22 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance
         steps,
         events,
         again: Some(Duration::ZERO),
+    }
+}
+
+/// Looks again soon; a watch that stays behind does not keep nodes tainted for ever.
+fn wait_for_watch(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+    let limit = time_limit(present.queued_nodes).saturating_add(COMMAND_TIMEOUT_MINIMUM);
+    if age(disruption, now) > limit {
+        let why = format!(
+            "the watch of pods is still behind {} minutes after the decision",
+            limit.as_secs() / 60
+        );
+        return roll_back(disruption, present, &why, now);
+    }
+    Advance {
+        again: Some(WATCH_LAG),
+        ..Advance::default()
     }
 }
 

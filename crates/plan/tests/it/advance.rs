@@ -101,6 +101,7 @@ impl World {
                 .map(|name| (name.clone(), self.nodes.get(name).cloned().map(Arc::new)))
                 .collect(),
             crowded: None,
+            is_watch_behind: false,
             queued_nodes: spec.nodes.len(),
             frozen: None,
         }
@@ -569,6 +570,32 @@ fn invariant_8_a_lost_destination_takes_the_command_back() {
             assert!(world.claims.values().all(|claim| !claim.is_deleting()));
         }
     }
+}
+
+/// Invariants 8 and 38: a watch that is behind lets nothing be deleted, keeps no freeze and no protection from taking the command back, and does not
+/// keep nodes tainted for ever.
+#[test]
+fn invariant_8_nothing_is_deleted_while_the_watch_is_behind_and_nothing_waits_for_it_for_ever() {
+    let mut world = World::new(command(&["a"], &[], "Emptiness"));
+    // Taint, condition, status.
+    world.run(at(0), 3);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Deleting);
+    let look = |second: i64, change: fn(&mut Present)| {
+        let mut present = world.present();
+        present.is_watch_behind = true;
+        change(&mut present);
+        let next = advance(&world.disruption, &present, at(second));
+        let milestones: Vec<Milestone> = next.steps.into_iter().filter_map(|(_, said)| said).collect();
+        (milestones, next.again)
+    };
+    assert_eq!(look(30, |_| ()), (vec![], Some(Duration::from_secs(1))));
+    assert_eq!(look(19 * 60, |_| ()), (vec![], Some(Duration::from_secs(1))));
+    let is_back = |(said, _): (Vec<Milestone>, Option<Duration>), word: &str| matches!(said.as_slice(), [Milestone::RolledBack { why, .. }] if why.contains(word));
+    assert!(is_back(look(21 * 60, |_| ()), "watch of pods"));
+    assert!(is_back(
+        look(30, |present| present.frozen = Some("incident 42".to_owned())),
+        "incident 42"
+    ));
 }
 
 #[test]
