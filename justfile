@@ -39,7 +39,7 @@ test:
 
 # The README's first command, which stops by itself when the demo has been told.
 smoke:
-    cargo run --release -- up --demo --speed 20 --exit-after 90s
+    cargo run -- up --demo --speed 20 --exit-after 90s
 
 # Runs N seeds of simulated cluster life, with the invariants checked at every step: fresh ones, drawn from the commit (`--fresh`: from chance), unless
 # `--first-seed` names others. A failing seed prints the command that replays it.
