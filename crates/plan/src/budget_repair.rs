@@ -35,19 +35,7 @@ pub(crate) fn list(items: &[&str]) -> String {
 
 /// Number of single-letter edits between two words, without regard to case.
 pub(crate) fn distance(left: &str, right: &str) -> usize {
-    let (left, right) = (left.to_lowercase(), right.to_lowercase());
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, letter) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for (column, other) in right.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
+    strsim::levenshtein(&left.to_lowercase(), &right.to_lowercase())
 }
 
 /// The word that is at most two edits away.
