@@ -130,6 +130,12 @@ chart-real:
     cargo build --release -p spokeshave
     e2e/charts/real.sh
 
+# Karpenter's own operator makes a cluster on a genuine kube-apiserver; Spokeshave looks on, takes over in the middle of a consolidation, and gives it back.
+take-over:
+    cargo build --release -p spokeshave
+    cargo build --release -p spokeshave-sim --example kubelets
+    e2e/take_over.sh
+
 # The alerts: their syntax, and what they say about made-up series; the queries of boards: their syntax. promtool is built when needed (Go).
 rules-check:
     #!/usr/bin/env bash

@@ -56,6 +56,7 @@ refused "preferencePolicy" --set settings.preferencePolicy=Never
 refused "logLevel" --set logLevel=trace
 refused "nodeRepair" --set settings.featureGates.nodeRepair=maybe
 refused "port" --set controller.metrics.port=0
+refused "a shadow changes nothing" --set shadow=true --set simulateKubelets=true
 refused "digest" --set controller.image.digest=latest
 
 render --values "$folder/values/defaults.yaml" --set dashboards.enabled=true --show-only templates/dashboards.yaml >"$rendered"
@@ -65,4 +66,4 @@ for board in charts/spokeshave/dashboards/*.json; do
     grep -qF "  $(basename "$board"): |" "$rendered" || { echo "$board is in no ConfigMap" >&2; exit 1; }
     boards=$((boards + 1))
 done
-echo "charts: $(ls "$folder/values" | wc -l) sets of values as expected, 9 refused, $boards boards"
+echo "charts: $(ls "$folder/values" | wc -l) sets of values as expected, 10 refused, $boards boards"

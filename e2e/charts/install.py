@@ -9,6 +9,7 @@ rule of the chart that none of them needed. Needs nothing but Python 3.9 or late
 """
 
 import argparse
+import base64
 import json
 import os
 import signal
@@ -62,10 +63,15 @@ class Pod:
 
     def __init__(self, cluster, arguments):
         self.cluster, self.arguments, self.process = cluster, arguments, None
+        self.namespace, self.release, self.credential = NAMESPACE, RELEASE, None
 
     def token(self, account):
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
-        return self.cluster.call("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token", body)["status"]["token"]
+        token = self.cluster.call("POST", f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token", body)["status"]["token"]
+        claims_of_it = token.split(".")[1]
+        # As the audit log names it.
+        self.credential = f"JTI={json.loads(base64.urlsafe_b64decode(claims_of_it + '=' * (-len(claims_of_it) % 4)))['jti']}"
+        return token
 
     def kubeconfig(self, account):
         """As the files of a service account: the cluster's address and authority, and a token."""
@@ -77,7 +83,7 @@ class Pod:
                 "apiVersion": "v1", "kind": "Config", "current-context": "it",
                 "clusters": [{"name": "it", "cluster": {key: wanted[key].strip('"') for key in ("server", "certificate-authority-data")}}],
                 "users": [{"name": "it", "user": {"token": self.token(account)}}],
-                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": NAMESPACE}}],
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": self.namespace}}],
             }, out)
         return path
 
@@ -87,7 +93,7 @@ class Pod:
         found = {}
         for volume in spec.get("volumes") or []:
             if "configMap" in volume:
-                data = self.cluster.call("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{volume['configMap']['name']}")["data"]
+                data = self.cluster.call("GET", f"/api/v1/namespaces/{self.namespace}/configmaps/{volume['configMap']['name']}")["data"]
                 for name, text in data.items():
                     path = f"{self.arguments.folder}/{name}"
                     with open(path, "w", encoding="utf-8") as out:
@@ -95,8 +101,8 @@ class Pod:
                     found[f"{mounts[volume['name']]}/{name}"] = path
         return found
 
-    def start(self, log):
-        spec = self.cluster.call("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}")["spec"]["template"]["spec"]
+    def start(self, log, variables=None):
+        spec = self.cluster.call("GET", f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{self.release}")["spec"]["template"]["spec"]
         container, files = spec["containers"][0], self.files(spec)
         environment = {"PATH": os.environ["PATH"], "HOSTNAME": "pod", "KUBECONFIG": self.kubeconfig(spec["serviceAccountName"])}
         for variable in container["env"]:
@@ -104,7 +110,7 @@ class Pod:
             value = variable.get("value", "0")
             environment[variable["name"]] = files.get(value, value)
         # The pod's namespace, which the operator reads from a file, and ports that nobody else has.
-        environment.update(LEADER_ELECTION_NAMESPACE=NAMESPACE, METRICS_PORT="0", HEALTH_PROBE_PORT="0")
+        environment.update({"LEADER_ELECTION_NAMESPACE": self.namespace, "METRICS_PORT": "0", "HEALTH_PROBE_PORT": "0", **(variables or {})})
         with open(log, "ab") as out:
             self.process = subprocess.Popen([self.arguments.spokeshave, *container["args"]], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
@@ -223,12 +229,12 @@ def rules(cluster):
     return sorted(set(found))
 
 
-def requests(path):
+def requests(path, user=USER):
     """What the operator asked for, and what was denied."""
     used, denied = set(), set()
     for line in open(path, encoding="utf-8"):
         event = json.loads(line)
-        if event["user"]["username"] != USER:
+        if event["user"]["username"] != user:
             continue
         reference = event.get("objectRef")
         if not reference or "resource" not in reference:

@@ -157,3 +157,21 @@ annotations:
 {{- define "spokeshave.hasFiles" -}}
 {{- if or .Values.settings.schedulerConfig .Values.settings.instanceTypes -}}true{{- end -}}
 {{- end -}}
+
+{{/* Rules by the name of their template; of a shadow only what reads. */}}
+{{- define "spokeshave.rules" -}}
+{{- $rules := include .name .root -}}
+{{- if .root.Values.shadow -}}
+{{- $kept := list -}}
+{{- range $rule := fromYamlArray $rules -}}
+{{- $reads := list -}}
+{{- range $verb := $rule.verbs -}}
+{{- if has $verb (list "get" "list" "watch") -}}{{- $reads = append $reads $verb -}}{{- end -}}
+{{- end -}}
+{{- if $reads -}}{{- $kept = append $kept (set $rule "verbs" $reads) -}}{{- end -}}
+{{- end -}}
+{{- toYaml $kept | nindent 2 -}}
+{{- else -}}
+{{- $rules -}}
+{{- end -}}
+{{- end -}}

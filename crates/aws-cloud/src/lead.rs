@@ -32,8 +32,8 @@ const PROFILES_PERIOD: Duration = Duration::from_secs(30 * 60);
 const TAGGED: &str = "karpenter.k8s.aws/tagged";
 
 impl Inner {
-    /// Works for as long as it is polled.
-    pub(crate) async fn lead(&self) {
+    /// What only reads: watches and the market. Works for as long as it is polled.
+    pub(crate) async fn follow(&self) {
         let client = || self.client.clone();
         futures::join!(
             self.classes.watch(client(), &self.clock),
@@ -42,6 +42,13 @@ impl Inner {
             self.follow_cluster(),
             self.follow_types(),
             self.follow_prices(),
+        );
+    }
+
+    /// All of it. Works for as long as it is polled.
+    pub(crate) async fn lead(&self) {
+        futures::join!(
+            self.follow(),
             self.reconcile_classes(),
             self.sweep_templates(),
             self.tag_instances(),

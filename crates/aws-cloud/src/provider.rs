@@ -490,6 +490,10 @@ impl CloudProvider for AwsProvider {
     fn lead(&self) -> BoxFuture<'_, ()> {
         self.0.lead().boxed()
     }
+
+    fn follow(&self) -> BoxFuture<'_, ()> {
+        self.0.follow().boxed()
+    }
 }
 
 #[cfg(test)]

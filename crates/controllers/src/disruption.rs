@@ -455,21 +455,7 @@ impl DisruptionLoop {
     /// An independent check from first principles; a command that fails it is refused, and says so.
     fn stands_up(&self, snapshot: &Snapshot, command: &Command) -> bool {
         let shared = &self.shared;
-        let is_drift = matches!(command.method, Method::Drift | Method::StaticDrift);
-        let problems: Vec<String> = match command.resolve(snapshot) {
-            None => vec!["a node or pod of it is not there any more".to_owned()],
-            Some((nodes, placements)) => {
-                let check = CommandCheck {
-                    nodes: &nodes,
-                    placements: &placements,
-                    reason: command.method.reason(),
-                    is_consolidation: !is_drift,
-                    places_pods: command.method != Method::StaticDrift,
-                };
-                let violations = check_command(snapshot, &check, shared.now());
-                violations.iter().map(ToString::to_string).collect()
-            }
-        };
+        let problems = problems_of(snapshot, command, shared.now());
         let Some(first) = problems.first() else {
             return true;
         };
@@ -512,6 +498,25 @@ impl DisruptionLoop {
                 let event = nominated_event(snapshot, *pod, view.claim_name(), view.node_name());
                 self.shared.execute.tell(&event);
             }
+        }
+    }
+}
+
+/// What an independent check from first principles has against a command.
+pub(crate) fn problems_of(snapshot: &Snapshot, command: &Command, now: Timestamp) -> Vec<String> {
+    let is_drift = matches!(command.method, Method::Drift | Method::StaticDrift);
+    match command.resolve(snapshot) {
+        None => vec!["a node or pod of it is not there any more".to_owned()],
+        Some((nodes, placements)) => {
+            let check = CommandCheck {
+                nodes: &nodes,
+                placements: &placements,
+                reason: command.method.reason(),
+                is_consolidation: !is_drift,
+                places_pods: command.method != Method::StaticDrift,
+            };
+            let violations = check_command(snapshot, &check, now);
+            violations.iter().map(ToString::to_string).collect()
         }
     }
 }

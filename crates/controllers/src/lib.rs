@@ -40,6 +40,7 @@ mod provisioner;
 mod registration_hooks;
 mod repeats;
 mod reserved;
+pub mod shadow;
 mod shared;
 mod spread;
 mod static_pools;

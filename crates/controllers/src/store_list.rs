@@ -123,6 +123,8 @@ pub(crate) fn plain<K: Resource + PartialEq>(_: bool) -> StoreOptions<K> {
 pub(crate) struct Wanted {
     /// What every operator needs: true.
     pub(crate) always: bool,
+    /// Our own kinds: true, but for a shadow beside an operator that does not have them.
+    pub(crate) own_kinds: bool,
     /// What default topology spread reads.
     pub(crate) spread: bool,
     /// ResourceSlices.
@@ -137,6 +139,7 @@ impl Wanted {
     pub(crate) fn of(options: &Options) -> Self {
         Self {
             always: true,
+            own_kinds: true,
             spread: !options.default_spread.is_empty(),
             dynamic_resources: options.dynamic_resources,
             node_overlays: options.feature_gates.node_overlay,

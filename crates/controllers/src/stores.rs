@@ -55,8 +55,8 @@ stores! {
         pub storage_classes: StorageClass, always, others, plain;
         pub csi_nodes: CSINode, always, others, plain;
         pub volume_attachments: VolumeAttachment, always, apart, plain;
-        pub disruptions: Disruption, always, others, plain;
-        pub disruption_policies: DisruptionPolicy, always, others, plain;
+        pub disruptions: Disruption, own_kinds, others, plain;
+        pub disruption_policies: DisruptionPolicy, own_kinds, others, plain;
         /// Filled only where Dynamic Resource Allocation is on.
         pub resource_slices: ResourceSlice, dynamic_resources, apart, plain;
         /// Filled only where the feature gate is on.

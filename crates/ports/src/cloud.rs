@@ -87,6 +87,12 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
         Box::pin(std::future::pending())
     }
 
+    /// The part of [`lead`](CloudProvider::lead) that only reads, such as following prices and instance types: for an operator that decides and changes
+    /// nothing. A cloud without any never completes.
+    fn follow(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
     /// What must be done before a Node that has joined may register (P §9.3).
     fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
         &[]

@@ -23,6 +23,7 @@
 //! accepted and taken as true, as upstream does; use [`KwokOptions::insufficient_capacity`] to take offerings away. A reserved offering
 //! may name its reservation with the key [`keys::RESERVATION_ID`]; without one, type and zone name it.
 
+mod adopt;
 mod catalog;
 mod errors;
 mod generated;
@@ -35,6 +36,7 @@ mod options;
 mod provider;
 mod record;
 
+pub use adopt::is_adoptable;
 pub use catalog::{Catalog, CatalogError};
 pub use generated::instance_types as generated_instance_types;
 pub use options::{Failures, KwokOptions, OfferingPattern, PatternError, SlowRegistration};

@@ -336,6 +336,14 @@ impl KwokProvider {
             .map_err(|error| request_error("get KWOKInstance", &error))
     }
 
+    /// The record of an instance, made now for one of Karpenter's own kwok provider.
+    async fn known(&self, name: &str) -> Result<Option<KWOKInstance>, CloudError> {
+        match self.find(name).await? {
+            Some(instance) => Ok(Some(instance)),
+            None => self.adopt_one(name).await,
+        }
+    }
+
     /// All records, in order of name, which is the order of provider IDs.
     pub(crate) async fn all(&self) -> Result<Vec<KWOKInstance>, CloudError> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &record::record_kind());
@@ -426,7 +434,7 @@ impl KwokProvider {
                 }
             },
         };
-        let Some(instance) = self.find(&name).await? else {
+        let Some(instance) = self.known(&name).await? else {
             return Err(gone(&name));
         };
         if record::termination_started(&instance).is_none() {
@@ -532,14 +540,18 @@ impl CloudProvider for KwokProvider {
                     "{provider_id} is not an instance of the kwok cloud"
                 )));
             };
-            let instance = self.find(name).await?.ok_or_else(|| gone(name))?;
+            let instance = self.known(name).await?.ok_or_else(|| gone(name))?;
             Ok(record::as_node_claim(&instance))
         }
         .boxed()
     }
 
     fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
-        async move { Ok(self.all().await?.iter().map(record::as_node_claim).collect()) }.boxed()
+        async move {
+            let instances = self.with_adopted(self.all().await?).await?;
+            Ok(instances.iter().map(record::as_node_claim).collect())
+        }
+        .boxed()
     }
 
     fn instance_types<'a>(&'a self, _pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {

@@ -22,6 +22,7 @@ mod lease_thread;
 mod metrics;
 mod queue;
 mod raw;
+mod read_only;
 mod readiness;
 mod reflector;
 mod server;
@@ -41,8 +42,9 @@ pub use metrics::{
     exponential_buckets,
 };
 pub use queue::{QueueOptions, WorkQueue};
+pub use read_only::{WriteRefused, read_only};
 pub use readiness::Readiness;
 pub use reflector::{Reflector, WatchOptions};
-pub use server::{HttpServer, bind};
+pub use server::{Document, HttpServer, bind};
 pub use shutdown::{Shutdown, TaskGroup};
 pub use store::{Change, Index, Object, ObjectKey, Store, StoreOptions, Subscription};

@@ -1,10 +1,12 @@
-//! The small HTTP server for probes and metrics: /metrics, /healthz, /readyz.
+//! The small HTTP server for probes and metrics: /metrics, /healthz, /readyz, and pages that its owner brings along.
 //!
 //! Owns the answers and the listener. It only reads; nothing can be changed through it.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +29,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// What Prometheus' text format 0.0.4 is called.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Something that is written anew for every request.
+type Write = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// A page of one's own.
+#[derive(Clone)]
+pub struct Document {
+    /// Where it is served, such as `/shadow`.
+    pub path: &'static str,
+    /// Its media type.
+    pub content_type: &'static str,
+    /// Writes it.
+    pub write: Write,
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What a port serves. Parts that are absent answer 404.
 #[derive(Clone, Debug, Default)]
 pub struct HttpServer {
@@ -36,6 +60,8 @@ pub struct HttpServer {
     pub readiness: Option<Readiness>,
     /// Explain under `/debug/pprof` that there is nothing.
     pub profiling: bool,
+    /// Pages of one's own.
+    pub documents: Vec<Document>,
 }
 
 /// Opens a listener; the error names the purpose and the address.
@@ -116,7 +142,11 @@ impl HttpServer {
                 .split('&')
                 .any(|part| part.split('=').next() == Some("verbose"))
         });
-        match (path.trim_end_matches('/'), &self.metrics, &self.readiness) {
+        let path = path.trim_end_matches('/');
+        if let Some(document) = self.documents.iter().find(|one| one.path == path) {
+            return answer(StatusCode::OK, document.content_type, (document.write)());
+        }
+        match (path, &self.metrics, &self.readiness) {
             ("/metrics", Some(metrics), _) => answer(StatusCode::OK, METRICS_TYPE, metrics.render()),
             ("/healthz", _, Some(_)) => text(StatusCode::OK, "ok"),
             ("/readyz", _, Some(readiness)) => ready(readiness, verbose),
@@ -198,6 +228,11 @@ mod tests {
             metrics: Some(metrics),
             readiness: Some(Readiness::new()),
             profiling: true,
+            documents: vec![Document {
+                path: "/shadow",
+                content_type: "text/plain; charset=utf-8",
+                write: Arc::new(|| "no differences\n".to_owned()),
+            }],
         }
     }
 

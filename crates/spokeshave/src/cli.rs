@@ -121,6 +121,8 @@ Examples:
   spokeshave operator --cloud-provider kwok         with the current kubeconfig or the pod's service account
   spokeshave operator --cloud-provider kwok --simulate-kubelets
                                                     where no kubelet runs: fake nodes become Ready, fake pods run
+  spokeshave operator --cloud-provider aws --shadow
+                                                    beside a running Karpenter: what this operator would do instead
 
 Every setting can also come from the environment, under the name in brackets. A flag wins over its variable.";
 
@@ -243,6 +245,10 @@ pub(crate) struct OperatorArgs {
     /// Where nodes come from
     #[arg(long, value_name = "NAME", value_enum)]
     pub(crate) cloud_provider: CloudProviderName,
+    /// Only decide, beside an operator that runs the cluster, and report how the two differ, under /shadow on the metrics port: no request is sent but
+    /// get, list and watch, and there is no Lease
+    #[arg(long, conflicts_with_all = ["simulate_kubelets", "web"])]
+    pub(crate) shadow: bool,
     /// Let fake nodes become Ready and fake pods run, for a cluster without kubelets
     #[arg(long)]
     pub(crate) simulate_kubelets: bool,

@@ -30,6 +30,8 @@ pub(crate) struct Surroundings {
     pub(crate) clock: SharedClock,
     pub(crate) entropy: Entropy,
     pub(crate) shutdown: Shutdown,
+    /// The client cannot write: what a cloud does by itself is left to whoever can.
+    pub(crate) reads_only: bool,
 }
 
 /// The number in a minor version, which some clusters write as `34+`.
@@ -69,8 +71,10 @@ fn kwok(settings: &Settings, surroundings: &Surroundings, tasks: &mut TaskGroup)
         &surroundings.entropy.child("kwok"),
         options,
     ));
-    let (cloud, stop) = (provider.clone(), surroundings.shutdown.clone());
-    tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
+    if !surroundings.reads_only {
+        let (cloud, stop) = (provider.clone(), surroundings.shutdown.clone());
+        tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
+    }
     Ok(Cloud {
         label_rules: up::label_rules(&provider),
         provider,

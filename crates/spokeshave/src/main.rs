@@ -23,6 +23,7 @@ mod rehearsal;
 mod rollout;
 mod scheduler_config;
 mod settings;
+mod shadow;
 mod signals;
 mod text;
 mod top;

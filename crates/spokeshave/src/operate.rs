@@ -7,19 +7,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use spokeshave_controllers::shadow::Shadow;
 use spokeshave_controllers::{EvictionRate, FeatureGates, LeaderElectionOptions, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_runtime::client::{ClientOptions, from_config};
-use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind};
+use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind, read_only};
 
 use crate::cli::OperatorArgs;
 use crate::look::Source;
 use crate::settings::{self, Environment, Settings};
 use crate::web::Page;
-use crate::{clouds, logging, scheduler_config, signals};
+use crate::{clouds, logging, scheduler_config, shadow, signals};
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-const STOP_LIMIT: Duration = Duration::from_secs(15);
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Runs the controllers until they are told to stop.
 ///
@@ -40,7 +41,11 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
     let registry = Metrics::new(clock.clone());
     registry.register_process();
-    let client = connect(&config, rate, &clock, Some(registry.clone()))?;
+    let mut client = connect(&config, rate, &clock, Some(registry.clone()))?;
+    if args.shadow {
+        // Whoever is given this client cannot write, the provider included.
+        client = read_only(client);
+    }
     let version = client
         .apiserver_version()
         .await
@@ -63,10 +68,26 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
             clock: clock.clone(),
             entropy: entropy.clone(),
             shutdown: shutdown.clone(),
+            reads_only: args.shadow,
         },
         &mut tasks,
     )
     .await?;
+    if args.shadow {
+        let options = Options {
+            label_rules: cloud.label_rules,
+            default_spread,
+            ..controller_options(&settings)
+        };
+        let entropy = entropy.child("operator");
+        let shadow = Shadow::new(&client, cloud.provider, clock.clone(), entropy, options, registry);
+        let ports = shadow::Ports {
+            metrics: metrics_listener,
+            health: health_listener,
+        };
+        shadow::run(shadow, ports, tasks, clock, shutdown).await;
+        return Ok(());
+    }
     if args.simulate_kubelets {
         let kubelets = connect(&config, None, &clock, None)?;
         let options = spokeshave_sim::Options::kubelets_only();

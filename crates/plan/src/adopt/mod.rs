@@ -23,6 +23,8 @@ pub struct Successor {
     pub provider_id_prefix: String,
     /// Names of the instances that its own records have, where it keeps records; `None` where the cloud is asked.
     pub recorded_instances: Option<Vec<String>>,
+    /// Names of instances that have no record yet and get one when it meets them.
+    pub adoptable_instances: Vec<String>,
     /// Namespace in which it is to run, if that is known.
     pub namespace: Option<String>,
 }

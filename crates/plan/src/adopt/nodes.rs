@@ -17,6 +17,7 @@ pub(super) fn look(state: &ClusterState, successor: &Successor, now: Timestamp, 
     ending(state, take_over);
     launching(state, take_over);
     strangers(state, successor, take_over);
+    instances_without_record(state, successor, take_over);
 }
 
 fn names<'a>(claims: impl Iterator<Item = &'a NodeClaim>) -> Vec<String> {
@@ -232,7 +233,11 @@ fn strangers(state: &ClusterState, successor: &Successor, take_over: &mut TakeOv
             None => true,
             Some(rest) => {
                 let recorded = successor.recorded_instances.as_ref();
-                recorded.is_some_and(|all| !all.iter().any(|one| one == rest))
+                let mut known = recorded
+                    .into_iter()
+                    .flatten()
+                    .chain(&successor.adoptable_instances);
+                recorded.is_some() && !known.any(|one| one == rest)
             }
         }
     };
@@ -252,5 +257,33 @@ fn strangers(state: &ClusterState, successor: &Successor, take_over: &mut TakeOv
             )
             .field("status.providerID"),
         );
+    }
+}
+
+/// What Karpenter's kwok provider has made: there a Node is the instance.
+fn instances_without_record(state: &ClusterState, successor: &Successor, take_over: &mut TakeOver) {
+    let Some(recorded) = &successor.recorded_instances else {
+        return;
+    };
+    let is_new = |claim: &&NodeClaim| {
+        let id = claim.provider_id();
+        let name = id.and_then(|id| id.strip_prefix(&successor.provider_id_prefix));
+        name.is_some_and(|name| {
+            let has = |names: &[String]| names.iter().any(|one| one == name);
+            has(&successor.adoptable_instances) && !has(recorded)
+        })
+    };
+    let found = names(state.node_claims.iter().map(|claim| &**claim).filter(is_new));
+    if !found.is_empty() {
+        take_over.findings.push(Finding::new(
+            Level::Note,
+            "instances-recorded",
+            format!("NodeClaim {}", some(&found)),
+            format!(
+                "{} of Karpenter's kwok provider: a record is written for each when the operator first looks",
+                count(found.len(), "instance")
+            ),
+            "the NodeClaim's provider ID names its Node, and there is no KWOKInstance".to_owned(),
+        ));
     }
 }

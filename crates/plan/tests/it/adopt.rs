@@ -53,6 +53,7 @@ fn successor(recorded: &[&str]) -> Successor {
         node_classes: vec![("karpenter.kwok.sh".to_owned(), "KWOKNodeClass".to_owned())],
         provider_id_prefix: "kwok://".to_owned(),
         recorded_instances: Some(recorded.iter().map(|name| (*name).to_owned()).collect()),
+        adoptable_instances: Vec::new(),
         namespace: Some("karpenter".to_owned()),
     }
 }
@@ -254,5 +255,32 @@ fn definitions_webhooks_and_old_objects_are_judged() {
         check(&ClusterState::default(), &around, &successor(&[]), epoch())
             .findings
             .is_empty()
+    );
+}
+
+#[test]
+fn instances_of_karpenters_kwok_provider_get_a_record_and_stand_in_nobodys_way() {
+    let claims = vec![
+        claim("known", |_| {}),
+        claim("theirs", |_| {}),
+        claim("vanished", |_| {}),
+    ];
+    let state = state(pool("v3", "123"), claims, vec![]);
+    let successor = Successor {
+        adoptable_instances: vec!["theirs".to_owned(), "known".to_owned()],
+        ..successor(&["known"])
+    };
+    let take_over = check(&state, &Surroundings::default(), &successor, epoch());
+    let object = |code: &str| {
+        let finding = take_over.findings.iter().find(|finding| finding.code == code);
+        finding.map(|finding| (finding.level, finding.object.as_str()))
+    };
+    assert_eq!(
+        object("instances-recorded"),
+        Some((Level::Note, "NodeClaim theirs"))
+    );
+    assert_eq!(
+        object("unknown-instance"),
+        Some((Level::Error, "NodeClaim vanished"))
     );
 }

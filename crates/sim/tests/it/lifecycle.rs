@@ -9,5 +9,6 @@ mod leadership;
 mod leaks;
 mod readiness;
 mod repair;
+mod shadow;
 mod static_pools;
 mod zones;

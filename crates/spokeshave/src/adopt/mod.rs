@@ -5,11 +5,15 @@
 
 mod surroundings;
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use clap::Args;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 use spokeshave_plan::adopt::{Successor, Surroundings, TakeOver, check};
+use spokeshave_provider_kwok::is_adoptable;
 
 use crate::cli::{CloudProviderName, OutputFormat};
 use crate::doctor::table;
@@ -78,7 +82,10 @@ pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
         Some(client) => surroundings::read(client).await?,
         None => (Surroundings::default(), None),
     };
-    let successor = successor(args, recorded_instances);
+    let mut successor = successor(args, recorded_instances);
+    if args.cloud_provider == CloudProviderName::Kwok {
+        successor.adoptable_instances = adoptable(&loaded.world.state.nodes);
+    }
     let take_over = check(&loaded.world.state, &around, &successor, loaded.now);
     let document = Document {
         api_version: "adopt.spokeshave.dev/v1alpha1",
@@ -97,6 +104,12 @@ pub(crate) async fn run(args: &AdoptArgs) -> Result<Answer> {
     })
 }
 
+/// Nodes that the kwok provider takes for instances of its own when it meets them.
+fn adoptable(nodes: &[Arc<Node>]) -> Vec<String> {
+    let nodes = nodes.iter().filter(|node| is_adoptable(node));
+    nodes.filter_map(|node| node.metadata.name.clone()).collect()
+}
+
 /// What is known of a provider without asking its cloud.
 fn successor(args: &AdoptArgs, recorded_instances: Option<Vec<String>>) -> Successor {
     let class = |group: &str, kind: &str| vec![(group.to_owned(), kind.to_owned())];
@@ -105,12 +118,14 @@ fn successor(args: &AdoptArgs, recorded_instances: Option<Vec<String>>) -> Succe
             node_classes: class("karpenter.kwok.sh", "KWOKNodeClass"),
             provider_id_prefix: "kwok://".to_owned(),
             recorded_instances,
+            adoptable_instances: Vec::new(),
             namespace: args.namespace.clone(),
         },
         CloudProviderName::Aws => Successor {
             node_classes: class("karpenter.k8s.aws", "EC2NodeClass"),
             provider_id_prefix: "aws:///".to_owned(),
             recorded_instances: None,
+            adoptable_instances: Vec::new(),
             namespace: args.namespace.clone(),
         },
     }

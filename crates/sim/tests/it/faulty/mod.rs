@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use spokeshave_controllers::shadow::{Report, Shadow};
 use spokeshave_controllers::{FeatureGates, Operator, Options as OperatorOptions};
 use spokeshave_ports::{RegistrationHook, SharedClock};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
@@ -215,6 +216,29 @@ impl Cluster {
             stop,
             task,
         }
+    }
+
+    /// Starts a shadow, which may do what the operator may, with a cloud of its own; gives its report.
+    pub fn shadow(&self, log: &RequestLog) -> Report {
+        let options = ClientOptions {
+            rate: None,
+            log: Some(log.clone()),
+            ..ClientOptions::default()
+        };
+        let client = from_service(
+            self.lab.way(Actor::Operator("shadow".to_owned())),
+            "default",
+            &options,
+            self.clock.clone(),
+        );
+        let (clock, entropy) = (self.clock.clone(), self.entropy.child("shadow"));
+        let kwok = KwokProvider::new(client.clone(), clock.clone(), &entropy, KwokOptions::default());
+        let metrics = Metrics::new(clock.clone());
+        let options = OperatorOptions::default();
+        let shadow = Shadow::new(&client, Arc::new(kwok), clock, entropy, options, metrics);
+        let report = shadow.report();
+        tokio::spawn(shadow.run(self.shutdown.child()));
+        report
     }
 
     /// NodePools `a` and `b`, each with the label `team` of its name; launches for `a` never answer.

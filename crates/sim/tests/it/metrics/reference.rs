@@ -45,6 +45,7 @@ async fn shapes(seed: u64) -> Vec<FamilyShape> {
     let (cluster, operator) = Cluster::started_with(seed, json!({}), Setup::with_options(options)).await;
     cluster.run_one_pod().await;
     operator.metrics.register_process();
+    spokeshave_controllers::shadow::register(&operator.metrics);
     operator.metrics.shapes()
 }
 
@@ -62,7 +63,7 @@ fn check(path: &str, wanted: &str) {
 fn page(shapes: &[FamilyShape]) -> String {
     let mut page = "# Metrics\n\n\
         Written by `BLESS=1 cargo test -p spokeshave-sim --test it metrics::reference`, from what the operator registers with every feature gate and with\n\
-        `DISABLE_CLUSTER_STATE_OBSERVABILITY=false`, which adds the metrics of single objects. Labels of nodes follow from the provider; these are the kwok\n\
+        `DISABLE_CLUSTER_STATE_OBSERVABILITY=false`, which adds the metrics of single objects; `spokeshave_shadow_…` are those of `operator --shadow`. Labels of nodes follow from the provider; these are the kwok\n\
         provider's. Names, types, labels and buckets are Karpenter's, except for `spokeshave_…`. Boards and alerts for them are in `charts/spokeshave`.\n\n\
         | Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
         .to_owned();

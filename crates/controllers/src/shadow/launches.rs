@@ -1,0 +1,261 @@
+//! What a shadow would launch, beside what is launched.
+//!
+//! Pods that become pending are collected as an operator collects them. They are planned for as they were seen first, and as if the NodeClaims that have come
+//! since were not there: those are the other's answer to the same question.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use spokeshave_model::{ClusterState, lower, pod};
+use spokeshave_plan::{provision_only, report};
+use spokeshave_runtime::{Change, Shutdown};
+use tokio::sync::Notify;
+
+use super::{Ledger, Side};
+use crate::shared::Shared;
+
+/// Pods that wait for a decision, as they were seen first, by UID.
+#[derive(Debug, Default)]
+struct Waiting {
+    pods: BTreeMap<String, Arc<Pod>>,
+    /// UIDs that were decided about: what stays pending is not counted again.
+    decided: BTreeSet<String>,
+}
+
+/// Decides about launches.
+pub(super) struct Launches {
+    shared: Arc<Shared>,
+    ledger: Arc<Mutex<Ledger>>,
+    waiting: Mutex<Waiting>,
+    fresh: Notify,
+}
+
+impl Launches {
+    pub(super) fn new(shared: Arc<Shared>, ledger: Arc<Mutex<Ledger>>) -> Arc<Self> {
+        let this = Arc::new(Self {
+            shared,
+            ledger,
+            waiting: Mutex::default(),
+            fresh: Notify::new(),
+        });
+        let on_pod = this.clone();
+        this.shared
+            .stores
+            .pods
+            .on_change(move |change| match &change.new {
+                Some(pod) => on_pod.look_at(pod),
+                None => on_pod.forget(change),
+            });
+        this
+    }
+
+    fn look_at(&self, pod: &Arc<Pod>) {
+        if !pod::is_provisionable(pod) {
+            return;
+        }
+        let Some(uid) = pod.metadata.uid.clone() else {
+            return;
+        };
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.decided.contains(&uid) || waiting.pods.contains_key(&uid) {
+            return;
+        }
+        waiting.pods.insert(uid, pod.clone());
+        self.fresh.notify_one();
+    }
+
+    fn forget(&self, change: &Change<Pod>) {
+        let uid = change.old.as_ref().and_then(|pod| pod.metadata.uid.as_ref());
+        if let Some(uid) = uid {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.decided.remove(uid);
+            waiting.pods.remove(uid);
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works until shutdown.
+    pub(super) async fn run(self: Arc<Self>, shutdown: Shutdown) {
+        while shutdown.cut(self.fresh.notified()).await.is_some() {
+            // An operator that is quick needs a second at least: what is there now is not its answer.
+            let known: BTreeSet<String> = self
+                .shared
+                .stores
+                .node_claims
+                .keys()
+                .into_iter()
+                .map(|key| key.name)
+                .collect();
+            if shutdown.cut(self.window()).await.is_none() {
+                return;
+            }
+            self.decide(&known).await;
+        }
+    }
+
+    /// Completes when no further pod has come for a while, or the longest time is over.
+    async fn window(&self) {
+        let (clock, options) = (&self.shared.clock, &self.shared.options);
+        let mut end = clock.sleep(options.batch_max_duration);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.fresh.notified() => {}
+                () = &mut end => return,
+                () = clock.sleep(options.batch_idle_duration) => return,
+            }
+        }
+    }
+
+    async fn decide(&self, known: &BTreeSet<String>) {
+        let pods = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let pods = std::mem::take(&mut waiting.pods);
+            waiting.decided.extend(pods.keys().cloned());
+            pods
+        };
+        if pods.is_empty() {
+            return;
+        }
+        let shared = &self.shared;
+        let inputs = shared.inputs(&[]).await;
+        let state = before(shared.cluster_state(&inputs), known, &pods);
+        let snapshot = lower(&state);
+        let now = shared.now();
+        let outcome = provision_only(&snapshot, &shared.policy, now, |id| {
+            pods.contains_key(snapshot.pod(id).uid())
+        });
+        let violations = spokeshave_audit::check_placements(&snapshot, &outcome.pods, &outcome.placements);
+        let mut ledger = self.ledger();
+        if let Some(violation) = violations.first() {
+            tracing::error!(%violation, "the plan breaks a rule and counts for nothing");
+            ledger.refused(
+                &report::first_pods(&snapshot, &outcome.pods, 3),
+                &violation.to_string(),
+                now,
+            );
+            return;
+        }
+        for planned in &outcome.placements.claims {
+            let pool = &snapshot.pool(planned.pool).name;
+            let told = report::planned_launch(&snapshot, planned);
+            tracing::info!(
+                NodePool = pool,
+                launch = told.what,
+                pods = told.pods,
+                "would launch"
+            );
+            ledger.launched(Side::Shadow, pool);
+            if let Some(launch) = planned.launches.first() {
+                ledger.launch_price(Side::Shadow, pool, launch.price);
+            }
+        }
+        let mut reasons: BTreeMap<Arc<str>, Vec<_>> = BTreeMap::new();
+        for (unplaced, reason) in outcome.failed() {
+            if !snapshot.pod(unplaced.pod).is_virtual {
+                reasons.entry(reason).or_default().push(unplaced.pod);
+            }
+        }
+        for (reason, mut pods) in reasons {
+            pods.sort_unstable();
+            ledger.unplaced(&report::first_pods(&snapshot, &pods, 3), pods.len(), &reason, now);
+        }
+    }
+}
+
+/// The cluster without NodeClaims that are not known, and with these pods as they were seen first. A pod that has gone meanwhile does not come back.
+fn before(
+    mut state: ClusterState,
+    known: &BTreeSet<String>,
+    pods: &BTreeMap<String, Arc<Pod>>,
+) -> ClusterState {
+    let (old, new): (Vec<_>, Vec<_>) = state
+        .node_claims
+        .into_iter()
+        .partition(|claim| known.contains(claim.name()));
+    state.node_claims = old;
+    let new: BTreeSet<&str> = new.iter().filter_map(|claim| claim.provider_id()).collect();
+    let mut hidden = BTreeSet::new();
+    state.nodes.retain(|node| {
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        let stays = !id.is_some_and(|id| new.contains(id));
+        if !stays {
+            hidden.extend(node.metadata.name.clone());
+        }
+        stays
+    });
+    for pod in &mut state.pods {
+        if let Some(first) = pod.metadata.uid.as_ref().and_then(|uid| pods.get(uid)) {
+            *pod = first.clone();
+        }
+    }
+    state
+        .pods
+        .retain(|pod| !pod::node_name(pod).is_some_and(|name| hidden.contains(name)));
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use spokeshave_api::NodeClaim;
+
+    use super::*;
+
+    fn pod(uid: &str, node: Option<&str>) -> Arc<Pod> {
+        let value = json!({"metadata": {"name": uid, "namespace": "default", "uid": uid}, "spec": {"nodeName": node, "containers": []}});
+        Arc::new(serde_json::from_value(value).expect("a pod"))
+    }
+
+    fn node(name: &str) -> Arc<k8s_openapi::api::core::v1::Node> {
+        let value = json!({"metadata": {"name": name}, "spec": {"providerID": format!("kwok://{name}")}});
+        Arc::new(serde_json::from_value(value).expect("a node"))
+    }
+
+    fn claim(name: &str, node: &str) -> Arc<NodeClaim> {
+        let value = json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "K", "name": "n"}},
+            "status": {"providerID": format!("kwok://{node}")},
+        });
+        Arc::new(serde_json::from_value(value).expect("a NodeClaim"))
+    }
+
+    #[test]
+    fn what_has_come_since_is_not_there_and_pods_are_as_they_were() {
+        let state = ClusterState {
+            nodes: vec![node("old"), node("new")],
+            node_claims: vec![claim("c-old", "old"), claim("c-new", "new")],
+            pods: vec![
+                pod("waited", Some("new")),
+                pod("daemon", Some("new")),
+                pod("stays", Some("old")),
+            ],
+            ..ClusterState::default()
+        };
+        let known = BTreeSet::from(["c-old".to_owned()]);
+        let seen_first = BTreeMap::from([
+            ("waited".to_owned(), pod("waited", None)),
+            ("deleted".to_owned(), pod("deleted", None)),
+        ]);
+        let then = before(state, &known, &seen_first);
+        let names: Vec<_> = then.node_claims.iter().map(|claim| claim.name()).collect();
+        assert_eq!(names, ["c-old"]);
+        let nodes: Vec<_> = then
+            .nodes
+            .iter()
+            .filter_map(|node| node.metadata.name.as_deref())
+            .collect();
+        assert_eq!(nodes, ["old"]);
+        let pods: Vec<_> = then
+            .pods
+            .iter()
+            .map(|one| (one.metadata.uid.as_deref().unwrap(), pod::node_name(one)))
+            .collect();
+        assert_eq!(pods, [("waited", None), ("stays", Some("old"))]);
+    }
+}

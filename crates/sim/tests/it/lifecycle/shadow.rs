@@ -1,0 +1,122 @@
+//! A shadow beside an operator: it sees the same, says what it would do, and sends nothing but reads.
+
+use serde_json::{Value, json};
+use spokeshave_api::NodePool;
+use spokeshave_controllers::shadow::Report;
+use spokeshave_runtime::client::RequestLog;
+
+use crate::faulty::Cluster;
+use crate::words::*;
+
+fn row(report: &Report) -> Value {
+    report.json()["nodePools"][0].clone()
+}
+
+fn only_reads(log: &RequestLog) {
+    let text = log.text();
+    assert!(text.lines().count() > 10, "{text}");
+    let writes: Vec<&str> = text.lines().filter(|line| !line.starts_with("GET ")).collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_launches_what_the_operator_launches_and_writes_nothing() {
+    let cluster = Cluster::new(81).await;
+    cluster
+        .pool(
+            "default",
+            json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}}),
+        )
+        .await;
+    let log = RequestLog::new();
+    let report = cluster.shadow(&log);
+    let operator = cluster.operator(crate::faulty::Setup::default());
+    cluster.pass(30).await;
+    assert_eq!(report.json()["nodePools"], json!([]));
+
+    cluster.run("web", 6, "3").await;
+    cluster.pass(30).await;
+    let then = row(&report);
+    assert!(then["other"]["launches"].as_u64() > Some(0), "{then}");
+    assert_eq!(then["shadow"]["launches"], then["other"]["launches"]);
+    assert_eq!(then["shadow"]["launchPrice"], then["other"]["launchPrice"]);
+
+    cluster.scale("web", 1).await;
+    cluster.pass(300).await;
+    let now = row(&report);
+    assert!(now["other"]["nodesDisrupted"].as_u64() > Some(0), "{now}");
+    assert_eq!(
+        now["nodesDisruptedByBoth"],
+        now["other"]["nodesDisrupted"],
+        "{}",
+        report.text()
+    );
+    let whole = report.json();
+    assert_eq!(
+        whole["price"], whole["priceAtRest"],
+        "the operator has come to rest: {whole}"
+    );
+    only_reads(&log);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_acts_a_shadow_says_what_it_would_do_and_counts_it_once() {
+    let (cluster, operator) = Cluster::started(
+        82,
+        json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}}),
+    )
+    .await;
+    cluster.run("web", 6, "3").await;
+    cluster.scale("web", 1).await;
+    cluster.pass(60).await;
+    operator.end().await;
+    let log = RequestLog::new();
+    let report = cluster.shadow(&log);
+    cluster.pass(60).await;
+    assert_eq!(report.json()["nodePools"], json!([]), "its budgets are closed");
+    let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
+    cluster.patch::<NodePool>("default", open).await;
+    cluster.pass(1200).await;
+    let now = row(&report);
+    let (ours, others) = (&now["shadow"]["nodesDisrupted"], &now["other"]["nodesDisrupted"]);
+    assert!(ours.as_u64() > Some(0), "{}", report.text());
+    assert_eq!(others, 0);
+    let whole = report.json();
+    let (price, at_rest) = (whole["price"].as_f64(), whole["priceAtRest"].as_f64());
+    assert!(at_rest < price && at_rest > Some(0.0), "a pod is left: {whole}");
+    let differences = whole["differences"].as_array().expect("a list");
+    assert_eq!(
+        Some(differences.len() as u64),
+        ours.as_u64(),
+        "each node once: {whole}"
+    );
+    only_reads(&log);
+}
+
+/// Fifty nodes that are half empty, and larger machines for sale: what is left must have room for all pods.
+#[tokio::test(start_paused = true)]
+async fn the_price_at_rest_pays_for_every_pod() {
+    let sizes = |sizes: &[&str]| {
+        json!([
+            {"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": sizes},
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        ])
+    };
+    let closed = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}, "template": {"spec": {"requirements": sizes(&["4"])}}});
+    let (cluster, operator) = Cluster::started(83, closed).await;
+    cluster.run("web", 20, "2").await;
+    let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "10%"}]}, "template": {"spec": {"requirements": sizes(&["4", "8", "16"])}}}});
+    cluster.pass(30).await;
+    operator.end().await;
+    cluster.patch::<NodePool>("default", open).await;
+    let report = cluster.shadow(&RequestLog::new());
+    cluster.pass(120).await;
+    let whole = report.json();
+    let (price, at_rest) = (
+        whole["price"].as_f64().unwrap(),
+        whole["priceAtRest"].as_f64().unwrap(),
+    );
+    // Twenty pods of two cores on twenty machines of four: more than half is paid for pods.
+    assert!(at_rest < price * 0.9 && at_rest > price * 0.5, "{whole}");
+}
