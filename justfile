@@ -121,7 +121,7 @@ e2e-web *checks:
     cargo build --release -p spokeshave
     e2e/web.sh "$@"
 
-# The charts without a cluster: lint, what ten sets of values render (BLESS=1 writes it anew), values that are refused. Helm is built when needed (Go).
+# The charts without a cluster: lint, what twelve sets of values render (BLESS=1 writes it anew), values that are refused. Helm is built when needed (Go).
 chart-check:
     e2e/charts/check.sh
 
@@ -129,6 +129,11 @@ chart-check:
 chart-real:
     cargo build --release -p spokeshave
     e2e/charts/real.sh
+
+# What goes wrong around an installation, on a genuine kube-apiserver: definitions, a second install, an old leader, an upgrade in the middle of a command.
+chart-faults:
+    cargo build --release -p spokeshave
+    STORY=faults e2e/charts/real.sh
 
 # Karpenter's own operator makes a cluster on a genuine kube-apiserver; Spokeshave looks on, takes over in the middle of a consolidation, and gives it back.
 take-over:
@@ -145,6 +150,10 @@ rules-check:
     "${CARGO_TARGET_DIR:-target}/tools/promtool" test rules charts/spokeshave/rules/alerts.test.yaml
     python3 -B e2e/charts/boards.py >"${CARGO_TARGET_DIR:-target}/tools/boards.rules.json"
     "${CARGO_TARGET_DIR:-target}/tools/promtool" check rules "${CARGO_TARGET_DIR:-target}/tools/boards.rules.json"
+
+# The boards by Grafana's own schema, which comes from the package index (Python).
+board-check:
+    e2e/charts/boards.sh
 
 # The workflow files. actionlint is built when needed (Go).
 workflow-check:

@@ -5,7 +5,7 @@
 #   e2e/build.sh oracle         target/upstream/oracle             upstream Karpenter's decisions on a state in a file
 #   e2e/build.sh suites         target/suites/bin/…                upstream's end-to-end suites, and the shim in front of the API server
 #   e2e/build.sh operator       target/suites/bin/upstream-operator   upstream's operator with its kwok provider
-#   e2e/build.sh helm | promtool | actionlint   target/tools/…     what checks charts, rules and workflows
+#   e2e/build.sh helm | helm4 | promtool | actionlint   target/tools/…     what checks charts, rules and workflows
 #
 # Ends with 3, and says why, where Go is missing or its modules cannot be fetched; with another status where a build fails. Kubernetes and Karpenter are
 # fetched as Go modules and never copied into the repository. GOFLAGS and GOPROXY are Go's own.
@@ -65,14 +65,14 @@ operator)
     first "$target/suites/bin/upstream-operator"
     go build -o "$target/suites/bin/upstream-operator" sigs.k8s.io/karpenter/kwok
     ;;
-helm | promtool | actionlint)
+helm | helm4 | promtool | actionlint)
     package=$(sed -n 's/^import _ "\(.*\)"$/\1/p' "$here/tools/$what/tools.go")
     enter "tools/$what" "$package"
     first "$target/tools/$what"
     go build -o "$target/tools/$what" -ldflags "-s -w" "$package"
     ;;
 *)
-    echo "usage: e2e/build.sh controlplane | oracle | suites | operator | helm | promtool | actionlint" >&2
+    echo "usage: e2e/build.sh controlplane | oracle | suites | operator | helm | helm4 | promtool | actionlint" >&2
     exit 2
     ;;
 esac

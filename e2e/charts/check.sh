@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The charts without a cluster: lint, what each set of values renders (BLESS=1 writes it anew), values that are refused, boards in ConfigMaps.
-# HELM names another Helm 3, by default the one that e2e/build.sh builds; Helm 4 renders the same with other empty lines and in another order.
+# HELM names another Helm, by default the Helm 3 that e2e/build.sh builds. Helm 4 (e2e/build.sh helm4) renders the same objects with other empty lines and in another
+# order: with it documents are compared without regard to those.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . e2e/instruments.sh
@@ -15,6 +16,17 @@ pretended=(--kube-version 1.36.0 --api-versions monitoring.coreos.com/v1)
 rendered=$(mktemp)
 trap 'rm -f "$rendered"' EXIT
 
+# documents FILE: its documents, in order, without empty lines.
+documents() {
+    python3 -B -c 'import re, sys
+parts = re.split(r"(?m)^---$", open(sys.argv[1], encoding="utf-8").read())
+print("---\n".join(sorted("".join(line for line in part.splitlines(True) if line.strip()) for part in parts)))' "$1"
+}
+same() {
+    if [[ $version == v3* ]]; then diff -u "$1" "$2"; else diff -u <(documents "$1") <(documents "$2"); fi
+}
+version=$("$HELM" version --short)
+
 render() {
     "$HELM" template spokeshave charts/spokeshave --namespace spokeshave "${pretended[@]}" "$@"
 }
@@ -28,7 +40,7 @@ for values in "$folder"/values/*.yaml; do
     if [ "${BLESS:-}" = 1 ]; then
         cp "$rendered" "$expected"
     fi
-    diff -u "$expected" "$rendered" || {
+    same "$expected" "$rendered" || {
         echo "$name differs from $expected; BLESS=1 just chart-check writes it anew" >&2
         exit 1
     }
@@ -66,4 +78,4 @@ for board in charts/spokeshave/dashboards/*.json; do
     grep -qF "  $(basename "$board"): |" "$rendered" || { echo "$board is in no ConfigMap" >&2; exit 1; }
     boards=$((boards + 1))
 done
-echo "charts: $(ls "$folder/values" | wc -l) sets of values as expected, 10 refused, $boards boards"
+echo "charts, by Helm $version: $(ls "$folder/values" | wc -l) sets of values as expected, 10 refused, $boards boards"

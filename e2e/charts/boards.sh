@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The boards by Grafana's own schema: see boards_schema.py. The schema is the package grafana-foundation-sdk from the package index, in an environment of its own.
+# Ends with 3, and says why, where Python or the package cannot be had.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=${CARGO_TARGET_DIR:-target}
+venv=$target/grafana-venv
+version='1769699998!10.1.0'
+unavailable() {
+    echo "$1" >&2
+    exit 3
+}
+command -v python3 >/dev/null || unavailable "no Python: the boards are read with Python 3.11 or later"
+if ! "$venv/bin/python" -c 'import grafana_foundation_sdk' 2>/dev/null; then
+    python3 -m venv "$venv" || unavailable "no virtual environment can be made: install python3-venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "grafana-foundation-sdk==$version" || unavailable "grafana-foundation-sdk cannot be installed"
+fi
+"$venv/bin/python" -B e2e/charts/boards_schema.py
