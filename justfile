@@ -169,6 +169,12 @@ release:
 image-check:
     release/image-check.sh
 
+# What the documents say is run: the how-to pages' commands, flags and recipes that documents name, pictures, references from the code (`--bless` writes them).
+docs-check *options:
+    cargo build -p spokeshave
+    python3 -B e2e/ways.py {{ if options =~ "--bless" { "" } else { "--check" } }}
+    python3 -B e2e/docs.py --spokeshave "${CARGO_TARGET_DIR:-target}/debug/spokeshave" {{options}}
+
 # The documentation as a site in target/book; needs mdbook (cargo install mdbook).
 book:
     mdbook build docs
