@@ -51,6 +51,11 @@ soak count="20" *options:
 settle *options:
     cargo run --release -p spokeshave-sim --example settle -- "$@"
 
+# What churning clusters launch, move and pay with and without a DisruptionPolicy, on virtual time: the table of docs/policies.md. Fails when a figure is
+# worse than in crates/sim/policies.json (`--write`: writes figures and table; names of cases live these alone).
+policies-table *options:
+    cargo run --release -p spokeshave-sim --example policies -- "$@"
+
 # Every disruption scenario with the operator killed after every single write (cargo test lives every seventh).
 deaths:
     EVERY_WRITE=1 cargo test -p spokeshave-sim --test it disruption_deaths::

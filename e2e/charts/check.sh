@@ -47,6 +47,9 @@ for values in "$folder"/values/*.yaml; do
 done
 [ "$(ls "$folder/expected")" = "$(ls "$folder/values")" ] || { echo "$folder/expected has files of values that are no more" >&2; exit 1; }
 
+# The recommended values are those that are rendered above.
+diff <(grep -v '^#' charts/spokeshave/recommended.yaml) <(grep -v '^#\|^controller:' "$folder/values/recommended.yaml")
+
 # refused WORDS ARGUMENT…: these values are refused with these words.
 refused() {
     local words=$1 said

@@ -9,7 +9,7 @@ use spokeshave_api::conditions::{Conditioned as _, ROLLOUT_HEALTHY};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_plan::disruption_policy::forecast::{NeverOpen, PoolNodes, never_open};
-use spokeshave_plan::disruption_policy::status;
+use spokeshave_plan::disruption_policy::{OSCILLATION, status};
 use spokeshave_runtime::Shutdown;
 
 use crate::shared::Shared;
@@ -122,7 +122,12 @@ impl DisruptionPolicies {
         for rule in &new {
             if !is_known(&rule.field, rule.domain.as_deref()) {
                 let message = format!("{}: {}", rule.field, rule.message);
-                let event = Event::new(target.clone(), EventType::Normal, "DisruptionStopped", message);
+                let (kind, reason) = match rule.field.as_str() {
+                    // The same moves again and again: people should look at why.
+                    OSCILLATION => (EventType::Warning, "OscillationRecognised"),
+                    _ => (EventType::Normal, "DisruptionStopped"),
+                };
+                let event = Event::new(target.clone(), kind, reason, message);
                 self.shared.execute.tell(&event);
             }
         }

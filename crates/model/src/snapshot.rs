@@ -138,6 +138,14 @@ impl Seniority {
     }
 }
 
+impl Seniority {
+    /// When the pod was created, where that is known.
+    pub fn created(self) -> Option<Timestamp> {
+        let nanoseconds = Some(self.created_nanoseconds).filter(|nanoseconds| *nanoseconds != i64::MIN)?;
+        Timestamp::from_nanosecond(i128::from(nanoseconds)).ok()
+    }
+}
+
 impl PodView {
     /// `namespace/name`.
     pub fn key(&self) -> String {

@@ -121,6 +121,7 @@ fn node() -> Value {
             "capacityType": text("Its capacity type."),
             "price": text("Dollars per hour."),
             "pods": number("Pods on it that have to move."),
+            "createdAt": time("When its NodeClaim was created; written where a DisruptionPolicy judges over time."),
         },
     })
 }

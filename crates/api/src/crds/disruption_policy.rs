@@ -9,6 +9,7 @@ use crate::disruption_policy::DisruptionPolicy;
 const TIME_PATTERN: &str = "^([01][0-9]|2[0-3]):[0-5][0-9]$";
 const END_PATTERN: &str = "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$";
 const DATE_PATTERN: &str = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$";
+const DOLLARS_PATTERN: &str = "^[0-9]{1,6}(\\.[0-9]{1,9})?$";
 const LIMIT_PATTERN: &str = "^((100|[0-9]{1,2})%|[0-9]{1,9})$";
 
 pub(super) fn crd() -> Value {
@@ -77,8 +78,8 @@ fn spec() -> Value {
         "description": "What is wanted.",
         "type": "object",
         "x-kubernetes-validations": [rule(
-            "has(self.freeze) || has(self.hold) || has(self.rollout) || has(self.circuitBreakers) || (has(self.budgets) && self.budgets.size() > 0)",
-            "set freeze, hold, budgets, rollout or circuitBreakers: a policy without any does nothing",
+            "has(self.freeze) || has(self.hold) || has(self.rollout) || has(self.circuitBreakers) || has(self.convergence) || (has(self.budgets) && self.budgets.size() > 0)",
+            "set freeze, hold, budgets, rollout, circuitBreakers or convergence: a policy without any does nothing",
         )],
         "properties": {
             "nodePools": {
@@ -112,6 +113,7 @@ fn spec() -> Value {
             "budgets": list("Limits of how much and how fast; all of them hold.", &budget(), 50),
             "rollout": rollout(),
             "circuitBreakers": breakers(),
+            "convergence": convergence(),
         },
     })
 }
@@ -240,6 +242,23 @@ fn breakers() -> Value {
                     "within": shared::duration("Within how long."),
                 },
             },
+        },
+    })
+}
+
+fn convergence() -> Value {
+    json!({
+        "description": "Consolidation is judged over time, so that it comes to an end: what it costs in restarts against how long its saving lasts, and how often the same was done before. An empty object is enough.",
+        "type": "object",
+        "x-kubernetes-validations": [rule(
+            "!has(self.maximumRest) || !has(self.rest) || duration(self.maximumRest) >= duration(self.rest)",
+            "maximumRest is shorter than rest",
+        )],
+        "properties": {
+            "rest": shared::duration("How long nodes rest that were launched, and nodes to which pods were moved; twice as long with each further move of a day. Without it, 10m."),
+            "maximumRest": shared::duration("How long they rest at most; without it, 2h."),
+            "restartCost": pattern("What it costs to restart a pod elsewhere, in dollars; without it, 0.005.", DOLLARS_PATTERN, 16),
+            "horizon": shared::duration("How long a saving is taken to last where none has ended sooner; without it, 4h."),
         },
     })
 }

@@ -93,6 +93,7 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
                 "rollout": {"canary": 2, "waves": ["4", "25%"], "soak": "10m", "order": ["Zone", "Age", "Importance"], "paused": true, "approval": "Manual", "approved": {"a": 2},
                             "resumedAt": "2026-01-01T00:00:00Z", "deadline": "48h", "health": {"restarts": 3, "readyWithin": "5m"}},
                 "circuitBreakers": {"notReady": {"percent": 30, "scope": "Zone"}, "failedLaunches": {"count": 3, "within": "15m"}},
+                "convergence": {"rest": "10m", "maximumRest": "8h", "restartCost": "0.005", "horizon": "4h"},
             },
             "status": {"summary": "frozen", "nextChange": "2026-01-01T00:00:00Z", "nodePools": ["a"], "conditions": [condition],
                        "rollouts": [{"nodePool": "a", "target": "1", "since": "2026-01-01T00:00:00Z", "wave": 1, "size": 2, "waveSince": "2026-01-01T00:00:00Z", "begun": 1, "remaining": 3,
@@ -124,7 +125,7 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
             "spec": {
                 "method": "Drift", "reason": "Drifted", "decision": "Replace", "decidedAt": "2026-01-01T00:00:00.000000Z",
                 "nodes": [{"name": "n", "nodeClaim": "c", "nodeClaimUID": "u", "providerID": "p", "nodePool": "default", "instanceType": "t", "zone": "z",
-                           "capacityType": "spot", "price": "0.1", "pods": 3}],
+                           "capacityType": "spot", "price": "0.1", "pods": 3, "createdAt": "2026-01-01T00:00:00Z"}],
                 "replacements": [{"nodeClaim": "d", "nodePool": "default", "nodePoolUID": "x", "price": "0.05", "metadata": {"labels": {"a": "b"}},
                                   "spec": {"requirements": [requirement], "nodeClassRef": class, "expireAfter": "Never"}}],
                 "priceBefore": "0.1", "priceAfter": "0.05", "savings": "0.05", "evictions": 3,

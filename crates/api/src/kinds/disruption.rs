@@ -3,7 +3,7 @@
 //! The object is the whole memory of a command: whoever leads next reads it and goes on, or takes it back. `spec` is what was decided and never
 //! changes; `status` is how far it has come. Finished ones stay for a while as a ledger.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use serde::{Deserialize, Serialize};
 
 use super::node_claim::NodeClaimSpec;
@@ -129,6 +129,9 @@ pub struct DisruptedNode {
     pub price: String,
     /// Pods on it that have to move.
     pub pods: i64,
+    /// When its NodeClaim was created; written where a DisruptionPolicy judges over time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Time>,
 }
 
 /// One node that comes instead.

@@ -126,6 +126,9 @@ pub struct DisruptionPolicySpec {
     /// Stops by itself while the cluster is in distress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_breakers: Option<CircuitBreakers>,
+    /// Consolidation is judged over time, so that it comes to an end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convergence: Option<Convergence>,
     /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: UnknownFields,
@@ -321,6 +324,25 @@ pub struct FailedLaunchesBreaker {
     pub count: i64,
     /// Within how long.
     pub within: GoDuration,
+}
+
+/// Consolidation is judged over time: what it costs in restarts against how long its saving lasts, and how often the same was done before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Convergence {
+    /// How long nodes rest that were launched, and nodes to which pods were moved; twice as long with each further move of a day. Absent means 10
+    /// minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<GoDuration>,
+    /// How long they rest at most; absent means 2 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_rest: Option<GoDuration>,
+    /// What it costs to restart a pod elsewhere, in dollars, as decimal text; absent means 0.005.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_cost: Option<String>,
+    /// How long a saving is taken to last where none has ended sooner; absent means 4 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub horizon: Option<GoDuration>,
 }
 
 /// What is.

@@ -253,6 +253,9 @@ pub(super) fn written(
 /// Whether a candidate alone is refused for good reason to tell: `Unconsolidatable` (D §4.6).
 pub(super) fn told(answer: &Result<Brief, Stop>) -> Option<&str> {
     let stop = answer.as_ref().err()?;
-    let silent = matches!(stop.hurdle, Hurdle::Score | Hurdle::Patience) || stop.text.is_empty();
+    let silent = matches!(
+        stop.hurdle,
+        Hurdle::Score | Hurdle::Patience | Hurdle::DisruptionPolicy
+    ) || stop.text.is_empty();
     (!silent).then_some(stop.text.as_str())
 }

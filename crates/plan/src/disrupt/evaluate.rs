@@ -173,10 +173,24 @@ fn evaluate(
             ..Stop::new(Hurdle::Score, text)
         });
     }
+    if !ground.paybacks.is_empty() && !lifted.contains(&Hurdle::DisruptionPolicy) {
+        earns(ground, set, plan.savings())?;
+    }
     if !plan.replacements.is_empty() {
         patience::check(ground, set, &plan.scores, lifted)?;
     }
     Ok(plan)
+}
+
+/// Whether what is saved is worth the restarts to every DisruptionPolicy that judges over time.
+fn earns(ground: &Ground<'_>, set: &[&Candidate], savings: Price) -> Result<(), Stop> {
+    let restarts: usize = set.iter().map(|candidate| candidate.moving.len()).sum();
+    let pools: BTreeSet<_> = set.iter().map(|candidate| candidate.pool).collect();
+    for payback in pools.iter().filter_map(|pool| ground.paybacks.get(pool)) {
+        let answer = payback.check(savings, restarts);
+        answer.map_err(|text| Stop::new(Hurdle::DisruptionPolicy, text))?;
+    }
+    Ok(())
 }
 
 /// How many nodes may come for so many that go: one, or with the option several, but fewer than go (D-144, W-03).

@@ -5,6 +5,7 @@ use super::budgets::BudgetMapping;
 use super::candidates::{Candidate, DisruptionClass, checked};
 use super::cheaper_pools::CheaperPools;
 use super::hurdle::{Hurdle, Lifted};
+use crate::disruption_policy::{self, Payback};
 use crate::policy::Policy;
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, DRIFTED, INITIALIZED};
@@ -29,6 +30,8 @@ pub(super) struct Ground<'a> {
     pub(super) totals: BTreeMap<PoolId, Totals>,
     /// Nodes that changed too recently to take pods of consolidated nodes (D-044).
     pub(super) withheld: BTreeSet<NodeId>,
+    /// What moves have to earn, by NodePool; empty where no DisruptionPolicy judges over time.
+    pub(super) paybacks: BTreeMap<PoolId, Payback>,
     /// W-04.
     pub(super) cheaper_pools: CheaperPools,
 }
@@ -71,6 +74,7 @@ impl<'a> Ground<'a> {
             graceful,
             budgets: budgets.into_iter().collect(),
             withheld: withheld.collect(),
+            paybacks: disruption_policy::paybacks(snapshot, now),
             cheaper_pools: CheaperPools::new(snapshot),
         }
     }

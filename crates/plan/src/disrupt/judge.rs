@@ -335,7 +335,7 @@ impl<'g, 'a> Judge<'g, 'a> {
             let rule = budget.policies.blocker(node);
             let rule = rule.filter(|_| !lifted.contains(&Hurdle::DisruptionPolicy));
             return rule.map_or(Ok(()), |rule| {
-                Err(Stop::new(Hurdle::DisruptionPolicy, rule.text()))
+                Err(Stop::new(Hurdle::DisruptionPolicy, rule.text(node)))
             });
         }
         let text = pool

@@ -4,10 +4,11 @@
 
 use super::budgets::BudgetMapping;
 use super::command::{self, Command, CommandNode, Decision, Destination, Method};
+use crate::disruption_policy;
 use crate::node_claim::to_node_claim;
 use crate::static_pools::template_claim;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use spokeshave_api::disruption::{
     ChargedBudget, DisruptedNode, Disruption, DisruptionDecision, DisruptionMethod, DisruptionSpec,
     Replacement,
@@ -61,7 +62,7 @@ pub fn record(
             Decision::Delete | Decision::NoOp => DisruptionDecision::Delete,
         },
         decided_at: MicroTime(now),
-        nodes: command.nodes.iter().map(node).collect(),
+        nodes: command.nodes.iter().map(|one| node(snapshot, one)).collect(),
         price_before: command.price_before.to_string(),
         price_after: command.price_after.to_string(),
         savings: command.savings().to_string(),
@@ -119,7 +120,12 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn node(node: &CommandNode) -> DisruptedNode {
+fn node(snapshot: &Snapshot, node: &CommandNode) -> DisruptedNode {
+    let created = disruption_policy::is_judged(snapshot, &node.pool).then(|| {
+        let mut views = snapshot.nodes.iter();
+        let view = views.find(|view| view.provider_id == node.provider_id)?;
+        disruption_policy::claimed(view).map(Time)
+    });
     DisruptedNode {
         name: node.node.clone(),
         node_claim: node.node_claim.clone(),
@@ -131,6 +137,7 @@ fn node(node: &CommandNode) -> DisruptedNode {
         capacity_type: node.capacity_type.map(|capacity| capacity.as_str().to_owned()),
         price: node.price.to_string(),
         pods: count(node.reschedulable_pods),
+        created_at: created.flatten(),
     }
 }
 

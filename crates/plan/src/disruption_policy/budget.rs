@@ -49,35 +49,51 @@ pub(super) fn add(scene: &Scene<'_>, index: usize, budget: &PolicyBudget, limits
     }
 }
 
-/// What each node counts under, by its position.
+/// What each node counts under: the position of a name, by the position of the node.
 struct Domains {
-    of: Arc<[String]>,
-    all: BTreeSet<String>,
+    of: Arc<[u32]>,
+    names: Vec<String>,
+    /// Those of nodes that the policy covers, in the order of their names.
+    all: Vec<u32>,
 }
 
 impl Domains {
-    fn of(scene: &Scene<'_>, budget: &PolicyBudget) -> Self {
-        let name = |node: &NodeView| match scope(budget) {
-            PolicyScope::NodePool => node.pool_name.clone(),
-            PolicyScope::Zone => node.labels.get(labels::ZONE).cloned(),
-            PolicyScope::Label => node.labels.get(budget.label.as_deref()?).cloned(),
+    fn of<'a>(scene: &Scene<'a>, budget: &PolicyBudget) -> Self {
+        let name = |node: &'a NodeView| match scope(budget) {
+            PolicyScope::NodePool => node.pool_name.as_deref(),
+            PolicyScope::Zone => node.labels.get(labels::ZONE).map(String::as_str),
+            PolicyScope::Label => node.labels.get(budget.label.as_deref()?).map(String::as_str),
             PolicyScope::Cluster | PolicyScope::Other(_) => None,
         };
-        let of: Vec<String> = scene
-            .snapshot
-            .nodes
-            .iter()
-            .map(|node| name(node).unwrap_or_default())
-            .collect();
-        let covered = scene.snapshot.node_ids().filter(|node| scene.covers(*node));
+        let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut of = Vec::with_capacity(scene.snapshot.nodes.len());
+        let mut covered = BTreeSet::new();
+        for (id, node) in scene.snapshot.node_ids().zip(&scene.snapshot.nodes) {
+            let name = name(node).unwrap_or_default();
+            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+            let domain = *known.entry(name).or_insert(next);
+            of.push(domain);
+            if scene.covers(id) {
+                covered.insert((name, domain));
+            }
+        }
+        let mut names = vec![String::new(); known.len()];
+        for (name, domain) in known {
+            name.clone_into(&mut names[domain as usize]);
+        }
         Domains {
-            all: covered.map(|node| of[node.index()].clone()).collect(),
             of: of.into(),
+            names,
+            all: covered.into_iter().map(|(_, domain)| domain).collect(),
         }
     }
 
-    fn has(&self, node: NodeId, domain: &str) -> bool {
-        self.of.get(node.index()).is_some_and(|own| own == domain)
+    fn has(&self, node: NodeId, domain: u32) -> bool {
+        self.of.get(node.index()).is_some_and(|own| *own == domain)
+    }
+
+    fn name(&self, domain: u32) -> &str {
+        self.names.get(domain as usize).map_or("", String::as_str)
     }
 }
 
@@ -154,15 +170,16 @@ fn at_once(
     domains: &Domains,
     limits: &mut Vec<Limit>,
 ) {
-    for domain in &domains.all {
-        let (mut whole, mut used) = (0, 0);
-        for node in scene.snapshot.node_ids() {
-            if scene.covers(node) && domains.has(node, domain) {
-                let own = weight(scene, budget, node);
-                whole += own;
-                used += if scene.is_disrupting(node) { own } else { 0 };
-            }
-        }
+    let mut sums = vec![(0, 0); domains.names.len()];
+    for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
+        let own = weight(scene, budget, node);
+        let (whole, used) = &mut sums[domains.of[node.index()] as usize];
+        *whole += own;
+        *used += if scene.is_disrupting(node) { own } else { 0 };
+    }
+    for domain in domains.all.iter().copied() {
+        let (whole, used) = sums[domain as usize];
+        let name = domains.name(domain);
         let scale = scale(budget);
         // A limit that cannot be read is closed elsewhere.
         let Some(allowed) = amount(limit, whole, scale) else {
@@ -171,13 +188,13 @@ fn at_once(
         let message = format!(
             "{limit} {}{} at once, {} already are",
             unit(budget),
-            place(budget, domain),
+            place(budget, name),
             used / scale
         );
         let mut stands = rule(scene, field, &message, |node| {
             domains.has(node, domain).then(|| weight(scene, budget, node))
         });
-        stands.domain = named(domain);
+        stands.domain = named(name);
         limits.push(Limit {
             rule: stands.into(),
             left: Left::Amount {
@@ -242,24 +259,25 @@ fn per_hour(
         let id = view.provider_id.as_str();
         if view.in_command && !scene.own.contains(id) && !written.contains(id) {
             add(
-                domains.of[node.index()].clone(),
+                domains.name(domains.of[node.index()]).to_owned(),
                 weight(scene, budget, node),
                 scene.now,
             );
         }
     }
-    for domain in &domains.all {
-        let spent = used.get(domain).copied();
+    for domain in domains.all.iter().copied() {
+        let name = domains.name(domain);
+        let spent = used.get(name).copied();
         let (sum, first) = spent.unwrap_or((0, scene.now));
         let message = format!(
             "{rate} {}{} an hour, {sum} within the last",
             unit(budget),
-            place(budget, domain)
+            place(budget, name)
         );
         let mut stands = rule(scene, field, &message, |node| {
             domains.has(node, domain).then(|| weight(scene, budget, node))
         });
-        stands.domain = named(domain);
+        stands.domain = named(name);
         stands.until = (sum >= rate && sum > 0).then(|| first.saturating_add(HOUR).unwrap_or(Timestamp::MAX));
         limits.push(Limit {
             rule: stands.into(),
@@ -282,13 +300,14 @@ fn one_at_a_time(
         .snapshot
         .node_ids()
         .filter(|node| scene.covers(*node) && scene.is_disrupting(*node));
-    let open: BTreeSet<String> = under_way.map(|node| domains.of[node.index()].clone()).collect();
+    let open: BTreeSet<u32> = under_way.map(|node| domains.of[node.index()]).collect();
     let what = match scope(budget) {
         PolicyScope::Zone => "zone".to_owned(),
         PolicyScope::NodePool => "NodePool".to_owned(),
         _ => format!("value of {}", budget.label.as_deref().unwrap_or_default()),
     };
-    let names: Vec<&str> = open.iter().map(String::as_str).collect();
+    let mut names: Vec<&str> = open.iter().map(|domain| domains.name(*domain)).collect();
+    names.sort_unstable();
     let message = format!(
         "one {what} at a time, and nodes of {} are on their way out or not Ready",
         names.join(" and ")

@@ -64,6 +64,15 @@ pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: T
         time.saturating_add(duration.to_signed())
             .unwrap_or(Timestamp::MAX)
     };
+    // Most of the time the last of them is long over, and then no chain of them reaches until now.
+    let last = times.iter().max()?;
+    let delayed = hold
+        .initial_delay
+        .as_ref()
+        .map_or(*last, |delay| after(*last, delay));
+    if after(delayed, &hold.duration) <= now {
+        return None;
+    }
     let mut spans: Vec<Held> = times
         .iter()
         .map(|time| {

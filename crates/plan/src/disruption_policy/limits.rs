@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use spokeshave_model::snapshot::NodeId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One rule of a policy, as it stands now for one reason of disruption.
@@ -22,17 +22,29 @@ pub struct Rule {
     pub until: Option<Timestamp>,
     /// What each node counts, by its position; `None` where the rule does not apply.
     pub(super) weights: Vec<Option<i64>>,
+    /// What it says of single nodes, where it says something else of each.
+    pub(super) details: BTreeMap<NodeId, Detail>,
+}
+
+/// What a rule says of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Detail {
+    pub(super) until: Timestamp,
+    pub(super) message: String,
 }
 
 impl Rule {
-    /// The rule with its policy, and until when it stands.
-    pub fn text(&self) -> String {
-        let until = self.until.map_or_else(String::new, |until| {
+    /// The rule with its policy, and until when it stands for a node.
+    pub fn text(&self, node: NodeId) -> String {
+        let detail = self.details.get(&node);
+        let message = detail.map_or(&self.message, |detail| &detail.message);
+        let until = detail.map(|detail| detail.until).or(self.until);
+        let until = until.map_or_else(String::new, |until| {
             format!(", until {}", until.strftime("%Y-%m-%d %H:%M:%SZ"))
         });
         format!(
             "DisruptionPolicy {} ({}): {}{until}",
-            self.policy, self.field, self.message
+            self.policy, self.field, message
         )
     }
 
@@ -51,9 +63,9 @@ pub(super) enum Left {
     /// Only nodes of one domain may go.
     OneDomain {
         /// The domain of each node, by its position.
-        domains: Arc<[String]>,
+        domains: Arc<[u32]>,
         /// Domains in which nodes are on their way out.
-        open: BTreeSet<String>,
+        open: BTreeSet<u32>,
     },
 }
 
@@ -92,7 +104,7 @@ impl Limit {
                 *is_unused = false;
             }
             Left::OneDomain { domains, open } => {
-                open.extend(domains.get(node.index()).cloned());
+                open.extend(domains.get(node.index()).copied());
             }
         }
     }
@@ -132,7 +144,8 @@ impl Limits {
     pub fn blocker(&self, node: NodeId) -> Option<&Rule> {
         let blocking = self.limits.iter().filter(|limit| !limit.permits(node));
         let latest = blocking.min_by_key(|limit| {
-            let until = limit.rule.until.unwrap_or(Timestamp::MAX);
+            let detail = limit.rule.details.get(&node).map(|detail| detail.until);
+            let until = detail.or(limit.rule.until).unwrap_or(Timestamp::MAX);
             (std::cmp::Reverse(until), limit.rule.policy.clone())
         });
         latest.map(|limit| &*limit.rule)

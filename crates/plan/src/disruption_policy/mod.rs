@@ -4,6 +4,7 @@
 //! writes nothing. What is forceful (interruption, expiry, repair) never asks here.
 
 mod budget;
+mod convergence;
 pub mod forecast;
 mod health;
 mod hold;
@@ -14,6 +15,8 @@ mod rules;
 mod status;
 pub mod windows;
 
+pub use convergence::FIELD as OSCILLATION;
+pub(crate) use convergence::{Payback, claimed, is_judged, paybacks};
 pub use limits::{Limits, Rule};
 pub use lint::{PolicyFinding, lint};
 pub use rollout::order;

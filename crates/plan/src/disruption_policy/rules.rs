@@ -1,5 +1,6 @@
 //! From policies and the state of the cluster to limits: one list for each reason of disruption.
 
+use super::convergence::{self, Facts};
 use super::hold::{self, Held};
 use super::limits::{Left, Limit, Limits, Rule};
 use super::{budget, rollout, status};
@@ -9,6 +10,7 @@ use spokeshave_api::disruption_policy::{FailedLaunchesBreaker, Freeze, Hold, Not
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
 use spokeshave_model::labels;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one policy is looked at with.
@@ -87,6 +89,7 @@ pub(super) fn rule(
         since: None,
         until: None,
         weights: scene.snapshot.node_ids().map(of).collect(),
+        details: BTreeMap::new(),
     }
 }
 
@@ -98,19 +101,21 @@ pub fn limits(
     own: &BTreeSet<&str>,
 ) -> Limits {
     let mut limits = Vec::new();
+    let facts = OnceCell::new();
     for policy in &snapshot.disruption_policies {
-        of_policy(snapshot, policy, reason, now, own, &mut limits);
+        of_policy(snapshot, policy, reason, now, own, &facts, &mut limits);
     }
     Limits { limits }
 }
 
-/// Adds the limits of one policy for one reason.
+/// Adds the limits of one policy for one reason. `facts` are found once for all policies that need them.
 pub(super) fn of_policy(
     snapshot: &Snapshot,
     policy: &DisruptionPolicy,
     reason: &DisruptionReason,
     now: Timestamp,
     own: &BTreeSet<&str>,
+    facts: &OnceCell<Facts>,
     limits: &mut Vec<Limit>,
 ) {
     let scene = Scene::new(snapshot, policy, own, now);
@@ -149,6 +154,10 @@ pub(super) fn of_policy(
         .filter(|_| *reason == DisruptionReason::Drifted)
     {
         rollout::add(&scene, waves, limits);
+    }
+    if let Some(judged) = &spec.convergence {
+        let facts = facts.get_or_init(|| Facts::of(snapshot, now));
+        convergence::add(&scene, judged, facts, reason, limits);
     }
     if let Some(breakers) = &spec.circuit_breakers {
         let not_ready = breakers.not_ready.as_ref();

@@ -4,7 +4,7 @@ use super::budget::amount;
 use super::forecast::NeverOpen;
 use super::limits::Limit;
 use super::windows::{Windows, time_zone};
-use super::{rollout, rules};
+use super::{convergence, rollout, rules};
 use crate::budget_lint::Level;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,6 +15,7 @@ use spokeshave_api::disruption_policy::{
 };
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, whole_seconds};
 use spokeshave_model::snapshot::Snapshot;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A part of a policy that cannot be evaluated, so that nothing is disrupted for the reasons that it covers.
@@ -63,6 +64,14 @@ pub fn faults(policy: &DisruptionPolicy) -> Vec<Fault> {
         }
     }
     faults.extend(rollout_faults(policy));
+    let judged = spec.convergence.as_ref();
+    if judged.is_some_and(|judged| convergence::restart_cost(judged).is_none()) {
+        faults.push(Fault {
+            field: "spec.convergence.restartCost".to_owned(),
+            message: "is no amount of dollars; write one such as \"0.005\"".to_owned(),
+            reasons: Some(vec![DisruptionReason::Empty, DisruptionReason::Underutilized]),
+        });
+    }
     for (index, budget) in spec.budgets.iter().enumerate() {
         for (field, message) in budget_faults(budget, zone.as_ref().ok()) {
             faults.push(Fault {
@@ -293,6 +302,12 @@ pub fn status(
     after
 }
 
+/// A length of time for people, rounded up to minutes.
+pub(super) fn minutes(length: jiff::SignedDuration) -> String {
+    let minutes = (length.as_secs().max(0) + 59) / 60;
+    crate::report::count(usize::try_from(minutes).unwrap_or(usize::MAX), "minute")
+}
+
 /// One condition that says what a halted roll-out has seen; only there while a policy has roll-outs.
 fn tell_health(after: &mut DisruptionPolicy, rollouts: &[RolloutStatus], now: Timestamp) {
     let halted: Vec<String> = rollouts
@@ -324,9 +339,18 @@ fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec
         DisruptionReason::Underutilized,
     ];
     let mut active: Vec<ActiveRule> = Vec::new();
+    let facts = OnceCell::new();
     for reason in reasons {
         let mut limits: Vec<Limit> = Vec::new();
-        rules::of_policy(snapshot, policy, &reason, now, &BTreeSet::new(), &mut limits);
+        rules::of_policy(
+            snapshot,
+            policy,
+            &reason,
+            now,
+            &BTreeSet::new(),
+            &facts,
+            &mut limits,
+        );
         for rule in limits
             .iter()
             .filter(|limit| limit.is_shut())

@@ -43,6 +43,14 @@ fn a_window_follows_the_clock_on_the_wall_through_both_changes() {
     assert_eq!(next, Some(at("2026-10-25T01:15:00Z")), "the clock shows it twice");
 }
 
+/// Greenland's clocks went from 23:00 to midnight: a boundary in the hour that was skipped hid the midnight at which the next day's window began.
+#[test]
+fn a_clock_that_changes_just_before_midnight_hides_no_change() {
+    let list = json!([{"days": ["Sun"], "from": "00:00", "to": "01:00"}, {"from": "23:59", "to": "00:01"}]);
+    let next = windows("America/Godthab", &list, &[]).next_change(at("2024-03-30T12:00:00Z"));
+    assert_eq!(next, Some(at("2024-03-31T01:00:00Z")));
+}
+
 #[test]
 fn days_dates_and_exceptions_are_those_on_which_a_window_begins() {
     let friday = windows(

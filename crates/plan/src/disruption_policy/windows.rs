@@ -113,16 +113,19 @@ impl Windows {
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let open = self.is_open(now);
         let mut date = self.zone.to_datetime(now).date().checked_sub(1.day()).ok()?;
+        let mut before = Vec::new();
         for _ in 0..HORIZON_DAYS {
-            let mut instants = self.boundaries(date);
-            instants.sort_unstable();
-            let changed = instants
-                .into_iter()
-                .find(|at| *at > now && self.is_open(*at) != open);
+            let instants = self.boundaries(date);
+            date = date.checked_add(1.day()).ok()?;
+            // Where a clock changes near midnight, boundaries of one date lie among those of the next.
+            let end = self.midnight(date);
+            let both = before.iter().chain(&instants).copied();
+            let here = both.filter(|at| *at > now && end.is_none_or(|end| *at < end));
+            let changed = here.filter(|at| self.is_open(*at) != open).min();
             if changed.is_some() {
                 return changed;
             }
-            date = date.checked_add(1.day()).ok()?;
+            before = instants;
         }
         None
     }
@@ -130,6 +133,11 @@ impl Windows {
     /// Whether a window opens within 400 days, or is open.
     pub fn ever_opens(&self, now: Timestamp) -> bool {
         self.is_open(now) || self.next_change(now).is_some()
+    }
+
+    fn midnight(&self, date: Date) -> Option<Timestamp> {
+        let midnight = self.zone.to_ambiguous_timestamp(date.at(0, 0, 0, 0));
+        midnight.earlier().ok()
     }
 
     /// All instants of a local date at which the answer may change: its midnight, each boundary (twice where a clock shows it twice), and each
@@ -150,14 +158,11 @@ impl Windows {
             })
             .flatten()
             .collect();
-        let midnight = |date: Date| {
-            self.zone
-                .to_ambiguous_timestamp(date.at(0, 0, 0, 0))
-                .earlier()
-                .ok()
-        };
-        let next = date.checked_add(1.day()).ok().and_then(midnight);
-        if let (Some(start), Some(end)) = (midnight(date), next) {
+        let next = date
+            .checked_add(1.day())
+            .ok()
+            .and_then(|next| self.midnight(next));
+        if let (Some(start), Some(end)) = (self.midnight(date), next) {
             let before = start
                 .saturating_sub(SignedDuration::from_secs(1))
                 .unwrap_or(start);

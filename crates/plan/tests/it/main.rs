@@ -3,6 +3,7 @@
 mod adopt;
 mod advance;
 mod audited_worlds;
+mod convergence;
 mod disrupt;
 mod disrupt_blockers;
 mod disrupt_budgets;
@@ -22,4 +23,5 @@ mod provision;
 mod rollouts;
 mod support;
 mod termination;
+mod time_zones;
 mod worlds;

@@ -11,6 +11,7 @@
 //! | `instances` | 11 one instance a NodeClaim, 12 registration in time, 14 finalizers last, 15 limits |
 //! | `endings` | 13 the end comes or says what it waits for, 29 volumes first |
 //! | `waiting` | 22 a pod that fits gets a node, 34 daemons count and do not keep a node |
+//! | `policies` | 3 budgets and windows of DisruptionPolicies, 4 freezes |
 //! | `notices` | 33 instances that are taken back |
 //! | `leadership` | 36 only the leader writes |
 //!
@@ -23,6 +24,7 @@ mod leadership;
 mod moves;
 mod notices;
 mod places;
+mod policies;
 mod view;
 mod waiting;
 mod windows;
@@ -199,6 +201,7 @@ impl Invariants {
             Box::new(waiting::Waiting::new(expectations)),
             Box::new(leadership::LeadershipKept),
             Box::new(notices::Notices::default()),
+            Box::new(policies::Policies),
         ];
         let inner = Inner {
             view: View::new(clock.now()),
@@ -316,6 +319,12 @@ impl Invariants {
             found.len(),
             found.iter().map(|one| format!("  {one}\n")).collect::<String>()
         );
+    }
+
+    /// How many instances there are.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        u64::try_from(self.lock().view.instances.len()).unwrap_or(u64::MAX)
     }
 
     /// Sum of the prices of all instances, in micro-dollars an hour.

@@ -126,7 +126,10 @@ impl Waiting {
             .is_some_and(|after| after <= Duration::from_secs(60));
         let leaving = node.deletion.is_some() || node.disrupted_since.is_some() || claim.deletion.is_some();
         let holds_room = !busy && may_hold_room(view);
+        // DisruptionPolicies may keep it for as long as they like.
+        let kept = !view.policies.is_empty();
         if busy
+            || kept
             || protected
             || guarded
             || leaving

@@ -1,6 +1,7 @@
 //! Workloads of upstream's performance suites (P App. C) and of its own bench, as Deployments in a laboratory: for whoever measures what the operator
 //! makes of them. It measures nothing itself, except [`settle`], what a cluster costs and moves until it rests.
 
+pub mod churn;
 pub mod figures;
 pub mod settle;
 

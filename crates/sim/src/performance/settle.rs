@@ -102,23 +102,23 @@ pub fn scenarios() -> Vec<Scenario> {
 
 /// What the log of a run tells of its operator.
 #[derive(Debug, Default)]
-struct Seen {
+pub(super) struct Seen {
     /// How much of the log was read.
     bytes: usize,
-    moved: usize,
-    launched: usize,
+    pub(super) moved: usize,
+    pub(super) launched: usize,
     ended: usize,
     /// NodeClaims that came as replacements.
     replacements: BTreeSet<String>,
     /// Nodes of commands, by the name of the command.
-    commands: BTreeMap<String, Vec<String>>,
+    pub(super) commands: BTreeMap<String, Vec<String>>,
     /// Commands that were taken back.
     taken_back: BTreeSet<String>,
 }
 
 impl Seen {
     /// Reads what has been written since.
-    fn look(&mut self, log: &RunLog) {
+    pub(super) fn look(&mut self, log: &RunLog) {
         let tail = log.after(self.bytes);
         self.bytes += tail.len();
         for line in String::from_utf8_lossy(&tail).lines() {

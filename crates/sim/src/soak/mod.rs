@@ -3,6 +3,7 @@
 //! A seed chooses what may happen at all (swarm testing: a run in which one thing never happens finds what a run with everything hides),
 //! then what happens when. The checkers watch the whole time; afterwards the cluster must settle, and in the end nothing may be left.
 
+mod policies;
 mod scenario;
 mod steps;
 mod workloads;

@@ -40,6 +40,7 @@ pub(crate) struct Scenario {
     pub(crate) expiry: bool,
     pub(crate) tampering: bool,
     pub(crate) underutilized: bool,
+    pub(crate) policies: bool,
 }
 
 impl Scenario {
@@ -84,6 +85,11 @@ impl Scenario {
             expiry: chance.random_bool(0.3),
             tampering: chance.random_bool(0.2),
             underutilized: half(chance),
+            // By chance of its own: seeds without policies live as they did before there were any.
+            policies: Entropy::new(seed)
+                .child("soak")
+                .rng("has policies")
+                .random_bool(0.35),
         }
     }
 
@@ -236,6 +242,7 @@ impl fmt::Display for Scenario {
             (self.expiry, "expiry"),
             (self.tampering, "tampering"),
             (self.underutilized, "underutilized"),
+            (self.policies, "policies"),
         ] {
             if holds {
                 write!(f, ", {name}")?;

@@ -16,6 +16,7 @@ use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_provider_kwok::keys::MESSAGE;
 use spokeshave_runtime::Api;
 
+use super::policies::Policies;
 use super::scenario::{Scenario, budgets, pick};
 use super::workloads::{Kind, Workload};
 use crate::lab::{Lab, Rates};
@@ -32,6 +33,7 @@ pub(crate) struct Days {
     scenario: Scenario,
     chance: ChaCha8Rng,
     workloads: Vec<Workload>,
+    policies: Policies,
     pub(crate) steps: usize,
 }
 
@@ -54,6 +56,7 @@ impl Days {
             scenario,
             chance: lab.entropy.child("soak").rng("steps"),
             workloads: Vec::new(),
+            policies: Policies::new(lab),
             steps: 0,
         }
     }
@@ -79,6 +82,10 @@ impl Days {
             lab.create(&Api::<NodePool>::all(lab.client.clone()), pool)
                 .await
                 .map_err(text)?;
+        }
+        if self.scenario.policies {
+            self.policies.change(lab).await?;
+            self.policies.change(lab).await?;
         }
         for name in &REPLICAS[..self.scenario.replicas] {
             lab.start(name);
@@ -121,7 +128,7 @@ impl Days {
     async fn step(&mut self, lab: &mut Lab) -> Result<(), String> {
         let scenario = self.scenario.clone();
         // Weight, whether it may happen, and what.
-        let choices: [(u32, bool, Step); 16] = [
+        let choices: [(u32, bool, Step); 17] = [
             (8, true, Step::Scale),
             (2, true, Step::Roll),
             (2, scenario.deletes, Step::DeletePod),
@@ -138,6 +145,7 @@ impl Days {
             (3, scenario.watch_gaps, Step::WatchGap),
             (2, scenario.kills || scenario.cuts, Step::KillOrCut),
             (1, scenario.tampering, Step::Tamper),
+            (3, scenario.policies, Step::ChangePolicy),
         ];
         let total: u32 = choices
             .iter()
@@ -266,6 +274,7 @@ impl Days {
             }
             Step::KillOrCut => self.kill_or_cut(lab).await,
             Step::Tamper => self.tamper(lab).await,
+            Step::ChangePolicy => self.policies.change(lab).await,
         }
     }
 
@@ -374,6 +383,9 @@ impl Days {
         }
         self.revive(lab);
         lab.invariants.disturb();
+        if self.scenario.policies {
+            self.policies.thaw(lab).await?;
+        }
         self.clear_away(lab).await?;
         let start = lab.clock.now();
         loop {
@@ -554,4 +566,5 @@ enum Step {
     WatchGap,
     KillOrCut,
     Tamper,
+    ChangePolicy,
 }

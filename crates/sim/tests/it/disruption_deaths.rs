@@ -11,7 +11,7 @@ use crate::killable::stories::*;
 use crate::words::*;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use spokeshave_api::NodePool;
+use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_controllers::{FeatureGates, Options};
 use spokeshave_provider_kwok::KwokOptions;
 
@@ -255,4 +255,60 @@ async fn is_ready(cluster: &Cluster, team: Option<&str>) -> bool {
     nodes.len() == 1
         && nodes[0].labels().contains_key("karpenter.sh/initialized")
         && nodes[0].labels().get("team").map(String::as_str) == team
+}
+
+async fn under(cluster: &Cluster, spec: Value) {
+    let object = json!({"metadata": {"name": "calm"}, "spec": spec});
+    let _: DisruptionPolicy = cluster.create(object).await;
+}
+
+/// Waves, and one zone at a time: how far they are is in the cluster, so that no successor begins anew or twice.
+#[tokio::test(start_paused = true)]
+async fn invariant_37_drift_in_waves_killed_at_any_write() {
+    let doom = Doom {
+        limit: Duration::from_secs(900),
+        ..Doom::after(40)
+    };
+    killed_at_any_write(
+        25,
+        for_drift("100%"),
+        async |cluster| {
+            let budgets = json!([{"scope": "Zone", "oneAtATime": true}, {"perHour": 10}]);
+            under(
+                cluster,
+                json!({"rollout": {"canary": 1, "soak": "20s"}, "budgets": budgets}),
+            )
+            .await;
+            two_busy_nodes(cluster).await;
+        },
+        new_team,
+        two_nodes_of_the_new_team,
+        doom,
+    )
+    .await;
+}
+
+/// A hold, and moves that are judged over time: a successor knows what has to rest.
+#[tokio::test(start_paused = true)]
+async fn invariant_37_a_replace_under_hold_and_convergence_killed_at_any_write() {
+    let doom = Doom {
+        limit: Duration::from_secs(900),
+        ..Doom::after(25)
+    };
+    killed_at_any_write(
+        26,
+        at_once(),
+        async |cluster| {
+            under(
+                cluster,
+                json!({"hold": {"duration": "1m"}, "convergence": {"rest": "1m"}}),
+            )
+            .await;
+            one_large_node(cluster).await;
+        },
+        without_large,
+        on_one_small_node,
+        doom,
+    )
+    .await;
 }

@@ -182,6 +182,7 @@ fn beyond_calendar(policy: &DisruptionPolicy) -> Vec<String> {
             parts.push(format!("budgets[{index}]"));
         }
     }
+    parts.extend(spec.convergence.as_ref().map(|_| "convergence".to_owned()));
     parts.extend(
         spec.circuit_breakers
             .as_ref()

@@ -80,11 +80,30 @@ pub(crate) enum Change {
     Node(Pair<Node>),
     Claim(Pair<Claim>),
     Instance(Pair<Instance>),
+    /// A command was written down.
+    Command(Begun),
     Other,
 }
 
 /// What happened within it nobody has counted yet.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
+
+/// A command when it is written down.
+#[derive(Debug, Clone)]
+pub(crate) struct Begun {
+    pub(crate) name: String,
+    pub(crate) reason: String,
+    pub(crate) claims: BTreeSet<String>,
+}
+
+/// A DisruptionPolicy.
+#[derive(Debug, Clone)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    pub(crate) spec: Value,
+    /// Since when its spec has been so.
+    pub(crate) since: Timestamp,
+}
 
 /// A decision that was written down: the instant at which a disruption starts (2).
 #[derive(Debug, Clone)]
@@ -93,6 +112,8 @@ pub(crate) struct Chosen {
     pub(crate) number: u64,
     /// UIDs of the NodeClaims that are to go.
     pub(crate) claims: BTreeSet<String>,
+    /// When it was written down.
+    pub(crate) since: Timestamp,
 }
 
 /// Everything at once, and what has been recently.
@@ -115,6 +136,7 @@ pub(crate) struct View {
     /// Disruptions under way by name: decisions that were written down, numbered in the order in which that was done.
     pub(crate) commands: BTreeMap<String, Chosen>,
     commands_made: u64,
+    pub(crate) policies: BTreeMap<String, Arc<Policy>>,
     /// Lease of the operators → its holder.
     pub(crate) leader: Option<String>,
     /// Versions of pools that were replaced, with the time.
@@ -160,6 +182,7 @@ impl View {
             volumes: BTreeMap::new(),
             commands: BTreeMap::new(),
             commands_made: 0,
+            policies: BTreeMap::new(),
             leader: None,
             replaced_pools: Vec::new(),
             ended_nodes: Vec::new(),
@@ -192,6 +215,11 @@ impl View {
     /// Whether `time` lies so far back, counted from the last disturbance.
     pub(crate) fn has_lasted(&self, time: Timestamp, length: Duration) -> bool {
         later(time.max(self.disturbed), length) <= self.now
+    }
+
+    pub(crate) fn claim_with_uid(&self, uid: &str) -> Option<&Claim> {
+        let name = self.claims_by_uid.get(uid)?;
+        self.claims.get(name).map(|claim| &**claim)
     }
 
     pub(crate) fn node_of_claim(&self, claim: &Claim) -> Option<&Arc<Node>> {
@@ -345,6 +373,7 @@ impl View {
                 put(&mut self.instances, key.1, after.clone());
                 Change::Instance(Pair { before, after })
             }
+            ("spokeshave.dev", "disruptions") => self.fold_command(&key.1, value),
             _ => {
                 self.fold_rest(commit, key, value);
                 Change::Other
@@ -393,7 +422,21 @@ impl View {
                     None => self.volumes.remove(&key),
                 };
             }
-            ("spokeshave.dev", "disruptions") => self.fold_command(&key.1, value),
+            ("spokeshave.dev", "disruptionpolicies") => {
+                let spec = value.map(|value| &value["spec"]);
+                let same = |known: &&Arc<Policy>| Some(&known.spec) == spec;
+                let since = self
+                    .policies
+                    .get(&key.1)
+                    .filter(same)
+                    .map_or(now, |known| known.since);
+                let after = spec.map(|spec| Policy {
+                    name: key.1.clone(),
+                    spec: spec.clone(),
+                    since,
+                });
+                put(&mut self.policies, key.1, after.map(Arc::new));
+            }
             ("coordination.k8s.io", "leases") if key.0 != "kube-node-lease" => {
                 self.leader = value.map(|value| text(value, &["spec", "holderIdentity"]).to_owned());
             }
@@ -403,28 +446,35 @@ impl View {
 }
 
 impl View {
-    fn fold_command(&mut self, name: &str, value: Option<&Value>) {
+    fn fold_command(&mut self, name: &str, value: Option<&Value>) -> Change {
         let is_under_way =
             |value: &&Value| !matches!(text(value, &["status", "phase"]), "Succeeded" | "RolledBack");
         let Some(value) = value.filter(is_under_way) else {
             self.commands.remove(name);
-            return;
+            return Change::Other;
         };
-        let known = self.commands.get(name).map(|chosen| chosen.number);
-        let number = known.unwrap_or_else(|| {
-            self.commands_made += 1;
-            self.commands_made
-        });
         let nodes = value["spec"]["nodes"].as_array();
+        let uids = nodes
+            .into_iter()
+            .flatten()
+            .map(|node| text(node, &["nodeClaimUID"]).to_owned());
+        let claims: BTreeSet<String> = uids.collect();
+        if let Some(known) = self.commands.get_mut(name) {
+            known.claims = claims;
+            return Change::Other;
+        }
+        self.commands_made += 1;
         let chosen = Chosen {
-            number,
-            claims: nodes
-                .into_iter()
-                .flatten()
-                .map(|node| text(node, &["nodeClaimUID"]).to_owned())
-                .collect(),
+            number: self.commands_made,
+            claims: claims.clone(),
+            since: self.now,
         };
         self.commands.insert(name.to_owned(), chosen);
+        Change::Command(Begun {
+            name: name.to_owned(),
+            reason: text(value, &["spec", "reason"]).to_owned(),
+            claims,
+        })
     }
 
     /// The first command under way that chose a NodeClaim.

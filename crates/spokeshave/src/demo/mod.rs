@@ -3,6 +3,8 @@
 //! Owns the order of the scenes and what is said between them. It acts only as a user could: it applies and scales objects through
 //! the API, and the controllers do the rest.
 
+mod policies;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -12,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
+use spokeshave_api::NodePool;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::Price;
 use spokeshave_ports::SharedClock;
@@ -21,8 +24,9 @@ use crate::manifests;
 use crate::narrator::Narrator;
 use crate::text::count;
 
-const WORKLOAD: &str = include_str!("../assets/demo.yaml");
+const WORKLOAD: &str = include_str!("../../assets/demo.yaml");
 const NAMESPACE: &str = "shop";
+const POOL: &str = "default";
 
 /// Longest time that a scene waits for the cluster before the story goes on.
 const SCENE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,6 +36,8 @@ enum Change {
     Deployment(&'static str, i32),
     StatefulSet(&'static str, i32),
     StartJob(&'static str),
+    /// Nodes of the NodePool are to carry another label, so that those that are there have drifted.
+    NodeLabel(&'static str, &'static str),
 }
 
 /// One scene: what is said, what changes, and how long the result is left on stage once it is there.
@@ -72,6 +78,13 @@ const SCENES: &[Scene] = &[
     },
 ];
 
+/// The last scene, once the night is quiet: a policy lets one node go first, and the others when it has been healthy for a while.
+const ROLLOUT: Scene = Scene {
+    title: "Morning: the NodePool asks for something else, and its nodes follow in waves, a canary first",
+    changes: &[Change::NodeLabel("shop/edition", "second")],
+    rest: Duration::from_secs(5),
+};
+
 /// Longest time that the story waits for the night to become quiet.
 const NIGHT_TIMEOUT: Duration = Duration::from_secs(240);
 /// Quiet is when no command has been under way for so long: two looks of disruption, with the wait before each command.
@@ -82,6 +95,13 @@ const QUIET: Duration = Duration::from_secs(35);
 /// # Errors
 /// A request that the API server refused.
 pub(crate) async fn tell(client: &Client, clock: &SharedClock, narrator: &Narrator) -> Result<()> {
+    tokio::select! {
+        told = story(client, clock, narrator) => told,
+        () = policies::watch(client, clock, narrator) => Ok(()),
+    }
+}
+
+async fn story(client: &Client, clock: &SharedClock, narrator: &Narrator) -> Result<()> {
     let workload = manifests::parse("demo.yaml", WORKLOAD)?;
     manifests::apply_all(client, clock, workload).await?;
     for scene in SCENES {
@@ -96,6 +116,13 @@ pub(crate) async fn tell(client: &Client, clock: &SharedClock, narrator: &Narrat
     wait_until_quiet(client, clock).await?;
     narrator.status(&summary(client).await?);
     narrator.status(&ledger(client).await?);
+    narrator.scene(ROLLOUT.title);
+    for change in ROLLOUT.changes {
+        make(client, change).await?;
+    }
+    clock.sleep(ROLLOUT.rest).await;
+    wait_until_quiet(client, clock).await?;
+    narrator.status(&summary(client).await?);
     narrator.scene("That was the story. The cluster stays up: try kubectl, or press Ctrl-C");
     Ok(())
 }
@@ -150,6 +177,14 @@ async fn make(client: &Client, change: &Change) -> Result<()> {
             merge::<StatefulSet>(client, name, json!({"replicas": replicas})).await
         }
         Change::StartJob(name) => merge::<Job>(client, name, json!({"suspend": false})).await,
+        Change::NodeLabel(key, value) => {
+            let pools: Api<NodePool> = Api::all(client.clone());
+            let labels = json!({"spec": {"template": {"metadata": {"labels": {*key: value}}}}});
+            let patched = pools
+                .patch(POOL, &PatchParams::default(), &Patch::Merge(labels))
+                .await;
+            patched.map(drop)
+        }
     }
     .context("the demo's change was refused")
 }
