@@ -1,6 +1,6 @@
 //! Budgets of policies: how much at once, how much an hour, in one zone at a time, inside windows.
 
-use super::limits::{Left, Limit};
+use super::limits::{Left, Limit, Rule};
 use super::rules::{Scene, rule};
 use super::windows::{Windows, time_zone};
 use jiff::{SignedDuration, Timestamp};
@@ -88,10 +88,6 @@ impl Domains {
         }
     }
 
-    fn has(&self, node: NodeId, domain: u32) -> bool {
-        self.of.get(node.index()).is_some_and(|own| *own == domain)
-    }
-
     fn name(&self, domain: u32) -> &str {
         self.names.get(domain as usize).map_or("", String::as_str)
     }
@@ -170,6 +166,7 @@ fn at_once(
     domains: &Domains,
     limits: &mut Vec<Limit>,
 ) {
+    let every = rule(scene, field, "", |node| Some(weight(scene, budget, node)));
     let mut sums = vec![(0, 0); domains.names.len()];
     for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
         let own = weight(scene, budget, node);
@@ -191,9 +188,11 @@ fn at_once(
             place(budget, name),
             used / scale
         );
-        let mut stands = rule(scene, field, &message, |node| {
-            domains.has(node, domain).then(|| weight(scene, budget, node))
-        });
+        let mut stands = Rule {
+            message,
+            within: Some((domains.of.clone(), domain)),
+            ..every.clone()
+        };
         stands.domain = named(name);
         limits.push(Limit {
             rule: stands.into(),
@@ -265,6 +264,7 @@ fn per_hour(
             );
         }
     }
+    let every = rule(scene, field, "", |node| Some(weight(scene, budget, node)));
     for domain in domains.all.iter().copied() {
         let name = domains.name(domain);
         let spent = used.get(name).copied();
@@ -274,9 +274,11 @@ fn per_hour(
             unit(budget),
             place(budget, name)
         );
-        let mut stands = rule(scene, field, &message, |node| {
-            domains.has(node, domain).then(|| weight(scene, budget, node))
-        });
+        let mut stands = Rule {
+            message,
+            within: Some((domains.of.clone(), domain)),
+            ..every.clone()
+        };
         stands.domain = named(name);
         stands.until = (sum >= rate && sum > 0).then(|| first.saturating_add(HOUR).unwrap_or(Timestamp::MAX));
         limits.push(Limit {

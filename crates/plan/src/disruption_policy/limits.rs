@@ -21,7 +21,9 @@ pub struct Rule {
     /// Until when, as far as that is known.
     pub until: Option<Timestamp>,
     /// What each node counts, by its position; `None` where the rule does not apply.
-    pub(super) weights: Vec<Option<i64>>,
+    pub(super) weights: Arc<[Option<i64>]>,
+    /// The domain of each node, and the only one that it is about; rules of several domains share the rest.
+    pub(super) within: Option<(Arc<[u32]>, u32)>,
     /// What it says of single nodes, where it says something else of each.
     pub(super) details: BTreeMap<NodeId, Detail>,
 }
@@ -49,7 +51,9 @@ impl Rule {
     }
 
     fn weight(&self, node: NodeId) -> Option<i64> {
-        self.weights.get(node.index()).copied().flatten()
+        let weight = self.weights.get(node.index()).copied().flatten()?;
+        let is_here = |(domains, own): &(Arc<[u32]>, u32)| domains.get(node.index()) == Some(own);
+        self.within.as_ref().is_none_or(is_here).then_some(weight)
     }
 }
 

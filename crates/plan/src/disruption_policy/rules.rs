@@ -89,6 +89,7 @@ pub(super) fn rule(
         since: None,
         until: None,
         weights: scene.snapshot.node_ids().map(of).collect(),
+        within: None,
         details: BTreeMap::new(),
     }
 }
