@@ -96,6 +96,10 @@ e2e-aws:
     cargo build --release -p spokeshave
     e2e/aws.sh
 
+# Writes the Rust code of the provider protocol anew.
+proto:
+    cargo run --manifest-path e2e/grpc/generate/Cargo.toml --target-dir target/generate -- crates/provider-grpc/proto/provider.proto crates/provider-grpc/proto/provider.rs.in
+
 # Every call to AWS that moto answers, over HTTP: encodings, pages, errors, rehearsals. Installs moto in target/.
 e2e-aws-wire:
     cargo build -p spokeshave-aws-http --example wire

@@ -82,6 +82,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "spokeshave-provider-kwok",
         &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
     ),
+    (
+        "spokeshave-provider-grpc",
+        &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
+    ),
     ("spokeshave-apiserver", &["spokeshave-watched"]),
     (
         "spokeshave-sim",

@@ -11,6 +11,7 @@ use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool, Operator,
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudError, CloudProvider, Entropy, SharedClock, TokioClock};
+use spokeshave_provider_grpc::{ServerOptions, over_pipe};
 use spokeshave_provider_kwok::{Failures, KwokOptions, KwokProvider, SlowRegistration, keys};
 
 #[path = "embedded/adoption.rs"]
@@ -142,7 +143,7 @@ fn exhausted() -> KwokOptions {
 }
 
 struct KwokHarness {
-    provider: Arc<KwokProvider>,
+    provider: Arc<dyn CloudProvider>,
     clock: SharedClock,
 }
 
@@ -184,17 +185,38 @@ impl Harness for KwokHarness {
     }
 }
 
+impl World {
+    /// The provider as it is, or through the whole protocol for providers of other processes (G-001, G-025).
+    async fn harness(&self, options: KwokOptions, is_remote: bool) -> KwokHarness {
+        let provider: Arc<dyn CloudProvider> = self.running(options);
+        let clock = self.clock.clone();
+        let provider = if is_remote {
+            let remote = over_pipe(provider, clock.clone(), ServerOptions::default()).await;
+            Arc::new(remote.expect("a connection"))
+        } else {
+            provider
+        };
+        KwokHarness { provider, clock }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn conformance_without_delays() {
     let world = World::new().await;
-    let harness = KwokHarness {
-        provider: world.running(exhausted()),
-        clock: world.clock.clone(),
-    };
+    conforms(&world, world.harness(exhausted(), false).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_g_009_g_025_conformance_over_the_protocol() {
+    let world = World::new().await;
+    conforms(&world, world.harness(exhausted(), true).await).await;
+}
+
+async fn conforms(world: &World, harness: KwokHarness) {
     check_all(&harness)
         .await
         .unwrap_or_else(|failures| panic!("{failures}"));
-    world.pass(60).await;
+    world.pass(120).await;
     assert_eq!(
         (world.instances().await.len(), world.node_count().await),
         (0, 0),
@@ -205,25 +227,22 @@ async fn conformance_without_delays() {
 #[tokio::test(start_paused = true)]
 async fn conformance_of_a_slow_cloud() {
     let world = World::new().await;
-    let options = KwokOptions {
+    conforms(&world, world.harness(slow(), false).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_025_conformance_of_a_slow_cloud_over_the_protocol() {
+    let world = World::new().await;
+    conforms(&world, world.harness(slow(), true).await).await;
+}
+
+fn slow() -> KwokOptions {
+    KwokOptions {
         launch_delay: seconds(7),
         registration_delay: seconds(20),
         termination_delay: seconds(40),
         ..exhausted()
-    };
-    let harness = KwokHarness {
-        provider: world.running(options),
-        clock: world.clock.clone(),
-    };
-    check_all(&harness)
-        .await
-        .unwrap_or_else(|failures| panic!("{failures}"));
-    world.pass(120).await;
-    assert_eq!(
-        (world.instances().await.len(), world.node_count().await),
-        (0, 0),
-        "nothing is left"
-    );
+    }
 }
 
 #[tokio::test(start_paused = true)]

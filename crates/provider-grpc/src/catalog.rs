@@ -1,0 +1,161 @@
+//! The copy of a provider's catalog of one NodeClass (G-005): snapshots that count when they are whole, and what changes after.
+//!
+//! Owns the copy. The same allocation is given as long as nothing has changed. It receives nothing by itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use spokeshave_model::{InstanceType, Offering};
+
+use crate::{convert, wire};
+
+/// More instance types than any cloud has; a provider that sends more is not believed.
+const MOST_TYPES: usize = 50_000;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    instance_type: InstanceType,
+    /// As many as offerings.
+    ids: Vec<String>,
+}
+
+impl Row {
+    fn read(message: &wire::InstanceType) -> Result<Self, String> {
+        let (instance_type, ids) = convert::type_of(message)?;
+        Ok(Self { instance_type, ids })
+    }
+
+    fn change(&mut self, delta: &wire::OfferingDelta) -> Result<(), String> {
+        let message = delta.offering.as_ref().ok_or("a delta without an offering")?;
+        let place = self.ids.iter().position(|id| *id == message.id);
+        match (place, delta.removed) {
+            (Some(place), true) => {
+                self.ids.remove(place);
+                self.instance_type.offerings.remove(place);
+            }
+            (Some(place), false) => self.instance_type.offerings[place] = convert::offering_of(message)?,
+            (None, true) => {}
+            (None, false) => {
+                self.instance_type.offerings.push(convert::offering_of(message)?);
+                self.ids.push(message.id.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The copy.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    rows: BTreeMap<String, Row>,
+    generation: u64,
+    /// A snapshot that is not whole yet.
+    coming: Option<(u64, BTreeMap<String, Row>)>,
+    given: Option<Arc<[InstanceType]>>,
+}
+
+impl Catalog {
+    /// A new connection: what was begun on the old one does not come to its end, and generations count anew.
+    pub(crate) fn begin(&mut self) {
+        self.coming = None;
+        self.generation = 0;
+    }
+
+    /// Takes in a chunk; rows that cannot be read are left out and named (one bad row harms no other).
+    ///
+    /// # Errors
+    /// What makes the whole stream unbelievable.
+    pub(crate) fn apply(&mut self, chunk: &wire::CatalogChunk) -> Result<Vec<String>, String> {
+        if chunk.generation == 0 {
+            return Err("a chunk of generation 0; generations begin at 1".to_owned());
+        }
+        let current = self
+            .coming
+            .as_ref()
+            .map_or(self.generation, |(coming, _)| *coming);
+        if chunk.generation < current {
+            return Err(format!(
+                "generation {} after generation {current}; generations only grow",
+                chunk.generation
+            ));
+        }
+        if chunk.generation > current {
+            self.coming = Some((chunk.generation, BTreeMap::new()));
+        }
+        let mut problems = Vec::new();
+        let is_snapshot = self.coming.is_some();
+        let rows = match &mut self.coming {
+            Some((_, rows)) => rows,
+            None => &mut self.rows,
+        };
+        for message in &chunk.types {
+            match Row::read(message) {
+                Ok(row) => drop(rows.insert(message.name.clone(), row)),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if rows.len() > MOST_TYPES {
+            return Err(format!("more than {MOST_TYPES} instance types"));
+        }
+        change(rows, &chunk.deltas, &mut problems);
+        if chunk.snapshot_complete
+            && let Some((generation, rows)) = self.coming.take()
+        {
+            (self.generation, self.rows) = (generation, rows);
+            self.give();
+        } else if !is_snapshot {
+            self.give();
+        }
+        Ok(problems)
+    }
+
+    /// Offerings found otherwise by a launch (G-009).
+    pub(crate) fn observe(&mut self, deltas: &[wire::OfferingDelta]) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.given.is_some() && !deltas.is_empty() {
+            change(&mut self.rows, deltas, &mut problems);
+            self.give();
+        }
+        problems
+    }
+
+    fn give(&mut self) {
+        let types: Vec<InstanceType> = self.rows.values().map(|row| row.instance_type.clone()).collect();
+        if self.given.as_deref() != Some(types.as_slice()) {
+            self.given = Some(types.into());
+        }
+    }
+
+    /// The types by name; `None` before the first snapshot is whole.
+    pub(crate) fn types(&self) -> Option<Arc<[InstanceType]>> {
+        self.given.clone()
+    }
+
+    /// A type, and its offering of this ID.
+    pub(crate) fn find(&self, name: &str, offering: &str) -> Option<(InstanceType, Option<Offering>)> {
+        let row = self.rows.get(name)?;
+        let place = row.ids.iter().position(|id| id == offering);
+        let offering = place.map(|place| row.instance_type.offerings[place].clone());
+        Some((row.instance_type.clone(), offering))
+    }
+
+    /// The ID of a type's offering that is bought like this one, whatever its price.
+    pub(crate) fn id_of(&self, name: &str, offering: &Offering) -> Option<&str> {
+        let row = self.rows.get(name)?;
+        let mut pairs = row.ids.iter().zip(&row.instance_type.offerings);
+        let same = |known: &Offering| known.requirements == offering.requirements;
+        pairs.find(|(_, known)| same(known)).map(|(id, _)| id.as_str())
+    }
+}
+
+fn change(rows: &mut BTreeMap<String, Row>, deltas: &[wire::OfferingDelta], problems: &mut Vec<String>) {
+    for delta in deltas {
+        let changed = match rows.get_mut(&delta.r#type) {
+            Some(row) => row.change(delta),
+            None => Err("it is not in the catalog".to_owned()),
+        };
+        if let Err(problem) = changed {
+            problems.push(format!("change of instance type {:?}: {problem}", delta.r#type));
+        }
+    }
+}

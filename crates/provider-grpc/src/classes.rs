@@ -1,0 +1,356 @@
+//! NodeClasses on behalf of a provider that has no access to Kubernetes (G-015, G-021).
+//!
+//! Owns reading them, the hash by which a change of one is known, and writing what the provider says of them. What a class means is the provider's.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use serde_json::{Map, Value, json};
+use spokeshave_ports::{NodeClassKind, SharedClock};
+
+use crate::link::{Client, within};
+use crate::wire;
+
+/// Annotation of a NodeClaim: the hash of its NodeClass when it was launched.
+pub(crate) const HASH: &str = "spokeshave.dev/provider-nodeclass-hash";
+/// Keeps a NodeClass until the provider has taken away what it made for it.
+const FINALIZER: &str = "spokeshave.dev/provider";
+/// Time for one verdict.
+const VERDICT_LIMIT: Duration = Duration::from_secs(60);
+/// Pause between two looks at all classes.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Where NodeClasses are read and written.
+pub trait NodeClasses: Debug + Send + Sync {
+    /// All of a kind.
+    fn list<'a>(&'a self, kind: &'a NodeClassKind) -> BoxFuture<'a, Result<Vec<DynamicObject>, String>>;
+
+    /// One, if it exists.
+    fn get<'a>(
+        &'a self,
+        kind: &'a NodeClassKind,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<DynamicObject>, String>>;
+
+    /// Merges into metadata, or with `is_status` into the status. With the resource version that it was read at, so that no other's write is lost.
+    fn merge<'a>(
+        &'a self,
+        kind: &'a NodeClassKind,
+        name: &'a str,
+        patch: Value,
+        is_status: bool,
+    ) -> BoxFuture<'a, Result<(), String>>;
+}
+
+/// Those of a cluster.
+#[derive(Clone)]
+pub struct KubeNodeClasses(pub kube::Client);
+
+impl Debug for KubeNodeClasses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KubeNodeClasses")
+    }
+}
+
+impl KubeNodeClasses {
+    fn api(&self, kind: &NodeClassKind) -> Api<DynamicObject> {
+        let names = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
+        let resource = ApiResource::from_gvk_with_plural(&names, &kind.plural);
+        Api::all_with(self.0.clone(), &resource)
+    }
+}
+
+impl NodeClasses for KubeNodeClasses {
+    fn list<'a>(&'a self, kind: &'a NodeClassKind) -> BoxFuture<'a, Result<Vec<DynamicObject>, String>> {
+        Box::pin(async move {
+            let listed = self.api(kind).list(&ListParams::default()).await;
+            listed
+                .map(|list| list.items)
+                .map_err(|error| format!("list {kind}: {error}"))
+        })
+    }
+
+    fn get<'a>(
+        &'a self,
+        kind: &'a NodeClassKind,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<DynamicObject>, String>> {
+        Box::pin(async move {
+            let found = self.api(kind).get_opt(name).await;
+            found.map_err(|error| format!("get {kind} {name}: {error}"))
+        })
+    }
+
+    fn merge<'a>(
+        &'a self,
+        kind: &'a NodeClassKind,
+        name: &'a str,
+        patch: Value,
+        is_status: bool,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let (api, parameters) = (self.api(kind), PatchParams::default());
+            let patched = if is_status {
+                api.patch_status(name, &parameters, &Patch::Merge(patch)).await
+            } else {
+                api.patch(name, &parameters, &Patch::Merge(patch)).await
+            };
+            patched
+                .map(drop)
+                .map_err(|error| format!("patch {kind} {name}: {error}"))
+        })
+    }
+}
+
+/// A class, for the provider.
+pub(crate) fn message(kind: &NodeClassKind, object: &DynamicObject) -> wire::NodeClass {
+    let metadata = &object.metadata;
+    wire::NodeClass {
+        group: kind.group.clone(),
+        kind: kind.kind.clone(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        generation: metadata.generation.unwrap_or_default(),
+        object_json: serde_json::to_vec(object).unwrap_or_default(),
+    }
+}
+
+/// FNV-1a over the spec without dynamic fields, whose keys are in order (G-015).
+pub(crate) fn hash(object: &DynamicObject, dynamic_fields: &[String]) -> String {
+    let mut spec = object.data.get("spec").cloned().unwrap_or(Value::Null);
+    for pointer in dynamic_fields {
+        let Some((parent, field)) = pointer.rsplit_once('/') else {
+            continue;
+        };
+        if let Some(Value::Object(parent)) = spec.pointer_mut(parent) {
+            parent.remove(field);
+        }
+    }
+    let text = spec.to_string();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// What the status becomes: the provider's fields and conditions, and `Ready`, which is true when they all are.
+fn status_patch(
+    object: &DynamicObject,
+    verdict: &wire::NodeClassVerdict,
+    now: Timestamp,
+) -> Result<Value, String> {
+    let mut status: Map<String, Value> = if verdict.status_json.is_empty() {
+        Map::new()
+    } else {
+        serde_json::from_slice(&verdict.status_json).map_err(|error| format!("status_json: {error}"))?
+    };
+    let bad = verdict.conditions.iter().find(|one| one.status != "True");
+    let ready = wire::Condition {
+        r#type: "Ready".to_owned(),
+        status: bad.map_or("True", |_| "False").to_owned(),
+        reason: bad.map_or("Ready", |bad| bad.r#type.as_str()).to_owned(),
+        message: bad.map_or_else(String::new, |bad| bad.message.clone()),
+    };
+    let old = object
+        .data
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let since = |wanted: &wire::Condition| {
+        let same = |one: &&Value| one["type"] == *wanted.r#type && one["status"] == *wanted.status;
+        let kept = old.into_iter().flatten().find(same);
+        kept.map_or_else(|| json!(now), |kept| kept["lastTransitionTime"].clone())
+    };
+    let own = verdict.conditions.iter().filter(|one| one.r#type != "Ready");
+    let conditions = own.chain([&ready]).map(|one| {
+        json!({
+            "type": one.r#type, "status": one.status, "message": one.message,
+            "reason": if one.reason.is_empty() { &one.r#type } else { &one.reason },
+            "observedGeneration": object.metadata.generation, "lastTransitionTime": since(one),
+        })
+    });
+    status.insert("conditions".to_owned(), conditions.collect());
+    Ok(json!({"metadata": {"resourceVersion": object.metadata.resource_version}, "status": status}))
+}
+
+/// When a class is looked at again, and at which state it was.
+type Due = BTreeMap<String, (Option<i64>, Timestamp)>;
+
+/// Keeps the status of the provider's NodeClasses true, for as long as it leads.
+pub(crate) async fn reconcile(
+    source: &dyn NodeClasses,
+    kinds: &[NodeClassKind],
+    clock: &SharedClock,
+    client: impl Fn() -> Option<Client>,
+    leader_term: u64,
+) {
+    let mut due = Due::new();
+    loop {
+        if let Some(client) = client() {
+            for kind in kinds {
+                match source.list(kind).await {
+                    Ok(objects) => {
+                        for object in objects {
+                            let one = One {
+                                source,
+                                kind,
+                                object,
+                                clock,
+                            };
+                            if let Err(error) = one.settle(client.clone(), leader_term, &mut due).await {
+                                tracing::warn!(%kind, error, "a NodeClass is not settled; it is tried again");
+                            }
+                        }
+                    }
+                    Err(error) => tracing::warn!(%kind, error, "NodeClasses cannot be read"),
+                }
+            }
+        }
+        clock.sleep(PERIOD).await;
+    }
+}
+
+struct One<'a> {
+    source: &'a dyn NodeClasses,
+    kind: &'a NodeClassKind,
+    object: DynamicObject,
+    clock: &'a SharedClock,
+}
+
+impl One<'_> {
+    fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    async fn settle(&self, mut client: Client, leader_term: u64, due: &mut Due) -> Result<(), String> {
+        let metadata = &self.object.metadata;
+        let finalizers = metadata.finalizers.clone().unwrap_or_default();
+        let is_held = finalizers.iter().any(|one| one == FINALIZER);
+        let request = wire::NodeClassRequest {
+            node_class: Some(message(self.kind, &self.object)),
+            leader_term,
+        };
+        if metadata.deletion_timestamp.is_some() {
+            return if is_held {
+                self.finalize(client, request, finalizers).await
+            } else {
+                Ok(())
+            };
+        }
+        let uid = metadata.uid.clone().unwrap_or_default();
+        let is_known = due
+            .get(&uid)
+            .is_some_and(|(generation, at)| *generation == metadata.generation && self.clock.now() < *at);
+        if is_known {
+            return Ok(());
+        }
+        if !is_held {
+            let finalizers: Vec<String> = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect();
+            return self.set_finalizers(&finalizers).await;
+        }
+        let verdict = within(self.clock, VERDICT_LIMIT, client.reconcile_node_class(request)).await;
+        let verdict = verdict
+            .ok_or_else(|| format!("{}: no verdict within {} s", self.name(), VERDICT_LIMIT.as_secs()))?;
+        let verdict = verdict
+            .map_err(|status| format!("{}: {:?}: {}", self.name(), status.code(), status.message()))?;
+        let verdict = verdict.into_inner();
+        let now = self.clock.now();
+        let patch = status_patch(&self.object, &verdict, now)?;
+        self.source.merge(self.kind, self.name(), patch, true).await?;
+        let again = verdict
+            .requeue_after
+            .and_then(|after| Duration::try_from(after).ok());
+        let again = again.map_or(Timestamp::MAX, |after| {
+            now.saturating_add(after).unwrap_or(Timestamp::MAX)
+        });
+        due.insert(uid, (metadata.generation, again));
+        Ok(())
+    }
+
+    async fn finalize(
+        &self,
+        mut client: Client,
+        request: wire::NodeClassRequest,
+        finalizers: Vec<String>,
+    ) -> Result<(), String> {
+        let verdict = within(self.clock, VERDICT_LIMIT, client.finalize_node_class(request)).await;
+        let verdict = verdict.ok_or_else(|| format!("{}: no answer about its end", self.name()))?;
+        let verdict = verdict
+            .map_err(|status| format!("{}: {:?}: {}", self.name(), status.code(), status.message()))?;
+        if !verdict.get_ref().done {
+            return Err(format!(
+                "{} waits for {}",
+                self.name(),
+                verdict.get_ref().waiting_for
+            ));
+        }
+        let left: Vec<String> = finalizers.into_iter().filter(|one| one != FINALIZER).collect();
+        self.set_finalizers(&left).await
+    }
+
+    async fn set_finalizers(&self, finalizers: &[String]) -> Result<(), String> {
+        let version = &self.object.metadata.resource_version;
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+        self.source.merge(self.kind, self.name(), patch, false).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(spec: Value) -> DynamicObject {
+        let object = json!({"apiVersion": "shed.example/v1", "kind": "ShedClass", "metadata": {"name": "a", "generation": 3}, "spec": spec});
+        serde_json::from_value(object).expect("a class")
+    }
+
+    #[test]
+    fn g_015_a_hashed_field_changes_the_hash_and_a_dynamic_one_does_not() {
+        let dynamic = ["/image/channel".to_owned()];
+        let of = |disk: u32, channel: &str| {
+            hash(
+                &class(json!({"disk": disk, "image": {"channel": channel}})),
+                &dynamic,
+            )
+        };
+        assert_eq!(of(1, "stable"), of(1, "next"));
+        assert_ne!(of(1, "stable"), of(2, "stable"));
+    }
+
+    #[test]
+    fn g_021_ready_is_what_all_conditions_say() {
+        let condition = |kind: &str, status: &str| wire::Condition {
+            r#type: kind.to_owned(),
+            status: status.to_owned(),
+            message: format!("{kind} is {status}"),
+            ..wire::Condition::default()
+        };
+        let verdict = wire::NodeClassVerdict {
+            status_json: br#"{"image": "x"}"#.to_vec(),
+            conditions: vec![condition("ImageReady", "True"), condition("NetReady", "False")],
+            requeue_after: None,
+        };
+        let patch = status_patch(&class(json!({})), &verdict, Timestamp::UNIX_EPOCH).expect("a patch");
+        assert_eq!(patch["status"]["image"], "x");
+        let ready = &patch["status"]["conditions"][2];
+        assert_eq!(
+            (&ready["type"], &ready["status"]),
+            (&json!("Ready"), &json!("False"))
+        );
+        assert_eq!(
+            (&ready["reason"], &ready["message"]),
+            (&json!("NetReady"), &json!("NetReady is False"))
+        );
+        let bad = wire::NodeClassVerdict {
+            status_json: b"[".to_vec(),
+            ..verdict
+        };
+        assert!(
+            status_patch(&class(json!({})), &bad, Timestamp::UNIX_EPOCH)
+                .is_err_and(|said| said.starts_with("status_json"))
+        );
+    }
+}

@@ -1,0 +1,582 @@
+//! A provider in another process, as a provider (G-001).
+//!
+//! Owns the calls: their time limits, and what an answer must hold. Nothing stalls on a provider that hangs, and nothing is believed that contradicts itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use spokeshave_api::validation::LabelRules;
+use spokeshave_api::{NodeClaim, NodeClassRef, NodePool, labels};
+use spokeshave_model::volumes::Unsupported;
+use spokeshave_model::{InstanceType, Resources};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
+    RegistrationHook, RepairPolicy, SharedClock,
+};
+use tonic::{Code, Status};
+
+use crate::classes::{self, NodeClasses};
+use crate::errors::{ConnectError, cloud_error, launch_error};
+use crate::events::Events;
+use crate::feed::{self, Feed, Source};
+use crate::identity::Identity;
+use crate::link::{self, Client, Link, Task, within};
+use crate::transport::Connector;
+use crate::wire::launch_reply::Outcome;
+use crate::wire::{
+    Capability, DriftRequest, GateRequest, Instance, InstanceRef, InstanceState, LaunchRequest, LeadRequest,
+    ListRequest, TerminateRequest,
+};
+use crate::{convert, launch};
+
+const LAUNCH_LIMIT: Duration = Duration::from_secs(120);
+/// How long a launch that is under way is asked for again within one call.
+const PENDING_LIMIT: Duration = Duration::from_secs(45);
+const GET_LIMIT: Duration = Duration::from_secs(10);
+const LIST_LIMIT: Duration = Duration::from_secs(60);
+const TERMINATE_LIMIT: Duration = Duration::from_secs(30);
+const DRIFT_LIMIT: Duration = Duration::from_secs(30);
+/// Pause before the call that tells the provider who leads is made again.
+const LEAD_RETRY: Duration = Duration::from_secs(1);
+/// More instances than any cluster has; a list that is longer is not believed.
+const MOST_INSTANCES: usize = 200_000;
+/// Time for which a provider may be away before the operator is not ready any more (G-019).
+const AWAY_LIMIT: Duration = Duration::from_secs(120);
+
+/// What a connection to a provider needs.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Where the provider is.
+    pub connector: Arc<dyn Connector>,
+    /// Name of the cluster, for tags.
+    pub cluster_name: String,
+    /// UID of the namespace `kube-system`; a provider serves one cluster.
+    pub cluster_uid: String,
+    /// Version of Kubernetes.
+    pub kubernetes_version: String,
+    /// Where NodeClasses are; without it the provider must know them itself.
+    pub node_classes: Option<Arc<dyn NodeClasses>>,
+}
+
+/// A provider in another process. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct GrpcProvider(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: SharedClock,
+    identity: Identity,
+    link: Arc<Link>,
+    node_classes: Option<Arc<dyn NodeClasses>>,
+    feeds: Mutex<BTreeMap<(String, String), Arc<Feed>>>,
+    events: Events,
+    /// Of the time at which this process began to lead, so that a later leader's is larger.
+    leader_term: AtomicU64,
+    hooks: Vec<Arc<dyn RegistrationHook>>,
+    well_known: BTreeSet<String>,
+    _keeper: Task,
+}
+
+/// Asks the provider whether a Node may register (G-030).
+#[derive(Debug)]
+struct Gate {
+    link: Arc<Link>,
+    clock: SharedClock,
+    name: String,
+}
+
+impl RegistrationHook for Gate {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn registered<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, HookAnswer> {
+        async move {
+            let mut client = self.link.client()?;
+            let request = GateRequest {
+                provider_id: claim.provider_id().unwrap_or_default().to_owned(),
+                nodeclaim_json: serde_json::to_vec(claim).unwrap_or_default(),
+            };
+            let answer = within(&self.clock, GET_LIMIT, client.register_gate(request)).await;
+            let answer = answered("RegisterGate", GET_LIMIT, answer)?;
+            if answer.ready {
+                return Ok(HookAnswer::Ready);
+            }
+            let after = answer
+                .ask_again_after
+                .and_then(|after| Duration::try_from(after).ok());
+            Ok(HookAnswer::AskAgain(after.unwrap_or(GET_LIMIT)))
+        }
+        .boxed()
+    }
+}
+
+fn answered<T>(
+    call: &str,
+    limit: Duration,
+    answer: Option<Result<tonic::Response<T>, Status>>,
+) -> Result<T, CloudError> {
+    match answer {
+        Some(Ok(answer)) => Ok(answer.into_inner()),
+        Some(Err(status)) => Err(cloud_error(call, &status)),
+        None => Err(no_answer(call, limit)),
+    }
+}
+
+fn no_answer(call: &str, limit: Duration) -> CloudError {
+    CloudError::Timeout(format!(
+        "the provider has not answered {call} within {} s",
+        limit.as_secs()
+    ))
+}
+
+impl GrpcProvider {
+    /// Connects and shakes hands. The connection comes back by itself from then on.
+    ///
+    /// # Errors
+    /// Nobody answers, or who answers cannot be used.
+    pub async fn connect(options: ClientOptions, clock: SharedClock) -> Result<Self, ConnectError> {
+        let hello = link::hello(
+            &options.cluster_name,
+            &options.cluster_uid,
+            &options.kubernetes_version,
+        );
+        let shaken = link::connect(&*options.connector, &clock, &hello).await?;
+        let identity = shaken.identity.clone();
+        let (link, keeper) = Link::keep(options.connector, clock.clone(), hello, shaken);
+        let mut hooks: Vec<Arc<dyn RegistrationHook>> = Vec::new();
+        if identity.can(Capability::RegisterGate) {
+            hooks.push(Arc::new(Gate {
+                link: link.clone(),
+                clock: clock.clone(),
+                name: identity.name.clone(),
+            }));
+        }
+        let core = labels::WELL_KNOWN.iter().map(|key| (*key).to_owned());
+        let well_known = core.chain(identity.well_known_labels.clone()).collect();
+        Ok(Self(Arc::new(Inner {
+            leader_term: AtomicU64::new(term(&clock)),
+            clock,
+            link,
+            node_classes: options.node_classes,
+            feeds: Mutex::default(),
+            events: Events::default(),
+            hooks,
+            well_known,
+            identity,
+            _keeper: keeper,
+        })))
+    }
+
+    /// What the provider adds to the rules about labels.
+    #[must_use]
+    pub fn label_rules(&self) -> LabelRules {
+        LabelRules {
+            restricted_domains: self.0.identity.restricted_domains.clone(),
+            well_known: self.0.identity.well_known_labels.clone(),
+        }
+    }
+
+    /// Whether the provider is there, or has been within the last two minutes (G-019).
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.0.link.away_for().is_none_or(|away| away <= AWAY_LIMIT)
+    }
+
+    /// Whether the provider is connected now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.0.link.away_for().is_none()
+    }
+}
+
+fn term(clock: &SharedClock) -> u64 {
+    u64::try_from(clock.now().as_millisecond()).unwrap_or(0)
+}
+
+impl Inner {
+    fn term(&self) -> u64 {
+        self.leader_term.load(Ordering::Relaxed)
+    }
+
+    fn kind_of(&self, reference: &NodeClassRef) -> Result<(usize, NodeClassKind), CloudError> {
+        let kinds = &self.identity.kinds;
+        let place = kinds
+            .iter()
+            .position(|kind| kind.group == reference.group && kind.kind == reference.kind);
+        let place = place.ok_or_else(|| CloudError::Create {
+            reason: "UnsupportedNodeClass".to_owned(),
+            message: format!(
+                "nodeClassRef names {}.{}; the provider {} serves {}",
+                reference.kind, reference.group, self.identity.name, kinds[0]
+            ),
+        })?;
+        Ok((place, kinds[place].clone()))
+    }
+
+    fn feed(&self, reference: &NodeClassRef) -> Result<Arc<Feed>, CloudError> {
+        let (_, kind) = self.kind_of(reference)?;
+        let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind.kind.clone(), reference.name.clone());
+        let feed = feeds.entry(key).or_insert_with(|| {
+            Arc::new(Feed::start(Source {
+                link: self.link.clone(),
+                clock: self.clock.clone(),
+                node_classes: self.node_classes.clone(),
+                kind,
+                name: reference.name.clone(),
+            }))
+        });
+        Ok(feed.clone())
+    }
+
+    async fn create(
+        &self,
+        claim: &NodeClaim,
+        corrected: Option<&[InstanceType]>,
+    ) -> Result<NodeClaim, CloudError> {
+        if claim.uid().is_empty() {
+            return Err(CloudError::Other(
+                "launch needs a NodeClaim with metadata.uid".to_owned(),
+            ));
+        }
+        let client = self.link.client()?;
+        let reference = &claim.spec.node_class_ref;
+        let feed = self.feed(reference)?;
+        let requirements = launch::requirements_of(claim)?;
+        let requests = Resources::from_quantities(&claim.spec.resources.requests).map_err(|error| {
+            CloudError::Create {
+                reason: "InvalidResources".to_owned(),
+                message: format!("spec.resources.requests of NodeClaim {}: {error}", claim.name()),
+            }
+        })?;
+        let types = feed.types().await?;
+        let types = launch::suitable(corrected.unwrap_or(&types), &requirements, &requests);
+        let class = feed.source.class().await?;
+        let mut request = launch::request(claim, class, &requirements, self.term());
+        request.candidates = launch::candidates(&types, &feed.catalog(), &requirements, &self.well_known);
+        if corrected.is_some() {
+            request.corrected_types = types.iter().map(convert::type_message).collect();
+        }
+        let hash = self.class_hash(claim, &request);
+        let instance = self.launched(client, &feed, request).await?;
+        let now = self.clock.now();
+        let mut answer = launch::hydrated(claim, instance, &feed.catalog(), now)?;
+        if let Some(hash) = hash {
+            let annotations = answer.metadata.annotations.get_or_insert_default();
+            annotations.insert(classes::HASH.to_owned(), hash);
+        }
+        Ok(answer)
+    }
+
+    /// Of the class as the provider is told of it; a provider that judges drift itself needs none.
+    fn class_hash(&self, claim: &NodeClaim, request: &LaunchRequest) -> Option<String> {
+        let (place, _) = self.kind_of(&claim.spec.node_class_ref).ok()?;
+        let class = request.node_class.as_ref()?;
+        let object = serde_json::from_slice(&class.object_json).ok()?;
+        Some(classes::hash(&object, &self.identity.dynamic_fields[place]))
+    }
+
+    /// Asks until there is an instance or a failure.
+    async fn launched(
+        &self,
+        mut client: Client,
+        feed: &Feed,
+        request: LaunchRequest,
+    ) -> Result<Instance, CloudError> {
+        let started = self.clock.now();
+        loop {
+            let answer = within(&self.clock, LAUNCH_LIMIT, client.launch(request.clone())).await;
+            if let Some(Err(status)) = &answer
+                && status.code() == Code::AlreadyExists
+            {
+                return Err(CloudError::Create {
+                    reason: "LaunchConflict".to_owned(),
+                    message: format!("Launch: {}", status.message()),
+                });
+            }
+            let reply = answered("Launch", LAUNCH_LIMIT, answer)?;
+            feed::observe(feed, &reply.observed);
+            let pending = match reply.outcome {
+                Some(Outcome::Instance(instance)) => match instance.state() {
+                    InstanceState::Failed | InstanceState::Gone => {
+                        return Err(CloudError::InsufficientCapacity(format!(
+                            "the provider says that instance {} has failed",
+                            instance.provider_id
+                        )));
+                    }
+                    _ => return Ok(instance),
+                },
+                Some(Outcome::Failure(failure)) => return Err(launch_error(failure)),
+                Some(Outcome::Pending(pending)) => pending,
+                None => {
+                    return Err(CloudError::Other(
+                        "Launch: the provider answered with neither instance, failure nor pending".to_owned(),
+                    ));
+                }
+            };
+            if let Some(failure) = self.events.failure(&request.nodeclaim_uid) {
+                return Err(failure);
+            }
+            if self.clock.since(started) > PENDING_LIMIT {
+                return Err(CloudError::Timeout(format!(
+                    "the launch for NodeClaim {} is still under way; it is asked for again",
+                    request.nodeclaim_name
+                )));
+            }
+            let after = pending
+                .ask_again_after
+                .and_then(|after| Duration::try_from(after).ok());
+            let after = after.unwrap_or_default();
+            let (least, most) = (Duration::from_secs(1), Duration::from_secs(15));
+            self.clock.sleep(after.clamp(least, most)).await;
+        }
+    }
+
+    /// An instance as a NodeClaim, with what any catalog knows of it.
+    fn as_claim(&self, instance: Instance) -> Result<NodeClaim, String> {
+        let feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let knows = |feed: &&Arc<Feed>| feed.catalog().find(&instance.r#type, "").is_some();
+        let found = feeds.values().find(knows).cloned();
+        drop(feeds);
+        let now = self.clock.now();
+        match found {
+            Some(feed) => launch::as_claim(instance, &feed.catalog(), now),
+            None => convert::claim_of(instance, None, now),
+        }
+    }
+
+    async fn get(&self, provider_id: &str) -> Result<NodeClaim, CloudError> {
+        let mut client = self.link.client()?;
+        let request = InstanceRef {
+            provider_id: provider_id.to_owned(),
+        };
+        let answer = within(&self.clock, GET_LIMIT, client.get_instance(request)).await;
+        let instance = answered("GetInstance", GET_LIMIT, answer)?;
+        if instance.state() == InstanceState::Gone {
+            return Err(CloudError::NodeClaimNotFound(format!(
+                "instance {provider_id} is gone"
+            )));
+        }
+        if instance.provider_id != provider_id {
+            return Err(CloudError::Other(format!(
+                "GetInstance: the provider was asked for {provider_id} and answered with {:?}",
+                instance.provider_id
+            )));
+        }
+        self.as_claim(instance)
+            .map_err(|problem| CloudError::Other(format!("GetInstance: {problem}")))
+    }
+
+    /// Everything or an error (G-011): what is collected as leaked follows from it.
+    async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
+        let client = self.link.client()?;
+        let received = within(&self.clock, LIST_LIMIT, receive_list(client)).await;
+        let instances = received.unwrap_or_else(|| Err(no_answer("ListInstances", LIST_LIMIT)))?;
+        let mut claims = Vec::with_capacity(instances.len());
+        for instance in instances {
+            if instance.state() == InstanceState::Gone {
+                continue;
+            }
+            let claim = self.as_claim(instance);
+            claims.push(claim.map_err(|problem| CloudError::Other(format!("ListInstances: {problem}")))?);
+        }
+        claims.sort_by(|a, b| a.provider_id().cmp(&b.provider_id()));
+        let twice = claims
+            .windows(2)
+            .find(|pair| pair[0].provider_id() == pair[1].provider_id());
+        match twice {
+            Some(pair) => Err(CloudError::Other(format!(
+                "ListInstances: the provider lists {} twice",
+                pair[0].provider_id().unwrap_or_default()
+            ))),
+            None => Ok(claims),
+        }
+    }
+
+    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let mut client = self.link.client()?;
+        let request = TerminateRequest {
+            provider_id: claim.provider_id().unwrap_or_default().to_owned(),
+            nodeclaim_name: claim.name().to_owned(),
+            nodeclaim_uid: claim.uid().to_owned(),
+            leader_term: self.term(),
+        };
+        let answer = within(&self.clock, TERMINATE_LIMIT, client.terminate(request)).await;
+        let answer = answered("Terminate", TERMINATE_LIMIT, answer)?;
+        if answer.state() == InstanceState::Gone {
+            return Err(CloudError::NodeClaimNotFound(format!(
+                "instance {} is gone",
+                claim.provider_id().unwrap_or_default()
+            )));
+        }
+        Ok(())
+    }
+
+    async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
+        let (place, kind) = self.kind_of(&claim.spec.node_class_ref)?;
+        let source = Source {
+            link: self.link.clone(),
+            clock: self.clock.clone(),
+            node_classes: self.node_classes.clone(),
+            kind,
+            name: claim.spec.node_class_ref.name.clone(),
+        };
+        let class = match source.class().await {
+            Ok(class) => class,
+            Err(CloudError::NodeClassNotReady(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let annotations = claim.metadata.annotations.as_ref();
+        let launched = annotations.and_then(|all| all.get(classes::HASH));
+        if let (Some(launched), Ok(object)) = (launched, serde_json::from_slice(&class.object_json))
+            && *launched != classes::hash(&object, &self.identity.dynamic_fields[place])
+        {
+            return Ok(Some("NodeClassDrift".to_owned()));
+        }
+        if !self.identity.can(Capability::Drift) {
+            return Ok(None);
+        }
+        let mut client = self.link.client()?;
+        let request = DriftRequest {
+            node_class: Some(class),
+            instance: Some(convert::instance_message(claim)),
+            nodeclaim_json: serde_json::to_vec(claim).unwrap_or_default(),
+        };
+        let answer = within(&self.clock, DRIFT_LIMIT, client.check_drift(request)).await;
+        let reason = answered("CheckDrift", DRIFT_LIMIT, answer)?.reason;
+        Ok(Some(reason).filter(|reason| !reason.is_empty()))
+    }
+
+    async fn lead(&self) {
+        let term = self.leader_term.fetch_max(term(&self.clock), Ordering::Relaxed);
+        let term = term.max(self.term());
+        let beat = async {
+            if !self.identity.can(Capability::Lead) {
+                return std::future::pending().await;
+            }
+            loop {
+                let mut client = self.link.up().await;
+                let opened = client.lead(LeadRequest { leader_term: term }).await;
+                if let Ok(stream) = opened {
+                    let mut stream = stream.into_inner();
+                    while let Ok(Some(_)) = stream.message().await {}
+                }
+                self.clock.sleep(LEAD_RETRY).await;
+            }
+        };
+        let classes = async {
+            match &self.node_classes {
+                Some(source) if self.identity.can(Capability::NodeClassStatus) => {
+                    let client = || self.link.client().ok();
+                    classes::reconcile(&**source, &self.identity.kinds, &self.clock, client, term).await;
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        futures::join!(beat, classes);
+    }
+}
+
+async fn receive_list(mut client: Client) -> Result<Vec<Instance>, CloudError> {
+    let failed = |status: Status| match cloud_error("ListInstances", &status) {
+        CloudError::NodeClaimNotFound(message) => CloudError::Other(format!("ListInstances: {message}")),
+        error => error,
+    };
+    let stream = client.list_instances(ListRequest {}).await.map_err(failed)?;
+    let mut stream = stream.into_inner();
+    let mut instances = Vec::new();
+    while let Some(chunk) = stream.message().await.map_err(failed)? {
+        instances.extend(chunk.instances);
+        if chunk.complete {
+            return Ok(instances);
+        }
+        if instances.len() > MOST_INSTANCES {
+            return Err(CloudError::Other(format!(
+                "ListInstances: more than {MOST_INSTANCES} instances"
+            )));
+        }
+    }
+    Err(CloudError::Other(format!(
+        "ListInstances: the list ended after {} instances without saying that it is complete",
+        instances.len()
+    )))
+}
+
+impl CloudProvider for GrpcProvider {
+    fn name(&self) -> &str {
+        &self.0.identity.name
+    }
+
+    fn supported_node_classes(&self) -> &[NodeClassKind] {
+        &self.0.identity.kinds
+    }
+
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+        self.0.create(claim, None).boxed()
+    }
+
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        self.0.create(claim, Some(types)).boxed()
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        self.0.delete(claim).boxed()
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
+        self.0.get(provider_id).boxed()
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+        self.0.list().boxed()
+    }
+
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+        async move {
+            let feed = self.0.feed(&pool.spec.template.spec.node_class_ref)?;
+            feed.types().await
+        }
+        .boxed()
+    }
+
+    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        self.0.is_drifted(claim).boxed()
+    }
+
+    fn repair_policies(&self) -> &[RepairPolicy] {
+        &self.0.identity.repair_policies
+    }
+
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        let listens = self.0.identity.can(Capability::Events);
+        listens.then(|| self.0.events.listen(&self.0.link, &self.0.clock))
+    }
+
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        let Inner {
+            events, link, clock, ..
+        } = &*self.0;
+        events.acknowledge(link, clock, &message.id).boxed()
+    }
+
+    fn lead(&self) -> BoxFuture<'_, ()> {
+        self.0.lead().boxed()
+    }
+
+    fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
+        &self.0.hooks
+    }
+
+    fn unsupported_volumes(&self) -> Unsupported {
+        self.0.identity.unsupported.clone()
+    }
+}

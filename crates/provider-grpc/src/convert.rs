@@ -1,0 +1,349 @@
+//! Messages as values of the model, and back.
+//!
+//! Owns what a message must hold to be a value; errors name the row and the field. Nothing is lost on the way there and back.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClaimStatus, labels};
+use spokeshave_model::{
+    InstanceType, Offering, Operator, Overhead, Overrides, Price, Requirement, Requirements, Resources,
+};
+
+use crate::wire;
+
+type Quantities = BTreeMap<String, String>;
+
+fn operator_of(operator: wire::Operator) -> Option<Operator> {
+    Some(match operator {
+        wire::Operator::Unspecified => return None,
+        wire::Operator::In => Operator::In,
+        wire::Operator::NotIn => Operator::NotIn,
+        wire::Operator::Exists => Operator::Exists,
+        wire::Operator::DoesNotExist => Operator::DoesNotExist,
+        wire::Operator::Gt => Operator::Gt,
+        wire::Operator::Lt => Operator::Lt,
+        wire::Operator::Gte => Operator::Gte,
+        wire::Operator::Lte => Operator::Lte,
+    })
+}
+
+fn operator_message(operator: Operator) -> wire::Operator {
+    match operator {
+        Operator::In => wire::Operator::In,
+        Operator::NotIn => wire::Operator::NotIn,
+        Operator::Exists => wire::Operator::Exists,
+        Operator::DoesNotExist => wire::Operator::DoesNotExist,
+        Operator::Gt => wire::Operator::Gt,
+        Operator::Lt => wire::Operator::Lt,
+        Operator::Gte => wire::Operator::Gte,
+        Operator::Lte => wire::Operator::Lte,
+    }
+}
+
+/// Requirements, each key's entries together.
+pub(crate) fn requirements_of(messages: &[wire::Requirement]) -> Result<Requirements, String> {
+    let mut requirements = Requirements::new();
+    for message in messages {
+        let key = &message.key;
+        if key.is_empty() {
+            return Err("a requirement without a key".to_owned());
+        }
+        let operator = operator_of(message.operator())
+            .ok_or_else(|| format!("requirement on {key}: unknown operator {}", message.operator))?;
+        let requirement = Requirement::parse(key, operator.as_str(), &message.values)
+            .map_err(|error| format!("requirement on {key}: {error}"))?;
+        requirements.add(requirement.with_min_values(message.min_values));
+    }
+    Ok(requirements)
+}
+
+/// The entries of all keys. Exclusions beside bounds are an entry of their own.
+pub(crate) fn requirement_messages(requirements: &Requirements) -> Vec<wire::Requirement> {
+    let mut messages = Vec::with_capacity(requirements.len());
+    for requirement in requirements.iter() {
+        let mut entries = requirement.to_entries();
+        let is_bounded = requirement.gte().is_some() || requirement.lte().is_some();
+        if is_bounded && !requirement.values().is_empty() {
+            let excluded = requirement.values().iter().cloned().collect();
+            entries.push((Operator::NotIn, excluded, requirement.min_values()));
+        }
+        messages.extend(
+            entries
+                .into_iter()
+                .map(|(operator, values, min_values)| wire::Requirement {
+                    key: requirement.key().to_owned(),
+                    operator: operator_message(operator).into(),
+                    values,
+                    min_values,
+                }),
+        );
+    }
+    messages
+}
+
+fn resources_of(what: &str, quantities: &Quantities) -> Result<Resources, String> {
+    Resources::parse(
+        quantities
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str())),
+    )
+    .map_err(|error| format!("{what}: {error}"))
+}
+
+pub(crate) fn quantities(resources: &Resources) -> Quantities {
+    let named = resources.to_quantities().into_iter();
+    named.map(|(name, quantity)| (name, quantity.0)).collect()
+}
+
+fn kube_quantities(what: &str, texts: &Quantities) -> Result<BTreeMap<String, Quantity>, String> {
+    resources_of(what, texts)?;
+    let named = texts.iter();
+    Ok(named
+        .map(|(name, text)| (name.clone(), Quantity(text.clone())))
+        .collect())
+}
+
+fn overhead_of(kube: &Quantities, system: &Quantities, eviction: &Quantities) -> Result<Overhead, String> {
+    Ok(Overhead {
+        kube_reserved: resources_of("kube_reserved", kube)?,
+        system_reserved: resources_of("system_reserved", system)?,
+        eviction_threshold: resources_of("eviction_threshold", eviction)?,
+    })
+}
+
+/// An offering. Without a price it cannot be launched (G-023).
+pub(crate) fn offering_of(message: &wire::Offering) -> Result<Offering, String> {
+    let named = |what: String| format!("offering {:?}: {what}", message.id);
+    if message.id.is_empty() {
+        return Err("an offering without an id".to_owned());
+    }
+    if message.price_nano_per_hour.is_some_and(|price| price < 0) {
+        return Err(named("price_nano_per_hour is negative".to_owned()));
+    }
+    let requirements = requirements_of(&message.requirements).map_err(named)?;
+    let overrides = message.overrides.as_ref().map(|overrides| {
+        Ok::<_, String>(Overrides {
+            capacity: resources_of("overrides.capacity", &overrides.capacity)?,
+            overhead: overhead_of(
+                &overrides.kube_reserved,
+                &overrides.system_reserved,
+                &overrides.eviction_threshold,
+            )?,
+        })
+    });
+    let offering = Offering {
+        requirements,
+        price: Price(message.price_nano_per_hour.unwrap_or(0)),
+        available: message.available && message.price_nano_per_hour.is_some(),
+        reservation_capacity: message.reservation_capacity,
+        reservation_id_label: Some(message.reservation_id_label.clone()).filter(|label| !label.is_empty()),
+        overrides: overrides.transpose().map_err(named)?,
+    };
+    if offering.zone().is_none() || offering.capacity_type().is_none() {
+        return Err(named(format!(
+            "requirements must give one value each of {} and {} (on-demand, spot or reserved)",
+            labels::ZONE,
+            labels::CAPACITY_TYPE
+        )));
+    }
+    Ok(offering)
+}
+
+/// The ID of an offering of a provider that has none: how and where it is bought.
+pub(crate) fn offering_id(offering: &Offering) -> String {
+    let kind = offering.capacity_type().map_or("", |kind| kind.as_str());
+    let zone = offering.zone().unwrap_or_default();
+    match offering.reservation_id() {
+        Some(reservation) => format!("{kind}/{zone}/{reservation}"),
+        None => format!("{kind}/{zone}"),
+    }
+}
+
+pub(crate) fn offering_message(id: String, offering: &Offering) -> wire::Offering {
+    let overrides = offering
+        .overrides
+        .as_ref()
+        .map(|overrides| wire::OfferingOverrides {
+            capacity: quantities(&overrides.capacity),
+            kube_reserved: quantities(&overrides.overhead.kube_reserved),
+            system_reserved: quantities(&overrides.overhead.system_reserved),
+            eviction_threshold: quantities(&overrides.overhead.eviction_threshold),
+        });
+    wire::Offering {
+        id,
+        requirements: requirement_messages(&offering.requirements),
+        price_nano_per_hour: Some(offering.price.0),
+        available: offering.available,
+        reservation_capacity: offering.reservation_capacity,
+        reservation_id_label: offering.reservation_id_label.clone().unwrap_or_default(),
+        overrides,
+    }
+}
+
+/// The IDs of a type's offerings, made unique in their order.
+pub(crate) fn offering_ids(instance_type: &InstanceType) -> Vec<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let offerings = instance_type.offerings.iter();
+    offerings
+        .map(|offering| {
+            let id = offering_id(offering);
+            let count = seen.entry(id.clone()).or_insert(0);
+            *count += 1;
+            if *count == 1 { id } else { format!("{id}#{count}") }
+        })
+        .collect()
+}
+
+pub(crate) fn type_message(instance_type: &InstanceType) -> wire::InstanceType {
+    let ids = offering_ids(instance_type).into_iter();
+    wire::InstanceType {
+        name: instance_type.name.clone(),
+        requirements: requirement_messages(&instance_type.requirements),
+        capacity: quantities(&instance_type.capacity),
+        kube_reserved: quantities(&instance_type.overhead.kube_reserved),
+        system_reserved: quantities(&instance_type.overhead.system_reserved),
+        eviction_threshold: quantities(&instance_type.overhead.eviction_threshold),
+        offerings: ids
+            .zip(&instance_type.offerings)
+            .map(|(id, offering)| offering_message(id, offering))
+            .collect(),
+    }
+}
+
+/// An instance type and the IDs of its offerings. The error names the field.
+pub(crate) fn type_of(message: &wire::InstanceType) -> Result<(InstanceType, Vec<String>), String> {
+    if message.name.is_empty() {
+        return Err("an instance type without a name".to_owned());
+    }
+    let named = |what: String| format!("instance type {:?}: {what}", message.name);
+    let mut requirements = requirements_of(&message.requirements).map_err(named)?;
+    if !requirements.contains(labels::INSTANCE_TYPE) {
+        requirements.add(Requirement::is(labels::INSTANCE_TYPE, &message.name));
+    }
+    let mut ids: Vec<String> = Vec::with_capacity(message.offerings.len());
+    let mut offerings = Vec::with_capacity(message.offerings.len());
+    for one in &message.offerings {
+        offerings.push(offering_of(one).map_err(named)?);
+        ids.push(one.id.clone());
+    }
+    let mut sorted: Vec<&String> = ids.iter().collect();
+    sorted.sort_unstable();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(named(format!("two offerings have the id {:?}", twice[0])));
+    }
+    let overhead = overhead_of(
+        &message.kube_reserved,
+        &message.system_reserved,
+        &message.eviction_threshold,
+    );
+    let instance_type = InstanceType {
+        name: message.name.clone(),
+        requirements,
+        offerings,
+        capacity: resources_of("capacity", &message.capacity).map_err(named)?,
+        overhead: overhead.map_err(named)?,
+        overlaid: Default::default(),
+    };
+    Ok((instance_type, ids))
+}
+
+pub(crate) fn timestamp_message(time: Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp {
+        seconds: time.as_second(),
+        nanos: time.subsec_nanosecond(),
+    }
+}
+
+pub(crate) fn timestamp_of(message: &prost_types::Timestamp) -> Option<Timestamp> {
+    Timestamp::new(message.seconds, message.nanos).ok()
+}
+
+/// What a provider in this process says of an instance.
+pub(crate) fn instance_message(claim: &NodeClaim) -> wire::Instance {
+    let status = claim.status.clone().unwrap_or_default();
+    let texts = |map: BTreeMap<String, Quantity>| map.into_iter().map(|(name, it)| (name, it.0)).collect();
+    let time = |time: &Option<Time>| time.as_ref().map(|time| timestamp_message(time.0));
+    let metadata = &claim.metadata;
+    let state = if metadata.deletion_timestamp.is_some() {
+        wire::InstanceState::Terminating
+    } else {
+        wire::InstanceState::Running
+    };
+    wire::Instance {
+        provider_id: status.provider_id.unwrap_or_default(),
+        nodeclaim_name: metadata.name.clone().unwrap_or_default(),
+        nodeclaim_uid: metadata.uid.clone().unwrap_or_default(),
+        state: state.into(),
+        r#type: claim.label(labels::INSTANCE_TYPE).unwrap_or_default().to_owned(),
+        offering_id: String::new(),
+        labels: metadata.labels.clone().unwrap_or_default(),
+        annotations: metadata.annotations.clone().unwrap_or_default(),
+        image_id: status.image_id.unwrap_or_default(),
+        capacity: texts(status.capacity),
+        allocatable: texts(status.allocatable),
+        created_at: time(&metadata.creation_timestamp),
+        terminating_since: time(&metadata.deletion_timestamp),
+    }
+}
+
+/// An instance as a NodeClaim: labels, capacity and allocatable that it does not give are those of its type and offering. An instance of a type that is
+/// not in the catalog has what it says (G-012).
+pub(crate) fn claim_of(
+    instance: wire::Instance,
+    catalog: Option<(&InstanceType, Option<&Offering>)>,
+    now: Timestamp,
+) -> Result<NodeClaim, String> {
+    if instance.provider_id.is_empty() {
+        return Err("an instance without provider_id".to_owned());
+    }
+    let state = instance.state();
+    let named = |what: String| format!("instance {:?}: {what}", instance.provider_id);
+    let mut status = NodeClaimStatus {
+        provider_id: Some(instance.provider_id.clone()),
+        image_id: Some(instance.image_id).filter(|image| !image.is_empty()),
+        capacity: kube_quantities("capacity", &instance.capacity).map_err(named)?,
+        allocatable: kube_quantities("allocatable", &instance.allocatable).map_err(named)?,
+        ..NodeClaimStatus::default()
+    };
+    let mut all_labels = instance.labels;
+    if !instance.r#type.is_empty() {
+        all_labels
+            .entry(labels::INSTANCE_TYPE.to_owned())
+            .or_insert(instance.r#type);
+    }
+    if let Some((instance_type, offering)) = catalog {
+        let of_offering = offering.map(|offering| &offering.requirements);
+        for requirements in of_offering.into_iter().chain([&instance_type.requirements]) {
+            for requirement in requirements.iter() {
+                if let Some(value) = requirement.single_value() {
+                    let label = all_labels.entry(requirement.key().to_owned());
+                    label.or_insert_with(|| value.to_owned());
+                }
+            }
+        }
+        if status.capacity.is_empty() {
+            status.capacity = instance_type.capacity.to_quantities();
+        }
+        if status.allocatable.is_empty() {
+            status.allocatable = instance_type.allocatable().to_quantities();
+        }
+    }
+    let time = |message: &prost_types::Timestamp| timestamp_of(message).map(Time);
+    let is_ending = state == wire::InstanceState::Terminating;
+    let terminating_since = instance.terminating_since.as_ref().and_then(time);
+    let mut claim = NodeClaim::new(&instance.nodeclaim_name, NodeClaimSpec::default());
+    claim.metadata = ObjectMeta {
+        name: Some(instance.nodeclaim_name).filter(|name| !name.is_empty()),
+        uid: Some(instance.nodeclaim_uid).filter(|uid| !uid.is_empty()),
+        labels: Some(all_labels),
+        annotations: Some(instance.annotations).filter(|map| !map.is_empty()),
+        creation_timestamp: instance.created_at.as_ref().and_then(time),
+        deletion_timestamp: terminating_since.or_else(|| is_ending.then_some(Time(now))),
+        ..ObjectMeta::default()
+    };
+    claim.status = Some(status);
+    Ok(claim)
+}

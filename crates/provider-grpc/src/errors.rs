@@ -1,0 +1,135 @@
+//! Errors of the protocol as errors of the port, and back (G-010, G4.3).
+//!
+//! Owns the tables. It decides nothing about retries.
+
+use spokeshave_ports::CloudError;
+use tonic::{Code, Status};
+
+use crate::wire::{FailureKind, LaunchFailure};
+
+/// Why a provider cannot be used from the start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody answers. It may be tried again.
+    #[error("the provider at {address} cannot be reached: {reason}")]
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// What came instead.
+        reason: String,
+    },
+    /// It answers, and what it says rules it out: another cluster, another version, an incomplete identity.
+    #[error("the provider at {address} cannot be used: {reason}")]
+    Refused {
+        /// Where it is.
+        address: String,
+        /// What was expected and what came.
+        reason: String,
+    },
+}
+
+/// A failed call, by name of the call.
+pub(crate) fn cloud_error(call: &str, status: &Status) -> CloudError {
+    let message = status.message();
+    match status.code() {
+        Code::NotFound => CloudError::NodeClaimNotFound(message.to_owned()),
+        Code::DeadlineExceeded => CloudError::Timeout(format!("{call}: {message}")),
+        Code::FailedPrecondition => CloudError::Other(format!(
+            "{call}: the provider refuses this operator (FAILED_PRECONDITION): {message}"
+        )),
+        Code::Unauthenticated | Code::PermissionDenied => CloudError::Create {
+            reason: "Unauthorized".to_owned(),
+            message: format!("{call}: {message}"),
+        },
+        Code::Unimplemented => CloudError::Other(format!(
+            "{call}: the provider does not implement a call that it must: {message}"
+        )),
+        Code::OutOfRange => CloudError::Other(format!(
+            "{call}: the provider sent a message longer than {} bytes: {message}",
+            crate::LONGEST_MESSAGE_BYTES
+        )),
+        code => CloudError::Other(format!("{call}: {code:?}: {message}")),
+    }
+}
+
+/// An error of a provider in this process, for calls that have no failure of their own.
+pub(crate) fn status(error: &CloudError) -> Status {
+    match error {
+        CloudError::NodeClaimNotFound(message) => Status::not_found(message),
+        CloudError::NodeClassNotReady(message) => Status::failed_precondition(message),
+        CloudError::InsufficientCapacity(message) => Status::resource_exhausted(message),
+        CloudError::Timeout(message) => Status::deadline_exceeded(message),
+        CloudError::Create { message, .. } => Status::aborted(message),
+        CloudError::UnevaluatedNodePool(message) | CloudError::Other(message) => Status::unknown(message),
+    }
+}
+
+/// An error of a launch, for the other side.
+pub(crate) fn failure_of(error: &CloudError) -> LaunchFailure {
+    let (kind, reason, message) = match error {
+        CloudError::InsufficientCapacity(message) => (FailureKind::InsufficientCapacity, "", message),
+        CloudError::NodeClassNotReady(message) => (FailureKind::ClassNotReady, "", message),
+        CloudError::Create { reason, message } => (FailureKind::Invalid, reason.as_str(), message),
+        CloudError::Timeout(message) => (FailureKind::Timeout, "", message),
+        CloudError::NodeClaimNotFound(message)
+        | CloudError::UnevaluatedNodePool(message)
+        | CloudError::Other(message) => (FailureKind::Transient, "", message),
+    };
+    LaunchFailure {
+        kind: kind.into(),
+        reason: reason.to_owned(),
+        message: message.clone(),
+    }
+}
+
+/// What a failed launch means here. A kind that is not known is retried (G-020).
+pub(crate) fn launch_error(failure: LaunchFailure) -> CloudError {
+    let kind = failure.kind();
+    let LaunchFailure { reason, message, .. } = failure;
+    match kind {
+        FailureKind::InsufficientCapacity => CloudError::InsufficientCapacity(message),
+        FailureKind::ClassNotReady => CloudError::NodeClassNotReady(message),
+        FailureKind::Invalid => CloudError::Create {
+            reason: if reason.is_empty() {
+                "LaunchFailed".to_owned()
+            } else {
+                reason
+            },
+            message,
+        },
+        FailureKind::Timeout => CloudError::Timeout(message),
+        FailureKind::Unspecified | FailureKind::Transient => CloudError::Other(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g_010_every_error_of_a_launch_is_the_same_on_the_other_side() {
+        let errors = [
+            CloudError::InsufficientCapacity("none".into()),
+            CloudError::NodeClassNotReady("not yet".into()),
+            CloudError::Create {
+                reason: "Why".into(),
+                message: "that".into(),
+            },
+            CloudError::Timeout("silence".into()),
+            CloudError::Other("something".into()),
+        ];
+        for error in errors {
+            assert_eq!(launch_error(failure_of(&error)), error);
+        }
+    }
+
+    #[test]
+    fn g_020_a_failure_of_an_unknown_kind_is_retried() {
+        let failure = LaunchFailure {
+            kind: 99,
+            reason: String::new(),
+            message: "new kind".into(),
+        };
+        assert_eq!(launch_error(failure), CloudError::Other("new kind".into()));
+    }
+}

@@ -1,0 +1,278 @@
+//! Events of a provider as messages about instances (G-008, G-016): each comes again until it is acknowledged.
+//!
+//! Owns the stream across connections. It ends nothing by itself.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use spokeshave_model::interruption::InterruptionKind as Kind;
+use spokeshave_ports::{CloudError, Interruption, Interruptions, SharedClock};
+use tonic::Streaming;
+
+use crate::convert;
+use crate::errors;
+use crate::link::{Link, within};
+use crate::wire::provider_event::Event;
+use crate::wire::{self, AcknowledgeRequest, EventsRequest, InterruptionKind, LaunchFailure, ProviderEvent};
+
+/// Pause after a stream that broke off.
+const RETRY: Duration = Duration::from_secs(1);
+const ACKNOWLEDGE_LIMIT: Duration = Duration::from_secs(10);
+/// Events that are remembered as done, and failures of launches that nobody has asked about.
+const REMEMBERED: usize = 4096;
+
+/// What is remembered of events.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    done: BTreeSet<String>,
+    order: VecDeque<String>,
+    /// Failures of launches that were pending, by UID of the NodeClaim.
+    failed: BTreeMap<String, LaunchFailure>,
+}
+
+impl Events {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_done(&self, id: &str) -> bool {
+        self.state().done.contains(id)
+    }
+
+    fn set_done(&self, id: &str) {
+        let mut state = self.state();
+        if state.done.insert(id.to_owned()) {
+            state.order.push_back(id.to_owned());
+        }
+        while state.order.len() > REMEMBERED {
+            if let Some(oldest) = state.order.pop_front() {
+                state.done.remove(&oldest);
+            }
+        }
+    }
+
+    /// Why a launch that was pending has failed.
+    pub(crate) fn failure(&self, uid: &str) -> Option<CloudError> {
+        let failure = self.state().failed.remove(uid);
+        failure.map(errors::launch_error)
+    }
+
+    /// The messages, for as long as somebody listens.
+    pub(crate) fn listen<'a>(&'a self, link: &'a Arc<Link>, clock: &'a SharedClock) -> Interruptions<'a> {
+        let start: Option<Streaming<ProviderEvent>> = None;
+        futures::stream::unfold(start, move |mut stream| async move {
+            loop {
+                let Some(open) = &mut stream else {
+                    let mut client = link.up().await;
+                    match client.watch_events(EventsRequest {}).await {
+                        Ok(answer) => stream = Some(answer.into_inner()),
+                        Err(status) => {
+                            tracing::warn!(code = ?status.code(), message = status.message(), "events of the provider cannot be read");
+                            clock.sleep(RETRY).await;
+                        }
+                    }
+                    continue;
+                };
+                match open.message().await {
+                    Ok(Some(event)) => match self.take(event) {
+                        Taken::Message(message) => return Some((message, stream)),
+                        Taken::Done(id) => drop(self.acknowledge(link, clock, &id).await),
+                    },
+                    Ok(None) => stream = None,
+                    Err(status) => {
+                        tracing::warn!(code = ?status.code(), message = status.message(), "events of the provider have broken off");
+                        stream = None;
+                    }
+                }
+                if stream.is_none() {
+                    clock.sleep(RETRY).await;
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn take(&self, event: ProviderEvent) -> Taken {
+        let id = event.id;
+        if self.is_done(&id) {
+            return Taken::Done(id);
+        }
+        match event.event {
+            Some(Event::Interruption(interruption)) => {
+                let ends_at = interruption.deadline.as_ref().and_then(convert::timestamp_of);
+                Taken::Message(Interruption {
+                    kind: kind_of(&interruption),
+                    provider_id: interruption.provider_id,
+                    id,
+                    ends_at,
+                })
+            }
+            Some(Event::LaunchFailed(failed)) if failed.provider_id.is_empty() => {
+                let mut state = self.state();
+                if state.failed.len() >= REMEMBERED {
+                    state.failed.pop_first();
+                }
+                state
+                    .failed
+                    .insert(failed.nodeclaim_uid, failed.failure.unwrap_or_default());
+                Taken::Done(id)
+            }
+            Some(Event::LaunchFailed(failed)) => Taken::Message(Interruption {
+                id,
+                provider_id: failed.provider_id,
+                kind: Ok(Kind::InstanceTerminated),
+                ends_at: None,
+            }),
+            None => Taken::Message(Interruption {
+                kind: Err("an event of a kind that this version does not know".to_owned()),
+                provider_id: String::new(),
+                id,
+                ends_at: None,
+            }),
+        }
+    }
+
+    /// Lets the provider forget an event.
+    pub(crate) async fn acknowledge(
+        &self,
+        link: &Link,
+        clock: &SharedClock,
+        id: &str,
+    ) -> Result<(), CloudError> {
+        self.set_done(id);
+        let mut client = link.client()?;
+        let request = AcknowledgeRequest {
+            ids: vec![id.to_owned()],
+        };
+        match within(clock, ACKNOWLEDGE_LIMIT, client.acknowledge_events(request)).await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(status)) => Err(errors::cloud_error("AcknowledgeEvents", &status)),
+            None => Err(CloudError::Timeout("AcknowledgeEvents".to_owned())),
+        }
+    }
+}
+
+enum Taken {
+    Message(Interruption),
+    /// Nothing is left to do but to say so.
+    Done(String),
+}
+
+const KINDS: [(InterruptionKind, Kind); 10] = [
+    (InterruptionKind::Spot, Kind::SpotInterrupted),
+    (InterruptionKind::Rebalance, Kind::RebalanceRecommendation),
+    (
+        InterruptionKind::Reservation,
+        Kind::CapacityReservationInterrupted,
+    ),
+    (InterruptionKind::Stopped, Kind::InstanceStopped),
+    (InterruptionKind::Terminated, Kind::InstanceTerminated),
+    (InterruptionKind::Maintenance, Kind::ScheduledChange),
+    (InterruptionKind::InstanceStatus, Kind::InstanceStatus),
+    (InterruptionKind::SystemStatus, Kind::SystemStatus),
+    (InterruptionKind::PlannedEvent, Kind::EventStatus),
+    (InterruptionKind::None, Kind::NoOp),
+];
+
+fn kind_of(message: &wire::Interruption) -> Result<Kind, String> {
+    let kind = message.kind();
+    let known = KINDS
+        .iter()
+        .find(|(one, _)| *one == kind)
+        .map(|(_, known)| *known);
+    known.ok_or_else(|| {
+        format!(
+            "interruption of unknown kind {}: {}",
+            message.kind, message.message
+        )
+    })
+}
+
+/// A message of a provider in this process, under the ID by which it is acknowledged.
+pub(crate) fn event_of(id: String, message: &Interruption) -> ProviderEvent {
+    let (kind, text) = match &message.kind {
+        Ok(kind) => {
+            let known = KINDS.iter().find(|(_, one)| one == kind);
+            (
+                known.map_or(InterruptionKind::Unspecified, |(one, _)| *one),
+                String::new(),
+            )
+        }
+        Err(text) => (InterruptionKind::Unspecified, text.clone()),
+    };
+    ProviderEvent {
+        id,
+        event: Some(Event::Interruption(wire::Interruption {
+            provider_id: message.provider_id.clone(),
+            kind: kind.into(),
+            deadline: message.ends_at.map(convert::timestamp_message),
+            message: text,
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g_016_every_kind_is_the_same_on_the_other_side_and_what_is_done_comes_no_more() {
+        let events = Events::default();
+        for (_, kind) in KINDS {
+            let message = Interruption {
+                id: kind.label().to_owned(),
+                provider_id: "shed://1".to_owned(),
+                kind: Ok(kind),
+                ends_at: Some(jiff::Timestamp::UNIX_EPOCH),
+            };
+            let event = event_of(message.id.clone(), &message);
+            assert!(matches!(events.take(event.clone()), Taken::Message(taken) if taken == message));
+            events.set_done(&message.id);
+            assert!(matches!(events.take(event), Taken::Done(id) if id == message.id));
+        }
+    }
+
+    #[test]
+    fn g_020_a_kind_that_is_not_known_is_a_message_that_cannot_be_read() {
+        let strange = wire::Interruption {
+            kind: 77,
+            message: "new".into(),
+            ..wire::Interruption::default()
+        };
+        assert_eq!(
+            kind_of(&strange),
+            Err("interruption of unknown kind 77: new".to_owned())
+        );
+    }
+
+    #[test]
+    fn g_008_a_launch_that_fails_later_is_told_to_who_asks_next() {
+        let events = Events::default();
+        let failed = wire::LaunchFailed {
+            nodeclaim_uid: "u".into(),
+            failure: Some(LaunchFailure {
+                kind: 1,
+                reason: String::new(),
+                message: "sold out".into(),
+            }),
+            ..wire::LaunchFailed::default()
+        };
+        let event = ProviderEvent {
+            id: "1".into(),
+            event: Some(Event::LaunchFailed(failed)),
+        };
+        assert!(matches!(events.take(event), Taken::Done(_)));
+        assert_eq!(
+            events.failure("u"),
+            Some(CloudError::InsufficientCapacity("sold out".into()))
+        );
+        assert_eq!(events.failure("u"), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! The catalog of one NodeClass as it streams in: opened again when it breaks off and when the class changes (G-005, G-019).
+//!
+//! Owns the stream. What was received last is kept whatever happens to it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use spokeshave_model::InstanceType;
+use spokeshave_ports::{CloudError, NodeClassKind, SharedClock};
+use tokio::sync::Notify;
+use tonic::{Code, Status, Streaming};
+
+use crate::catalog::Catalog;
+use crate::classes::{self, NodeClasses};
+use crate::errors;
+use crate::link::{Client, Link, Task, within};
+use crate::wire::{CatalogChunk, CatalogRequest, NodeClass};
+
+/// Time that the first snapshot may take.
+const FIRST: Duration = Duration::from_secs(30);
+/// Pause after a stream that broke off.
+const RETRY: Duration = Duration::from_secs(1);
+/// Pause between two looks whether the class is another.
+const CLASS_PERIOD: Duration = Duration::from_secs(10);
+
+/// What a feed needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) link: Arc<Link>,
+    pub(crate) clock: SharedClock,
+    pub(crate) node_classes: Option<Arc<dyn NodeClasses>>,
+    pub(crate) kind: NodeClassKind,
+    pub(crate) name: String,
+}
+
+impl Source {
+    /// The class as the provider is told of it. Without access to classes, its name alone.
+    pub(crate) async fn class(&self) -> Result<NodeClass, CloudError> {
+        let Some(node_classes) = &self.node_classes else {
+            return Ok(NodeClass {
+                group: self.kind.group.clone(),
+                kind: self.kind.kind.clone(),
+                name: self.name.clone(),
+                ..NodeClass::default()
+            });
+        };
+        match node_classes.get(&self.kind, &self.name).await {
+            Ok(Some(object)) => Ok(classes::message(&self.kind, &object)),
+            Ok(None) => Err(CloudError::NodeClassNotReady(format!(
+                "{} {} does not exist",
+                self.kind.kind, self.name
+            ))),
+            Err(error) => Err(CloudError::Other(error)),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Copy {
+    catalog: Mutex<Catalog>,
+    /// Why there is nothing, or why what there is may be old.
+    problem: Mutex<Option<CloudError>>,
+    changed: Notify,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The catalog of a class.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    copy: Arc<Copy>,
+    pub(crate) source: Source,
+    _task: Task,
+}
+
+impl Feed {
+    pub(crate) fn start(source: Source) -> Self {
+        let copy = Arc::new(Copy::default());
+        let task = Task(tokio::spawn(live(copy.clone(), source.clone())));
+        Self {
+            copy,
+            source,
+            _task: task,
+        }
+    }
+
+    pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        locked(&self.copy.catalog)
+    }
+
+    /// The types; the first call waits for them.
+    pub(crate) async fn types(&self) -> Result<Arc<[InstanceType]>, CloudError> {
+        let first = within(&self.source.clock, FIRST, self.arrived()).await;
+        first.unwrap_or_else(|| {
+            let (kind, name) = (&self.source.kind.kind, &self.source.name);
+            Err(CloudError::Timeout(format!(
+                "the provider has not sent a whole catalog of {kind} {name} within {} s",
+                FIRST.as_secs()
+            )))
+        })
+    }
+
+    async fn arrived(&self) -> Result<Arc<[InstanceType]>, CloudError> {
+        loop {
+            let changed = self.copy.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let problem = locked(&self.copy.problem).clone();
+            let types = self.catalog().types();
+            match (types, problem) {
+                (_, Some(not_ready @ CloudError::NodeClassNotReady(_))) => return Err(not_ready),
+                (Some(types), _) => return Ok(types),
+                (None, Some(problem)) => return Err(problem),
+                (None, None) => changed.await,
+            }
+        }
+    }
+}
+
+async fn live(copy: Arc<Copy>, source: Source) {
+    loop {
+        let mut client = source.link.up().await;
+        let problem = match source.class().await {
+            Ok(class) => follow(&copy, &source, &mut client, class).await,
+            Err(problem) => Some(problem),
+        };
+        if let Some(problem) = &problem {
+            tracing::warn!(class = source.name, error = %problem, "the catalog is not kept up to date");
+        }
+        let is_problem = problem.is_some();
+        *locked(&copy.problem) = problem;
+        copy.changed.notify_waiters();
+        if is_problem {
+            source.clock.sleep(RETRY).await;
+        }
+    }
+}
+
+/// Takes in a stream until it ends. `None`: the class is another now.
+async fn follow(copy: &Copy, source: &Source, client: &mut Client, class: NodeClass) -> Option<CloudError> {
+    let (uid, generation) = (class.uid.clone(), class.generation);
+    let request = CatalogRequest {
+        node_class: Some(class),
+    };
+    let opened = within(&source.clock, FIRST, client.watch_catalog(request)).await;
+    let mut stream: Streaming<CatalogChunk> = match opened {
+        None => return Some(CloudError::Timeout("WatchCatalog".to_owned())),
+        Some(Err(status)) => return Some(broken(&status)),
+        Some(Ok(answer)) => answer.into_inner(),
+    };
+    locked(&copy.catalog).begin();
+    loop {
+        let message = within(&source.clock, CLASS_PERIOD, stream.message());
+        let chunk = match message.await {
+            None => match source.class().await {
+                Ok(now) if now.uid == uid && now.generation == generation => continue,
+                Ok(_) => return None,
+                Err(CloudError::Other(_)) => continue,
+                Err(gone) => return Some(gone),
+            },
+            Some(Err(status)) => return Some(broken(&status)),
+            Some(Ok(None)) => {
+                return Some(CloudError::Other(
+                    "WatchCatalog: the provider has ended the stream".to_owned(),
+                ));
+            }
+            Some(Ok(Some(chunk))) => chunk,
+        };
+        let applied = locked(&copy.catalog).apply(&chunk);
+        match applied {
+            Ok(problems) => {
+                for problem in problems {
+                    tracing::warn!(
+                        class = source.name,
+                        problem,
+                        "a row of the provider's catalog is left out"
+                    );
+                }
+            }
+            Err(problem) => return Some(CloudError::Other(format!("WatchCatalog: {problem}"))),
+        }
+        if chunk.snapshot_complete {
+            *locked(&copy.problem) = None;
+        }
+        copy.changed.notify_waiters();
+    }
+}
+
+fn broken(status: &Status) -> CloudError {
+    match status.code() {
+        Code::FailedPrecondition | Code::NotFound => {
+            CloudError::NodeClassNotReady(status.message().to_owned())
+        }
+        _ => errors::cloud_error("WatchCatalog", status),
+    }
+}
+
+/// Takes in what a launch has found.
+pub(crate) fn observe(feed: &Feed, deltas: &[crate::wire::OfferingDelta]) {
+    for problem in feed.catalog().observe(deltas) {
+        tracing::warn!(
+            class = feed.source.name,
+            problem,
+            "an observation of the provider is left out"
+        );
+    }
+}

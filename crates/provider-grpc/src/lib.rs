@@ -1,0 +1,36 @@
+//! Providers that are processes of their own: the protocol `spokeshave.provider.v1alpha1`, its client, a server for any provider, and the kit that
+//! checks one.
+//!
+//! Owns the messages (`proto/provider.proto`), what they mean as values of the port, the connection and what is kept while it is broken. It knows no cloud
+//! and decides nothing about nodes.
+
+mod catalog;
+mod classes;
+mod client;
+mod convert;
+mod errors;
+mod events;
+mod feed;
+mod identity;
+mod launch;
+mod link;
+mod pipe;
+
+pub mod sanity;
+mod server;
+mod server_catalog;
+mod transport;
+pub mod wire;
+
+pub use classes::{KubeNodeClasses, NodeClasses};
+pub use client::{ClientOptions, GrpcProvider};
+pub use errors::ConnectError;
+pub use pipe::over_pipe;
+pub use server::{Server, ServerOptions, serve_connection, serve_unix};
+pub use transport::{ByteStream, Connector, DuplexConnector, TlsConnector, UnixConnector};
+
+/// Versions of the protocol that this program speaks, newest first.
+pub const VERSIONS: [&str; 1] = ["v1alpha1"];
+
+/// No message is longer (G-006); a longer one is refused by name.
+pub const LONGEST_MESSAGE_BYTES: usize = 1 << 20;

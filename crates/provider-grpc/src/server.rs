@@ -1,0 +1,506 @@
+//! Any provider of this process behind the protocol (G-001), so that it runs out of process unchanged.
+//!
+//! Owns the translation and what a server must refuse: another cluster, a leader that is none any more. What is answered is the provider's.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use spokeshave_api::validation::LabelRules;
+use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool};
+use spokeshave_model::InstanceType;
+use spokeshave_ports::{CloudProvider, HookAnswer, Interruption, SharedClock};
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status};
+
+use crate::errors::{failure_of, status};
+use crate::server_catalog::{self, CatalogFeed};
+use crate::transport::ByteStream;
+use crate::wire::launch_reply::Outcome;
+use crate::wire::provider_server::{Provider, ProviderServer};
+use crate::{VERSIONS, convert, events, wire};
+
+/// Instances in one chunk of a list.
+const CHUNK_INSTANCES: usize = 200;
+
+/// How a provider is served.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// What the provider adds to the rules about labels.
+    pub label_rules: LabelRules,
+    /// Pause between two looks whether the catalog has changed.
+    pub catalog_period: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            label_rules: LabelRules::default(),
+            catalog_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What all connections share.
+struct Shared {
+    provider: Arc<dyn CloudProvider>,
+    clock: SharedClock,
+    options: ServerOptions,
+    cluster_uid: Mutex<Option<String>>,
+    leader_term: AtomicU64,
+    /// Messages that are not acknowledged, by the ID that the other side knows.
+    messages: Mutex<BTreeMap<String, Interruption>>,
+}
+
+/// Serves a provider. Clones are the same.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("provider", &self.0.provider)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server for a provider.
+    #[must_use]
+    pub fn new(provider: Arc<dyn CloudProvider>, clock: SharedClock, options: ServerOptions) -> Self {
+        Self(Arc::new(Shared {
+            provider,
+            clock,
+            options,
+            cluster_uid: Mutex::default(),
+            leader_term: AtomicU64::new(0),
+            messages: Mutex::default(),
+        }))
+    }
+
+    /// Serves one connection until it ends. Whoever awaits it decides how many there are.
+    ///
+    /// # Errors
+    /// The other side does not speak HTTP/2.
+    pub async fn serve(&self, stream: impl ByteStream + 'static) -> Result<(), String> {
+        serve_connection(self.clone(), stream).await
+    }
+}
+
+/// Serves any implementation of the protocol on one connection.
+///
+/// # Errors
+/// The other side does not speak HTTP/2.
+pub async fn serve_connection<P: Provider>(
+    provider: P,
+    stream: impl ByteStream + 'static,
+) -> Result<(), String> {
+    let service = TowerToHyperService::new(ProviderServer::new(provider));
+    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    served.map_err(|error| error.to_string())
+}
+
+/// Serves on a unix socket that only this user may open (G-003), until the future is dropped. A socket that nobody listens on is replaced.
+///
+/// # Errors
+/// The socket cannot be made.
+pub async fn serve_unix<P: Provider + Clone>(provider: P, path: &Path) -> io::Result<()> {
+    let listener = bind_unix(path)?;
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => {
+                let (stream, _) = accepted?;
+                let provider = provider.clone();
+                connections.spawn(async move {
+                    if let Err(error) = serve_connection(provider, stream).await {
+                        tracing::debug!(error, "a connection has ended");
+                    }
+                });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("somebody serves {} already", path.display()),
+        ));
+    }
+    // Bound under a name that nobody looks for, so that it is never open to others under its own.
+    let hidden = path.with_extension(format!("{}.tmp", std::process::id()));
+    drop(std::fs::remove_file(&hidden));
+    let listener = UnixListener::bind(&hidden)?;
+    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&hidden, path)?;
+    Ok(listener)
+}
+
+impl Shared {
+    fn check_term(&self, term: u64) -> Result<(), Status> {
+        let seen = self.leader_term.fetch_max(term, Ordering::Relaxed);
+        if term < seen {
+            return Err(Status::failed_precondition(format!(
+                "leader_term {term} is older than {seen}: another replica leads"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_cluster(&self, uid: &str) -> Result<(), Status> {
+        let mut known = self.cluster_uid.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some(known) if known != uid => Err(Status::failed_precondition(format!(
+                "this provider serves the cluster with UID {known}, not {uid}"
+            ))),
+            _ => {
+                if !uid.is_empty() {
+                    *known = Some(uid.to_owned());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn types(&self, pool: &NodePool) -> Option<Arc<[InstanceType]>> {
+        self.provider.instance_types(pool).await.ok()
+    }
+
+    async fn launch(&self, request: wire::LaunchRequest) -> Result<wire::LaunchReply, Status> {
+        self.check_term(request.leader_term)?;
+        let claim = read_claim(&request.nodeclaim_json)?;
+        let pool = pool_of(&claim.spec.node_class_ref);
+        let before = self.types(&pool).await;
+        let outcome = if request.corrected_types.is_empty() {
+            self.provider.create(&claim).await
+        } else {
+            let types =
+                server_catalog::read_types(&request.corrected_types).map_err(Status::invalid_argument)?;
+            self.provider.create_from(&claim, &types).await
+        };
+        let observed = match (before, self.types(&pool).await) {
+            (Some(before), Some(after)) if !Arc::ptr_eq(&before, &after) => {
+                server_catalog::changes(&before, &after).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let outcome = match outcome {
+            Ok(created) => Outcome::Instance(convert::instance_message(&created)),
+            Err(error) => Outcome::Failure(failure_of(&error)),
+        };
+        Ok(wire::LaunchReply {
+            outcome: Some(outcome),
+            observed,
+        })
+    }
+}
+
+fn read_claim(json: &[u8]) -> Result<NodeClaim, Status> {
+    serde_json::from_slice(json).map_err(|error| Status::invalid_argument(format!("nodeclaim_json: {error}")))
+}
+
+/// What a provider needs of a NodePool to tell the types of its NodeClass.
+pub(crate) fn pool_of(class: &NodeClassRef) -> NodePool {
+    let mut pool = NodePool::new("", spokeshave_api::NodePoolSpec::default());
+    pool.spec.template.spec.node_class_ref = class.clone();
+    pool
+}
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// A stream of what a task sends; the task ends when nobody listens any more.
+fn streamed<T: Send + 'static>(mut receiver: mpsc::Receiver<Result<T, Status>>) -> Streamed<T> {
+    futures::stream::poll_fn(move |context| receiver.poll_recv(context)).boxed()
+}
+
+#[tonic::async_trait]
+impl Provider for Server {
+    async fn handshake(
+        &self,
+        request: Request<wire::HandshakeRequest>,
+    ) -> Result<Response<wire::HandshakeResponse>, Status> {
+        let request = request.into_inner();
+        let common = request
+            .supported_versions
+            .iter()
+            .find(|version| VERSIONS.contains(&version.as_str()));
+        let chosen = common.ok_or_else(|| {
+            Status::failed_precondition(format!("this provider speaks {}", VERSIONS.join(", ")))
+        })?;
+        self.0.check_cluster(&request.cluster_uid)?;
+        Ok(Response::new(identity_message(&self.0, chosen)))
+    }
+
+    type WatchCatalogStream = Streamed<wire::CatalogChunk>;
+
+    async fn watch_catalog(
+        &self,
+        request: Request<wire::CatalogRequest>,
+    ) -> Result<Response<Self::WatchCatalogStream>, Status> {
+        let class = request.into_inner().node_class.unwrap_or_default();
+        let reference = NodeClassRef {
+            group: class.group,
+            kind: class.kind,
+            name: class.name,
+        };
+        let shared = &self.0;
+        let feed = CatalogFeed::new(
+            shared.provider.clone(),
+            shared.clock.clone(),
+            shared.options.catalog_period,
+            pool_of(&reference),
+        );
+        Ok(Response::new(feed.stream().boxed()))
+    }
+
+    async fn launch(
+        &self,
+        request: Request<wire::LaunchRequest>,
+    ) -> Result<Response<wire::LaunchReply>, Status> {
+        self.0.launch(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn get_instance(
+        &self,
+        request: Request<wire::InstanceRef>,
+    ) -> Result<Response<wire::Instance>, Status> {
+        let found = self.0.provider.get(&request.get_ref().provider_id).await;
+        let claim = found.map_err(|error| status(&error))?;
+        Ok(Response::new(convert::instance_message(&claim)))
+    }
+
+    type ListInstancesStream = Streamed<wire::InstanceChunk>;
+
+    async fn list_instances(
+        &self,
+        _request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListInstancesStream>, Status> {
+        let claims = self.0.provider.list().await.map_err(|error| status(&error))?;
+        let instances: Vec<wire::Instance> = claims.iter().map(convert::instance_message).collect();
+        let mut chunks: Vec<Result<wire::InstanceChunk, Status>> = instances
+            .chunks(CHUNK_INSTANCES)
+            .map(|chunk| {
+                Ok(wire::InstanceChunk {
+                    instances: chunk.to_vec(),
+                    complete: false,
+                })
+            })
+            .collect();
+        chunks.push(Ok(wire::InstanceChunk {
+            instances: Vec::new(),
+            complete: true,
+        }));
+        Ok(Response::new(futures::stream::iter(chunks).boxed()))
+    }
+
+    async fn terminate(
+        &self,
+        request: Request<wire::TerminateRequest>,
+    ) -> Result<Response<wire::TerminateReply>, Status> {
+        let request = request.into_inner();
+        self.0.check_term(request.leader_term)?;
+        let mut claim = NodeClaim::new(&request.nodeclaim_name, NodeClaimSpec::default());
+        claim.metadata.uid = Some(request.nodeclaim_uid);
+        claim.status.get_or_insert_default().provider_id =
+            Some(request.provider_id).filter(|id| !id.is_empty());
+        self.0
+            .provider
+            .delete(&claim)
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(Response::new(wire::TerminateReply {
+            state: wire::InstanceState::Terminating.into(),
+        }))
+    }
+
+    async fn check_drift(
+        &self,
+        request: Request<wire::DriftRequest>,
+    ) -> Result<Response<wire::DriftReply>, Status> {
+        let claim = read_claim(&request.get_ref().nodeclaim_json)?;
+        let drifted = self.0.provider.is_drifted(&claim).await;
+        let reason = drifted.map_err(|error| status(&error))?.unwrap_or_default();
+        Ok(Response::new(wire::DriftReply { reason }))
+    }
+
+    type WatchEventsStream = Streamed<wire::ProviderEvent>;
+
+    async fn watch_events(
+        &self,
+        _request: Request<wire::EventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        let (sender, receiver) = mpsc::channel(16);
+        let shared = self.0.clone();
+        tokio::spawn(async move {
+            let Some(mut messages) = shared.provider.interruptions() else {
+                sender.closed().await;
+                return;
+            };
+            loop {
+                let message = tokio::select! {
+                    biased;
+                    () = sender.closed() => return,
+                    message = messages.next() => message,
+                };
+                let Some(message) = message else { return };
+                // One message of a cloud may name several instances.
+                let id = format!("{} {}", message.id, message.provider_id);
+                let event = events::event_of(id.clone(), &message);
+                shared
+                    .messages
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(id, message);
+                if sender.send(Ok(event)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(streamed(receiver)))
+    }
+
+    async fn acknowledge_events(
+        &self,
+        request: Request<wire::AcknowledgeRequest>,
+    ) -> Result<Response<wire::AcknowledgeReply>, Status> {
+        for id in request.into_inner().ids {
+            let known = self
+                .0
+                .messages
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&id);
+            let Some(message) = known else { continue };
+            if let Err(error) = self.0.provider.acknowledge(&message).await {
+                self.0
+                    .messages
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(id, message);
+                return Err(status(&error));
+            }
+        }
+        Ok(Response::new(wire::AcknowledgeReply {}))
+    }
+
+    async fn reconcile_node_class(
+        &self,
+        _request: Request<wire::NodeClassRequest>,
+    ) -> Result<Response<wire::NodeClassVerdict>, Status> {
+        Err(Status::unimplemented(
+            "this provider writes the status of its NodeClasses itself",
+        ))
+    }
+
+    async fn finalize_node_class(
+        &self,
+        _request: Request<wire::NodeClassRequest>,
+    ) -> Result<Response<wire::FinalizeVerdict>, Status> {
+        Err(Status::unimplemented(
+            "this provider finalizes its NodeClasses itself",
+        ))
+    }
+
+    async fn register_gate(
+        &self,
+        request: Request<wire::GateRequest>,
+    ) -> Result<Response<wire::GateReply>, Status> {
+        let claim = read_claim(&request.get_ref().nodeclaim_json)?;
+        for hook in self.0.provider.registration_hooks() {
+            let answer = hook.registered(&claim).await.map_err(|error| status(&error))?;
+            if let HookAnswer::AskAgain(after) = answer {
+                return Ok(Response::new(wire::GateReply {
+                    ready: false,
+                    ask_again_after: prost_types::Duration::try_from(after).ok(),
+                }));
+            }
+        }
+        Ok(Response::new(wire::GateReply {
+            ready: true,
+            ask_again_after: None,
+        }))
+    }
+
+    type LeadStream = Streamed<wire::LeadBeat>;
+
+    async fn lead(&self, request: Request<wire::LeadRequest>) -> Result<Response<Self::LeadStream>, Status> {
+        self.0.check_term(request.get_ref().leader_term)?;
+        let (sender, receiver) = mpsc::channel(1);
+        let shared = self.0.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = sender.closed() => {}
+                () = shared.provider.lead() => {}
+            }
+        });
+        Ok(Response::new(streamed(receiver)))
+    }
+}
+
+fn identity_message(shared: &Shared, version: &str) -> wire::HandshakeResponse {
+    let provider = &shared.provider;
+    let kinds = provider
+        .supported_node_classes()
+        .iter()
+        .map(|kind| wire::NodeClassKind {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            kind: kind.kind.clone(),
+            plural: kind.plural.clone(),
+            dynamic_fields: Vec::new(),
+        });
+    let policies = provider
+        .repair_policies()
+        .iter()
+        .map(|policy| wire::RepairPolicy {
+            condition: policy.condition_type.clone(),
+            status: policy.condition_status.clone(),
+            toleration: prost_types::Duration::try_from(policy.toleration).ok(),
+        });
+    let rules = &shared.options.label_rules;
+    let well_known = rules.well_known.iter().map(|key| (key, true));
+    let domains = rules.restricted_domains.iter().map(|key| (key, false));
+    let labels = well_known
+        .chain(domains)
+        .map(|(key, well_known)| wire::LabelRule {
+            key: key.clone(),
+            well_known,
+            restricted_domain: !well_known,
+        });
+    let mut capabilities = vec![wire::Capability::Drift, wire::Capability::Lead];
+    if provider.interruptions().is_some() {
+        capabilities.push(wire::Capability::Events);
+    }
+    if !provider.registration_hooks().is_empty() {
+        capabilities.push(wire::Capability::RegisterGate);
+    }
+    let unsupported = provider.unsupported_volumes();
+    wire::HandshakeResponse {
+        chosen_version: version.to_owned(),
+        provider_name: provider.name().to_owned(),
+        provider_version: env!("CARGO_PKG_VERSION").to_owned(),
+        capabilities: capabilities.into_iter().map(i32::from).collect(),
+        node_classes: kinds.collect(),
+        labels: labels.collect(),
+        repair_policies: policies.collect(),
+        unsupported_volume_provisioners: unsupported.provisioners.into_iter().collect(),
+        unsupported_topology_keys: unsupported.topology_keys.into_iter().collect(),
+        interruption_conditions: Vec::new(),
+    }
+}

@@ -1,0 +1,330 @@
+//! A provider that goes away, hangs, or lies: the last catalog is kept, nothing stalls, every error names what happened.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool, NodePoolSpec};
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_ports::{CloudError, CloudProvider as _, Interruption, SharedClock};
+use spokeshave_provider_grpc::{
+    ClientOptions, ConnectError, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
+};
+use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinHandle;
+
+use crate::flawed::{Flaw, Flawed};
+use crate::shed::{Shed, clock};
+
+/// A provider that a test can take away and give back.
+struct Stage {
+    clock: SharedClock,
+    shed: Arc<Shed>,
+    flaw: Flaw,
+    connector: DuplexConnector,
+    /// Whether new connections are served.
+    is_open: Arc<Mutex<bool>>,
+    connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl Stage {
+    fn new(flaw: Flaw) -> Self {
+        let clock = clock();
+        let shed = Shed::new(clock.clone());
+        let server = Server::new(shed.clone(), clock.clone(), ServerOptions::default());
+        let (connector, mut arriving) = DuplexConnector::new();
+        let stage = Self {
+            clock: clock.clone(),
+            shed,
+            flaw,
+            connector,
+            is_open: Arc::new(Mutex::new(true)),
+            connections: Arc::default(),
+        };
+        let provider = Flawed::new(server, flaw, clock);
+        let (is_open, connections) = (stage.is_open.clone(), stage.connections.clone());
+        tokio::spawn(async move {
+            while let Some(stream) = arriving.recv().await {
+                if *is_open.lock().expect("no panic") {
+                    let provider = provider.clone();
+                    let task = tokio::spawn(async move { drop(serve_connection(provider, stream).await) });
+                    connections.lock().expect("no panic").push(task);
+                }
+            }
+        });
+        stage
+    }
+
+    async fn connect_to(&self, cluster: &str) -> Result<GrpcProvider, ConnectError> {
+        let options = ClientOptions {
+            connector: Arc::new(self.connector.clone()),
+            cluster_name: "a".into(),
+            cluster_uid: cluster.into(),
+            kubernetes_version: "v1.37.0".into(),
+            node_classes: None,
+        };
+        GrpcProvider::connect(options, self.clock.clone()).await
+    }
+
+    async fn connect(&self) -> GrpcProvider {
+        self.connect_to("uid").await.expect("a connection")
+    }
+
+    fn close(&self) {
+        *self.is_open.lock().expect("no panic") = false;
+        let connections = std::mem::take(&mut *self.connections.lock().expect("no panic"));
+        connections.iter().for_each(JoinHandle::abort);
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().expect("no panic") = true;
+    }
+
+    async fn pass(&self, seconds: u64) {
+        self.clock.sleep(Duration::from_secs(seconds)).await;
+    }
+}
+
+fn class() -> NodeClassRef {
+    NodeClassRef {
+        group: "shed.example".into(),
+        kind: "ShedClass".into(),
+        name: "default".into(),
+    }
+}
+
+fn pool() -> NodePool {
+    let mut pool = NodePool::new("general", NodePoolSpec::default());
+    pool.spec.template.spec.node_class_ref = class();
+    pool
+}
+
+fn claim(name: &str) -> NodeClaim {
+    let mut claim = NodeClaim::new(name, NodeClaimSpec::default());
+    claim.metadata.uid = Some(format!("uid-of-{name}"));
+    claim.spec.node_class_ref = class();
+    claim
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_007_g_019_away_the_last_catalog_is_kept_launches_wait_and_readiness_ends_after_two_minutes() {
+    let stage = Stage::new(Flaw::None);
+    let provider = stage.connect().await;
+    let before = provider.instance_types(&pool()).await.expect("types");
+    let created = provider.create(&claim("one")).await.expect("launched");
+    stage.close();
+    stage.pass(1).await;
+    assert!(!provider.is_connected());
+    let kept = provider.instance_types(&pool()).await.expect("kept");
+    assert!(Arc::ptr_eq(&before, &kept), "the same catalog");
+    for said in [
+        provider
+            .create(&claim("two"))
+            .await
+            .expect_err("paused")
+            .to_string(),
+        provider.delete(&created).await.expect_err("paused").to_string(),
+        provider
+            .list()
+            .await
+            .expect_err("G-011: nothing is collected")
+            .to_string(),
+    ] {
+        assert!(said.contains("is away since 2026-01-01T00:00:0"), "{said}");
+    }
+    stage.pass(110).await;
+    assert!(provider.is_ready(), "not two minutes yet");
+    stage.pass(15).await;
+    assert!(!provider.is_ready());
+    stage.open();
+    stage.pass(60).await;
+    assert!(provider.is_ready() && provider.is_connected());
+    let again = provider.instance_types(&pool()).await.expect("types");
+    assert!(Arc::ptr_eq(&before, &again), "nothing has changed meanwhile");
+    let found = provider
+        .create(&claim("one"))
+        .await
+        .expect("G-007: found after the break");
+    assert_eq!(found.provider_id(), created.provider_id());
+    assert_eq!(provider.list().await.expect("listed").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_005_a_change_while_away_is_there_after_the_return() {
+    let stage = Stage::new(Flaw::None);
+    let provider = stage.connect().await;
+    let before = provider.instance_types(&pool()).await.expect("types");
+    stage.close();
+    let mut types = before.to_vec();
+    types[0].offerings[0].available = false;
+    *stage.shed.types.lock().expect("no panic") = types.clone().into();
+    stage.open();
+    stage.pass(60).await;
+    let after = provider.instance_types(&pool()).await.expect("types");
+    assert_eq!(*after, *types);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_019_a_provider_that_hangs_counts_as_away() {
+    let stage = Stage::new(Flaw::Hangs);
+    let provider = stage.connect().await;
+    stage.pass(60).await;
+    assert!(!provider.is_connected());
+    let said = provider.list().await.expect_err("away").to_string();
+    assert!(
+        said.contains("no handshake within 5 s") || said.contains("handshakes were not answered"),
+        "{said}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_hangs_ends_with_its_name() {
+    let stage = Stage::new(Flaw::LaunchHangs);
+    let provider = stage.connect().await;
+    let said = provider.create(&claim("one")).await.expect_err("no answer");
+    assert_eq!(
+        said,
+        CloudError::Timeout("the provider has not answered Launch within 120 s".into())
+    );
+    assert!(provider.is_connected(), "other calls go on");
+    assert_eq!(provider.list().await, Ok(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_008_a_launch_may_be_pending() {
+    let stage = Stage::new(Flaw::PendingTwice);
+    let provider = stage.connect().await;
+    let begun = stage.clock.now();
+    let created = provider.create(&claim("one")).await.expect("launched");
+    assert_eq!(created.provider_id(), Some("shed://uid-of-one"));
+    assert!(
+        stage.clock.since(begun) >= Duration::from_secs(6),
+        "asked again after twice 3 s"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_006_g_011_lies_are_errors_by_name() {
+    for (flaw, said) in [
+        (Flaw::HugeChunk, "longer than 1048576 bytes"),
+        (
+            Flaw::NeverComplete,
+            "whole catalog of ShedClass default within 30 s",
+        ),
+        (Flaw::GenerationZero, "generation 0"),
+    ] {
+        let stage = Stage::new(flaw);
+        let provider = stage.connect().await;
+        let error = provider
+            .instance_types(&pool())
+            .await
+            .expect_err("refused")
+            .to_string();
+        assert!(error.contains(said), "{:?}: {error}", stage.flaw);
+    }
+    for (flaw, said) in [
+        (
+            Flaw::ListWithoutTrailer,
+            "ended after 1 instances without saying that it is complete",
+        ),
+        (Flaw::ListTwice, "lists shed://uid-of-one twice"),
+    ] {
+        let stage = Stage::new(flaw);
+        let provider = stage.connect().await;
+        provider.create(&claim("one")).await.expect("launched");
+        let error = provider.list().await.expect_err("refused").to_string();
+        assert!(error.contains(said), "{:?}: {error}", stage.flaw);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bad_row_harms_no_other() {
+    let stage = Stage::new(Flaw::BadQuantity);
+    let provider = stage.connect().await;
+    let types = provider.instance_types(&pool()).await.expect("types");
+    assert_eq!(types.len(), 1, "the other type");
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_is_not_a_provider() {
+    let (connector, mut arriving) = DuplexConnector::new();
+    tokio::spawn(async move {
+        while let Some(mut stream) = arriving.recv().await {
+            drop(stream.write_all(&[0x47; 70_000]).await);
+        }
+    });
+    let options = ClientOptions {
+        connector: Arc::new(connector),
+        cluster_name: String::new(),
+        cluster_uid: String::new(),
+        kubernetes_version: String::new(),
+        node_classes: None,
+    };
+    let error = GrpcProvider::connect(options, clock())
+        .await
+        .expect_err("garbage");
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_002_another_cluster_is_refused() {
+    let stage = Stage::new(Flaw::None);
+    let first = stage.connect_to("mine").await;
+    first.expect("the first decides");
+    let error = stage.connect_to("theirs").await.expect_err("refused").to_string();
+    assert!(
+        error.contains("serves the cluster with UID mine, not theirs"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_003_a_leader_of_before_is_refused() {
+    let stage = Stage::new(Flaw::None);
+    let old = stage.connect().await;
+    stage.pass(10).await;
+    let new = stage.connect().await;
+    new.create(&claim("one")).await.expect("launched");
+    let error = old.create(&claim("two")).await.expect_err("refused").to_string();
+    assert!(error.contains("another replica leads"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_016_g_017_an_event_comes_until_it_is_acknowledged_with_its_deadline_also_after_a_break() {
+    let stage = Stage::new(Flaw::None);
+    let message = Interruption {
+        id: "m-1".into(),
+        provider_id: "shed://a".into(),
+        kind: Ok(InterruptionKind::SpotInterrupted),
+        ends_at: Some("2026-01-01T00:02:00Z".parse().expect("a time")),
+    };
+    stage
+        .shed
+        .messages
+        .lock()
+        .expect("no panic")
+        .push(message.clone());
+    let provider = stage.connect().await;
+    let mut events = provider.interruptions().expect("events");
+    let first = events.next().await.expect("an event");
+    assert_eq!((&first.kind, first.ends_at), (&message.kind, message.ends_at));
+    stage.close();
+    stage.open();
+    let second = events.next().await.expect("again after the break");
+    assert_eq!(first, second);
+    provider.acknowledge(&second).await.expect("acknowledged");
+    assert_eq!(*stage.shed.messages.lock().expect("no panic"), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_005_a_change_of_an_offering_arrives_by_itself() {
+    let stage = Stage::new(Flaw::None);
+    let provider = stage.connect().await;
+    let before = provider.instance_types(&pool()).await.expect("types");
+    let mut types = before.to_vec();
+    types[1].offerings.remove(0);
+    types[1].offerings[0].available = false;
+    *stage.shed.types.lock().expect("no panic") = types.clone().into();
+    stage.pass(3).await;
+    assert_eq!(*provider.instance_types(&pool()).await.expect("types"), *types);
+}

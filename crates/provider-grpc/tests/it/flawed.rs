@@ -1,0 +1,325 @@
+//! Ways of breaking the protocol's promises, each around a provider that keeps them.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use spokeshave_ports::SharedClock;
+use spokeshave_provider_grpc::Server;
+use spokeshave_provider_grpc::wire::launch_reply::Outcome;
+use spokeshave_provider_grpc::wire::provider_server::Provider;
+use spokeshave_provider_grpc::wire::{self, FailureKind, InstanceState};
+use tonic::{Code, Request, Response, Status};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    None,
+    NoName,
+    NoKinds,
+    StrangeVersion,
+    AnyVersion,
+    AnyCluster,
+    AnyLeader,
+    HugeChunk,
+    NeverComplete,
+    EndsBeforeComplete,
+    GenerationZero,
+    BadQuantity,
+    UnknownOperator,
+    TypeTwice,
+    OfferingWithoutZone,
+    TypeWithoutArchitecture,
+    NothingForSale,
+    TwoInstances,
+    SharedInstance,
+    NoProviderId,
+    NotACandidate,
+    UntypedCapacityError,
+    ListForgets,
+    ListFromNodes,
+    ListWithoutTrailer,
+    ListWithoutUid,
+    ListWithoutAge,
+    ListTwice,
+    ForgivesStrangers,
+    InventsInstances,
+    NeverGone,
+    AlwaysDrifted,
+    EventsMissing,
+    Hangs,
+    LaunchHangs,
+    PendingTwice,
+}
+
+/// A provider with a flaw.
+#[derive(Clone)]
+pub(crate) struct Flawed {
+    pub(crate) inner: Server,
+    pub(crate) flaw: Flaw,
+    pub(crate) clock: SharedClock,
+    pub(crate) calls: std::sync::Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Flawed {
+    pub(crate) fn new(inner: Server, flaw: Flaw, clock: SharedClock) -> Self {
+        Self {
+            inner,
+            flaw,
+            clock,
+            calls: Default::default(),
+        }
+    }
+
+    fn call(&self) -> u64 {
+        self.calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn spoil_types(&self, chunk: &mut wire::CatalogChunk) {
+        let Some(first) = chunk.types.first_mut() else {
+            return;
+        };
+        match self.flaw {
+            Flaw::HugeChunk => first.name = "x".repeat(2 << 20),
+            Flaw::BadQuantity => drop(first.capacity.insert("cpu".into(), "many".into())),
+            Flaw::UnknownOperator => first.requirements[0].operator = 99,
+            Flaw::OfferingWithoutZone => first.offerings[0].requirements.clear(),
+            Flaw::TypeWithoutArchitecture => {
+                first.requirements.retain(|one| one.key != "kubernetes.io/arch");
+            }
+            Flaw::TypeTwice => {
+                let twin = first.clone();
+                chunk.types.push(twin);
+            }
+            Flaw::NothingForSale => {
+                let offerings = chunk.types.iter_mut().flat_map(|one| &mut one.offerings);
+                offerings.for_each(|offering| offering.price_nano_per_hour = None);
+            }
+            _ => {}
+        }
+        match self.flaw {
+            Flaw::NeverComplete | Flaw::EndsBeforeComplete => chunk.snapshot_complete = false,
+            Flaw::GenerationZero => chunk.generation = 0,
+            _ => {}
+        }
+    }
+}
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Provider for Flawed {
+    async fn handshake(
+        &self,
+        mut request: Request<wire::HandshakeRequest>,
+    ) -> Result<Response<wire::HandshakeResponse>, Status> {
+        if self.flaw == Flaw::Hangs && self.call() > 0 {
+            return std::future::pending().await;
+        }
+        if self.flaw == Flaw::AnyVersion {
+            request.get_mut().supported_versions = vec!["v1alpha1".into()];
+        }
+        if self.flaw == Flaw::AnyCluster {
+            request.get_mut().cluster_uid = "any".into();
+        }
+        let mut answer = self.inner.handshake(request).await?;
+        match self.flaw {
+            Flaw::NoName => answer.get_mut().provider_name.clear(),
+            Flaw::NoKinds => answer.get_mut().node_classes.clear(),
+            Flaw::StrangeVersion => answer.get_mut().chosen_version = "v7".into(),
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    type WatchCatalogStream = Streamed<wire::CatalogChunk>;
+
+    async fn watch_catalog(
+        &self,
+        request: Request<wire::CatalogRequest>,
+    ) -> Result<Response<Self::WatchCatalogStream>, Status> {
+        let stream = self.inner.watch_catalog(request).await?.into_inner();
+        let flawed = self.clone();
+        let stream = stream.map_ok(move |mut chunk| {
+            flawed.spoil_types(&mut chunk);
+            chunk
+        });
+        if self.flaw == Flaw::EndsBeforeComplete {
+            return Ok(Response::new(stream.take(1).boxed()));
+        }
+        Ok(Response::new(stream.boxed()))
+    }
+
+    async fn launch(
+        &self,
+        mut request: Request<wire::LaunchRequest>,
+    ) -> Result<Response<wire::LaunchReply>, Status> {
+        let call = self.call();
+        let asked = request.get_mut();
+        let set_uid = |asked: &mut wire::LaunchRequest, uid: &str| {
+            let mut claim: serde_json::Value = serde_json::from_slice(&asked.nodeclaim_json).expect("JSON");
+            claim["metadata"]["uid"] = uid.into();
+            asked.nodeclaim_json = claim.to_string().into_bytes();
+        };
+        let uid = asked.nodeclaim_uid.clone();
+        match self.flaw {
+            Flaw::AnyLeader => asked.leader_term = u64::MAX,
+            Flaw::TwoInstances => set_uid(asked, &format!("{uid}-{call}")),
+            Flaw::SharedInstance => set_uid(asked, "one"),
+            Flaw::LaunchHangs => return std::future::pending().await,
+            Flaw::PendingTwice if call < 2 => {
+                let ask_again_after = prost_types::Duration::try_from(Duration::from_secs(3)).ok();
+                return Ok(Response::new(wire::LaunchReply {
+                    outcome: Some(Outcome::Pending(wire::LaunchPending { ask_again_after })),
+                    observed: Vec::new(),
+                }));
+            }
+            _ => {}
+        }
+        let mut answer = self.inner.launch(request).await?;
+        match &mut answer.get_mut().outcome {
+            Some(Outcome::Instance(instance)) => {
+                if matches!(self.flaw, Flaw::TwoInstances | Flaw::SharedInstance) {
+                    instance.nodeclaim_uid = uid;
+                }
+                match self.flaw {
+                    Flaw::NoProviderId => instance.provider_id.clear(),
+                    Flaw::NotACandidate => instance.r#type = "large".into(),
+                    _ => {}
+                }
+            }
+            Some(Outcome::Failure(failure)) if self.flaw == Flaw::UntypedCapacityError => {
+                failure.kind = FailureKind::Unspecified.into();
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    async fn get_instance(
+        &self,
+        request: Request<wire::InstanceRef>,
+    ) -> Result<Response<wire::Instance>, Status> {
+        let id = request.get_ref().provider_id.clone();
+        match self.inner.get_instance(request).await {
+            Err(_) if self.flaw == Flaw::InventsInstances => Ok(Response::new(wire::Instance {
+                provider_id: id,
+                ..wire::Instance::default()
+            })),
+            other => other,
+        }
+    }
+
+    type ListInstancesStream = Streamed<wire::InstanceChunk>;
+
+    async fn list_instances(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListInstancesStream>, Status> {
+        let stream = self.inner.list_instances(request).await?.into_inner();
+        let (flaw, now) = (self.flaw, self.clock.now().as_second());
+        let stream = stream.map_ok(move |mut chunk| {
+            match flaw {
+                Flaw::ListForgets => chunk.instances.clear(),
+                Flaw::ListFromNodes => chunk
+                    .instances
+                    .retain(|one| one.created_at.is_some_and(|at| now - at.seconds > 60)),
+                Flaw::ListWithoutTrailer => chunk.complete = false,
+                Flaw::ListTwice => {
+                    let again = chunk.instances.clone();
+                    chunk.instances.extend(again);
+                }
+                _ => {}
+            }
+            for one in &mut chunk.instances {
+                match flaw {
+                    Flaw::ListWithoutUid => one.nodeclaim_uid.clear(),
+                    Flaw::ListWithoutAge => one.created_at = None,
+                    _ => {}
+                }
+            }
+            chunk
+        });
+        Ok(Response::new(stream.boxed()))
+    }
+
+    async fn terminate(
+        &self,
+        mut request: Request<wire::TerminateRequest>,
+    ) -> Result<Response<wire::TerminateReply>, Status> {
+        let ending = || {
+            Response::new(wire::TerminateReply {
+                state: InstanceState::Terminating.into(),
+            })
+        };
+        if self.flaw == Flaw::NeverGone {
+            return Ok(ending());
+        }
+        if self.flaw == Flaw::AnyLeader {
+            request.get_mut().leader_term = u64::MAX;
+        }
+        match self.inner.terminate(request).await {
+            Err(status) if status.code() == Code::NotFound && self.flaw == Flaw::ForgivesStrangers => {
+                Ok(ending())
+            }
+            other => other,
+        }
+    }
+
+    async fn check_drift(
+        &self,
+        request: Request<wire::DriftRequest>,
+    ) -> Result<Response<wire::DriftReply>, Status> {
+        let mut answer = self.inner.check_drift(request).await?;
+        if self.flaw == Flaw::AlwaysDrifted {
+            answer.get_mut().reason = "Always".into();
+        }
+        Ok(answer)
+    }
+
+    type WatchEventsStream = Streamed<wire::ProviderEvent>;
+
+    async fn watch_events(
+        &self,
+        request: Request<wire::EventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        if self.flaw == Flaw::EventsMissing {
+            return Err(Status::unimplemented("not yet"));
+        }
+        self.inner.watch_events(request).await
+    }
+
+    async fn acknowledge_events(
+        &self,
+        request: Request<wire::AcknowledgeRequest>,
+    ) -> Result<Response<wire::AcknowledgeReply>, Status> {
+        self.inner.acknowledge_events(request).await
+    }
+
+    async fn reconcile_node_class(
+        &self,
+        request: Request<wire::NodeClassRequest>,
+    ) -> Result<Response<wire::NodeClassVerdict>, Status> {
+        self.inner.reconcile_node_class(request).await
+    }
+
+    async fn finalize_node_class(
+        &self,
+        request: Request<wire::NodeClassRequest>,
+    ) -> Result<Response<wire::FinalizeVerdict>, Status> {
+        self.inner.finalize_node_class(request).await
+    }
+
+    async fn register_gate(
+        &self,
+        request: Request<wire::GateRequest>,
+    ) -> Result<Response<wire::GateReply>, Status> {
+        self.inner.register_gate(request).await
+    }
+
+    type LeadStream = Streamed<wire::LeadBeat>;
+
+    async fn lead(&self, request: Request<wire::LeadRequest>) -> Result<Response<Self::LeadStream>, Status> {
+        self.inner.lead(request).await
+    }
+}

@@ -1,0 +1,9 @@
+//! The protocol as a whole: what breaks on the way, who is refused, and the kit that checks providers.
+
+mod away;
+mod flawed;
+mod proto;
+mod sanity;
+mod shed;
+mod size;
+mod sockets;

@@ -1,0 +1,156 @@
+//! A cloud in memory that keeps its promises.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_example as example;
+use spokeshave_model::{InstanceType, Requirements};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
+    SharedClock, TokioClock,
+};
+
+pub(crate) fn clock() -> SharedClock {
+    TokioClock::new("2026-01-01T00:00:00Z".parse().expect("a time"), 1.0).shared()
+}
+
+#[derive(Debug)]
+pub(crate) struct Shed {
+    clock: SharedClock,
+    kinds: Vec<NodeClassKind>,
+    pub(crate) types: Mutex<Arc<[InstanceType]>>,
+    /// Instance, and for how many more questions it lasts once it ends.
+    instances: Mutex<BTreeMap<String, (NodeClaim, Option<u32>)>>,
+    /// Messages that are not acknowledged.
+    pub(crate) messages: Mutex<Vec<Interruption>>,
+}
+
+impl Shed {
+    pub(crate) fn new(clock: SharedClock) -> Arc<Self> {
+        let types = [
+            example::instance_type("large", 8, 32, &["a", "b"]),
+            example::instance_type("small", 2, 8, &["a", "b"]),
+        ];
+        Arc::new(Self {
+            clock,
+            kinds: vec![NodeClassKind {
+                group: "shed.example".into(),
+                version: "v1".into(),
+                kind: "ShedClass".into(),
+                plural: "shedclasses".into(),
+            }],
+            types: Mutex::new(types.into()),
+            instances: Mutex::default(),
+            messages: Mutex::default(),
+        })
+    }
+
+    fn given(&self) -> Arc<[InstanceType]> {
+        self.types.lock().expect("no panic").clone()
+    }
+
+    fn launch(&self, claim: &NodeClaim) -> Result<NodeClaim, CloudError> {
+        let mut wanted = Requirements::new();
+        for one in &claim.spec.requirements {
+            let read = spokeshave_model::Requirement::parse(&one.key, one.operator.as_str(), &one.values);
+            wanted.add(read.expect("a requirement"));
+        }
+        let types = self.given();
+        let well_known = labels::WELL_KNOWN.iter().map(|key| (*key).to_owned()).collect();
+        let chosen = types
+            .iter()
+            .filter(|one| one.requirements.intersects(&wanted).is_ok())
+            .find_map(|one| Some((one, one.cheapest_offering(&wanted, &well_known)?)));
+        let Some((chosen, offering)) = chosen else {
+            return Err(CloudError::InsufficientCapacity("nothing suits".into()));
+        };
+        let id = format!("shed://{}", claim.uid());
+        let mut created = claim.clone();
+        let values = [
+            (labels::INSTANCE_TYPE, chosen.name.as_str()),
+            (labels::ZONE, offering.zone().unwrap_or_default()),
+            (
+                labels::CAPACITY_TYPE,
+                offering.capacity_type().map_or("", |it| it.as_str()),
+            ),
+            (labels::ARCH, "amd64"),
+            (labels::OS, "linux"),
+        ];
+        let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        created.metadata.labels.get_or_insert_default().extend(values);
+        created.metadata.creation_timestamp = Some(Time(self.clock.now()));
+        let status = created.status.get_or_insert_default();
+        status.provider_id = Some(id.clone());
+        status.capacity = chosen.capacity.to_quantities();
+        status.allocatable = chosen.allocatable().to_quantities();
+        let mut instances = self.instances.lock().expect("no panic");
+        Ok(instances.entry(id).or_insert((created, None)).0.clone())
+    }
+
+    fn terminate(&self, id: &str) -> Result<(), CloudError> {
+        let mut instances = self.instances.lock().expect("no panic");
+        let Some((_, left)) = instances.get_mut(id) else {
+            return Err(CloudError::NodeClaimNotFound(id.to_owned()));
+        };
+        match left {
+            None => *left = Some(2),
+            Some(0) => drop(instances.remove(id)),
+            Some(left) => *left -= 1,
+        }
+        Ok(())
+    }
+}
+
+impl CloudProvider for Shed {
+    fn name(&self) -> &str {
+        "shed"
+    }
+    fn supported_node_classes(&self) -> &[NodeClassKind] {
+        &self.kinds
+    }
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+        async move { self.launch(claim) }.boxed()
+    }
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        async move { self.terminate(claim.provider_id().unwrap_or_default()) }.boxed()
+    }
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
+        async move {
+            let instances = self.instances.lock().expect("no panic");
+            let found = instances.get(provider_id).map(|(claim, _)| claim.clone());
+            found.ok_or_else(|| CloudError::NodeClaimNotFound(provider_id.to_owned()))
+        }
+        .boxed()
+    }
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+        let instances = self.instances.lock().expect("no panic");
+        let all: Vec<NodeClaim> = instances.values().map(|(claim, _)| claim.clone()).collect();
+        async move { Ok(all) }.boxed()
+    }
+    fn instance_types<'a>(&'a self, _pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+        async move { Ok(self.given()) }.boxed()
+    }
+    fn is_drifted<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        async move { Ok(None) }.boxed()
+    }
+    fn repair_policies(&self) -> &[RepairPolicy] {
+        &[]
+    }
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        let waiting = self.messages.lock().expect("no panic").clone();
+        Some(futures::StreamExt::boxed(futures::StreamExt::chain(
+            futures::stream::iter(waiting),
+            futures::stream::pending(),
+        )))
+    }
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        self.messages
+            .lock()
+            .expect("no panic")
+            .retain(|one| one.id != message.id);
+        async { Ok(()) }.boxed()
+    }
+}

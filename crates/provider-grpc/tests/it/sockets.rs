@@ -1,0 +1,135 @@
+//! Genuine sockets (G-003): a unix socket that only its owner may open, and TCP on which both sides show certificates.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use spokeshave_ports::CloudProvider as _;
+use spokeshave_provider_grpc::{
+    ClientOptions, Connector, GrpcProvider, Server, ServerOptions, TlsConnector, UnixConnector,
+    serve_connection, serve_unix,
+};
+use tokio::net::TcpListener;
+
+use crate::shed::{Shed, clock};
+
+fn options(connector: Arc<dyn Connector>) -> ClientOptions {
+    ClientOptions {
+        connector,
+        cluster_name: "a".into(),
+        cluster_uid: "uid".into(),
+        kubernetes_version: String::new(),
+        node_classes: None,
+    }
+}
+
+fn server() -> Server {
+    let clock = clock();
+    Server::new(Shed::new(clock.clone()), clock, ServerOptions::default())
+}
+
+#[tokio::test]
+async fn g_003_the_socket_is_of_its_owner_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("provider.sock");
+    let serving = tokio::spawn({
+        let path = path.clone();
+        async move { serve_unix(server(), &path).await }
+    });
+    let connector = UnixConnector(path.clone());
+    while connector.connect().await.is_err() {
+        assert!(!serving.is_finished(), "it serves");
+        tokio::task::yield_now().await;
+    }
+    let mode = std::fs::metadata(&path).expect("the socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let provider = GrpcProvider::connect(options(Arc::new(connector)), clock())
+        .await
+        .expect("a connection");
+    assert_eq!((provider.name(), provider.list().await), ("shed", Ok(Vec::new())));
+    let taken = serve_unix(server(), &path).await.expect_err("somebody serves it");
+    assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    serving.abort();
+}
+
+struct Papers {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Papers {
+    fn new() -> Self {
+        let mut parameters = CertificateParams::new(Vec::new()).expect("parameters");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(parameters, key).expect("an authority");
+        Self { issuer }
+    }
+
+    /// Certificate and key for a name.
+    fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().expect("a key");
+        let parameters = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+fn acceptor(papers: &Papers) -> tokio_rustls::TlsAcceptor {
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let (certificate, key) = papers.issue("localhost");
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(papers.issuer.pem().as_bytes()).expect("PEM");
+    roots.add(authority).expect("an authority");
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), ring.clone());
+    let mut config = rustls::ServerConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_client_cert_verifier(clients.build().expect("a verifier"))
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM")],
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM"),
+        )
+        .expect("papers");
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config).into()
+}
+
+#[tokio::test]
+async fn g_003_over_tcp_both_sides_show_certificates() {
+    let papers = Papers::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = format!("localhost:{}", listener.local_addr().expect("an address").port());
+    let acceptor = acceptor(&papers);
+    tokio::spawn(async move {
+        let server = server();
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                tokio::spawn(serve_connection(server.clone(), stream));
+            }
+        }
+    });
+    let with = |issuer: &Papers| {
+        let (certificate, key) = issuer.issue("operator");
+        let authority = papers.issuer.pem();
+        TlsConnector::new(
+            &address,
+            authority.as_bytes(),
+            certificate.as_bytes(),
+            key.as_bytes(),
+        )
+        .expect("papers")
+    };
+    let ours = GrpcProvider::connect(options(Arc::new(with(&papers))), clock()).await;
+    assert_eq!(ours.expect("a connection").name(), "shed");
+    let stranger = Papers::new();
+    let refused = GrpcProvider::connect(options(Arc::new(with(&stranger))), clock()).await;
+    refused.expect_err("a certificate of another authority");
+}
+
+#[test]
+fn papers_that_cannot_be_read_are_named() {
+    let error = TlsConnector::new("localhost:1", b"", b"", b"").expect_err("no papers");
+    assert!(error.contains("the authority of the provider"), "{error}");
+}
