@@ -8,7 +8,9 @@ changes the image and sees drift roll, tells of a spot interruption through Even
 first thing that is not so ends it.
 
 What moto does otherwise than EC2, and what follows: it launches the first place of a fleet whatever it costs; instances on demand have no security
-groups, which would be drift, so that the NodePool asks for spot; it has no prices, so that those of the program count.
+groups, which would be drift, so that the NodePool asks for spot; it has no prices, so that those of the program count. Once the account is prepared, moto
+checks signatures and permissions: the operator's key may do what deploy/aws/controller-policy.json allows. Of its statements the actions count; conditions
+and resources moto does not know for most calls.
 """
 
 import argparse
@@ -19,8 +21,10 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import boto3
+from botocore.exceptions import ClientError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from scenario import CLAIMS, DEPLOYMENTS, NODES, POOLS, PODS, Cluster, Wrong, condition  # noqa: E402
@@ -29,6 +33,7 @@ NAME = "e2e"
 CLASSES = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
 DISCOVERY = "karpenter.sh/discovery"
 LIVE = ["pending", "running", "stopping", "stopped", "shutting-down"]
+POLICY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../deploy/aws/controller-policy.json")
 START = time.monotonic()
 
 
@@ -56,8 +61,10 @@ class Account:
 
     def __init__(self):
         region = os.environ["AWS_REGION"]
+        # A session of its own: the default one keeps the first key that it has found.
+        session = boto3.session.Session()
         self.ec2, self.iam, self.ssm, self.sqs, self.events, self.eks = (
-            boto3.client(service, region_name=region) for service in ("ec2", "iam", "ssm", "sqs", "events", "eks")
+            session.client(service, region_name=region) for service in ("ec2", "iam", "ssm", "sqs", "events", "eks")
         )
 
     def prepare(self):
@@ -78,6 +85,32 @@ class Account:
         self.events.put_targets(Rule="spot", Targets=[{"Id": "queue", "Arn": arn}])
         images = self.ec2.describe_images(Owners=["amazon"], Filters=[{"Name": "architecture", "Values": ["x86_64"]}])["Images"]
         return sorted(image["ImageId"] for image in images)[:2]
+
+    def close(self):
+        """From here on every call needs a key and a permission; ours has all. The key of the operator, as variables."""
+        with open(POLICY, encoding="utf-8") as file:
+            allowed = [{"Effect": one["Effect"], "Action": one["Action"], "Resource": "*"} for one in json.load(file)["Statement"]]
+        everything = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
+        keys = [self.user(name, statements) for name, statements in (("owner", everything), ("controller", allowed))]
+        closed = urllib.request.Request(os.environ["AWS_ENDPOINT_URL"] + "/moto-api/reset-auth", data=b"0", headers={"Content-Type": "text/plain"})
+        urllib.request.urlopen(closed, timeout=10).close()
+        os.environ.update(keys[0])
+        self.__init__()
+        key = keys[1]
+        client = boto3.client("ec2", region_name=os.environ["AWS_REGION"], aws_access_key_id=key["AWS_ACCESS_KEY_ID"],
+                              aws_secret_access_key=key["AWS_SECRET_ACCESS_KEY"])
+        client.describe_subnets()
+        try:
+            client.describe_vpcs()
+        except ClientError:
+            return key
+        raise Wrong("moto allows the operator's key what its policy lacks")
+
+    def user(self, name, statements):
+        self.iam.create_user(UserName=name)
+        self.iam.put_user_policy(UserName=name, PolicyName=name, PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": statements}))
+        key = self.iam.create_access_key(UserName=name)["AccessKey"]
+        return {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
 
     def instances(self):
         filters = [{"Name": "tag-key", "Values": ["karpenter.sh/nodepool"]}, {"Name": "instance-state-name", "Values": LIVE}]
@@ -249,6 +282,8 @@ def main():
     options = parser.parse_args()
     cluster, account = Cluster(options.kubeconfig), Account()
     images = account.prepare()
+    key = account.close()
+    say("the operator's key may do what its policy says, and nothing else")
     definitions = subprocess.run([options.spokeshave, "crds", "--cloud-provider", "aws"], check=True, capture_output=True).stdout
     subprocess.run(["kubectl", "--kubeconfig", options.kubeconfig, "apply", "--server-side", "--force-conflicts", "-f", "-"],
                    input=definitions, check=True, stdout=subprocess.DEVNULL)
@@ -257,7 +292,7 @@ def main():
     stop = threading.Event()
     threading.Thread(target=machines, args=(Cluster(options.kubeconfig), Account(), stop), daemon=True).start()
     with open(options.log, "wb") as log:
-        operator = subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log)
+        operator = subprocess.Popen(command, env={**os.environ, **key, **settings}, stdout=log, stderr=log)
         try:
             story(cluster, account, images)
             operator.send_signal(signal.SIGTERM)

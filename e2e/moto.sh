@@ -24,7 +24,12 @@ fi
 
 port=${MOTO_PORT:-$("$venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')}
 log=$target/moto.log
-"$venv/bin/moto_server" -H 127.0.0.1 -p "$port" >"$log" 2>&1 &
+# In its IAM mode (aws.py) moto checks signatures, and calculates another one than botocore for the calls of EKS, which have no body: those are let through.
+server_program='import moto.iam.access_control as access, moto.server
+check = access.IAMRequestBase.check_signature
+access.IAMRequestBase.check_signature = lambda request: None if request._service == "eks" else check(request)
+moto.server.main()'
+"$venv/bin/python" -c "$server_program" -H 127.0.0.1 -p "$port" >"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null || true' EXIT
 for _ in $(seq 120); do
