@@ -229,7 +229,7 @@ class Ends:
             for operator in operators:
                 operator.process.send_signal(signal.SIGCONT)
         self.until_gone(node, claim, 240)
-        self.story.wait("the leaked instance is told", 10, lambda: not self.leaks(claim) and "no event LeakedInstanceTerminated")
+        self.story.wait("the leaked instance is told", 60, lambda: not self.leaks(claim) and "no event LeakedInstanceTerminated")
         told = self.leaks(claim)
         self.run("web", 3)
         self.story.say(f"a NodeClaim whose finalizer was taken away: its instance and Node are collected ({len(told)} event LeakedInstanceTerminated)")

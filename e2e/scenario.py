@@ -98,14 +98,15 @@ class Story:
 
     @staticmethod
     def wait(what, seconds, look):
-        """Looks until `look` gives nothing to complain about."""
+        """Looks until `look` gives nothing to complain about. PATIENCE multiplies how long, for machines that are busy with something else."""
+        seconds *= float(os.environ.get("PATIENCE", "1"))
         deadline = time.monotonic() + seconds
         while True:
             complaint = look()
             if not complaint:
                 return
             if time.monotonic() > deadline:
-                raise Wrong(f"not within {seconds} s: {what}; {complaint}")
+                raise Wrong(f"not within {seconds:.0f} s: {what}; {complaint}")
             time.sleep(0.2)
 
 

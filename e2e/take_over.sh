@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Karpenter's own operator makes a cluster on a genuine kube-apiserver and is killed in the middle of a consolidation; Spokeshave takes over, and gives the
 # cluster back. A shadow runs beside Karpenter, and the API server's audit log must have no write of it. See take_over.py for the story.
-# SPOKESHAVE names the program, KUBELETS the example `kubelets` of crates/sim, UPSTREAM_OPERATOR a build of Karpenter's kwok operator.
+# SPOKESHAVE names the program, KUBELETS the example `kubelets` of crates/sim, UPSTREAM_OPERATOR a build of Karpenter's kwok operator,
+# and KARPENTER_MODULE the folder of its module where that is of another version: GOBIN=DIR go install sigs.k8s.io/karpenter/kwok@v1.6.2; go mod download -json …
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . e2e/instruments.sh
@@ -13,7 +14,7 @@ if [ -z "${UPSTREAM_OPERATOR:-}" ]; then
     need operator
     UPSTREAM_OPERATOR=$target/suites/bin/upstream-operator
 fi
-karpenter=$(cd e2e/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)
+karpenter=${KARPENTER_MODULE:-$(cd e2e/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)}
 . e2e/controlplane.sh
 cat >"$work/audit-policy.yaml" <<'POLICY'
 apiVersion: audit.k8s.io/v1

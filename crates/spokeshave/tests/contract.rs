@@ -365,6 +365,69 @@ fn the_page_of_settings_is_the_programs_help() {
     check("settings.md", &page);
 }
 
+/// The fields below a schema, each with its type and what the definition says of it.
+fn documented(schema: &Value, at: &str, page: &mut String) {
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    for (name, field) in fields {
+        let at = if at.is_empty() {
+            name.clone()
+        } else {
+            format!("{at}.{name}")
+        };
+        let items = &field["items"];
+        let (kind, inner, at) = match field["type"].as_str() {
+            Some("array") => ("list", items, format!("{at}[]")),
+            Some(kind) => (kind, field, at),
+            None => ("any", field, at),
+        };
+        let words = field["description"].as_str().unwrap_or_default();
+        let words = words
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace('|', "\\|");
+        let default = match &field["default"] {
+            Value::Null => String::new(),
+            value => format!(" Default: `{value}`."),
+        };
+        let choices = field["enum"].as_array().map_or(String::new(), |choices| {
+            let names: Vec<String> = choices.iter().map(ToString::to_string).collect();
+            format!(" One of `{}`.", names.join("`, `"))
+        });
+        *page += &format!("| `{at}` | {kind} | {words}{choices}{default} |\n");
+        documented(inner, &at, page);
+    }
+}
+
+#[test]
+fn the_page_of_definitions_is_what_the_definitions_say() {
+    let mut page = format!(
+        "# Definitions\n\n{WRITTEN}\n\nEvery field of every kind, as `spokeshave crds` prints the definitions.\n"
+    );
+    let mut seen = BTreeSet::new();
+    let text = ["kwok", "aws"]
+        .map(|cloud| spokeshave(&["crds", "--cloud-provider", cloud]))
+        .join("---\n");
+    for document in text.split("---\n").filter(|document| !document.trim().is_empty()) {
+        let definition: Value = serde_saphyr::from_str(document).expect("YAML");
+        let (kind, group) = (&definition["spec"]["names"]["kind"], &definition["spec"]["group"]);
+        let (kind, group) = (kind.as_str().expect("a kind"), group.as_str().expect("a group"));
+        if !seen.insert(kind.to_owned()) {
+            continue;
+        }
+        for version in definition["spec"]["versions"].as_array().expect("versions") {
+            let name = version["name"].as_str().expect("a version");
+            page += &format!("\n## {kind} (`{group}/{name}`)\n\n| Field | Type | Meaning |\n|---|---|---|\n");
+            let schema = &version["schema"]["openAPIV3Schema"];
+            for part in ["spec", "status"] {
+                documented(&schema["properties"][part], part, &mut page);
+            }
+        }
+    }
+    assert!(seen.len() >= 9, "{seen:?}");
+    check("definitions.md", &page);
+}
+
 /// `kubectl spokeshave …` finds the program under this name on the path.
 #[cfg(unix)]
 #[test]

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use spokeshave_api::NodeClaim;
 use spokeshave_model::{ClusterState, lower, pod};
 use spokeshave_plan::{provision_only, report};
 use spokeshave_runtime::{Change, Shutdown};
@@ -123,7 +125,8 @@ impl Launches {
         }
         let shared = &self.shared;
         let inputs = shared.inputs(&[]).await;
-        let state = before(shared.cluster_state(&inputs), known, &pods);
+        let answers = Answers::to(&pods, known, shared.now());
+        let state = before(shared.cluster_state(&inputs), &answers, &pods);
         let snapshot = lower(&state);
         let now = shared.now();
         let outcome = provision_only(&snapshot, &shared.policy, now, |id| {
@@ -167,16 +170,41 @@ impl Launches {
     }
 }
 
-/// The cluster without NodeClaims that are not known, and with these pods as they were seen first. A pod that has gone meanwhile does not come back.
-fn before(
-    mut state: ClusterState,
-    known: &BTreeSet<String>,
-    pods: &BTreeMap<String, Arc<Pod>>,
-) -> ClusterState {
-    let (old, new): (Vec<_>, Vec<_>) = state
+/// A NodeClaim that is older than this is no answer to pods that have just been seen.
+const ANSWERED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// Tells the other's answer to some pods from what was there before, also when this process has seen the pods late.
+struct Answers<'a> {
+    known: &'a BTreeSet<String>,
+    first: Option<Timestamp>,
+    now: Timestamp,
+}
+
+impl<'a> Answers<'a> {
+    fn to(pods: &BTreeMap<String, Arc<Pod>>, known: &'a BTreeSet<String>, now: Timestamp) -> Self {
+        let created = pods
+            .values()
+            .filter_map(|pod| pod.metadata.creation_timestamp.as_ref());
+        let first = created.map(|time| time.0).min();
+        Self { known, first, now }
+    }
+
+    /// The NodeClaim has come since, or was made after the first of the pods and just now.
+    fn has(&self, claim: &NodeClaim) -> bool {
+        let made = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let is_later = made.is_some_and(|made| {
+            self.first.is_some_and(|first| made >= first) && self.now.duration_since(made) < ANSWERED_WITHIN
+        });
+        is_later || !self.known.contains(claim.name())
+    }
+}
+
+/// The cluster without the other's answers, and with these pods as they were seen first. A pod that has gone meanwhile does not come back.
+fn before(mut state: ClusterState, answers: &Answers<'_>, pods: &BTreeMap<String, Arc<Pod>>) -> ClusterState {
+    let (new, old): (Vec<_>, Vec<_>) = state
         .node_claims
         .into_iter()
-        .partition(|claim| known.contains(claim.name()));
+        .partition(|claim| answers.has(claim));
     state.node_claims = old;
     let new: BTreeSet<&str> = new.iter().filter_map(|claim| claim.provider_id()).collect();
     let mut hidden = BTreeSet::new();
@@ -202,7 +230,6 @@ fn before(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use spokeshave_api::NodeClaim;
 
     use super::*;
 
@@ -242,7 +269,11 @@ mod tests {
             ("waited".to_owned(), pod("waited", None)),
             ("deleted".to_owned(), pod("deleted", None)),
         ]);
-        let then = before(state, &known, &seen_first);
+        let then = before(
+            state,
+            &Answers::to(&seen_first, &known, Timestamp::UNIX_EPOCH),
+            &seen_first,
+        );
         let names: Vec<_> = then.node_claims.iter().map(|claim| claim.name()).collect();
         assert_eq!(names, ["c-old"]);
         let nodes: Vec<_> = then
@@ -257,5 +288,30 @@ mod tests {
             .map(|one| (one.metadata.uid.as_deref().unwrap(), pod::node_name(one)))
             .collect();
         assert_eq!(pods, [("waited", None), ("stays", Some("old"))]);
+    }
+
+    #[test]
+    fn what_was_made_for_pods_that_were_seen_late_is_an_answer_to_them() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let created = |second: i64| json!({"metadata": {"name": "a", "uid": "a", "creationTimestamp": at(second).to_string()}});
+        let pods = BTreeMap::from([(
+            "a".to_owned(),
+            Arc::new(serde_json::from_value(created(1000)).expect("a pod")),
+        )]);
+        let known = BTreeSet::from(["c".to_owned()]);
+        let made = |second: i64| {
+            let mut claim = NodeClaim::clone(&claim("c", "n"));
+            let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(second));
+            claim.metadata.creation_timestamp = Some(time);
+            claim
+        };
+        let soon = Answers::to(&pods, &known, at(1010));
+        assert!(
+            soon.has(&made(1002)),
+            "known by the time the pod was seen, and made after it"
+        );
+        assert!(!soon.has(&made(999)), "made before the pod");
+        let much_later = Answers::to(&pods, &known, at(5000));
+        assert!(!much_later.has(&made(1002)), "the pod waits for something else");
     }
 }

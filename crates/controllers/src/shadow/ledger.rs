@@ -497,6 +497,27 @@ mod tests {
     }
 
     #[test]
+    fn every_field_of_the_report_is_documented() {
+        const MANUAL: &str = include_str!("../../../../docs/migrate.md");
+        let mut ledger = begun();
+        ledger.would_disrupt(&gone("a"), at(1));
+        let mut pending = vec![ledger.json(at(2))];
+        let mut fields = 0;
+        while let Some(value) = pending.pop() {
+            for (name, inner) in value.as_object().into_iter().flatten() {
+                assert!(
+                    MANUAL.contains(&format!("`{name}`")),
+                    "{name} is not in docs/migrate.md"
+                );
+                pending.push(inner.clone());
+                fields += 1;
+            }
+            pending.extend(value.as_array().into_iter().flatten().cloned());
+        }
+        assert!(fields > 20, "{fields}");
+    }
+
+    #[test]
     fn before_it_has_begun_the_report_says_so() {
         assert!(
             Ledger::default()

@@ -58,8 +58,12 @@ fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
         .status
         .as_ref()
         .map(|status| status.conditions.as_slice());
+    let is_ready = pool.object.is_true(READY);
     for condition in conditions.unwrap_or_default() {
-        if condition.status != "True" && condition.type_ != READY {
+        // Nobody has said anything yet: that keeps nothing from a NodePool that is ready.
+        let is_silent =
+            is_ready && condition.status == "Unknown" && condition.reason == "AwaitingReconciliation";
+        if condition.status != "True" && condition.type_ != READY && !is_silent {
             story.waits.push(Wait {
                 object: format!("condition {}", condition.type_),
                 message: match condition.message.as_str() {
