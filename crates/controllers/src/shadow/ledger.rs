@@ -277,7 +277,7 @@ impl Ledger {
         };
         let minutes = now.duration_since(since).as_secs() / 60;
         let mut out = format!(
-            "Shadow since {since}, {}. Nothing has been changed.\n\n",
+            "Shadow since {since:.0}, {}. Nothing has been changed.\n\n",
             count(usize::try_from(minutes).unwrap_or(0), "minute")
         );
         if self.pools.is_empty() {
@@ -347,7 +347,7 @@ impl Ledger {
         out.push_str("\nDifferences, latest first:\n");
         for one in self.differences.iter().rev() {
             out.push_str(&format!(
-                "  {}  {}\n    shadow: {}\n    other:  {}\n",
+                "  {:.0}  {}\n    shadow: {}\n    other:  {}\n",
                 one.time, one.object, one.shadow, one.other
             ));
         }
