@@ -74,6 +74,18 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     )
     .await?;
     if args.shadow {
+        let gates = &settings.feature_gates;
+        for (name, is_on) in [
+            ("NodeOverlay", gates.node_overlay),
+            ("StaticCapacity", gates.static_capacity),
+        ] {
+            if is_on {
+                tracing::warn!(
+                    gate = name,
+                    "a shadow leaves this out: what it does is not compared"
+                );
+            }
+        }
         let options = Options {
             label_rules: cloud.label_rules,
             default_spread,
