@@ -455,20 +455,6 @@ impl Inner {
     async fn lead(&self) {
         let term = self.leader_term.fetch_max(term(&self.clock), Ordering::Relaxed);
         let term = term.max(self.term());
-        let beat = async {
-            if !self.identity.can(Capability::Lead) {
-                return std::future::pending().await;
-            }
-            loop {
-                let mut client = self.link.up().await;
-                let opened = client.lead(LeadRequest { leader_term: term }).await;
-                if let Ok(stream) = opened {
-                    let mut stream = stream.into_inner();
-                    while let Ok(Some(_)) = stream.message().await {}
-                }
-                self.clock.sleep(LEAD_RETRY).await;
-            }
-        };
         let classes = async {
             match &self.node_classes {
                 Some(source) if self.identity.can(Capability::NodeClassStatus) => {
@@ -478,7 +464,26 @@ impl Inner {
                 _ => std::future::pending().await,
             }
         };
-        futures::join!(beat, classes);
+        futures::join!(self.work(term, false), classes);
+    }
+
+    /// Lets the provider do work of its own for as long as this is awaited.
+    async fn work(&self, leader_term: u64, reads_only: bool) {
+        if !self.identity.can(Capability::Lead) {
+            return std::future::pending().await;
+        }
+        let request = LeadRequest {
+            leader_term,
+            reads_only,
+        };
+        loop {
+            let mut client = self.link.up().await;
+            if let Ok(stream) = client.lead(request).await {
+                let mut stream = stream.into_inner();
+                while let Ok(Some(_)) = stream.message().await {}
+            }
+            self.clock.sleep(LEAD_RETRY).await;
+        }
     }
 }
 
@@ -570,6 +575,10 @@ impl CloudProvider for GrpcProvider {
 
     fn lead(&self) -> BoxFuture<'_, ()> {
         self.0.lead().boxed()
+    }
+
+    fn follow(&self) -> BoxFuture<'_, ()> {
+        self.0.work(0, true).boxed()
     }
 
     fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {

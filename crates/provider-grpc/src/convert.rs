@@ -347,3 +347,51 @@ pub(crate) fn claim_of(
     claim.status = Some(status);
     Ok(claim)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> wire::Offering {
+        let one = |key: &str, value: &str| wire::Requirement {
+            key: key.to_owned(),
+            operator: wire::Operator::In.into(),
+            values: vec![value.to_owned()],
+            min_values: None,
+        };
+        wire::Offering {
+            id: "spot/a".to_owned(),
+            requirements: vec![one(labels::ZONE, "a"), one(labels::CAPACITY_TYPE, "spot")],
+            price_nano_per_hour: Some(7),
+            available: true,
+            ..wire::Offering::default()
+        }
+    }
+
+    #[test]
+    fn g_023_an_offering_without_a_price_cannot_be_launched_and_a_negative_price_is_named() {
+        let priced = offering_of(&message()).expect("an offering");
+        assert_eq!((priced.price, priced.available), (Price(7), true));
+        let mut free = message();
+        free.price_nano_per_hour = None;
+        assert!(!offering_of(&free).expect("an offering").available);
+        free.price_nano_per_hour = Some(-1);
+        let said = offering_of(&free).expect_err("refused");
+        assert_eq!(said, "offering \"spot/a\": price_nano_per_hour is negative");
+    }
+
+    #[test]
+    fn requirements_are_the_same_there_and_back_also_exclusions_beside_bounds() {
+        let mut requirements = Requirements::new();
+        for (operator, values) in [
+            (Operator::Gt, vec!["2"]),
+            (Operator::Lt, vec!["9"]),
+            (Operator::NotIn, vec!["5"]),
+        ] {
+            requirements.add(Requirement::new("a.example/generation", operator, values));
+        }
+        requirements.add(Requirement::does_not_exist("a.example/gpu"));
+        let there = requirement_messages(&requirements);
+        assert_eq!(requirements_of(&there), Ok(requirements));
+    }
+}

@@ -126,7 +126,8 @@ async fn live(copy: Arc<Copy>, source: Source) {
             Ok(class) => follow(&copy, &source, &mut client, class).await,
             Err(problem) => Some(problem),
         };
-        if let Some(problem) = &problem {
+        let is_news = *locked(&copy.problem) != problem;
+        if let Some(problem) = problem.as_ref().filter(|_| is_news) {
             tracing::warn!(class = source.name, error = %problem, "the catalog is not kept up to date");
         }
         let is_problem = problem.is_some();

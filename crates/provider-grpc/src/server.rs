@@ -439,14 +439,22 @@ impl Provider for Server {
     type LeadStream = Streamed<wire::LeadBeat>;
 
     async fn lead(&self, request: Request<wire::LeadRequest>) -> Result<Response<Self::LeadStream>, Status> {
-        self.0.check_term(request.get_ref().leader_term)?;
+        let reads_only = request.get_ref().reads_only;
+        if !reads_only {
+            self.0.check_term(request.get_ref().leader_term)?;
+        }
         let (sender, receiver) = mpsc::channel(1);
         let shared = self.0.clone();
         tokio::spawn(async move {
+            let work = if reads_only {
+                shared.provider.follow()
+            } else {
+                shared.provider.lead()
+            };
             tokio::select! {
                 biased;
                 () = sender.closed() => {}
-                () = shared.provider.lead() => {}
+                () = work => {}
             }
         });
         Ok(Response::new(streamed(receiver)))

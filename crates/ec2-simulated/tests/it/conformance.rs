@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spokeshave_api::{NodeClaim, NodePool, labels};
-use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::Options;
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
+use spokeshave_provider_grpc::{ServerOptions, over_pipe};
 
 use crate::world::{CLUSTER, World, claim, pool};
 
@@ -17,7 +17,8 @@ const EXHAUSTED: &str = "r5.large";
 const LEFT_OUT_FOR: Duration = Duration::from_secs(180);
 
 struct AwsHarness {
-    provider: Arc<AwsProvider>,
+    provider: Arc<dyn CloudProvider>,
+    well_known: Vec<String>,
     clock: SharedClock,
 }
 
@@ -57,18 +58,27 @@ impl Harness for AwsHarness {
         format!("{real}00")
     }
     fn well_known_labels(&self) -> Vec<String> {
-        let keys = self.provider.well_known_labels().into_iter();
+        let keys = self.well_known.iter().cloned();
         // The zone's ID stands at the offerings: a type has as many as zones.
         keys.filter(|key| key != "topology.k8s.aws/zone-id").collect()
     }
 }
 
-async fn passes(options: Options) {
+async fn passes(options: Options, is_remote: bool) {
     let world = World::new(options).await;
     let is_out = format!("{EXHAUSTED}/*/on-demand");
     world.cloud.limit(is_out.parse().unwrap(), 0);
+    let local = world.provider();
+    let well_known = local.well_known_labels();
+    let provider: Arc<dyn CloudProvider> = if is_remote {
+        let remote = over_pipe(local, world.clock.clone(), ServerOptions::default()).await;
+        Arc::new(remote.expect("a connection"))
+    } else {
+        local
+    };
     let harness = AwsHarness {
-        provider: world.provider(),
+        provider,
+        well_known,
         clock: world.clock.clone(),
     };
     world.pass(60).await;
@@ -85,16 +95,29 @@ async fn passes(options: Options) {
 
 #[tokio::test(start_paused = true)]
 async fn a_080_a_091_the_provider_keeps_the_promises_of_the_port() {
-    passes(Options::instant(CLUSTER)).await;
+    passes(Options::instant(CLUSTER), false).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_080_a_091_and_keeps_them_when_ec2_is_slow_and_does_not_know_its_own_launches_yet() {
-    passes(Options {
+    passes(slow(), false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_the_same_provider_keeps_them_over_the_protocol() {
+    passes(Options::instant(CLUSTER), true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_and_when_ec2_is_slow_as_well() {
+    passes(slow(), true).await;
+}
+
+fn slow() -> Options {
+    Options {
         latency: Duration::from_millis(800),
         visibility_delay: Duration::from_secs(9),
         termination_delay: Duration::from_secs(90),
         ..Options::new(CLUSTER)
-    })
-    .await;
+    }
 }

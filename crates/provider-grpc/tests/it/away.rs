@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool, NodePoolSpec};
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_ports::{CloudError, CloudProvider as _, Interruption, SharedClock};
+use spokeshave_ports::{CloudError, CloudProvider as _, HookAnswer, Interruption, SharedClock};
 use spokeshave_provider_grpc::{
     ClientOptions, ConnectError, DuplexConnector, GrpcProvider, Server, ServerOptions, serve_connection,
 };
@@ -327,4 +327,18 @@ async fn g_005_a_change_of_an_offering_arrives_by_itself() {
     *stage.shed.types.lock().expect("no panic") = types.clone().into();
     stage.pass(3).await;
     assert_eq!(*provider.instance_types(&pool()).await.expect("types"), *types);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_030_a_gate_holds_registration_until_the_provider_opens_it() {
+    let stage = Stage::new(Flaw::None);
+    let provider = stage.connect().await;
+    let [gate] = provider.registration_hooks() else {
+        panic!("one gate");
+    };
+    let claim = claim("one");
+    let held = gate.registered(&claim).await;
+    assert_eq!(held, Ok(HookAnswer::AskAgain(Duration::from_secs(7))));
+    stage.pass(61).await;
+    assert_eq!(gate.registered(&claim).await, Ok(HookAnswer::Ready));
 }

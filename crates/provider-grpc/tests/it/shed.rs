@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,8 +10,8 @@ use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_example as example;
 use spokeshave_model::{InstanceType, Requirements};
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
-    SharedClock, TokioClock,
+    CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
+    RegistrationHook, RepairPolicy, SharedClock, TokioClock,
 };
 
 pub(crate) fn clock() -> SharedClock {
@@ -26,6 +27,26 @@ pub(crate) struct Shed {
     instances: Mutex<BTreeMap<String, (NodeClaim, Option<u32>)>>,
     /// Messages that are not acknowledged.
     pub(crate) messages: Mutex<Vec<Interruption>>,
+    hooks: Vec<Arc<dyn RegistrationHook>>,
+}
+
+/// Lets Nodes register from the second minute on.
+#[derive(Debug)]
+struct Gate(SharedClock);
+
+impl RegistrationHook for Gate {
+    fn name(&self) -> &str {
+        "gate"
+    }
+    fn registered<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, HookAnswer> {
+        let is_open = self.0.now().as_second() % 86_400 >= 60;
+        let answer = if is_open {
+            HookAnswer::Ready
+        } else {
+            HookAnswer::AskAgain(Duration::from_secs(7))
+        };
+        async move { Ok(answer) }.boxed()
+    }
 }
 
 impl Shed {
@@ -35,7 +56,7 @@ impl Shed {
             example::instance_type("small", 2, 8, &["a", "b"]),
         ];
         Arc::new(Self {
-            clock,
+            clock: clock.clone(),
             kinds: vec![NodeClassKind {
                 group: "shed.example".into(),
                 version: "v1".into(),
@@ -45,6 +66,7 @@ impl Shed {
             types: Mutex::new(types.into()),
             instances: Mutex::default(),
             messages: Mutex::default(),
+            hooks: vec![Arc::new(Gate(clock.clone()))],
         })
     }
 
@@ -135,6 +157,9 @@ impl CloudProvider for Shed {
     }
     fn is_drifted<'a>(&'a self, _claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
         async move { Ok(None) }.boxed()
+    }
+    fn registration_hooks(&self) -> &[Arc<dyn RegistrationHook>] {
+        &self.hooks
     }
     fn repair_policies(&self) -> &[RepairPolicy] {
         &[]
