@@ -27,6 +27,7 @@ NAMESPACE = RELEASE = "spokeshave"
 USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 OVERLAYS = "/apis/karpenter.sh/v1alpha1/nodeoverlays"
 BUFFERS = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers"
+POLICIES = "/apis/spokeshave.dev/v1alpha1/disruptionpolicies"
 TEMPLATES = "/api/v1/namespaces/default/podtemplates"
 
 # Rules that no request shows, as "group/resource verb": each with its reason.
@@ -34,7 +35,6 @@ NOT_SHOWN = {
     "karpenter.sh/nodepools/finalizers update": "asked by the admission plugin OwnerReferencesPermissionEnforcement, which is on here; it makes no request",
     "karpenter.sh/nodeclaims/finalizers update": "the same",
     "spokeshave.dev/disruptions delete": "finished ones go after a day, or when there are 200 of them",
-    "spokeshave.dev/disruptionpolicies/status patch": "there are no policies here, and so no status (a_hold_keeps_nodes_for_the_next_jobs_and_ends_by_itself)",
 }
 # Rules that this story uses or not, as time and the scheduler will have it; either is right. Each with its reason and the test that shows the request.
 SOMETIMES = {
@@ -199,6 +199,8 @@ def live(cluster, story):
     cluster.apply(POOLS, "static", pool("static", replicas=1))
     cluster.apply(OVERLAYS, "dear", {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "dear"},
                                      "spec": {"requirements": requirements("8")[2:], "priceAdjustment": "+10%"}})
+    # Owners of pods are read from the moment on at which a policy hears them.
+    cluster.apply(POLICIES, "quiet", {"apiVersion": "spokeshave.dev/v1alpha1", "kind": "DisruptionPolicy", "metadata": {"name": "quiet"}, "spec": {"workloads": {}}})
     cluster.apply(DEPLOYMENTS, "web", workload("web", "web", 6))
     cluster.apply(DEPLOYMENTS, "held", workload("held", "hurried", 1, {"karpenter.sh/do-not-disrupt": "true"}))
     template = workload("spare", "web", 1)["spec"]["template"]

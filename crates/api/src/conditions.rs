@@ -47,6 +47,8 @@ pub const BUDGETS_EVALUATED: &str = "spokeshave.dev/BudgetsEvaluated";
 pub const LAUNCHABLE: &str = "spokeshave.dev/Launchable";
 /// DisruptionPolicy: no roll-out was halted. Only there while it has roll-outs.
 pub const ROLLOUT_HEALTHY: &str = "RolloutHealthy";
+/// DisruptionPolicy: all nodes that are due can go softly before `expireAfter` takes them. Only there while it has an expiry.
+pub const EXPIRY_IN_TIME: &str = "ExpiryInTime";
 /// CapacityBuffer: its references resolve to pods of a known shape.
 pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
 /// CapacityBuffer: its room is being provided.

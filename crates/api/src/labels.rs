@@ -44,6 +44,12 @@ pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
 pub const NODE_POOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
 /// The Disruption that a NodeClaim was made for as a replacement.
 pub const DISRUPTION: &str = "spokeshave.dev/disruption";
+/// Pods, their owners, Namespaces: how long a pod rests after it has come, where a DisruptionPolicy hears it.
+pub const QUIET_TIME: &str = "spokeshave.dev/quiet-time";
+/// Pods, their owners, Namespaces: how many pods of a workload may move within a day, where a DisruptionPolicy hears it.
+pub const MOVES_PER_DAY: &str = "spokeshave.dev/moves-per-day";
+/// Pods, their owners, Namespaces: when pods may move, such as `Mon-Fri 22:00-06:00 Europe/Kyiv`, where a DisruptionPolicy hears it.
+pub const MOVE_WINDOWS: &str = "spokeshave.dev/move-windows";
 /// When a termination stops waiting (RFC 3339).
 pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 /// `"true"` when minValues were lowered to what could be had.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use spokeshave_api::EC2NodeClass;
-use spokeshave_model::{InstanceType, Price};
+use spokeshave_model::{InstanceType, Price, PriceFeed};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::fleet::Mark;
 use spokeshave_provider_aws::instance_types::Context;
@@ -32,6 +32,8 @@ struct State {
     /// How often types or zones have changed; 0 before they are known.
     region_version: u64,
     prices: Prices,
+    /// When spot prices were last read, or first looked for.
+    prices_since: Option<Timestamp>,
     unavailable: Unavailable,
     reservations: BTreeMap<String, i64>,
     reservations_version: u64,
@@ -85,6 +87,7 @@ impl Market {
                 }),
                 region_version: 0,
                 prices: Prices::built_in(region),
+                prices_since: None,
                 unavailable: Unavailable::default(),
                 reservations: BTreeMap::new(),
                 reservations_version: 0,
@@ -138,9 +141,19 @@ impl Market {
 
     /// Asks for spot prices (A4.3).
     pub(crate) async fn refresh_spot(&self, aws: &Aws, now: Timestamp) -> Result<(), ApiError> {
+        self.state().prices_since.get_or_insert(now);
         let history = aws.ec2.spot_prices(now).await?;
-        self.state().prices.set_spot(history);
+        let mut state = self.state();
+        state.prices.set_spot(history);
+        state.prices_since = Some(now);
         Ok(())
+    }
+
+    /// When spot prices were last read; before the first time, when they were first asked for.
+    pub(crate) fn price_feed(&self) -> PriceFeed {
+        self.state()
+            .prices_since
+            .map_or(PriceFeed::Fixed, PriceFeed::Since)
     }
 
     /// Asks for on-demand prices (A4.2): ordinary machines, then whole ones.

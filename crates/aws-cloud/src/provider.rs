@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
-use spokeshave_model::{CapacityType, InstanceType};
+use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
     SharedClock,
@@ -465,6 +465,10 @@ impl CloudProvider for AwsProvider {
 
     fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
         self.0.list().boxed()
+    }
+
+    fn price_feed(&self) -> PriceFeed {
+        self.0.market.price_feed()
     }
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {

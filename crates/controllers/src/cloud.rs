@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_model::InstanceType;
 use spokeshave_model::volumes::Unsupported;
+use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
     RegistrationHook, RepairPolicy, SharedClock,
 };
 
+use crate::distress::Failures;
 use crate::metrics::ControllerFamilies;
 use crate::overlays::Overlays;
 use crate::reserved::ReservedHidden;
@@ -26,6 +27,7 @@ pub(crate) struct Measured {
     inner: Arc<dyn CloudProvider>,
     clock: SharedClock,
     families: ControllerFamilies,
+    failures: Failures,
     controller: &'static str,
     limit: Duration,
     /// `None` when the feature gate NodeOverlay is off.
@@ -41,12 +43,14 @@ impl Measured {
         inner: Arc<dyn CloudProvider>,
         clock: SharedClock,
         families: ControllerFamilies,
+        failures: Failures,
         limit: Duration,
     ) -> Self {
         Self {
             inner,
             clock,
             families,
+            failures,
             controller: "operator",
             limit,
             overlays: None,
@@ -157,6 +161,7 @@ impl Measured {
         let seconds = self.clock.since(started).as_secs_f64();
         self.families.cloud_duration.observe(&labels, seconds);
         if let Err(error) = &answer {
+            self.failures.of_cloud(error);
             self.families
                 .cloud_errors
                 .inc(&[labels[0], labels[1], labels[2], error.metric_label()]);
@@ -223,6 +228,10 @@ impl CloudProvider for Measured {
         types: &'a [InstanceType],
     ) -> CloudFuture<'a, NodeClaim> {
         self.timed("Create", self.inner.create_from(claim, types)).boxed()
+    }
+
+    fn price_feed(&self) -> PriceFeed {
+        self.inner.price_feed()
     }
 
     fn lead(&self) -> futures::future::BoxFuture<'_, ()> {

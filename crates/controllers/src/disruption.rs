@@ -504,7 +504,6 @@ impl DisruptionLoop {
 
 /// What an independent check from first principles has against a command.
 pub(crate) fn problems_of(snapshot: &Snapshot, command: &Command, now: Timestamp) -> Vec<String> {
-    let is_drift = matches!(command.method, Method::Drift | Method::StaticDrift);
     match command.resolve(snapshot) {
         None => vec!["a node or pod of it is not there any more".to_owned()],
         Some((nodes, placements)) => {
@@ -512,8 +511,8 @@ pub(crate) fn problems_of(snapshot: &Snapshot, command: &Command, now: Timestamp
                 nodes: &nodes,
                 placements: &placements,
                 reason: command.method.reason(),
-                is_consolidation: !is_drift,
-                places_pods: command.method != Method::StaticDrift,
+                is_consolidation: !command.method.is_maintenance(),
+                places_pods: !command.method.is_static(),
             };
             let violations = check_command(snapshot, &check, now);
             violations.iter().map(ToString::to_string).collect()

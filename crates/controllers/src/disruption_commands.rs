@@ -10,7 +10,7 @@ use futures::{FutureExt as _, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
-use spokeshave_api::{NodeClaim, labels};
+use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, advance, expired, finished_at, needs_pods_of_server,
@@ -19,6 +19,7 @@ use spokeshave_plan::disrupt::last_look;
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
 use spokeshave_plan::disruption_policy::frozen;
+use spokeshave_plan::disruption_policy::workloads::still_counts;
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
@@ -264,10 +265,12 @@ impl Commands {
         let shared = &self.shared;
         let now = shared.now();
         let all = shared.stores.disruptions.snapshot();
+        let has_policies = !shared.stores.disruption_policies.is_empty();
         let gone = expired(
             all.iter().map(|disruption| &**disruption),
             DISRUPTION_HISTORY,
             DISRUPTION_HISTORY_ENTRIES,
+            |one| has_policies && still_counts(one, now),
             now,
         );
         for target in gone {
@@ -377,7 +380,12 @@ impl Commands {
             .stores
             .node_pools
             .get_named(&node.node_pool)
-            .filter(|_| disruption.spec.reason != spokeshave_api::DisruptionReason::Drifted)
+            .filter(|_| {
+                !matches!(
+                    disruption.spec.reason,
+                    DisruptionReason::Drifted | DisruptionReason::Expired
+                )
+            })
             .map(|pool| snake_case(pool.spec.disruption.consolidation_policy.as_str()))
             .unwrap_or_default();
         let reason = disruption.spec.reason.to_string().to_lowercase();
@@ -424,14 +432,13 @@ impl Commands {
 fn why(disruption: &Disruption) -> String {
     let spec = &disruption.spec;
     match &spec.reason {
-        spokeshave_api::DisruptionReason::Empty => "empty".to_owned(),
-        spokeshave_api::DisruptionReason::Drifted => "drifted from what the NodePool asks for".to_owned(),
-        spokeshave_api::DisruptionReason::Underutilized if spec.replacements.is_empty() => {
+        DisruptionReason::Empty => "empty".to_owned(),
+        DisruptionReason::Drifted => "drifted from what the NodePool asks for".to_owned(),
+        DisruptionReason::Expired => "older than its DisruptionPolicy wants".to_owned(),
+        DisruptionReason::Underutilized if spec.replacements.is_empty() => {
             under_used(disruption, "fits", "fit", "on other nodes")
         }
-        spokeshave_api::DisruptionReason::Underutilized => {
-            under_used(disruption, "runs", "run", "cheaper there")
-        }
+        DisruptionReason::Underutilized => under_used(disruption, "runs", "run", "cheaper there"),
         other => other.to_string(),
     }
 }

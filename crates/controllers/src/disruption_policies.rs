@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::DisruptionPolicy;
-use spokeshave_api::conditions::{Conditioned as _, ROLLOUT_HEALTHY};
+use spokeshave_api::conditions::{Conditioned as _, EXPIRY_IN_TIME, ROLLOUT_HEALTHY};
+use spokeshave_api::disruption_policy::ExpiryStatus;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_plan::disruption_policy::forecast::{NeverOpen, PoolNodes, never_open};
-use spokeshave_plan::disruption_policy::{OSCILLATION, status};
+use spokeshave_plan::disruption_policy::{OSCILLATION, status_with};
 use spokeshave_runtime::Shutdown;
 
+use crate::gauges::Series;
 use crate::shared::Shared;
 
 /// How often it is looked whether a policy says something else now.
@@ -44,6 +46,7 @@ impl DisruptionPolicies {
         let mut changes = self.shared.stores.disruption_policies.subscribe();
         loop {
             while self.shared.stores.disruption_policies.is_empty() {
+                self.shared.families.late_expirations.replace_all(Series::new());
                 if shutdown.cut(changes.next()).await.flatten().is_none() {
                     return;
                 }
@@ -63,9 +66,12 @@ impl DisruptionPolicies {
         let shared = &self.shared;
         let snapshot = shared.freeze().await;
         let conflicts = self.conflicts(&snapshot);
+        let mut late = Series::new();
         for policy in &snapshot.disruption_policies {
-            let after = status(policy, &snapshot, &conflicts, shared.now());
+            let waits_for = shared.execute.waits_for(&shared.clock, policy).await;
+            let after = status_with(policy, &snapshot, &conflicts, waits_for.as_deref(), shared.now());
             let target = ObjectRef::cluster(ObjectKind::DisruptionPolicy, policy.name(), policy.uid());
+            late.extend(expiring(&after));
             // Conditions are a list, which a merge patch replaces whole.
             let patch = Action::patch(target.clone(), Subresource::Status, &**policy, &after, true);
             let Some(patch) = patch else { continue };
@@ -79,6 +85,7 @@ impl DisruptionPolicies {
                 }
             }
         }
+        shared.families.late_expirations.replace_all(late);
     }
 
     /// Rules that leave a NodePool no time at all together.
@@ -115,6 +122,34 @@ impl DisruptionPolicies {
             self.shared.execute.tell(&event);
         }
         let (old, new) = (active(before), active(after));
+        let is_late = |policy: &DisruptionPolicy| {
+            let in_time = policy.condition(EXPIRY_IN_TIME);
+            in_time
+                .filter(|one| one.status == "False")
+                .map(|one| one.message.clone())
+        };
+        if let Some(message) = is_late(after).filter(|_| is_late(before).is_none()) {
+            let event = Event::new(target.clone(), EventType::Warning, "ExpiryTooSlow", message);
+            self.shared.execute.tell(&event);
+        }
+        let unread = |policy: &DisruptionPolicy| {
+            let asked = policy
+                .status
+                .as_ref()
+                .and_then(|status| status.workloads.as_ref());
+            asked.map_or_else(Vec::new, |asked| asked.faults.clone())
+        };
+        let known = unread(before);
+        for fault in unread(after).iter().filter(|fault| !known.contains(fault)) {
+            let message = format!("{fault}; it counts as the most that the policy lets anybody ask for");
+            let event = Event::new(
+                target.clone(),
+                EventType::Warning,
+                "WorkloadAnnotationInvalid",
+                message,
+            );
+            self.shared.execute.tell(&event);
+        }
         let is_known = |field: &str, domain: Option<&str>| {
             let mut old = old.iter();
             old.any(|known| known.field == field && known.domain.as_deref() == domain)
@@ -137,4 +172,15 @@ impl DisruptionPolicies {
             self.shared.execute.tell(&event);
         }
     }
+}
+
+/// Nodes that will not have gone softly in time, by policy and NodePool.
+fn expiring(policy: &DisruptionPolicy) -> Series {
+    let waves = policy.status.iter().flat_map(|status| &status.expiry);
+    let series = |wave: &ExpiryStatus| {
+        #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
+        let late = wave.late as f64;
+        (vec![policy.name().to_owned(), wave.node_pool.clone()], late)
+    };
+    waves.map(series).collect()
 }

@@ -14,10 +14,13 @@ use kube::Client;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
+use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
+use crate::distress::Failures;
+use crate::health_objects;
 use crate::stores::Stores;
 
 /// Rate of `Nominated` events: five a second, ten at once (P §17).
@@ -92,6 +95,7 @@ pub(crate) struct Execute {
     events: EventRecorder,
     /// NodeClaims that this process made and that have no instance yet, by name: what they are for is known here.
     created: Arc<Mutex<BTreeSet<String>>>,
+    failures: Failures,
 }
 
 impl std::fmt::Debug for Execute {
@@ -105,13 +109,19 @@ const SEVERAL_BUDGETS: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
 impl Execute {
-    pub(crate) fn new(client: Client, stores: Stores, events: EventRecorder) -> Self {
+    pub(crate) fn new(client: Client, stores: Stores, events: EventRecorder, failures: Failures) -> Self {
         Self {
             client,
             stores,
             events,
             created: Arc::default(),
+            failures,
         }
+    }
+
+    /// What an object of a policy's roll-outs has to say and does not ([`health_objects`](crate::health_objects)).
+    pub(crate) async fn waits_for(&self, clock: &SharedClock, policy: &DisruptionPolicy) -> Option<String> {
+        health_objects::waits_for(&self.client, clock, policy).await
     }
 
     /// True when this process made the NodeClaim of this name.
@@ -129,6 +139,14 @@ impl Execute {
     /// # Errors
     /// The class of the failure.
     pub(crate) async fn run(&self, action: &Action) -> Result<(), ExecuteError> {
+        let answer = self.carry_out(action).await;
+        if let Err(ExecuteError::Failed { source, .. }) = &answer {
+            self.failures.of_api_server(source);
+        }
+        answer
+    }
+
+    async fn carry_out(&self, action: &Action) -> Result<(), ExecuteError> {
         match action {
             Action::CreateNodeClaim { claim, .. } if claim.metadata.name.is_some() => {
                 self.create_replacement(claim).await

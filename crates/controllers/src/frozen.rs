@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::disruption::Disruption;
+use spokeshave_model::Distress;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::{InstanceType, Nomination};
 
@@ -29,6 +30,10 @@ pub(crate) struct Inputs {
     pub(crate) assigned: BTreeSet<String>,
     pub(crate) in_command: BTreeSet<String>,
     pub(crate) marked_for_deletion: BTreeSet<String>,
+    /// What has failed lately, where policies look at it.
+    pub(crate) distress: Distress,
+    /// A policy hears what owners of pods ask for, and they have not been read yet.
+    pub(crate) owners_unknown: bool,
 }
 
 impl Inputs {
@@ -61,6 +66,8 @@ impl Inputs {
             && self.assigned == other.assigned
             && self.in_command == other.in_command
             && self.marked_for_deletion == other.marked_for_deletion
+            && self.owners_unknown == other.owners_unknown
+            && self.distress == other.distress
             && self.pending.len() == other.pending.len()
             && self
                 .pending
@@ -125,7 +132,7 @@ pub(crate) fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str>
         }};
     }
     let fields = compared!(
-        resources well_known pools nodes pods classes requests kinds daemons budgets disruption_policies disruptions synced
+        resources well_known pools nodes pods classes requests kinds daemons budgets workload_annotations distress owners_unknown disruption_policies disruptions synced
     );
     fields
         .into_iter()
@@ -192,6 +199,8 @@ mod tests {
             assigned: BTreeSet::new(),
             in_command: BTreeSet::new(),
             marked_for_deletion: BTreeSet::new(),
+            owners_unknown: false,
+            distress: Distress::default(),
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) struct ControllerFamilies {
     pub(crate) queue_failures: Counter,
     pub(crate) evaluation_duration: Histogram,
     pub(crate) refused_commands: Counter,
+    pub(crate) late_expirations: Gauge,
     pub(crate) cloud_duration: Histogram,
     pub(crate) cloud_errors: Counter,
     pub(crate) audit_violations: Counter,
@@ -237,6 +238,11 @@ impl ControllerFamilies {
                 "Duration of the evaluation of a disruption method.",
                 &["reason", "consolidation_type"],
                 &STANDARD_BUCKETS,
+            ),
+            late_expirations: gauge(
+                "spokeshave_disruption_policy_late_expirations",
+                "Nodes that budgets and windows of a DisruptionPolicy do not let go before expireAfter takes them, as far as three days tell.",
+                &["policy", "nodepool"],
             ),
             refused_commands: counter(
                 "spokeshave_audit_refused_commands_total",

@@ -22,6 +22,7 @@ use crate::definitions::{CACHES_SYNCED, DEFINITIONS_SERVED, definitions_served};
 use crate::disruption::DisruptionLoop;
 use crate::disruption_commands::Commands;
 use crate::disruption_policies::DisruptionPolicies;
+use crate::distress::Failures;
 use crate::drift::Drift;
 use crate::eviction::Evictions;
 use crate::execute::Execute;
@@ -296,10 +297,12 @@ impl Operator {
     pub(crate) fn share(&self, writer: &Client, recorder: EventRecorder) -> Arc<Shared> {
         let stores = Stores::new(self.options.object_metrics);
         let families = ControllerFamilies::new(&self.metrics);
+        let failures = Failures::new(self.clock.clone());
         let cloud = Measured::new(
             self.provider.clone(),
             self.clock.clone(),
             families.clone(),
+            failures.clone(),
             self.options.cloud_call_limit,
         );
         let cloud = if self.options.feature_gates.node_overlay {
@@ -313,7 +316,8 @@ impl Operator {
             cloud.without_reserved()
         };
         let shared = Arc::new(Shared {
-            execute: Execute::new(writer.clone(), stores.clone(), recorder),
+            execute: Execute::new(writer.clone(), stores.clone(), recorder, failures.clone()),
+            failures,
             stores,
             provider: Arc::new(cloud.clone()),
             cloud,

@@ -10,7 +10,7 @@ use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
-use spokeshave_model::{ClusterState, InstanceType, Nomination, NotBegun, Price, lower};
+use spokeshave_model::{ClusterState, Distress, InstanceType, Nomination, NotBegun, Price, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::in_flight::{Room, stand_in, stand_in_id, without_room};
@@ -24,6 +24,7 @@ use spokeshave_runtime::{Object, Store};
 use crate::blocked::Told;
 use crate::cloud::Measured;
 use crate::decision::{Decision, DecisionKind, DecisionLog};
+use crate::distress::Failures;
 use crate::execute::Execute;
 use crate::frozen::{Frozen, Inputs, InstanceTypes};
 use crate::metrics::ControllerFamilies;
@@ -84,6 +85,8 @@ impl Prices {
 pub(crate) struct Shared {
     pub(crate) stores: Stores,
     pub(crate) execute: Execute,
+    /// What has failed lately, as circuit breakers see it.
+    pub(crate) failures: Failures,
     /// The cloud, for calls that belong to no controller in particular.
     pub(crate) provider: Arc<dyn CloudProvider>,
     /// The cloud, for calls of one controller: `cloud.of("name")`.
@@ -338,6 +341,12 @@ impl Shared {
             assigned,
             in_command,
             marked_for_deletion,
+            distress: if self.stores.disruption_policies.is_empty() {
+                Distress::default()
+            } else {
+                self.failures.distress(self.provider.price_feed())
+            },
+            owners_unknown: self.stores.owners.are_unknown(&self.stores.disruption_policies),
         }
     }
 
@@ -399,6 +408,9 @@ impl Shared {
             marked_for_deletion: inputs.marked_for_deletion.clone(),
             not_begun: inputs.pending.iter().map(|one| not_begun(one)).collect(),
             in_command: inputs.in_command.clone(),
+            owner_annotations: self.stores.owners.annotations(),
+            owners_unknown: inputs.owners_unknown,
+            distress: inputs.distress.clone(),
             disruptions: if self.stores.disruption_policies.is_empty() {
                 Vec::new()
             } else {

@@ -131,6 +131,8 @@ pub(crate) struct Wanted {
     pub(crate) dynamic_resources: bool,
     /// NodeOverlays.
     pub(crate) node_overlays: bool,
+    /// What waits until some object asks for it: false.
+    pub(crate) on_demand: bool,
     /// CapacityBuffers, PodTemplates and the workloads that buffers may name.
     pub(crate) capacity_buffers: bool,
 }
@@ -140,6 +142,7 @@ impl Wanted {
         Self {
             always: true,
             own_kinds: true,
+            on_demand: false,
             spread: !options.default_spread.is_empty(),
             dynamic_resources: options.dynamic_resources,
             node_overlays: options.feature_gates.node_overlay,
@@ -175,5 +178,40 @@ impl Starter<'_> {
             format!("watch {kind}"),
             async move { reflector.run(shutdown).await },
         );
+    }
+
+    /// Starts a watch once some object of another store asks for it. It goes on when none does any more.
+    pub(crate) fn start_when<K: Object, A: Object>(
+        &mut self,
+        store: &Store<K>,
+        asking: &Store<A>,
+        asks: fn(&A) -> bool,
+    ) {
+        let kind = K::kind(&()).into_owned();
+        let entropy = self.entropy.child(&format!("{kind} on demand"));
+        let reflector = Reflector::new(
+            self.client.clone(),
+            store,
+            &WatchOptions::default(),
+            self.clock.clone(),
+            &entropy,
+            self.metrics,
+        );
+        let (shutdown, asking) = (self.shutdown.clone(), asking.clone());
+        self.tasks.spawn(format!("watch {kind} on demand"), async move {
+            let mut changes = asking.subscribe();
+            loop {
+                let mut is_asked = false;
+                asking.for_each(|_, object| is_asked |= asks(object));
+                if is_asked {
+                    break;
+                }
+                if shutdown.cut(changes.next()).await.flatten().is_none() {
+                    return;
+                }
+            }
+            drop(changes);
+            reflector.run(shutdown).await;
+        });
     }
 }

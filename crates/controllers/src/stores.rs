@@ -15,6 +15,7 @@ use spokeshave_model::trim;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Metrics, Shutdown, StoreOptions, TaskGroup};
 
+use crate::owners::{OwnerSources, hears_workloads};
 use crate::spread::SpreadSources;
 use crate::store_list::{Starter, Versions, Wanted, plain, stores};
 use crate::virtual_pods::BufferSources;
@@ -83,6 +84,8 @@ stores! {
     groups {
         /// CapacityBuffers and what they name; filled only where the feature gate is on.
         pub(crate) buffers: BufferSources;
+        /// Owners of pods, which may ask for quiet; filled only once a DisruptionPolicy hears them.
+        pub(crate) owners: OwnerSources;
         /// What default topology spread looks at; filled only where it is asked for.
         pub(crate) spread: SpreadSources;
     }
@@ -110,6 +113,11 @@ impl Stores {
             shutdown,
         };
         self.start(wanted, &mut starter);
+        let policies = &self.disruption_policies;
+        starter.start_when(&self.owners.deployments, policies, hears_workloads);
+        starter.start_when(&self.owners.stateful_sets, policies, hears_workloads);
+        starter.start_when(&self.owners.replica_sets, policies, hears_workloads);
+        starter.start_when(&self.owners.jobs, policies, hears_workloads);
     }
 
     /// Completes when every store that is watched has been filled once, and says so when that takes long (D-049, P-142).

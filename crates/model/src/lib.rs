@@ -7,6 +7,7 @@ pub mod action;
 pub mod constraints;
 pub mod default_spread;
 pub mod derivation;
+mod distress;
 pub mod instance_type;
 pub mod interruption;
 pub mod labels;
@@ -26,9 +27,11 @@ pub mod taint;
 pub mod trim;
 pub mod vector;
 pub mod volumes;
+mod workload_annotations;
 
 pub use action::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
 pub use derivation::Derivation;
+pub use distress::{Distress, PriceFeed};
 pub use instance_type::{
     AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
 };
@@ -40,3 +43,4 @@ pub use requirement::{Operator, Requirement, RequirementError};
 pub use requirements::{Incompatibility, Requirements};
 pub use resources::{ResourceName, Resources};
 pub use snapshot::Snapshot;
+pub use workload_annotations::read_annotations;

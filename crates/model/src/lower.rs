@@ -9,6 +9,7 @@ mod update;
 
 use crate::constraints::{self, Constraints, NamespaceLabels};
 use crate::default_spread::DefaultSpread;
+use crate::distress::Distress;
 use crate::instance_type::InstanceType;
 use crate::labels;
 use crate::pod::{self, DoNotDisrupt};
@@ -23,6 +24,7 @@ use crate::snapshot::{
 use crate::state_node;
 use crate::vector::{ResourceTable, ResourceVector};
 use crate::volumes::VolumeObjects;
+use crate::workload_annotations;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -78,6 +80,12 @@ pub struct ClusterState {
     pub not_begun: Vec<NotBegun>,
     /// Provider IDs that belong to a command in the queue (D-023).
     pub in_command: BTreeSet<String>,
+    /// What owners of pods ask for their pods by annotation, by `Deployment/shop/web`.
+    pub owner_annotations: BTreeMap<String, BTreeMap<String, String>>,
+    /// They have not been read yet, although a policy asks for them.
+    pub owners_unknown: bool,
+    /// What has failed lately around the cluster.
+    pub distress: Distress,
     /// DisruptionPolicies.
     pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
     /// The ledger of commands, which DisruptionPolicies look back on; empty where there are none.
@@ -190,6 +198,9 @@ pub fn lower(state: &ClusterState) -> Snapshot {
         classes,
         kinds,
         budgets,
+        workload_annotations: workload_annotations::of(state),
+        distress: state.distress.clone(),
+        owners_unknown: state.owners_unknown,
         disruption_policies: by_name(&state.disruption_policies, DisruptionPolicy::name),
         disruptions: by_name(&state.disruptions, Disruption::name),
         synced,

@@ -148,6 +148,19 @@ pub fn true_since(pod: &Pod, type_: &str) -> Option<Timestamp> {
     Some(found.last_transition_time.as_ref()?.0)
 }
 
+/// Whether the pod's `Ready` condition has the status `True`.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    let mut ready = conditions
+        .unwrap_or_default()
+        .iter()
+        .filter(|one| one.type_ == "Ready");
+    ready.any(|one| one.status == "True")
+}
+
 /// Whether the pod's `Ready` condition has the status `False` (D-021).
 pub fn is_ready_false(pod: &Pod) -> bool {
     let conditions = pod

@@ -4,6 +4,7 @@
 //! no pod can tell apart share a kind. It owns no clock: whatever depends on time is kept as a time and asked with `now`.
 
 use crate::constraints::{Constraints, PodProblem};
+use crate::distress::Distress;
 use crate::instance_type::InstanceType;
 use crate::pod::DoNotDisrupt;
 use crate::price::Price;
@@ -359,6 +360,12 @@ pub struct Snapshot {
     pub budgets: Vec<BudgetView>,
     /// DisruptionPolicies, by name.
     pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
+    /// What owners of pods and namespaces ask for their pods, by `Deployment/shop/web` and `Namespace/shop`: only annotations that policies read.
+    pub workload_annotations: BTreeMap<String, BTreeMap<String, String>>,
+    /// What has failed lately around the cluster.
+    pub distress: Distress,
+    /// The owners of pods have not been read yet, although a policy asks for them.
+    pub owners_unknown: bool,
     /// The ledger of commands, by name; empty where there are no DisruptionPolicies.
     pub disruptions: Vec<Arc<Disruption>>,
     /// P §8.2: no tracked NodeClaim is without a provider ID.

@@ -10,11 +10,18 @@ use crate::volumes::is_claim;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, ResourceRequirements, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use spokeshave_api::labels::{MOVE_WINDOWS, MOVES_PER_DAY, QUIET_TIME};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Annotations of pods that somebody reads; others can be whole documents.
-const READ_ANNOTATIONS: [&str; 2] = [DO_NOT_DISRUPT, POD_DELETION_COST];
+const READ_ANNOTATIONS: [&str; 5] = [
+    DO_NOT_DISRUPT,
+    POD_DELETION_COST,
+    QUIET_TIME,
+    MOVES_PER_DAY,
+    MOVE_WINDOWS,
+];
 
 /// Conditions of pods that somebody reads: whether it has a place, and whether it serves.
 const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];

@@ -106,9 +106,9 @@ pub fn faulty_budgets(pool: &NodePool, now: Timestamp) -> Vec<String> {
     faults.collect()
 }
 
-/// A reason that this version does not know might mean any (D-188).
+/// A reason that this version does not know might mean any (D-188); of NodePools, as upstream, also the one that only policies have.
 fn is_unknown(reason: &DisruptionReason) -> bool {
-    matches!(reason, DisruptionReason::Other(_))
+    matches!(reason, DisruptionReason::Other(_) | DisruptionReason::Expired)
 }
 
 /// Sets and clears the conditions of this file.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_model::InstanceType;
 use spokeshave_model::volumes::Unsupported;
+use spokeshave_model::{InstanceType, PriceFeed};
 
 use crate::interruption::{Interruption, Interruptions};
 
@@ -91,6 +91,11 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     /// nothing. A cloud without any never completes.
     fn follow(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
+    }
+
+    /// How old prices are, for clouds whose prices change.
+    fn price_feed(&self) -> PriceFeed {
+        PriceFeed::Fixed
     }
 
     /// What must be done before a Node that has joined may register (P §9.3).

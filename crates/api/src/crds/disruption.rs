@@ -56,8 +56,8 @@ fn spec() -> Value {
         "required": ["method", "reason", "decision", "decidedAt", "nodes", "priceBefore", "priceAfter", "savings", "evictions", "nodeSummary", "replacementSummary"],
         "x-kubernetes-validations": [rule("self == oldSelf", "spec is immutable")],
         "properties": {
-            "method": text("Who decided: Emptiness, StaticDrift, Drift, MultiNodeConsolidation or SingleNodeConsolidation."),
-            "reason": text("Why: Empty, Drifted or Underutilized. Budgets are charged by reason."),
+            "method": text("Who decided: Emptiness, StaticDrift, Drift, StaticExpiry, Expiry, MultiNodeConsolidation or SingleNodeConsolidation."),
+            "reason": text("Why: Empty, Drifted, Expired or Underutilized. Budgets are charged by reason."),
             "decision": text("Delete: nodes go and nothing comes. Replace: nodes go once their replacements are initialised."),
             "decidedAt": time("When it was decided, by the clock of the operator."),
             "nodes": {
@@ -122,6 +122,17 @@ fn node() -> Value {
             "price": text("Dollars per hour."),
             "pods": number("Pods on it that have to move."),
             "createdAt": time("When its NodeClaim was created; written where a DisruptionPolicy judges over time."),
+            "workloads": {
+                "description": "Of these, pods of workloads that ask for a quota of moves.",
+                "type": "array",
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "description": "Pods of one workload.",
+                    "type": "object",
+                    "required": ["name", "pods"],
+                    "properties": {"name": text("Such as Deployment/shop/web."), "pods": number("How many.")},
+                },
+            },
         },
     })
 }

@@ -66,8 +66,8 @@ fn list(description: &str, items: &Value, maximum: u64) -> Value {
 fn reasons(description: &str) -> Value {
     let mut schema = list(
         description,
-        &one_of("A reason.", &["Empty", "Drifted", "Underutilized"]),
-        3,
+        &one_of("A reason.", &["Empty", "Drifted", "Expired", "Underutilized"]),
+        4,
     );
     schema["minItems"] = json!(1);
     schema
@@ -78,8 +78,8 @@ fn spec() -> Value {
         "description": "What is wanted.",
         "type": "object",
         "x-kubernetes-validations": [rule(
-            "has(self.freeze) || has(self.hold) || has(self.rollout) || has(self.circuitBreakers) || has(self.convergence) || (has(self.budgets) && self.budgets.size() > 0)",
-            "set freeze, hold, budgets, rollout, circuitBreakers or convergence: a policy without any does nothing",
+            "has(self.freeze) || has(self.hold) || has(self.expiry) || has(self.rollout) || has(self.workloads) || has(self.circuitBreakers) || has(self.convergence) || (has(self.budgets) && self.budgets.size() > 0)",
+            "set freeze, hold, budgets, expiry, rollout, workloads, circuitBreakers or convergence: a policy without any does nothing",
         )],
         "properties": {
             "nodePools": {
@@ -111,7 +111,9 @@ fn spec() -> Value {
             },
             "hold": hold(),
             "budgets": list("Limits of how much and how fast; all of them hold.", &budget(), 50),
+            "expiry": expiry(),
             "rollout": rollout(),
+            "workloads": workloads(),
             "circuitBreakers": breakers(),
             "convergence": convergence(),
         },
@@ -184,6 +186,19 @@ fn window() -> Value {
     })
 }
 
+fn expiry() -> Value {
+    json!({
+        "description": "A soft age: nodes that have reached it are replaced inside budgets and windows, as Expired. expireAfter takes what is left, whatever policies say.",
+        "type": "object",
+        "x-kubernetes-validations": [rule("has(self.softAfter) != has(self.softPercent)", "set one of softAfter and softPercent")],
+        "properties": {
+            "softAfter": shared::duration("The age."),
+            "softPercent": number("The age as a share of expireAfter; NodeClaims without one never reach it.", 1, 99),
+            "jitter": shared::duration("Over how long nodes that were born together are spread. Without it, half of the time that is left until expireAfter, or a tenth of the age where there is none."),
+        },
+    })
+}
+
 fn rollout() -> Value {
     json!({
         "description": "Drift in waves, each NodePool by itself.",
@@ -213,8 +228,46 @@ fn rollout() -> Value {
                 "properties": {
                     "restarts": number("Restarts of a container from which on its pod is not healthy; without it, 3.", 1, 1000),
                     "readyWithin": shared::duration("How long a node or pod may be not Ready; without it, 5m."),
+                    "objects": list("What other objects have to say; while one of them does not hold, nothing begins.", &json!({
+                        "description": "What one object has to say.",
+                        "type": "object",
+                        "required": ["apiVersion", "resource", "name", "expression"],
+                        "properties": {
+                            "apiVersion": pattern("Its group and version, such as apps/v1, or v1.", "^([a-z0-9.-]+/)?v[a-z0-9]+$", 316),
+                            "resource": pattern("Its kind in paths: lower case, several of them, such as statefulsets.", "^[a-z][a-z0-9-]*$", 63),
+                            "namespace": pattern("Its namespace, where it has one.", "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 63),
+                            "name": pattern("Its name.", "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", 253),
+                            "expression": {"description": "CEL over self, the object: true when it is healthy.", "type": "string", "minLength": 1, "maxLength": 512},
+                        },
+                    }), 10),
                 },
             },
+        },
+    })
+}
+
+fn workloads() -> Value {
+    json!({
+        "description": "Hears the annotations spokeshave.dev/quiet-time, moves-per-day and move-windows of pods, their owners and namespaces; the nearest counts. What is set here is the most that they may ask for.",
+        "type": "object",
+        "properties": {
+            "maximumQuietTime": shared::duration("The longest quiet time that is heard; without it, 24h."),
+            "minimumMovesPerDay": number("The fewest moves a day that a workload may ask for; without it, 1.", 1, 1_000_000),
+            "maximumClosed": shared::duration("Windows that open later than that keep no pod; without it, 168h."),
+            "statefulSets": one_of("OneAtATime: the next member of a StatefulSet moves when all members are there and Ready. Without it, Any.", &["Any", "OneAtATime"]),
+        },
+    })
+}
+
+fn failures(description: &str, what: &str) -> Value {
+    json!({
+        "description": description,
+        "type": "object",
+        "required": ["count", "within"],
+        "x-kubernetes-validations": [rule("duration(self.within) <= duration('1h')", "failures are remembered for an hour: write 1h or less")],
+        "properties": {
+            "count": number(what, 1, 500),
+            "within": shared::duration("Within how long; an hour at most."),
         },
     })
 }
@@ -241,6 +294,14 @@ fn breakers() -> Value {
                     "count": number("How many commands were taken back with replacements that did not come up, from which on nothing is disrupted.", 1, 200),
                     "within": shared::duration("Within how long."),
                 },
+            },
+            "cloud": failures("The cloud does not answer, throttles, or has no capacity.", "How many calls failed, from which on nothing is disrupted."),
+            "apiServer": failures("The API server does not answer, or answers with errors of its own.", "How many writes failed, from which on nothing is disrupted."),
+            "prices": {
+                "description": "Prices have not been read for long. Clouds whose prices never change have none to lose.",
+                "type": "object",
+                "required": ["olderThan"],
+                "properties": {"olderThan": shared::duration("The age of the last prices, from which on nothing is disrupted.")},
             },
         },
     })
@@ -300,10 +361,34 @@ fn status() -> Value {
                     "phase": text("Rolling, Soaking, WaitingForApproval or Halted."),
                     "finishedAt": time("When the last command of the wave ended."),
                     "haltedAt": time("When it was halted."),
+                    "waitsFor": text("What an object has to say and does not: nothing begins meanwhile."),
                     "message": text("What it comes to, for people."),
                     "eta": time("When it will be done, if it goes on as it did."),
                 },
             }), 1000),
+            "expiry": list("Nodes that reach their soft age, by NodePool.", &json!({
+                "description": "The coming wave of one NodePool.",
+                "type": "object",
+                "required": ["nodePool", "due", "withinDay", "late"],
+                "properties": {
+                    "nodePool": text("The NodePool."),
+                    "due": number("Nodes that have reached it.", 0, i64::from(i32::MAX)),
+                    "withinDay": number("Nodes that will reach it within 24 hours.", 0, i64::from(i32::MAX)),
+                    "nextDue": time("When the next one reaches it."),
+                    "late": number("Nodes that budgets and windows do not let go before expireAfter takes them, as far as three days tell.", 0, i64::from(i32::MAX)),
+                    "firstLate": time("When the first of these is taken."),
+                },
+            }), 1000),
+            "workloads": {
+                "description": "What workloads ask for now.",
+                "type": "object",
+                "required": ["restingPods", "restingNodes"],
+                "properties": {
+                    "restingPods": number("Pods that rest.", 0, i64::from(i32::MAX)),
+                    "restingNodes": number("Nodes that they keep.", 0, i64::from(i32::MAX)),
+                    "faults": list("Annotations that cannot be read, and count as the most that may be asked for; the first 20.", &json!({"type": "string"}), 20),
+                },
+            },
             "conditions": shared::conditions(false),
         },
     })

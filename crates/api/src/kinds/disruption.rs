@@ -25,10 +25,25 @@ open_enum! {
         StaticDrift = "StaticDrift",
         /// Drifted nodes.
         Drift = "Drift",
+        /// Nodes of static pools that are older than a DisruptionPolicy wants.
+        StaticExpiry = "StaticExpiry",
+        /// Nodes that are older than a DisruptionPolicy wants.
+        Expiry = "Expiry",
         /// Several nodes by at most one.
         MultiNodeConsolidation = "MultiNodeConsolidation",
         /// One node by at most one.
         SingleNodeConsolidation = "SingleNodeConsolidation",
+    }
+}
+
+impl DisruptionMethod {
+    /// Whether it replaces nodes of static pools: such commands find no places for pods.
+    #[must_use]
+    pub fn is_static(&self) -> bool {
+        matches!(
+            self,
+            DisruptionMethod::StaticDrift | DisruptionMethod::StaticExpiry
+        )
     }
 }
 
@@ -132,6 +147,19 @@ pub struct DisruptedNode {
     /// When its NodeClaim was created; written where a DisruptionPolicy judges over time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Time>,
+    /// Of these, pods of workloads that ask for a quota of moves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<MovedWorkload>,
+}
+
+/// Pods of one workload that move.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MovedWorkload {
+    /// Such as `Deployment/shop/web`.
+    pub name: String,
+    /// How many.
+    pub pods: i64,
 }
 
 /// One node that comes instead.

@@ -92,6 +92,16 @@ open_enum! {
 }
 
 open_enum! {
+    /// How members of a StatefulSet are moved.
+    StatefulSetMoves {
+        /// As other pods.
+        Any = "Any",
+        /// The next when all members are there and Ready.
+        OneAtATime = "OneAtATime",
+    }
+}
+
+open_enum! {
     /// What a budget with windows means outside of them.
     OutsideWindows {
         /// Nothing may be disrupted: windows allow.
@@ -120,9 +130,15 @@ pub struct DisruptionPolicySpec {
     /// Limits of how much and how fast; all of them hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<PolicyBudget>,
+    /// A soft age, at which nodes go inside budgets and windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry: Option<Expiry>,
     /// Drift in waves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
+    /// Hears what workloads ask for by annotation, and how much they may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workloads: Option<WorkloadRules>,
     /// Stops by itself while the cluster is in distress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_breakers: Option<CircuitBreakers>,
@@ -244,6 +260,40 @@ pub struct PolicyWindow {
     pub to: String,
 }
 
+/// A soft age. Nodes that have reached it are replaced like drifted ones, as `Expired`; `expireAfter` takes what is left, whatever policies say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Expiry {
+    /// The age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft_after: Option<GoDuration>,
+    /// The age as a share of `expireAfter`; NodeClaims without one never reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft_percent: Option<i64>,
+    /// Over how long nodes that were born together are spread; absent means half of the time that is left until `expireAfter`, or a tenth of the age
+    /// where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<GoDuration>,
+}
+
+/// Hears the annotations `spokeshave.dev/quiet-time`, `/moves-per-day` and `/move-windows` of pods, their owners and namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadRules {
+    /// The longest quiet time that is heard; absent means 24 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_quiet_time: Option<GoDuration>,
+    /// The fewest moves a day that a workload may ask for; absent means 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_moves_per_day: Option<i64>,
+    /// Windows that open later than that keep no pod; absent means 168 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_closed: Option<GoDuration>,
+    /// How members of StatefulSets are moved; absent means as other pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stateful_sets: Option<StatefulSetMoves>,
+}
+
 /// Drift in waves, each NodePool by itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -291,6 +341,26 @@ pub struct RolloutHealth {
     /// How long a node or pod may be not Ready; absent means 5 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_within: Option<GoDuration>,
+    /// What other objects have to say; while one of them does not hold, nothing begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectHealth>,
+}
+
+/// What one object has to say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectHealth {
+    /// Its group and version, such as `apps/v1`, or `v1`.
+    pub api_version: String,
+    /// Its kind in paths: lower case, several of them, such as `statefulsets`.
+    pub resource: String,
+    /// Its namespace, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// CEL over `self`, the object: true when it is healthy.
+    pub expression: String,
 }
 
 /// Stops by itself while the cluster is in distress.
@@ -303,6 +373,33 @@ pub struct CircuitBreakers {
     /// Launches fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_launches: Option<FailedLaunchesBreaker>,
+    /// The cloud does not answer, throttles, or has no capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<FailuresBreaker>,
+    /// The API server does not answer, or answers with errors of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<FailuresBreaker>,
+    /// Prices have not been read for long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<PricesBreaker>,
+}
+
+/// Calls fail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailuresBreaker {
+    /// How many, from which on nothing is disrupted.
+    pub count: i64,
+    /// Within how long; an hour at most.
+    pub within: GoDuration,
+}
+
+/// Prices have not been read for long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PricesBreaker {
+    /// The age of the last prices, from which on nothing is disrupted.
+    pub older_than: GoDuration,
 }
 
 /// Too many nodes are not Ready.
@@ -364,6 +461,12 @@ pub struct DisruptionPolicyStatus {
     /// Roll-outs under way, by NodePool. What the next wave may take follows from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rollouts: Vec<RolloutStatus>,
+    /// Nodes that reach their soft age, by NodePool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expiry: Vec<ExpiryStatus>,
+    /// What workloads ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workloads: Option<WorkloadsStatus>,
     /// `Ready`: it can be evaluated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -391,6 +494,39 @@ pub struct ActiveRule {
     /// Until when, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+}
+
+/// What workloads ask for now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadsStatus {
+    /// Pods that rest.
+    pub resting_pods: i64,
+    /// Nodes that they keep.
+    pub resting_nodes: i64,
+    /// Annotations that cannot be read, and count as the most that may be asked for; the first 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<String>,
+}
+
+/// The coming wave of nodes that reach their soft age, of one NodePool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpiryStatus {
+    /// The NodePool.
+    pub node_pool: String,
+    /// Nodes that have reached it.
+    pub due: i64,
+    /// Nodes that will reach it within 24 hours.
+    pub within_day: i64,
+    /// When the next one reaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_due: Option<Time>,
+    /// Nodes that budgets and windows do not let go before `expireAfter` takes them, as far as three days tell.
+    pub late: i64,
+    /// When the first of these is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_late: Option<Time>,
 }
 
 /// The roll-out of one NodePool.
@@ -422,6 +558,9 @@ pub struct RolloutStatus {
     /// When it was halted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted_at: Option<Time>,
+    /// What an object has to say and does not: nothing begins meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// What it comes to, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

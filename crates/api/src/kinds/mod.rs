@@ -227,6 +227,8 @@ open_enum! {
         Empty = "Empty",
         /// It no longer is what its NodePool asks for.
         Drifted = "Drifted",
+        /// It is older than a DisruptionPolicy wants. Only budgets without reasons and those of policies can limit it; `expireAfter` is not asked.
+        Expired = "Expired",
     }
 }
 

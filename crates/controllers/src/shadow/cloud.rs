@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use spokeshave_api::{NodeClaim, NodePool};
-use spokeshave_model::InstanceType;
 use spokeshave_model::volumes::Unsupported;
+use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
 
 /// A provider without launches, ends and messages.
@@ -53,6 +53,10 @@ impl CloudProvider for ReadOnlyCloud {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         self.0.repair_policies()
+    }
+
+    fn price_feed(&self) -> PriceFeed {
+        self.0.price_feed()
     }
 
     fn unsupported_volumes(&self) -> Unsupported {

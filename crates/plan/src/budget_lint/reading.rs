@@ -2,6 +2,7 @@
 
 use super::{Finding, Level, Reading, error, field};
 use crate::budget_repair as repair;
+use crate::calendar::REASONS;
 use jiff::Timestamp;
 use serde_json::Value;
 use spokeshave_api::{Budget, Cron, CronError, DisruptionReason};
@@ -144,7 +145,7 @@ fn read_reasons(index: usize, reasons: &Value, budget: &mut Budget, findings: &m
     };
     let names: Vec<String> = entries.iter().map(repair::scalar).collect();
     for (position, name) in names.iter().enumerate() {
-        if !matches!(DisruptionReason::from(name.as_str()), DisruptionReason::Other(_)) {
+        if REASONS.contains(&DisruptionReason::from(name.as_str())) {
             continue;
         }
         let at = field(index, &format!("reasons[{position}]"));

@@ -457,7 +457,7 @@ fn protection(disruption: &Disruption, present: &Present, now: Timestamp) -> Opt
 
 /// A pod that nobody found a place for: bound to a node that was empty, or bound since the command was decided.
 fn newcomer(disruption: &Disruption, present: &Present) -> Option<String> {
-    if disruption.spec.method == DisruptionMethod::StaticDrift {
+    if disruption.spec.method.is_static() {
         // It places no pods.
         return None;
     }
@@ -521,11 +521,15 @@ fn status(disruption: &Disruption, phase: DisruptionPhase, message: &str, now: T
     Action::patch(target, Subresource::Status, disruption, &after, true)
 }
 
-/// The finished commands that are too old or too many, oldest first.
+/// So many times as many are kept where they still count for a rate or a quota.
+const COUNTING: usize = 10;
+
+/// The finished commands that are too old or too many, oldest first. Those that `counts` names stay, where there are not ten times too many.
 pub fn expired<'a>(
     disruptions: impl IntoIterator<Item = &'a Disruption>,
     keep: Duration,
     entries: usize,
+    counts: impl Fn(&Disruption) -> bool,
     now: Timestamp,
 ) -> Vec<ObjectRef> {
     let mut finished: Vec<(Timestamp, &Disruption)> = disruptions
@@ -535,11 +539,15 @@ pub fn expired<'a>(
         .collect();
     finished.sort_by_key(|(time, disruption)| (*time, disruption.name().to_owned()));
     let surplus = finished.len().saturating_sub(entries);
+    let far_too_many = finished.len().saturating_sub(entries.saturating_mul(COUNTING));
     let keep = SignedDuration::try_from(keep).unwrap_or(SignedDuration::MAX);
     finished
         .iter()
         .enumerate()
-        .filter(|(index, (time, _))| *index < surplus || now.duration_since(*time) >= keep)
+        .filter(|(index, (time, one))| {
+            let is_surplus = *index < far_too_many || (*index < surplus && !counts(one));
+            is_surplus || now.duration_since(*time) >= keep
+        })
         .map(|(_, (_, disruption))| {
             ObjectRef::cluster(ObjectKind::Disruption, disruption.name(), disruption.uid())
         })

@@ -15,6 +15,10 @@ pub enum Method {
     StaticDrift,
     /// Replace drifted nodes.
     Drift,
+    /// Replace nodes of static pools that are older than a DisruptionPolicy wants.
+    StaticExpiry,
+    /// Replace nodes that are older than a DisruptionPolicy wants.
+    Expiry,
     /// Replace several nodes by at most one.
     MultiNodeConsolidation,
     /// Replace one node by at most one.
@@ -23,10 +27,12 @@ pub enum Method {
 
 impl Method {
     /// All methods in the order in which they run (D-062).
-    pub const ALL: [Method; 5] = [
+    pub const ALL: [Method; 7] = [
         Method::Emptiness,
         Method::StaticDrift,
         Method::Drift,
+        Method::StaticExpiry,
+        Method::Expiry,
         Method::MultiNodeConsolidation,
         Method::SingleNodeConsolidation,
     ];
@@ -37,21 +43,33 @@ impl Method {
             Method::Emptiness => "Emptiness",
             Method::StaticDrift => "StaticDrift",
             Method::Drift => "Drift",
+            Method::StaticExpiry => "StaticExpiry",
+            Method::Expiry => "Expiry",
             Method::MultiNodeConsolidation => "MultiNodeConsolidation",
             Method::SingleNodeConsolidation => "SingleNodeConsolidation",
         }
     }
 
+    /// Whether nodes go for what they are, and not for what they cost: at any price, and without a second look.
+    pub fn is_maintenance(self) -> bool {
+        self.is_static() || matches!(self, Method::Drift | Method::Expiry)
+    }
+
+    /// Whether it replaces nodes of static pools, for whose pods no places are sought (D-139).
+    pub fn is_static(self) -> bool {
+        matches!(self, Method::StaticDrift | Method::StaticExpiry)
+    }
+
     /// Whether its commands wait for a second look (D-086).
     pub fn is_validated(self) -> bool {
-        !matches!(self, Method::StaticDrift | Method::Drift)
+        !self.is_maintenance()
     }
 
     /// The label value `consolidation_type` of metrics.
     pub fn consolidation_type(self) -> &'static str {
         match self {
             Method::Emptiness => "empty",
-            Method::StaticDrift | Method::Drift => "",
+            Method::StaticDrift | Method::Drift | Method::StaticExpiry | Method::Expiry => "",
             Method::MultiNodeConsolidation => "multi",
             Method::SingleNodeConsolidation => "single",
         }
@@ -62,6 +80,7 @@ impl Method {
         match self {
             Method::Emptiness => DisruptionReason::Empty,
             Method::StaticDrift | Method::Drift => DisruptionReason::Drifted,
+            Method::StaticExpiry | Method::Expiry => DisruptionReason::Expired,
             Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => {
                 DisruptionReason::Underutilized
             }

@@ -1,4 +1,5 @@
-//! Drift: replace nodes that are no longer what their NodePool asks for, dynamic (D §4.3) and static (D §4.4).
+//! Drift: replace nodes that are no longer what their NodePool asks for, dynamic (D §4.3) and static (D §4.4); and, in the same way, nodes that are
+//! older than a DisruptionPolicy wants.
 
 use super::budgets::BudgetMapping;
 use super::candidates::{Candidate, DisruptionClass, capitalised, checked};
@@ -7,6 +8,8 @@ use super::evaluate::worst_of_cheapest;
 use super::ground::{Ground, drifted_since};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::{Moved, WhatIf};
+use crate::disruption_policy::expiry;
+use spokeshave_api::DisruptionReason;
 use spokeshave_model::placement::{Launch, PlannedClaim};
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_model::{Price, ResourceName, Resources};
@@ -39,6 +42,47 @@ pub(super) fn drifted(
     Ok(candidate)
 }
 
+/// Nodes that have reached their soft age and have not drifted: what has drifted waits for its waves, and brings the new with it. What must not be
+/// disturbed is not disturbed for age; `expireAfter` is there for that.
+pub(super) fn expired(
+    ground: &Ground<'_>,
+    node: NodeId,
+    is_static: bool,
+    lifted: &Lifted,
+) -> Result<Candidate, Hurdle> {
+    let snapshot = ground.snapshot;
+    let has_drifted = drifted_since(snapshot.node(node)).is_some();
+    let due = expiry::soft(snapshot, node).filter(|soft| soft.due <= ground.now && !has_drifted);
+    due.ok_or(Hurdle::NotApplicable)?;
+    let candidate = checked(snapshot, node, DisruptionClass::Graceful, ground.now, lifted)?;
+    if snapshot.pool(candidate.pool).is_static != is_static {
+        return Err(Hurdle::NotApplicable);
+    }
+    Ok(candidate)
+}
+
+/// Candidates of drift or expiry.
+pub(super) fn candidate(
+    ground: &Ground<'_>,
+    method: Method,
+    node: NodeId,
+    lifted: &Lifted,
+) -> Result<Candidate, Hurdle> {
+    if method.reason() == DisruptionReason::Expired {
+        expired(ground, node, method.is_static(), lifted)
+    } else {
+        drifted(ground, node, method.is_static(), lifted)
+    }
+}
+
+/// What is due first goes first.
+pub(super) fn by_age(snapshot: &Snapshot, candidates: &mut [Candidate]) {
+    candidates.sort_by_cached_key(|candidate| {
+        let due = expiry::soft(snapshot, candidate.node).map(|soft| soft.due);
+        (due, snapshot.node(candidate.node).name.clone())
+    });
+}
+
 /// D-060: oldest drift first, then nodes without pods that would have to move in front; where a DisruptionPolicy says how, its order comes first.
 pub(super) fn in_order(snapshot: &Snapshot, candidates: &mut [Candidate]) {
     candidates.sort_by(|left, right| {
@@ -66,16 +110,17 @@ pub(super) fn evaluate(moved: &mut Moved<'_, '_>) -> Result<DriftPlan, Stop> {
     Ok(DriftPlan { claims, price_after })
 }
 
-/// The command for one drifted node of a dynamic NodePool.
+/// The command for one node of a dynamic NodePool.
 pub(super) fn command(
     ground: &Ground<'_>,
+    method: Method,
     what_if: &mut WhatIf<'_>,
     candidate: &Candidate,
 ) -> Result<Command, Stop> {
     what_if.without(&[candidate.node], &candidate.moving, |moved| {
         let plan = evaluate(moved)?;
         Ok(Command {
-            method: Method::Drift,
+            method,
             nodes: vec![CommandNode::of(ground.snapshot, candidate.node)],
             moves: moved.moves(&[candidate]),
             replacements: plan
@@ -162,9 +207,9 @@ pub(super) fn static_claim(snapshot: &Snapshot, pool: PoolId, limit: usize) -> P
 }
 
 /// D-139: one command for each node of static NodePools that may be replaced now.
-pub(super) fn static_commands(ground: &Ground<'_>, candidates: &[Candidate]) -> Vec<Command> {
+pub(super) fn static_commands(ground: &Ground<'_>, method: Method, candidates: &[Candidate]) -> Vec<Command> {
     let snapshot = ground.snapshot;
-    let mut budgets: BudgetMapping = ground.budget(&Method::StaticDrift.reason()).clone();
+    let mut budgets: BudgetMapping = ground.budget(&method.reason()).clone();
     let mut headroom: BTreeMap<PoolId, i64> = BTreeMap::new();
     let mut commands = Vec::new();
     for candidate in candidates {
@@ -185,7 +230,7 @@ pub(super) fn static_commands(ground: &Ground<'_>, candidates: &[Candidate]) -> 
             .first()
             .map_or(Price::ZERO, |launch| launch.price);
         commands.push(Command {
-            method: Method::StaticDrift,
+            method,
             nodes: vec![CommandNode::of(snapshot, candidate.node)],
             moves: Vec::new(),
             price_before: candidate.price,

@@ -4,8 +4,9 @@ use super::balanced::{self, Totals};
 use super::budgets::BudgetMapping;
 use super::candidates::{Candidate, DisruptionClass, checked};
 use super::cheaper_pools::CheaperPools;
+use super::command::Method;
 use super::hurdle::{Hurdle, Lifted};
-use crate::disruption_policy::{self, Payback};
+use crate::disruption_policy::{self, Payback, expiry};
 use crate::policy::Policy;
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, DRIFTED, INITIALIZED};
@@ -59,7 +60,8 @@ impl<'a> Ground<'a> {
             DisruptionReason::Drifted,
             DisruptionReason::Underutilized,
         ];
-        let budgets = reasons.map(|reason| {
+        let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
+        let budgets = reasons.into_iter().chain(expired).map(|reason| {
             let mapping = BudgetMapping::build_for(snapshot, &reason, now, own);
             (reason, mapping)
         });
@@ -72,7 +74,7 @@ impl<'a> Ground<'a> {
             now,
             totals: balanced::totals(snapshot, &graceful),
             graceful,
-            budgets: budgets.into_iter().collect(),
+            budgets: budgets.collect(),
             withheld: withheld.collect(),
             paybacks: disruption_policy::paybacks(snapshot, now),
             cheaper_pools: CheaperPools::new(snapshot),
@@ -81,10 +83,15 @@ impl<'a> Ground<'a> {
 
     /// The mapping of a reason.
     pub(super) fn budget(&self, reason: &DisruptionReason) -> &BudgetMapping {
-        // All three reasons are built; a later reason has no methods.
+        // All reasons that have methods are built; a later reason has none.
         self.budgets
             .get(reason)
             .unwrap_or_else(|| &self.budgets[&DisruptionReason::Empty])
+    }
+
+    /// Whether a method has anything to look at: that of expiry only where a policy has one.
+    pub(super) fn has(&self, method: Method) -> bool {
+        self.budgets.contains_key(&method.reason())
     }
 
     /// The capacity type label of a node.

@@ -13,6 +13,7 @@ use super::hurdle::{Hurdle, Lifted, Stop};
 use super::simulate::WhatIf;
 use super::verdict::{Blocker, Counterfactual, Verdict};
 use super::{balanced, drift, render};
+use spokeshave_api::DisruptionReason;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{Price, Resources};
 use spokeshave_schedule::PackOptions;
@@ -218,8 +219,8 @@ impl<'g, 'a> Judge<'g, 'a> {
     fn act(&mut self, method: Method, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
         match method {
             Method::Emptiness => self.empty(node, lifted),
-            Method::StaticDrift => self.static_drift(node, lifted),
-            Method::Drift => self.drift(node, lifted),
+            Method::StaticDrift | Method::StaticExpiry => self.static_replacement(method, node, lifted),
+            Method::Drift | Method::Expiry => self.replacement(method, node, lifted),
             Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => {
                 self.consolidate(node, lifted)
             }
@@ -257,18 +258,24 @@ impl<'g, 'a> Judge<'g, 'a> {
         })
     }
 
-    fn static_drift(&self, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
+    /// Neither drifted nor old, as the method asks.
+    fn is_out(&self, method: Method, node: NodeId) -> bool {
+        let is_drift = method.reason() == DisruptionReason::Drifted;
+        is_drift && drifted_since(self.ground.snapshot.node(node)).is_none() || !self.ground.has(method)
+    }
+
+    fn static_replacement(&self, method: Method, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
         let snapshot = self.ground.snapshot;
-        if drifted_since(snapshot.node(node)).is_none() {
+        if self.is_out(method, node) {
             return Err(Hurdle::NotApplicable.into());
         }
-        let candidate = drift::drifted(self.ground, node, true, lifted)?;
+        let candidate = drift::candidate(self.ground, method, node, lifted)?;
         if drift::static_headroom(snapshot, candidate.pool) <= 0 && !lifted.contains(&Hurdle::StaticHeadroom)
         {
             let text = "its static NodePool has no headroom for a replacement";
             return Err(Stop::new(Hurdle::StaticHeadroom, text));
         }
-        self.within_budget(Method::StaticDrift, node, lifted)?;
+        self.within_budget(method, node, lifted)?;
         let claim = drift::static_claim(snapshot, candidate.pool, 1);
         Ok(Act {
             decision: Decision::Replace,
@@ -277,13 +284,13 @@ impl<'g, 'a> Judge<'g, 'a> {
         })
     }
 
-    fn drift(&mut self, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
+    fn replacement(&mut self, method: Method, node: NodeId, lifted: &Lifted) -> Result<Act, Stop> {
         let snapshot = self.ground.snapshot;
-        if drifted_since(snapshot.node(node)).is_none() {
+        if self.is_out(method, node) {
             return Err(Hurdle::NotApplicable.into());
         }
-        let candidate = drift::drifted(self.ground, node, false, lifted)?;
-        self.within_budget(Method::Drift, node, lifted)?;
+        let candidate = drift::candidate(self.ground, method, node, lifted)?;
+        self.within_budget(method, node, lifted)?;
         let pods = left(&candidate, lifted);
         let what_if = if lifted.contains(&Hurdle::Limits) {
             self.boundless()
@@ -366,10 +373,12 @@ impl<'g, 'a> Judge<'g, 'a> {
 }
 
 /// The methods that act on single nodes, in order.
-const METHODS: [Method; 4] = [
+const METHODS: [Method; 6] = [
     Method::Emptiness,
     Method::StaticDrift,
     Method::Drift,
+    Method::StaticExpiry,
+    Method::Expiry,
     Method::SingleNodeConsolidation,
 ];
 

@@ -7,7 +7,7 @@ use super::ground::what_if_options;
 use super::simulate::WhatIf;
 use crate::policy::Policy;
 use jiff::Timestamp;
-use spokeshave_api::disruption::{Disruption, DisruptionMethod};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub fn last_look(
     policy: &Policy,
     now: Timestamp,
 ) -> Option<String> {
-    if disruption.spec.method == DisruptionMethod::StaticDrift {
+    if disruption.spec.method.is_static() {
         // It places no pods.
         return None;
     }

@@ -252,10 +252,10 @@ impl Frontier {
     }
 }
 
-/// Drift fails by NodePool (its new nodes do not come up); everything else by node.
+/// Drift and expiry fail by NodePool (its new nodes do not come up); everything else by node.
 fn back_off_keys(command: &Command) -> Vec<String> {
     match command.method {
-        Method::StaticDrift | Method::Drift => command
+        method if method.is_maintenance() => command
             .budget_use()
             .into_keys()
             .map(|pool| format!("drift/{pool}"))

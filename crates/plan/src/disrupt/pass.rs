@@ -22,6 +22,7 @@ use super::verdict::Verdict;
 use super::{cost, drift, rounds};
 use crate::policy::Policy;
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::DisruptionReason;
 use spokeshave_model::Event;
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
 use spokeshave_schedule::PackOptions;
@@ -138,13 +139,13 @@ impl<'g, 'a> Pass<'g, 'a> {
         }
         self.tell(events::protections(snapshot, self.ground.now));
         for method in Method::ALL {
-            if !self.ground.policy.disrupt.methods.contains(&method) {
+            if !self.ground.policy.disrupt.methods.contains(&method) || !self.ground.has(method) {
                 continue;
             }
             let said = match method {
                 Method::Emptiness => self.emptiness(),
-                Method::StaticDrift => self.static_drift(),
-                Method::Drift => self.drift(),
+                Method::StaticDrift | Method::StaticExpiry => self.static_replacements(method),
+                Method::Drift | Method::Expiry => self.replacement(method),
                 Method::MultiNodeConsolidation => self.sets(),
                 Method::SingleNodeConsolidation => self.single(),
             };
@@ -294,10 +295,10 @@ impl<'g, 'a> Pass<'g, 'a> {
         }
     }
 
-    fn static_drift(&mut self) -> Said {
+    fn static_replacements(&mut self, method: Method) -> Said {
         let ground = self.ground;
-        let candidates: Vec<Candidate> = self.drifted(true);
-        let commands = drift::static_commands(ground, &candidates)
+        let candidates: Vec<Candidate> = self.replaceable(method);
+        let commands = drift::static_commands(ground, method, &candidates)
             .into_iter()
             .filter(|command| !self.pool_rests(command))
             .collect();
@@ -309,15 +310,21 @@ impl<'g, 'a> Pass<'g, 'a> {
         }
     }
 
-    fn drifted(&self, is_static: bool) -> Vec<Candidate> {
+    /// Nodes that drifted, or are older than a policy wants, in the order in which they go.
+    fn replaceable(&self, method: Method) -> Vec<Candidate> {
         let ground = self.ground;
+        let is_expiry = method.reason() == DisruptionReason::Expired;
         let mut candidates: Vec<Candidate> = ground
             .snapshot
             .node_ids()
-            .filter(|node| drifted_since(ground.snapshot.node(*node)).is_some())
-            .filter_map(|node| drift::drifted(ground, node, is_static, &Lifted::new()).ok())
+            .filter(|node| is_expiry || drifted_since(ground.snapshot.node(*node)).is_some())
+            .filter_map(|node| drift::candidate(ground, method, node, &Lifted::new()).ok())
             .collect();
-        drift::in_order(ground.snapshot, &mut candidates);
+        if is_expiry {
+            drift::by_age(ground.snapshot, &mut candidates);
+        } else {
+            drift::in_order(ground.snapshot, &mut candidates);
+        }
         candidates
     }
 
@@ -328,10 +335,10 @@ impl<'g, 'a> Pass<'g, 'a> {
         })
     }
 
-    /// D-133: the first drifted node whose pods all have places.
-    fn drift(&mut self) -> Said {
+    /// D-133: the first drifted or expired node whose pods all have places.
+    fn replacement(&mut self, method: Method) -> Said {
         let (ground, snapshot) = (self.ground, self.ground.snapshot);
-        let candidates = self.drifted(false);
+        let candidates = self.replaceable(method);
         let mut said = Said {
             eligible: candidates.len(),
             ..Said::default()
@@ -340,7 +347,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             return said;
         }
         let mut what_if = WhatIf::new(snapshot, self.options, ground.now, &BTreeSet::new());
-        let budgets = ground.budget(&Method::Drift.reason());
+        let budgets = ground.budget(&method.reason());
         for candidate in &candidates {
             let pool = &snapshot.pool(candidate.pool).name;
             if !budgets.allows(candidate.place()) || self.frontier.rests(&format!("drift/{pool}"), ground.now)
@@ -349,7 +356,7 @@ impl<'g, 'a> Pass<'g, 'a> {
                 continue;
             }
             said.evaluated += 1;
-            match drift::command(ground, &mut what_if, candidate) {
+            match drift::command(ground, method, &mut what_if, candidate) {
                 Ok(command) => {
                     said.commands.push(command);
                     break;
@@ -511,7 +518,7 @@ impl<'g, 'a> Pass<'g, 'a> {
         if self.outcome.commands.iter().any(chosen) {
             return None;
         }
-        let is_drift = matches!(verdict.method, Some(Method::Drift | Method::StaticDrift));
+        let is_drift = verdict.method.is_some_and(Method::is_maintenance);
         let key = if is_drift {
             format!("drift/{}", view.pool_name.as_deref().unwrap_or(""))
         } else {

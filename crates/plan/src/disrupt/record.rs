@@ -5,6 +5,7 @@
 use super::budgets::BudgetMapping;
 use super::command::{self, Command, CommandNode, Decision, Destination, Method};
 use crate::disruption_policy;
+use crate::disruption_policy::workloads::moved;
 use crate::node_claim::to_node_claim;
 use crate::static_pools::template_claim;
 use jiff::Timestamp;
@@ -24,6 +25,8 @@ impl From<Method> for DisruptionMethod {
             Method::Emptiness => DisruptionMethod::Emptiness,
             Method::StaticDrift => DisruptionMethod::StaticDrift,
             Method::Drift => DisruptionMethod::Drift,
+            Method::StaticExpiry => DisruptionMethod::StaticExpiry,
+            Method::Expiry => DisruptionMethod::Expiry,
             Method::MultiNodeConsolidation => DisruptionMethod::MultiNodeConsolidation,
             Method::SingleNodeConsolidation => DisruptionMethod::SingleNodeConsolidation,
         }
@@ -62,7 +65,7 @@ pub fn record(
             Decision::Delete | Decision::NoOp => DisruptionDecision::Delete,
         },
         decided_at: MicroTime(now),
-        nodes: command.nodes.iter().map(|one| node(snapshot, one)).collect(),
+        nodes: command.nodes.iter().map(|one| node(snapshot, one, now)).collect(),
         price_before: command.price_before.to_string(),
         price_after: command.price_after.to_string(),
         savings: command.savings().to_string(),
@@ -120,12 +123,11 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn node(snapshot: &Snapshot, node: &CommandNode) -> DisruptedNode {
-    let created = disruption_policy::is_judged(snapshot, &node.pool).then(|| {
-        let mut views = snapshot.nodes.iter();
-        let view = views.find(|view| view.provider_id == node.provider_id)?;
-        disruption_policy::claimed(view).map(Time)
-    });
+fn node(snapshot: &Snapshot, node: &CommandNode, now: Timestamp) -> DisruptedNode {
+    let mut views = snapshot.nodes.iter();
+    let view = views.find(|view| view.provider_id == node.provider_id);
+    let created = view.filter(|_| disruption_policy::is_judged(snapshot, &node.pool));
+    let created = created.and_then(disruption_policy::claimed).map(Time);
     DisruptedNode {
         name: node.node.clone(),
         node_claim: node.node_claim.clone(),
@@ -137,7 +139,8 @@ fn node(snapshot: &Snapshot, node: &CommandNode) -> DisruptedNode {
         capacity_type: node.capacity_type.map(|capacity| capacity.as_str().to_owned()),
         price: node.price.to_string(),
         pods: count(node.reschedulable_pods),
-        created_at: created.flatten(),
+        created_at: created,
+        workloads: view.map_or_else(Vec::new, |view| moved(snapshot, view, now)),
     }
 }
 
@@ -150,9 +153,10 @@ fn replacement(
 ) -> Replacement {
     let pool = snapshot.pool(planned.claim.pool);
     // D-139, P-067: a static NodePool's NodeClaims are all alike, and the cloud chooses their instance types.
-    let claim = match method {
-        Method::StaticDrift => template_claim(&pool.object),
-        _ => to_node_claim(snapshot, &planned.claim),
+    let claim = if method.is_static() {
+        template_claim(&pool.object)
+    } else {
+        to_node_claim(snapshot, &planned.claim)
     };
     let mut annotations = claim.metadata.annotations.unwrap_or_default();
     annotations.insert(labels::DISRUPTION.to_owned(), command.to_owned());
@@ -247,6 +251,8 @@ pub fn command_of(disruption: &Disruption) -> Command {
             DisruptionMethod::Emptiness => Method::Emptiness,
             DisruptionMethod::StaticDrift => Method::StaticDrift,
             DisruptionMethod::Drift => Method::Drift,
+            DisruptionMethod::StaticExpiry => Method::StaticExpiry,
+            DisruptionMethod::Expiry => Method::Expiry,
             DisruptionMethod::MultiNodeConsolidation => Method::MultiNodeConsolidation,
             DisruptionMethod::SingleNodeConsolidation | DisruptionMethod::Other(_) => {
                 Method::SingleNodeConsolidation

@@ -79,8 +79,8 @@ pub fn validate(command: &Command, snapshot: &Snapshot, policy: &Policy, now: Ti
     };
     match command.method {
         Method::Emptiness => look.emptiness(),
-        Method::StaticDrift => look.static_drift(),
-        Method::Drift => look.drift(),
+        Method::StaticDrift | Method::StaticExpiry => look.static_replacement(),
+        Method::Drift | Method::Expiry => look.replacement(),
         Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => look.consolidation(),
     }
 }
@@ -295,11 +295,11 @@ impl Look<'_> {
     }
 
     /// Drift is started at once upstream (D-086); who looks again gets the same answer as a pass would give.
-    fn drift(&self) -> Validation {
+    fn replacement(&self) -> Validation {
         let ground = &self.ground;
         let mut budgets = self.budgets();
         let nothing = Lifted::new();
-        let find = |id: NodeId| drift::drifted(ground, id, false, &nothing);
+        let find = |id: NodeId| drift::candidate(ground, self.command.method, id, &nothing);
         let options = what_if_options(ground.policy);
         let mut what_if = WhatIf::new(ground.snapshot, &options, ground.now, &BTreeSet::new());
         let Some(node) = self.command.nodes.first() else {
@@ -307,24 +307,24 @@ impl Look<'_> {
         };
         match self.survivor(node, &mut budgets, |_| true, find) {
             Err(rejection) => self.reject(rejection, "its node is no candidate any more"),
-            Ok(candidate) => match drift::command(ground, &mut what_if, &candidate) {
+            Ok(candidate) => match drift::command(ground, self.command.method, &mut what_if, &candidate) {
                 Ok(fresh) => self.accept(fresh, &[]),
                 Err(stop) => self.reject(Rejection::Scheduling, &stop.text),
             },
         }
     }
 
-    fn static_drift(&self) -> Validation {
+    fn static_replacement(&self) -> Validation {
         let ground = &self.ground;
         let mut budgets = self.budgets();
         let nothing = Lifted::new();
-        let find = |id: NodeId| drift::drifted(ground, id, true, &nothing);
+        let find = |id: NodeId| drift::candidate(ground, self.command.method, id, &nothing);
         let Some(node) = self.command.nodes.first() else {
             return self.reject(Rejection::Churn, "it names no node");
         };
         match self.survivor(node, &mut budgets, |_| true, find) {
             Err(rejection) => self.reject(rejection, "its node is no candidate any more"),
-            Ok(candidate) => match drift::static_commands(ground, &[candidate]).pop() {
+            Ok(candidate) => match drift::static_commands(ground, self.command.method, &[candidate]).pop() {
                 Some(fresh) => self.accept(fresh, &[]),
                 None => self.reject(Rejection::Budget, "its static NodePool has no headroom any more"),
             },

@@ -1,10 +1,13 @@
 //! Holds: rest after nodes have come or gone, from the times in objects.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::GoDuration;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::disruption_policy::{Hold, HoldTrigger};
 use spokeshave_model::snapshot::{NodeView, Snapshot};
+
+/// Clocks of the API server and of the operator may differ by that much.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
 
 /// A stretch of time in which nothing is disrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +79,13 @@ pub(super) fn held(times: &[Timestamp], hold: &Hold, known: Option<Held>, now: T
     let mut spans: Vec<Held> = times
         .iter()
         .map(|time| {
-            let since = hold
+            // By a clock that was set back, what has come comes later: it has just come, as far as anybody can tell (invariant 43).
+            let is_ahead = now.duration_since(*time) < -SKEW;
+            let delayed = hold
                 .initial_delay
                 .as_ref()
                 .map_or(*time, |delay| after(*time, delay));
+            let since = if is_ahead { now } else { delayed };
             Held {
                 since,
                 until: after(since, &hold.duration),

@@ -1,5 +1,6 @@
 //! What is left of the limits that policies set, node by node, while a command is put together.
 
+use super::workloads::Workloads;
 use jiff::Timestamp;
 use spokeshave_model::snapshot::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +65,8 @@ pub(super) enum Left {
     Nothing,
     /// So much may go; where nothing is under way, one node may even be larger than that.
     Amount { left: i64, is_unused: bool },
+    /// What workloads ask for.
+    Workloads(Box<Workloads>),
     /// Only nodes of one domain may go.
     OneDomain {
         /// The domain of each node, by its position.
@@ -80,12 +83,23 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// The rule that keeps a node.
+    fn blocker(&self, node: NodeId) -> Option<&Rule> {
+        if let Left::Workloads(workloads) = &self.left {
+            return workloads.blocker(node);
+        }
+        (!self.permits(node)).then_some(&*self.rule)
+    }
+
     fn permits(&self, node: NodeId) -> bool {
+        if let Left::Workloads(workloads) = &self.left {
+            return workloads.blocker(node).is_none();
+        }
         let Some(weight) = self.rule.weight(node) else {
             return true;
         };
         match &self.left {
-            Left::Nothing => false,
+            Left::Nothing | Left::Workloads(_) => false,
             Left::Amount { left, is_unused } => *left > 0 && (weight <= *left || *is_unused),
             Left::OneDomain { domains, open } => match open.len() {
                 0 => true,
@@ -98,11 +112,15 @@ impl Limit {
     }
 
     fn take(&mut self, node: NodeId) {
+        if let Left::Workloads(workloads) = &mut self.left {
+            workloads.take(node);
+            return;
+        }
         let Some(weight) = self.rule.weight(node) else {
             return;
         };
         match &mut self.left {
-            Left::Nothing => {}
+            Left::Nothing | Left::Workloads(_) => {}
             Left::Amount { left, is_unused } => {
                 *left -= weight;
                 *is_unused = false;
@@ -119,6 +137,7 @@ impl Limit {
             Left::Nothing => true,
             Left::Amount { left, .. } => *left <= 0,
             Left::OneDomain { open, .. } => open.len() > 1,
+            Left::Workloads(_) => false,
         }
     }
 }
@@ -146,12 +165,11 @@ impl Limits {
 
     /// The rule that keeps a node; of several, the one that stands longest.
     pub fn blocker(&self, node: NodeId) -> Option<&Rule> {
-        let blocking = self.limits.iter().filter(|limit| !limit.permits(node));
-        let latest = blocking.min_by_key(|limit| {
-            let detail = limit.rule.details.get(&node).map(|detail| detail.until);
-            let until = detail.or(limit.rule.until).unwrap_or(Timestamp::MAX);
-            (std::cmp::Reverse(until), limit.rule.policy.clone())
-        });
-        latest.map(|limit| &*limit.rule)
+        let blocking = self.limits.iter().filter_map(|limit| limit.blocker(node));
+        blocking.min_by_key(|rule| {
+            let detail = rule.details.get(&node).map(|detail| detail.until);
+            let until = detail.or(rule.until).unwrap_or(Timestamp::MAX);
+            (std::cmp::Reverse(until), rule.policy.clone())
+        })
     }
 }

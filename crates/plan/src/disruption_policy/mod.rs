@@ -3,8 +3,12 @@
 //! Everything follows from objects that are in the cluster (creation times, the ledger), so that a restart changes nothing. Owns no clock and
 //! writes nothing. What is forceful (interruption, expiry, repair) never asks here.
 
+mod annotations;
+mod breakers;
 mod budget;
 mod convergence;
+pub mod expiry;
+pub mod expressions;
 pub mod forecast;
 mod health;
 mod hold;
@@ -14,6 +18,7 @@ mod rollout;
 mod rules;
 mod status;
 pub mod windows;
+pub mod workloads;
 
 pub use convergence::FIELD as OSCILLATION;
 pub(crate) use convergence::{Payback, claimed, is_judged, paybacks};
@@ -21,7 +26,7 @@ pub use limits::{Limits, Rule};
 pub use lint::{PolicyFinding, lint};
 pub use rollout::order;
 pub use rules::{frozen, limits};
-pub use status::{Fault, faults, status};
+pub use status::{Fault, faults, status, status_with};
 
 #[cfg(test)]
 mod tests;

@@ -126,8 +126,16 @@ pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>)
         }
         let id = PoolId::from(index);
         let status = known(scene.policy, pool);
+        let waits_for = match status {
+            Some(status) => status.waits_for.clone(),
+            None => has_objects(rollout).then(|| "nobody has looked at health.objects yet".to_owned()),
+        };
         let (left, message) = match status {
             _ if rollout.paused => (None, "the roll-out is paused".to_owned()),
+            _ if waits_for.is_some() => {
+                let waits_for = waits_for.unwrap_or_default();
+                (None, format!("the roll-out waits: {waits_for}"))
+            }
             Some(status) if status.phase != RolloutPhase::Rolling => {
                 let message = status.message.clone().unwrap_or_default();
                 (None, format!("the roll-out waits: {message}"))
@@ -168,6 +176,14 @@ pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>)
     }
 }
 
+/// Whether other objects have a say.
+fn has_objects(rollout: &Rollout) -> bool {
+    rollout
+        .health
+        .as_ref()
+        .is_some_and(|health| !health.objects.is_empty())
+}
+
 fn earlier(now: Timestamp, by: SignedDuration) -> Timestamp {
     now.checked_sub(by).unwrap_or(Timestamp::MIN)
 }
@@ -182,7 +198,12 @@ fn remaining(snapshot: &Snapshot, pool: PoolId) -> usize {
 }
 
 /// The roll-outs that the status of a policy should name now: each one step on, where its time has come.
-pub(super) fn advance(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec<RolloutStatus> {
+pub(super) fn advance(
+    policy: &DisruptionPolicy,
+    snapshot: &Snapshot,
+    waits_for: Option<&str>,
+    now: Timestamp,
+) -> Vec<RolloutStatus> {
     let Some(rollout) = &policy.spec.rollout else {
         return Vec::new();
     };
@@ -199,6 +220,8 @@ pub(super) fn advance(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Times
             snapshot,
             pool: id,
             left,
+            waits_for: has_objects(rollout)
+                .then(|| waits_for.unwrap_or("nobody has looked at health.objects yet")),
             now,
         };
         match known(policy, pool) {
@@ -217,10 +240,16 @@ struct Step<'a> {
     snapshot: &'a Snapshot,
     pool: PoolId,
     left: usize,
+    /// What an object has to say and does not; empty when all do.
+    waits_for: Option<&'a str>,
     now: Timestamp,
 }
 
 impl Step<'_> {
+    fn waits_for(&self) -> Option<String> {
+        self.waits_for.filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+
     fn begin(&self, pool: &PoolView) -> RolloutStatus {
         let since = earlier(self.now, BEFORE);
         let mut status = RolloutStatus {
@@ -235,6 +264,7 @@ impl Step<'_> {
             phase: RolloutPhase::Rolling,
             finished_at: None,
             halted_at: None,
+            waits_for: self.waits_for(),
             message: None,
             eta: None,
         };
@@ -253,6 +283,7 @@ impl Step<'_> {
         );
         status.begun = count(taken.nodes.len());
         status.remaining = count(self.left);
+        status.waits_for = self.waits_for();
         let resumed = self.rollout.resumed_at.as_ref().map(|time| time.0);
         if status.phase == RolloutPhase::Halted && resumed > status.halted_at.as_ref().map(|time| time.0) {
             status.phase = RolloutPhase::Rolling;
@@ -284,7 +315,7 @@ impl Step<'_> {
             let end = finished
                 .saturating_add(soak(self.rollout))
                 .unwrap_or(Timestamp::MAX);
-            if self.now >= end && !health.is_settling {
+            if self.now >= end && !health.is_settling && status.waits_for.is_none() {
                 if self.left == 0 {
                     return None;
                 }
@@ -330,6 +361,10 @@ impl Step<'_> {
             ),
             _ => format!("wave {wave}: {} of {} have begun", status.begun, status.size),
         };
+        if let Some(waits_for) = &status.waits_for {
+            message.push_str("; nothing begins, because ");
+            message.push_str(waits_for);
+        }
         let deadline = self.rollout.deadline.as_ref().map(|deadline| {
             status
                 .since

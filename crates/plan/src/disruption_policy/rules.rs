@@ -3,12 +3,10 @@
 use super::convergence::{self, Facts};
 use super::hold::{self, Held};
 use super::limits::{Left, Limit, Limits, Rule};
-use super::{budget, rollout, status};
+use super::{breakers, budget, rollout, status, workloads};
 use jiff::Timestamp;
-use spokeshave_api::disruption::Disruption;
-use spokeshave_api::disruption_policy::{FailedLaunchesBreaker, Freeze, Hold, NotReadyBreaker, PolicyScope};
+use spokeshave_api::disruption_policy::{Freeze, Hold, PolicyScope};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
-use spokeshave_model::labels;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,11 +158,15 @@ pub(super) fn of_policy(
         let facts = facts.get_or_init(|| Facts::of(snapshot, now));
         convergence::add(&scene, judged, facts, reason, limits);
     }
+    if let Some(rules) = &spec.workloads {
+        if snapshot.owners_unknown {
+            let message = "Deployments, StatefulSets, ReplicaSets and Jobs have not been read yet, so that nobody knows what they ask for";
+            shut(rule(&scene, "spec.workloads", message, |_| Some(1)), limits);
+        }
+        workloads::add(&scene, rules, limits);
+    }
     if let Some(breakers) = &spec.circuit_breakers {
-        let not_ready = breakers.not_ready.as_ref();
-        let failed = breakers.failed_launches.as_ref();
-        limits.extend(not_ready.and_then(|breaker| not_ready_breaker(&scene, breaker)));
-        limits.extend(failed.and_then(|breaker| failed_launches_breaker(&scene, breaker)));
+        breakers::add(&scene, breakers, limits);
     }
 }
 
@@ -245,79 +247,4 @@ fn add_holds(scene: &Scene<'_>, hold: &Hold, limits: &mut Vec<Limit>) {
     } else {
         add(None, "nodes have changed lately, so that all rest");
     }
-}
-
-/// Too large a share of initialised nodes is not Ready, of the policy's NodePools or not.
-fn not_ready_breaker(scene: &Scene<'_>, breaker: &NotReadyBreaker) -> Option<Limit> {
-    let by_zone = breaker.scope == Some(PolicyScope::Zone);
-    let mut counts: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
-    for node in scene
-        .snapshot
-        .nodes
-        .iter()
-        .filter(|node| node.is_managed() && node.initialized)
-    {
-        let zone = node
-            .labels
-            .get(labels::ZONE)
-            .map(String::as_str)
-            .filter(|_| by_zone);
-        let (all, lost) = counts.entry(zone.unwrap_or_default()).or_default();
-        *all += 1;
-        *lost += i64::from(!node.ready);
-    }
-    let trips = |(all, lost): &(i64, i64)| *lost > 0 && *lost * 100 >= *all * breaker.percent;
-    let (zone, (all, lost)) = counts.into_iter().find(|(_, count)| trips(count))?;
-    let place = if zone.is_empty() {
-        String::new()
-    } else {
-        format!(" in zone {zone:?}")
-    };
-    let message = format!(
-        "{lost} of {all} nodes{place} are not Ready, {}% or more; ends when fewer are",
-        breaker.percent
-    );
-    let field = "spec.circuitBreakers.notReady";
-    let mut stands = rule(scene, field, &message, |_| Some(1));
-    stands.domain = (!zone.is_empty()).then(|| zone.to_owned());
-    Some(Limit {
-        rule: stands.into(),
-        left: Left::Nothing,
-    })
-}
-
-/// Too many commands were taken back because their replacements did not come up.
-fn failed_launches_breaker(scene: &Scene<'_>, breaker: &FailedLaunchesBreaker) -> Option<Limit> {
-    let within = breaker.within.to_signed();
-    let failed_at = |one: &Disruption| {
-        let is_failed = hold::launch_failed(one);
-        let at = one.status.as_ref()?.finished_at.as_ref()?.0;
-        (is_failed && scene.now.duration_since(at) < within).then_some(at)
-    };
-    let mut failures: Vec<Timestamp> = scene
-        .snapshot
-        .disruptions
-        .iter()
-        .filter_map(|one| failed_at(one))
-        .collect();
-    failures.sort_unstable();
-    let needed = usize::try_from(breaker.count).unwrap_or(usize::MAX).max(1);
-    // The first whose fading leaves too few.
-    let last_needed = failures.len().checked_sub(needed)?;
-    let until = failures[last_needed]
-        .saturating_add(within)
-        .unwrap_or(Timestamp::MAX);
-    let message = format!(
-        "{} taken back because replacements did not come up, within {}",
-        crate::report::count(failures.len(), "command"),
-        breaker.within
-    );
-    let mut stands = rule(scene, "spec.circuitBreakers.failedLaunches", &message, |_| {
-        Some(1)
-    });
-    stands.until = Some(until);
-    Some(Limit {
-        rule: stands.into(),
-        left: Left::Nothing,
-    })
 }

@@ -4,14 +4,16 @@ use super::budget::amount;
 use super::forecast::NeverOpen;
 use super::limits::Limit;
 use super::windows::{Windows, time_zone};
-use super::{convergence, rollout, rules};
+use super::{convergence, expiry, expressions, rollout, rules, workloads};
 use crate::budget_lint::Level;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use spokeshave_api::conditions::{Conditioned as _, ROLLOUT_HEALTHY, Status, VALIDATION_SUCCEEDED};
+use spokeshave_api::conditions::{
+    Conditioned as _, EXPIRY_IN_TIME, ROLLOUT_HEALTHY, Status, VALIDATION_SUCCEEDED,
+};
 use spokeshave_api::disruption_policy::{
-    ActiveRule, BudgetUnit, HoldTrigger, OutsideWindows, PolicyBudget, PolicyScope, RolloutApproval,
-    RolloutOrder, RolloutPhase, RolloutStatus,
+    ActiveRule, BudgetUnit, ExpiryStatus, HoldTrigger, OutsideWindows, PolicyBudget, PolicyScope,
+    RolloutApproval, RolloutOrder, RolloutPhase, RolloutStatus, StatefulSetMoves,
 };
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, whole_seconds};
 use spokeshave_model::snapshot::Snapshot;
@@ -63,6 +65,18 @@ pub fn faults(policy: &DisruptionPolicy) -> Vec<Fault> {
             });
         }
     }
+    faults.extend(expiry_fault(policy));
+    let sets = spec
+        .workloads
+        .as_ref()
+        .and_then(|rules| rules.stateful_sets.as_ref());
+    if let Some(unknown @ StatefulSetMoves::Other(_)) = sets {
+        faults.push(Fault {
+            field: "spec.workloads.statefulSets".to_owned(),
+            message: format!("{unknown} is not known; write Any or OneAtATime"),
+            reasons: None,
+        });
+    }
     faults.extend(rollout_faults(policy));
     let judged = spec.convergence.as_ref();
     if judged.is_some_and(|judged| convergence::restart_cost(judged).is_none()) {
@@ -96,6 +110,15 @@ pub fn faults(policy: &DisruptionPolicy) -> Vec<Fault> {
     faults
 }
 
+fn expiry_fault(policy: &DisruptionPolicy) -> Option<Fault> {
+    let expiry = policy.spec.expiry.as_ref()?;
+    (expiry.soft_after.is_some() == expiry.soft_percent.is_some()).then(|| Fault {
+        field: "spec.expiry".to_owned(),
+        message: "set one of softAfter and softPercent".to_owned(),
+        reasons: Some(vec![DisruptionReason::Expired]),
+    })
+}
+
 fn rollout_faults(policy: &DisruptionPolicy) -> Vec<Fault> {
     let Some(rollout) = &policy.spec.rollout else {
         return Vec::new();
@@ -111,6 +134,12 @@ fn rollout_faults(policy: &DisruptionPolicy) -> Vec<Fault> {
         if matches!(key, RolloutOrder::Other(_)) {
             let message = format!("{key} is not known; write Zone, Age or Importance");
             said.push((format!("order[{index}]"), message));
+        }
+    }
+    let objects = rollout.health.iter().flat_map(|health| &health.objects);
+    for (index, object) in objects.enumerate() {
+        if let Err(why) = expressions::check(&object.expression) {
+            said.push((format!("health.objects[{index}].expression"), why));
         }
     }
     if let Some(approval @ RolloutApproval::Other(_)) = &rollout.approval {
@@ -236,12 +265,23 @@ pub(super) fn doubts(policy: &DisruptionPolicy, pools: &[String], now: Timestamp
     doubts
 }
 
-/// The policy with the status that it should have. `conflicts` are those of all policies ([`never_open`](super::forecast::never_open)), which
-/// change only with specs.
+/// The policy with the status that it should have, as long as nobody has looked at other objects.
 pub fn status(
     policy: &DisruptionPolicy,
     snapshot: &Snapshot,
     conflicts: &[NeverOpen],
+    now: Timestamp,
+) -> DisruptionPolicy {
+    status_with(policy, snapshot, conflicts, None, now)
+}
+
+/// The policy with the status that it should have. `waits_for` is what an object of its roll-outs' health has to say and does not; empty when all do. `conflicts` are those of all policies ([`never_open`](super::forecast::never_open)), which
+/// change only with specs.
+pub fn status_with(
+    policy: &DisruptionPolicy,
+    snapshot: &Snapshot,
+    conflicts: &[NeverOpen],
+    waits_for: Option<&str>,
     now: Timestamp,
 ) -> DisruptionPolicy {
     let mut after = policy.clone();
@@ -273,8 +313,10 @@ pub fn status(
         .map(|pool| pool.name.clone())
         .collect();
     pools.sort_unstable();
-    let rollouts = rollout::advance(policy, snapshot, now);
+    let rollouts = rollout::advance(policy, snapshot, waits_for, now);
     tell_health(&mut after, &rollouts, now);
+    let waves = expiry::forecast(policy, snapshot, now);
+    tell_expiry(&mut after, &waves, now);
     let active = active(policy, snapshot, now);
     let ends = active
         .iter()
@@ -284,6 +326,19 @@ pub fn status(
     if summary.is_empty() {
         summary.push("stops nothing now".to_owned());
     }
+    summary.extend(waves.iter().filter_map(|wave| {
+        let late = expiry::late_text(wave)?;
+        Some(format!("NodePool {}: {late}", wave.node_pool))
+    }));
+    let asked = workloads::status(policy, snapshot, now);
+    if let Some(asked) = asked.as_ref().filter(|asked| asked.resting_pods > 0) {
+        summary.push(format!(
+            "{} of workloads rest and keep {}",
+            crate::report::count(usize::try_from(asked.resting_pods).unwrap_or(0), "pod"),
+            crate::report::count(usize::try_from(asked.resting_nodes).unwrap_or(0), "node")
+        ));
+    }
+    summary.extend(asked.iter().flat_map(|asked| asked.faults.first().cloned()));
     let doubts = doubts(policy, &pools, now);
     summary.extend(
         doubts
@@ -299,6 +354,8 @@ pub fn status(
     status.next_change = next.map(|at| Time(whole_seconds(at)));
     status.node_pools = pools;
     status.rollouts = rollouts;
+    status.expiry = waves;
+    status.workloads = asked;
     after
 }
 
@@ -331,6 +388,24 @@ fn tell_health(after: &mut DisruptionPolicy, rollouts: &[RolloutStatus], now: Ti
     }
 }
 
+/// One condition that says what will not go in time; only there while a policy has a soft age.
+fn tell_expiry(after: &mut DisruptionPolicy, waves: &[ExpiryStatus], now: Timestamp) {
+    let late: Vec<String> = waves
+        .iter()
+        .filter_map(|wave| {
+            let late = expiry::late_text(wave)?;
+            Some(format!("NodePool {}: {late}", wave.node_pool))
+        })
+        .collect();
+    if after.spec.expiry.is_none() {
+        after.clear(EXPIRY_IN_TIME);
+    } else if late.is_empty() {
+        after.set_true(EXPIRY_IN_TIME, now);
+    } else {
+        after.set(EXPIRY_IN_TIME, Status::False, "TooSlow", &late.join("; "), now);
+    }
+}
+
 /// What stops disruption now, with all reasons that it stops.
 fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec<ActiveRule> {
     let reasons = [
@@ -338,9 +413,10 @@ fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec
         DisruptionReason::Drifted,
         DisruptionReason::Underutilized,
     ];
+    let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
     let mut active: Vec<ActiveRule> = Vec::new();
     let facts = OnceCell::new();
-    for reason in reasons {
+    for reason in reasons.into_iter().chain(expired) {
         let mut limits: Vec<Limit> = Vec::new();
         rules::of_policy(
             snapshot,

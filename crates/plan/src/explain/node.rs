@@ -14,6 +14,7 @@ use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short
 use crate::calendar::REASONS;
 use crate::consolidatable::consolidatable;
 use crate::disrupt::{Blocker, BlockerKind, Verdict, money_text};
+use crate::disruption_policy::expiry::soft_of;
 use crate::lifecycle::until_expiry;
 
 /// The story of a node that decisions track. `verdict` is what disruption says of it, where somebody has asked.
@@ -304,6 +305,7 @@ fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
 }
 
 pub(super) fn expiry(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
+    soft_age(facts, claim, story);
     let Some(left) = until_expiry(claim, facts.now) else {
         return;
     };
@@ -320,6 +322,28 @@ pub(super) fn expiry(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
         )
     };
     story.next(Some(due), what);
+}
+
+/// When a DisruptionPolicy lets it go for its age.
+fn soft_age(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
+    let pool = claim.node_pool().and_then(|pool| facts.snapshot.find_pool(pool));
+    let Some(pool) = pool.map(|pool| facts.snapshot.pool(pool)) else {
+        return;
+    };
+    let labels = pool.object.metadata.labels.clone().unwrap_or_default();
+    let policies = facts.snapshot.disruption_policies.iter().map(|policy| &**policy);
+    let Some(soft) = soft_of(policies, &pool.name, &labels, claim) else {
+        return;
+    };
+    let what = if soft.due > facts.now {
+        "is old enough to be replaced inside budgets and windows"
+    } else {
+        "is old enough to be replaced, and waits for budgets and windows"
+    };
+    story.next(
+        Some(soft.due),
+        format!("{what} (DisruptionPolicy {}, expiry)", soft.policy),
+    );
 }
 
 /// The budgets that matter for this node: those of the reason it would go for, else of all.

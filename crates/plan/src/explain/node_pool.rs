@@ -9,6 +9,7 @@ use super::facts::{dollars, short_amount};
 use super::{Facts, Story, Wait, age, count, short, whole};
 use crate::budget_lint::{Level, NodeCounts, lint};
 use crate::calendar::REASONS;
+use crate::disruption_policy::expiry;
 use crate::standing::{eligible, no_instance_type, not_supported};
 
 /// The story of a NodePool.
@@ -34,6 +35,7 @@ pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
         ),
     );
     budgets(facts, id, &mut story);
+    waves(facts, id, &mut story);
     findings(facts, id, &mut story);
     story.summary = summary(facts, id, &story);
     story.hints = vec![format!("spokeshave budgets {}", pool.name)];
@@ -170,6 +172,20 @@ fn limits(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
 fn budgets(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
     story.fact("budgets now", facts.budget_summary(id, &REASONS, "at once"));
     facts.openings(id, &REASONS, story);
+}
+
+/// The coming waves of nodes that are old enough for a DisruptionPolicy.
+fn waves(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
+    let name = &facts.snapshot.pool(id).name;
+    for policy in &facts.snapshot.disruption_policies {
+        let waves = expiry::forecast(policy, facts.snapshot, facts.now);
+        for wave in waves.iter().filter(|wave| wave.node_pool == *name) {
+            story.fact(
+                "expiry",
+                format!("DisruptionPolicy {}: {}", policy.name(), expiry::text(wave)),
+            );
+        }
+    }
 }
 
 /// The worst that the linter of budgets has to say.

@@ -670,7 +670,7 @@ fn the_ledger_keeps_the_newest_within_time_and_number() {
     let mut all: Vec<Disruption> = (0..5).map(|index| ended(&format!("d{index}"), index)).collect();
     all.push(command(&["a"], &[], "Emptiness"));
     let names = |keep, entries, now| -> Vec<String> {
-        expired(&all, Duration::from_secs(keep), entries, at(now))
+        expired(&all, Duration::from_secs(keep), entries, |_| false, at(now))
             .into_iter()
             .map(|one| one.name)
             .collect()
@@ -678,6 +678,14 @@ fn the_ledger_keeps_the_newest_within_time_and_number() {
     assert_eq!(names(100, 10, 50), Vec::<String>::new());
     assert_eq!(names(100, 3, 50), ["d0", "d1"], "too many");
     assert_eq!(names(100, 10, 102), ["d0", "d1", "d2"], "too old");
+    // What still counts for a rate stays, up to ten times as many.
+    let counting = |entries| {
+        let counts = |one: &Disruption| one.name() == "d0";
+        let gone = expired(&all, Duration::from_secs(100), entries, counts, at(50));
+        gone.into_iter().map(|one| one.name).collect::<Vec<_>>()
+    };
+    assert_eq!(counting(3), ["d1"]);
+    assert_eq!(counting(0), ["d0", "d1", "d2", "d3", "d4"], "not without end");
     assert_eq!(
         names(0, 0, 500),
         ["d0", "d1", "d2", "d3", "d4"],

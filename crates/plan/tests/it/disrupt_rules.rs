@@ -335,13 +335,21 @@ fn d_126_reasons_of_methods() {
     let reasons = Method::ALL.map(|method| method.reason().to_string());
     assert_eq!(
         reasons,
-        ["Empty", "Drifted", "Drifted", "Underutilized", "Underutilized"]
+        [
+            "Empty",
+            "Drifted",
+            "Drifted",
+            "Expired",
+            "Expired",
+            "Underutilized",
+            "Underutilized"
+        ]
     );
     let kinds = Method::ALL.map(Method::consolidation_type);
-    assert_eq!(kinds, ["empty", "", "", "multi", "single"]);
+    assert_eq!(kinds, ["empty", "", "", "", "", "multi", "single"]);
     assert_eq!(
         Method::ALL.map(Method::is_validated),
-        [true, false, false, true, true],
+        [true, false, false, false, false, true, true],
         "D-086"
     );
 }

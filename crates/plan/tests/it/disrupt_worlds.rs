@@ -138,8 +138,8 @@ fn audited(snapshot: &Snapshot, command: &Command, now: jiff::Timestamp, seed: u
         nodes: &nodes,
         placements: &placements,
         reason: command.method.reason(),
-        is_consolidation: !matches!(command.method, Method::Drift | Method::StaticDrift),
-        places_pods: command.method != Method::StaticDrift,
+        is_consolidation: !command.method.is_maintenance(),
+        places_pods: !command.method.is_static(),
     };
     let violations = check_command(snapshot, &check, now);
     assert!(

@@ -3,6 +3,7 @@
 mod adopt;
 mod advance;
 mod audited_worlds;
+mod breakers;
 mod convergence;
 mod disrupt;
 mod disrupt_blockers;
@@ -18,8 +19,10 @@ mod disrupt_seeds;
 mod disrupt_worlds;
 mod disruption_policies;
 mod doctor;
+mod expiry;
 mod policy_forecast;
 mod provision;
+mod quiet;
 mod rollouts;
 mod support;
 mod termination;

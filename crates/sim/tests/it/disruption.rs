@@ -1,9 +1,15 @@
 //! Voluntary disruption (D App. G.1) through the whole stack on virtual time: what a user does, what the ledger says, and what is left.
 
+mod ages;
 mod commands;
 mod consolidation;
 mod drift;
 mod emptiness;
+mod forceful;
+mod objects;
+mod phases;
 mod policies;
 mod protection;
+mod quiet;
 mod rollouts;
+mod zones;

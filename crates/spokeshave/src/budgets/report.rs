@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_api::disruption_policy::{BudgetUnit, PolicyScope};
-use spokeshave_api::{Budget, DisruptionPolicy};
+use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason};
 use spokeshave_plan::budget_lint::{Finding, Level, NodeCounts, lint, read};
 use spokeshave_plan::calendar::{REASONS, ReasonCalendar, Window, calendar_with};
 use spokeshave_plan::disruption_policy::forecast::{PoolNodes, lanes};
@@ -183,6 +183,8 @@ fn beyond_calendar(policy: &DisruptionPolicy) -> Vec<String> {
         }
     }
     parts.extend(spec.convergence.as_ref().map(|_| "convergence".to_owned()));
+    parts.extend(spec.expiry.as_ref().map(|_| "expiry".to_owned()));
+    parts.extend(spec.rollout.as_ref().map(|_| "rollout".to_owned()));
     parts.extend(
         spec.circuit_breakers
             .as_ref()
@@ -209,7 +211,9 @@ fn pool_report(
     };
     let shown = counts.unwrap_or(assumed);
     let own = known.iter().find(|one| one.name == pool.name);
-    let calendars = REASONS.iter().map(|reason| {
+    let expired = policies.iter().any(|policy| policy.spec.expiry.is_some());
+    let expired = expired.then_some(&DisruptionReason::Expired);
+    let calendars = REASONS.iter().chain(expired).map(|reason| {
         let policies = policies.iter().map(|policy| &**policy);
         let further = own.map_or_else(Vec::new, |own| lanes(policies, known, own, reason, range));
         calendar_with(&budgets, further, reason, shown.nodes, range)

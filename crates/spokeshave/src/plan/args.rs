@@ -71,6 +71,10 @@ pub(crate) enum MethodName {
     StaticDrift,
     /// Replace drifted nodes
     Drift,
+    /// Replace nodes of static NodePools that are older than a DisruptionPolicy wants
+    StaticExpiry,
+    /// Replace nodes that are older than a DisruptionPolicy wants
+    Expiry,
     /// Replace several nodes by at most one
     MultiNode,
     /// Replace one node by at most one
@@ -83,6 +87,8 @@ impl MethodName {
             MethodName::Emptiness => Method::Emptiness,
             MethodName::StaticDrift => Method::StaticDrift,
             MethodName::Drift => Method::Drift,
+            MethodName::StaticExpiry => Method::StaticExpiry,
+            MethodName::Expiry => Method::Expiry,
             MethodName::MultiNode => Method::MultiNodeConsolidation,
             MethodName::SingleNode => Method::SingleNodeConsolidation,
         }

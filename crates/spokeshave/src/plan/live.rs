@@ -39,6 +39,14 @@ const BUFFER_LISTS: [&str; 4] = [
     "/apis/apps/v1/statefulsets",
 ];
 
+/// What DisruptionPolicies may hear.
+const OWNER_LISTS: [&str; 4] = [
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/statefulsets",
+    "/apis/batch/v1/jobs",
+];
+
 /// What DisruptionPolicies look back on.
 const LEDGER: &str = "/apis/spokeshave.dev/v1alpha1/disruptions";
 
@@ -69,6 +77,9 @@ pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     if !dump.disruption_policies.is_empty() {
         further.insert(LEDGER);
     }
+    if dump.hears_workloads() {
+        further.extend(OWNER_LISTS);
+    }
     for path in further {
         add(&mut dump, client, path, false).await?;
     }
@@ -97,12 +108,15 @@ pub(crate) async fn read_what_may_be_seen(
             other => other?,
         }
     }
-    let mut further: Vec<&str> = Vec::new();
+    let mut further: BTreeSet<&str> = BTreeSet::new();
     if !dump.capacity_buffers.is_empty() {
         further.extend(BUFFER_LISTS);
     }
     if !dump.disruption_policies.is_empty() {
-        further.push(LEDGER);
+        further.insert(LEDGER);
+    }
+    if dump.hears_workloads() {
+        further.extend(OWNER_LISTS);
     }
     for path in further {
         add(&mut dump, client, path, false).await?;

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, NodePool};
+use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, NodePool, labels};
 use spokeshave_model::default_spread::controller_key;
 use spokeshave_model::pod::default_requests;
 use spokeshave_model::trim;
@@ -424,6 +424,15 @@ struct ControllerName {
     name: String,
     #[serde(default, rename = "ownerReferences")]
     owner_references: Vec<IgnoredAny>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// Those that policies read for pods.
+fn pod_annotations(mut all: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let keys = [labels::QUIET_TIME, labels::MOVES_PER_DAY, labels::MOVE_WINDOWS];
+    all.retain(|key, _| keys.contains(&key.as_str()));
+    all
 }
 
 impl ControllerName {
@@ -432,6 +441,7 @@ impl ControllerName {
             namespace: self.namespace,
             name: self.name,
             has_owner: !self.owner_references.is_empty(),
+            annotations: pod_annotations(self.annotations),
             ..WorkloadManifest::default()
         }
     }

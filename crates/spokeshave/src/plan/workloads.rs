@@ -37,8 +37,33 @@ pub(crate) struct WorkloadManifest {
     /// How many pods run at the same time.
     pub(crate) pods: i64,
     pub(crate) template: PodTemplateSpec,
+    /// What it asks for its pods by annotation.
+    pub(crate) annotations: BTreeMap<String, String>,
     /// The volumes that each pod of a StatefulSet gets.
     pub(crate) claims: Vec<PersistentVolumeClaim>,
+}
+
+impl Dump {
+    /// Whether a policy hears what workloads ask for.
+    pub(crate) fn hears_workloads(&self) -> bool {
+        let mut policies = self.disruption_policies.iter();
+        policies.any(|policy| policy.spec.workloads.is_some())
+    }
+
+    /// What owners of pods ask for, by `Deployment/shop/web`.
+    pub(crate) fn owner_annotations(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let asking = self.workloads.iter().filter(|one| !one.annotations.is_empty());
+        let entries = asking.map(|one| {
+            let namespace = if one.namespace.is_empty() {
+                "default"
+            } else {
+                &one.namespace
+            };
+            let name = format!("{}/{namespace}/{}", one.kind, one.name);
+            (name, one.annotations.clone())
+        });
+        entries.collect()
+    }
 }
 
 impl WorkloadManifest {

@@ -55,6 +55,7 @@ impl World {
         spread: Vec<TopologySpreadConstraint>,
         now: Timestamp,
     ) -> Self {
+        let owner_annotations = dump.owner_annotations();
         let mut notes = notes(&dump, origin);
         if origin != Origin::Cluster {
             notes.extend(schema::leave_out(&mut dump));
@@ -134,6 +135,7 @@ impl World {
             node_pools: pools.into_values().collect(),
             node_claims: values(latest(dump.node_claims, |claim| claim.name().to_owned())),
             instance_types,
+            owner_annotations,
             disruption_policies: latest(dump.disruption_policies, |policy| policy.name().to_owned())
                 .into_values()
                 .collect(),

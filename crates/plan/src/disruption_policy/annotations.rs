@@ -1,0 +1,231 @@
+//! What workloads ask for by annotation, with the ceiling that the policy sets: of a pod's own, its owners' and its namespace's annotation the nearest counts.
+//!
+//! What cannot be read counts as the most that the ceiling allows, so that a slip of the pen protects, ends by itself, and stops nobody else.
+
+use super::windows::{Windows, time_zone};
+use super::workloads::{READ, deployment_of};
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::disruption_policy::{PolicyWindow, WorkloadRules};
+use spokeshave_api::{DisruptionPolicy, GoDuration, labels};
+use spokeshave_model::snapshot::{PodView, Snapshot};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Longest quiet time that is heard, unless the policy says otherwise.
+const QUIET_TIME: SignedDuration = SignedDuration::from_hours(24);
+/// Fewest moves a day that may be asked for, unless the policy says otherwise.
+const MOVES: i64 = 1;
+/// Longest wait for a window, unless the policy says otherwise.
+const CLOSED: SignedDuration = SignedDuration::from_hours(7 * 24);
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+/// What is asked for one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// Until when it is left alone, and why.
+    pub(super) rests: Option<(Timestamp, String)>,
+    /// How many pods of its workload may move within a day, and where that stands.
+    pub(super) quota: Option<(i64, String)>,
+    /// What cannot be read.
+    pub(super) faults: Vec<String>,
+}
+
+/// Annotations as one policy hears them.
+pub(super) struct Notes<'a> {
+    snapshot: &'a Snapshot,
+    zone: Option<&'a str>,
+    now: Timestamp,
+    quiet: SignedDuration,
+    moves: i64,
+    closed: SignedDuration,
+    /// Windows that were asked already: until when they are shut, or what is wrong with them.
+    windows: RefCell<BTreeMap<String, Result<Option<Timestamp>, String>>>,
+    any_on_pods: bool,
+}
+
+impl<'a> Notes<'a> {
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        policy: &'a DisruptionPolicy,
+        rules: &WorkloadRules,
+        now: Timestamp,
+    ) -> Self {
+        let signed = |duration: &Option<GoDuration>, otherwise| {
+            duration
+                .as_ref()
+                .map_or(otherwise, |duration| duration.to_signed())
+        };
+        let is_annotated = |pod: &PodView| {
+            let annotations = pod.object.metadata.annotations.as_ref();
+            annotations.is_some_and(|all| READ.iter().any(|key| all.contains_key(*key)))
+        };
+        Notes {
+            snapshot,
+            zone: policy.spec.time_zone.as_deref(),
+            now,
+            quiet: signed(&rules.maximum_quiet_time, QUIET_TIME),
+            moves: rules.minimum_moves_per_day.unwrap_or(MOVES).max(1),
+            closed: signed(&rules.maximum_closed, CLOSED),
+            windows: RefCell::default(),
+            any_on_pods: snapshot.pods.iter().any(is_annotated),
+        }
+    }
+
+    /// Nobody asks for anything.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any_on_pods && self.snapshot.workload_annotations.is_empty()
+    }
+
+    /// The nearest annotation of a name: its value, and whose it is.
+    fn nearest(&self, pod: &'a PodView, key: &str) -> Option<(&'a str, String)> {
+        let meta = &pod.object.metadata;
+        if let Some(value) = meta.annotations.as_ref().and_then(|all| all.get(key)) {
+            return Some((value, format!("Pod {}", pod.key())));
+        }
+        if self.snapshot.workload_annotations.is_empty() {
+            return None;
+        }
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let mut owners = meta.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true));
+        let own = owner.map(|owner| format!("{}/{namespace}/{}", owner.kind, owner.name));
+        let deployment = owner.and_then(|owner| deployment_of(pod, &owner.kind, &owner.name));
+        let above = deployment.map(|name| format!("Deployment/{namespace}/{name}"));
+        let all = [own, above, Some(format!("Namespace/{namespace}"))];
+        all.into_iter().flatten().find_map(|name| {
+            let value = self.snapshot.workload_annotations.get(&name)?.get(key)?;
+            Some((value.as_str(), name.replacen('/', " ", 1)))
+        })
+    }
+
+    /// What is asked for a pod.
+    pub(super) fn of(&self, pod: &'a PodView) -> Wishes {
+        let mut wishes = Wishes::default();
+        if let Some((value, whose)) = self.nearest(pod, labels::QUIET_TIME) {
+            let asked = value
+                .parse::<GoDuration>()
+                .ok()
+                .map(|duration| duration.to_signed());
+            let asked = asked.filter(|asked| *asked >= SignedDuration::ZERO);
+            if asked.is_none() {
+                wishes.fault(labels::QUIET_TIME, value, &whose, "write a duration such as 6h");
+            }
+            let quiet = asked.unwrap_or(self.quiet).min(self.quiet);
+            let came = pod.object.metadata.creation_timestamp.as_ref();
+            // Behind a clock that was set back it has only just come.
+            let came = came.map_or(self.now, |time| time.0.min(self.now));
+            let until = came.saturating_add(quiet).unwrap_or(Timestamp::MAX);
+            if until > self.now {
+                let why = format!(
+                    "came lately and rests ({} of {whose} is {value})",
+                    labels::QUIET_TIME
+                );
+                wishes.rests = Some((until, why));
+            }
+        }
+        if let Some((value, whose)) = self.nearest(pod, labels::MOVES_PER_DAY) {
+            let asked = value.parse::<i64>().ok().filter(|asked| *asked >= 0);
+            if asked.is_none() {
+                wishes.fault(labels::MOVES_PER_DAY, value, &whose, "write a whole number");
+            }
+            let quota = asked.unwrap_or(self.moves).max(self.moves);
+            wishes.quota = Some((quota, format!("{} of {whose} is {value}", labels::MOVES_PER_DAY)));
+        }
+        if let Some((value, whose)) = self.nearest(pod, labels::MOVE_WINDOWS) {
+            match self.shut_until(value) {
+                Ok(None) => {}
+                Ok(Some(until)) => {
+                    let longest = wishes.rests.as_ref().map(|(until, _)| *until);
+                    if longest.is_none_or(|known| known < until) {
+                        let why = format!(
+                            "may not move now ({} of {whose} is {value})",
+                            labels::MOVE_WINDOWS
+                        );
+                        wishes.rests = Some((until, why));
+                    }
+                }
+                Err(why) => wishes.fault(labels::MOVE_WINDOWS, value, &whose, &why),
+            }
+        }
+        wishes
+    }
+
+    /// Until when windows are shut now; `None` when one is open, and when none opens for longer than the ceiling allows.
+    fn shut_until(&self, text: &str) -> Result<Option<Timestamp>, String> {
+        if let Some(known) = self.windows.borrow().get(text) {
+            return known.clone();
+        }
+        let found = windows(text, self.zone).map(|windows| {
+            if windows.is_open(self.now) {
+                return None;
+            }
+            let latest = self.now.saturating_add(self.closed).unwrap_or(Timestamp::MAX);
+            windows.next_change(self.now).filter(|opens| *opens <= latest)
+        });
+        self.windows.borrow_mut().insert(text.to_owned(), found.clone());
+        found
+    }
+}
+
+impl Wishes {
+    fn fault(&mut self, key: &str, value: &str, whose: &str, expected: &str) {
+        self.faults.push(format!(
+            "{key} of {whose} is {value:?}, which cannot be read: {expected}"
+        ));
+    }
+}
+
+/// Reads `Mon-Fri 22:00-06:00; Sat,Sun 00:00-24:00 Europe/Kyiv`: days, times, and at the end a time zone, without which the policy's is taken.
+///
+/// # Errors
+/// What was expected.
+pub(super) fn windows(text: &str, zone: Option<&str>) -> Result<Windows, String> {
+    let expected = || "write such as \"Mon-Fri 22:00-06:00; Sat,Sun 00:00-24:00 Europe/Kyiv\"".to_owned();
+    let mut zone = zone;
+    let mut windows = Vec::new();
+    let entries: Vec<&str> = text.split(';').collect();
+    for (position, entry) in entries.iter().enumerate() {
+        let mut window = PolicyWindow::default();
+        for word in entry.split_whitespace() {
+            if let Some((from, to)) = word.split_once('-').filter(|_| word.contains(':')) {
+                (window.from, window.to) = (from.to_owned(), to.to_owned());
+            } else if DAYS.iter().any(|day| word.starts_with(day)) && window.from.is_empty() {
+                window.days = days(word).ok_or_else(expected)?;
+            } else if position + 1 == entries.len() && !window.from.is_empty() {
+                zone = Some(word);
+            } else {
+                return Err(expected());
+            }
+        }
+        if window.from.is_empty() {
+            return Err(expected());
+        }
+        windows.push(window);
+    }
+    let zone = time_zone(zone)?;
+    Windows::read(zone, &windows, &[]).map_err(|faults| {
+        let said: Vec<String> = faults.into_iter().map(|fault| fault.message).collect();
+        said.join(", ")
+    })
+}
+
+/// `Mon-Fri` and `Sat,Sun`; a stretch may go past the end of the week.
+fn days(text: &str) -> Option<Vec<String>> {
+    let place = |name: &str| DAYS.iter().position(|day| *day == name);
+    let mut found = Vec::new();
+    for part in text.split(',') {
+        let (from, to) = match part.split_once('-') {
+            Some((from, to)) => (place(from)?, place(to)?),
+            None => (place(part)?, place(part)?),
+        };
+        let mut day = from;
+        loop {
+            found.push(DAYS[day].to_owned());
+            if day == to {
+                break;
+            }
+            day = (day + 1) % DAYS.len();
+        }
+    }
+    Some(found)
+}

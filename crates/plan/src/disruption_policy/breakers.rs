@@ -1,0 +1,155 @@
+//! Circuit breakers: what stops all voluntary action by itself while the cluster, or what is around it, is in distress; and what would thaw it.
+
+use super::hold;
+use super::limits::{Left, Limit};
+use super::rules::{Scene, rule};
+use jiff::Timestamp;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::disruption_policy::{
+    CircuitBreakers, FailedLaunchesBreaker, FailuresBreaker, NotReadyBreaker, PolicyScope, PricesBreaker,
+};
+use spokeshave_model::{PriceFeed, labels};
+use std::collections::BTreeMap;
+
+/// Adds the breakers that have tripped.
+pub(super) fn add(scene: &Scene<'_>, breakers: &CircuitBreakers, limits: &mut Vec<Limit>) {
+    let distress = &scene.snapshot.distress;
+    let failures = |breaker: Option<&FailuresBreaker>, field: &str, times: &[Timestamp], what: &str| {
+        let breaker = breaker?;
+        let text = |count: usize| {
+            format!(
+                "{} {what} within {}",
+                crate::report::count(count, "call"),
+                breaker.within
+            )
+        };
+        let (count, until) = tripped(times, breaker.count, breaker.within.to_signed(), scene.now)?;
+        let mut stands = rule(
+            scene,
+            &format!("spec.circuitBreakers.{field}"),
+            &text(count),
+            |_| Some(1),
+        );
+        stands.until = Some(until);
+        Some(shut(stands))
+    };
+    let not_ready = breakers.not_ready.as_ref();
+    let failed = breakers.failed_launches.as_ref();
+    limits.extend(not_ready.and_then(|breaker| not_ready_breaker(scene, breaker)));
+    limits.extend(failed.and_then(|breaker| failed_launches_breaker(scene, breaker)));
+    let cloud = "of the cloud failed";
+    limits.extend(failures(breakers.cloud.as_ref(), "cloud", &distress.cloud, cloud));
+    let server = "of the API server failed";
+    limits.extend(failures(
+        breakers.api_server.as_ref(),
+        "apiServer",
+        &distress.api_server,
+        server,
+    ));
+    let prices = breakers.prices.as_ref();
+    limits.extend(prices.and_then(|breaker| prices_breaker(scene, breaker)));
+}
+
+fn shut(rule: super::Rule) -> Limit {
+    Limit {
+        rule: rule.into(),
+        left: Left::Nothing,
+    }
+}
+
+/// How many of the times count, and until when, where they are enough. Times to come, by a clock that was set back since, count.
+fn tripped(
+    times: &[Timestamp],
+    count: i64,
+    within: jiff::SignedDuration,
+    now: Timestamp,
+) -> Option<(usize, Timestamp)> {
+    let mut recent: Vec<Timestamp> = times
+        .iter()
+        .copied()
+        .filter(|at| now.duration_since(*at) < within)
+        .collect();
+    recent.sort_unstable();
+    let needed = usize::try_from(count).unwrap_or(usize::MAX).max(1);
+    // The first whose fading leaves too few.
+    let last_needed = recent.len().checked_sub(needed)?;
+    let until = recent[last_needed].saturating_add(within);
+    Some((recent.len(), until.unwrap_or(Timestamp::MAX)))
+}
+
+/// Prices are too old. Nobody knows when they will be read again.
+fn prices_breaker(scene: &Scene<'_>, breaker: &PricesBreaker) -> Option<Limit> {
+    let PriceFeed::Since(read) = scene.snapshot.distress.prices else {
+        return None;
+    };
+    let age = scene.now.duration_since(read);
+    (age >= breaker.older_than.to_signed()).then(|| {
+        let message = format!(
+            "prices are {} minutes old, {} or more; ends when they are read again",
+            age.as_mins(),
+            breaker.older_than
+        );
+        shut(rule(scene, "spec.circuitBreakers.prices", &message, |_| Some(1)))
+    })
+}
+
+/// Too large a share of initialised nodes is not Ready, of the policy's NodePools or not.
+fn not_ready_breaker(scene: &Scene<'_>, breaker: &NotReadyBreaker) -> Option<Limit> {
+    let by_zone = breaker.scope == Some(PolicyScope::Zone);
+    let mut counts: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+    for node in scene
+        .snapshot
+        .nodes
+        .iter()
+        .filter(|node| node.is_managed() && node.initialized)
+    {
+        let zone = node
+            .labels
+            .get(labels::ZONE)
+            .map(String::as_str)
+            .filter(|_| by_zone);
+        let (all, lost) = counts.entry(zone.unwrap_or_default()).or_default();
+        *all += 1;
+        *lost += i64::from(!node.ready);
+    }
+    let trips = |(all, lost): &(i64, i64)| *lost > 0 && *lost * 100 >= *all * breaker.percent;
+    let (zone, (all, lost)) = counts.into_iter().find(|(_, count)| trips(count))?;
+    let place = if zone.is_empty() {
+        String::new()
+    } else {
+        format!(" in zone {zone:?}")
+    };
+    let message = format!(
+        "{lost} of {all} nodes{place} are not Ready, {}% or more; ends when fewer are",
+        breaker.percent
+    );
+    let field = "spec.circuitBreakers.notReady";
+    let mut stands = rule(scene, field, &message, |_| Some(1));
+    stands.domain = (!zone.is_empty()).then(|| zone.to_owned());
+    Some(shut(stands))
+}
+
+/// Too many commands were taken back because their replacements did not come up.
+fn failed_launches_breaker(scene: &Scene<'_>, breaker: &FailedLaunchesBreaker) -> Option<Limit> {
+    let failed_at = |one: &Disruption| {
+        let at = one.status.as_ref()?.finished_at.as_ref()?.0;
+        hold::launch_failed(one).then_some(at)
+    };
+    let failures: Vec<Timestamp> = scene
+        .snapshot
+        .disruptions
+        .iter()
+        .filter_map(|one| failed_at(one))
+        .collect();
+    let (count, until) = tripped(&failures, breaker.count, breaker.within.to_signed(), scene.now)?;
+    let message = format!(
+        "{} taken back because replacements did not come up, within {}",
+        crate::report::count(count, "command"),
+        breaker.within
+    );
+    let mut stands = rule(scene, "spec.circuitBreakers.failedLaunches", &message, |_| {
+        Some(1)
+    });
+    stands.until = Some(until);
+    Some(shut(stands))
+}

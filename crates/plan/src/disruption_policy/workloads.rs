@@ -1,0 +1,356 @@
+//! Quiet time for workloads: how long a pod rests after it has come, how many pods of a workload move within a day, in which windows, and one member
+//! of a StatefulSet at a time (invariants 18 and 28).
+//!
+//! Users ask for it by annotation on pods, their owners and namespaces; a policy says where it is heard, and how much may be asked. A pod that was
+//! moved is a new pod, so that its creation says when it moved; how many moved follows from the ledger. Nothing is remembered besides.
+
+use super::annotations::{Notes, Wishes};
+use super::limits::{Left, Limit, Rule};
+use super::rules::{Scene, rule};
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase, MovedWorkload};
+use spokeshave_api::disruption_policy::{StatefulSetMoves, WorkloadRules, WorkloadsStatus};
+use spokeshave_api::{DisruptionPolicy, labels as api_labels};
+use spokeshave_model::pod;
+use spokeshave_model::snapshot::{NodeId, NodeView, PodView, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const FIELD: &str = "spec.workloads";
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// Faults that a status names; there may be as many as pods.
+const NAMED_FAULTS: usize = 20;
+
+/// What workloads leave of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Workloads {
+    /// Nodes with a pod that rests, by position: of several the one that rests longest.
+    resting: BTreeMap<usize, Arc<Rule>>,
+    /// What each node holds of those that are counted: position in `counted`, and how many pods.
+    on: BTreeMap<usize, Vec<(usize, i64)>>,
+    counted: Vec<Counted>,
+}
+
+/// A workload of which only so many pods may move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    rule: Arc<Rule>,
+    left: i64,
+    /// Nothing was taken: one node may go that holds more than is left.
+    is_unused: bool,
+}
+
+impl Workloads {
+    /// What keeps a node.
+    pub(super) fn blocker(&self, node: NodeId) -> Option<&Rule> {
+        let counted = self.on.get(&node.index()).into_iter().flatten();
+        let full = counted.filter_map(|(index, pods)| {
+            let one = &self.counted[*index];
+            let fits = one.left > 0 && (*pods <= one.left || one.is_unused);
+            (!fits).then_some(&*one.rule)
+        });
+        let resting = self.resting.get(&node.index()).map(|rule| &**rule);
+        resting
+            .into_iter()
+            .chain(full)
+            .max_by_key(|rule| rule.until.unwrap_or(Timestamp::MAX))
+    }
+
+    /// Takes what a node holds.
+    pub(super) fn take(&mut self, node: NodeId) {
+        for (index, pods) in self.on.get(&node.index()).into_iter().flatten() {
+            let one = &mut self.counted[*index];
+            one.left -= pods;
+            one.is_unused = false;
+        }
+    }
+}
+
+/// The workload of a pod: its Deployment, StatefulSet, Job and so on, else itself; `Deployment/shop/web`.
+pub fn workload(pod: &PodView) -> String {
+    let meta = &pod.object.metadata;
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let mut owners = meta.owner_references.iter().flatten();
+    let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else {
+        return format!("Pod/{namespace}/{}", meta.name.as_deref().unwrap_or_default());
+    };
+    let deployment = deployment_of(pod, &owner.kind, &owner.name);
+    match deployment {
+        Some(name) => format!("Deployment/{namespace}/{name}"),
+        None => format!("{}/{namespace}/{}", owner.kind, owner.name),
+    }
+}
+
+/// The Deployment of a ReplicaSet: its name goes before the hash that its pods are labelled with.
+pub(super) fn deployment_of<'a>(pod: &PodView, kind: &str, name: &'a str) -> Option<&'a str> {
+    let labels = pod.object.metadata.labels.as_ref()?;
+    let hash = labels.get("pod-template-hash").filter(|_| kind == "ReplicaSet")?;
+    name.strip_suffix(hash.as_str())?.strip_suffix('-')
+}
+
+fn is_moved(pod: &PodView) -> bool {
+    pod.reschedulable && pod.active && !pod.is_virtual
+}
+
+/// Adds what workloads leave.
+pub(super) fn add(scene: &Scene<'_>, rules: &WorkloadRules, limits: &mut Vec<Limit>) {
+    let mut workloads = Workloads::default();
+    let notes = Notes::new(scene.snapshot, scene.policy, rules, scene.now);
+    if !notes.is_empty() {
+        let mut quotas: BTreeMap<String, (i64, String)> = BTreeMap::new();
+        let mut held: BTreeMap<usize, BTreeMap<String, i64>> = BTreeMap::new();
+        for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
+            for pod in &scene.snapshot.node(node).pods {
+                let pod = scene.snapshot.pod(*pod);
+                if !is_moved(pod) {
+                    continue;
+                }
+                let wishes = notes.of(pod);
+                rest(scene, node, pod, &wishes, &mut workloads);
+                if let Some(quota) = wishes.quota {
+                    let name = workload(pod);
+                    *held
+                        .entry(node.index())
+                        .or_default()
+                        .entry(name.clone())
+                        .or_default() += 1;
+                    // The nearest annotation of any of its pods; of several the strictest.
+                    let known = quotas.entry(name).or_insert_with(|| quota.clone());
+                    if quota.0 < known.0 {
+                        *known = quota;
+                    }
+                }
+            }
+        }
+        add_quotas(scene, &quotas, &held, &mut workloads);
+    }
+    if rules.stateful_sets == Some(StatefulSetMoves::OneAtATime) {
+        add_sets(scene, &mut workloads);
+    }
+    if workloads != Workloads::default() {
+        limits.push(Limit {
+            rule: rule(scene, FIELD, "pods rest", |_| None).into(),
+            left: Left::Workloads(workloads.into()),
+        });
+    }
+}
+
+fn said(scene: &Scene<'_>, message: String, until: Option<Timestamp>) -> Rule {
+    Rule {
+        policy: scene.policy.name().to_owned(),
+        field: FIELD.to_owned(),
+        domain: None,
+        message,
+        since: None,
+        until,
+        weights: Vec::new().into(),
+        within: None,
+        details: BTreeMap::new(),
+    }
+}
+
+/// A pod that came too lately, or whose windows are shut.
+fn rest(scene: &Scene<'_>, node: NodeId, pod: &PodView, wishes: &Wishes, workloads: &mut Workloads) {
+    let Some((until, why)) = &wishes.rests else { return };
+    let known = workloads.resting.get(&node.index()).and_then(|rule| rule.until);
+    if known.is_none_or(|known| known < *until) {
+        let message = format!("pod {} {why}", pod.key());
+        let rule = said(scene, message, Some(*until));
+        workloads.resting.insert(node.index(), rule.into());
+    }
+}
+
+/// Commands of the last day that were not taken back, with their nodes other than those that are looked at.
+fn moved_lately<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (&'a DisruptedNode, Timestamp)> + 'a {
+    let counts = |one: &Disruption| {
+        let deleted = one
+            .status
+            .as_ref()
+            .is_some_and(|status| status.deleted_at.is_some());
+        (deleted || one.phase() != DisruptionPhase::RolledBack)
+            && scene.now.duration_since(one.spec.decided_at.0) < DAY
+    };
+    let recent = scene.snapshot.disruptions.iter().filter(move |one| counts(one));
+    recent.flat_map(move |one| {
+        let nodes = one.spec.nodes.iter();
+        nodes
+            .filter(|node| !scene.own.contains(node.provider_id.as_str()))
+            .map(|node| (node, one.spec.decided_at.0))
+    })
+}
+
+fn add_quotas(
+    scene: &Scene<'_>,
+    quotas: &BTreeMap<String, (i64, String)>,
+    held: &BTreeMap<usize, BTreeMap<String, i64>>,
+    workloads: &mut Workloads,
+) {
+    let mut used: BTreeMap<&str, (i64, Timestamp)> = BTreeMap::new();
+    let mut written: BTreeSet<&str> = BTreeSet::new();
+    for (node, at) in moved_lately(scene) {
+        written.insert(&node.provider_id);
+        for one in &node.workloads {
+            let (sum, first) = used.entry(&one.name).or_insert((0, at));
+            *sum += one.pods;
+            *first = (*first).min(at);
+        }
+    }
+    // Commands that are decided and not written down yet.
+    for (index, on) in held {
+        let view = &scene.snapshot.nodes[*index];
+        let id = view.provider_id.as_str();
+        if view.in_command && !scene.own.contains(id) && !written.contains(id) {
+            for (name, pods) in on {
+                used.entry(name).or_insert((0, scene.now)).0 += pods;
+            }
+        }
+    }
+    let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
+    for (name, (quota, source)) in quotas {
+        let (sum, first) = used.get(name.as_str()).copied().unwrap_or((0, scene.now));
+        let until = first.saturating_add(DAY).unwrap_or(Timestamp::MAX);
+        let message = format!("{quota} pods of {name} may move within a day, and {sum} have ({source})");
+        positions.insert(name, workloads.counted.len());
+        workloads.counted.push(Counted {
+            rule: said(scene, message, (sum > 0).then_some(until)).into(),
+            left: quota - sum,
+            is_unused: sum == 0,
+        });
+    }
+    for (node, on) in held {
+        let counted = on.iter().map(|(name, pods)| (positions[name.as_str()], *pods));
+        workloads.on.entry(*node).or_default().extend(counted);
+    }
+}
+
+/// One StatefulSet with where its members are.
+#[derive(Default)]
+struct Members {
+    nodes: BTreeSet<usize>,
+    ordinals: BTreeSet<u64>,
+    /// A member that is not there, not Ready, or on its way.
+    busy: Option<String>,
+}
+
+/// Invariant 28: while a member is on its way or not Ready, no other is moved.
+fn add_sets(scene: &Scene<'_>, workloads: &mut Workloads) {
+    let mut sets: BTreeMap<String, Members> = BTreeMap::new();
+    for view in scene
+        .snapshot
+        .pods
+        .iter()
+        .filter(|pod| !pod.is_virtual && !pod.terminal)
+    {
+        let name = workload(view);
+        if !name.starts_with("StatefulSet/") {
+            continue;
+        }
+        let members = sets.entry(name).or_default();
+        let meta = &view.object.metadata;
+        let ordinal: Option<u64> = meta
+            .name
+            .as_deref()
+            .and_then(|name| name.rsplit('-').next()?.parse().ok());
+        members.ordinals.extend(ordinal);
+        let node = view.node.map(|node| (node, scene.snapshot.node(node)));
+        if let Some(why) = why_busy(scene, view, node.map(|(_, view)| view)) {
+            members.busy.get_or_insert(format!("pod {} {why}", view.key()));
+        }
+        members.nodes.extend(node.map(|(node, _)| node.index()));
+    }
+    for (name, members) in sets {
+        let (first, last) = (members.ordinals.first(), members.ordinals.last());
+        let span = first.zip(last).map_or(0, |(first, last)| last - first + 1);
+        let is_whole = span == members.ordinals.len() as u64;
+        let busy = members
+            .busy
+            .or_else(|| (!is_whole).then(|| "a member is not there".to_owned()));
+        let index = workloads.counted.len();
+        let now = busy.as_deref().unwrap_or("another is chosen");
+        let message = format!("one member of {name} at a time, and {now}");
+        workloads.counted.push(Counted {
+            rule: said(scene, message, None).into(),
+            left: i64::from(busy.is_none()),
+            is_unused: true,
+        });
+        for node in members.nodes {
+            workloads.on.entry(node).or_default().push((index, 1));
+        }
+    }
+}
+
+fn why_busy(scene: &Scene<'_>, view: &PodView, node: Option<&NodeView>) -> Option<&'static str> {
+    let Some(node) = node else {
+        return Some("has no node");
+    };
+    let in_other = node.in_command && !scene.own.contains(node.provider_id.as_str());
+    if view.object.metadata.deletion_timestamp.is_some() || node.marked_for_deletion || in_other {
+        return Some("is on its way");
+    }
+    (!pod::is_ready(&view.object)).then_some("is not Ready")
+}
+
+/// What the ledger has to know of a node that goes: pods of workloads with a quota, by workload. Empty where no policy hears them.
+pub fn moved(snapshot: &Snapshot, node: &NodeView, now: Timestamp) -> Vec<MovedWorkload> {
+    let mut moved: BTreeMap<String, i64> = BTreeMap::new();
+    for policy in &snapshot.disruption_policies {
+        let Some(rules) = &policy.spec.workloads else {
+            continue;
+        };
+        let notes = Notes::new(snapshot, policy, rules, now);
+        for pod in node.pods.iter().map(|pod| snapshot.pod(*pod)) {
+            if is_moved(pod) && notes.of(pod).quota.is_some() {
+                *moved.entry(workload(pod)).or_default() += 1;
+            }
+        }
+        if !moved.is_empty() {
+            break;
+        }
+    }
+    let entries = moved.into_iter();
+    entries.map(|(name, pods)| MovedWorkload { name, pods }).collect()
+}
+
+/// How many pods rest now, and which annotations cannot be read.
+pub(super) fn status(
+    policy: &DisruptionPolicy,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> Option<WorkloadsStatus> {
+    let rules = policy.spec.workloads.as_ref()?;
+    let notes = Notes::new(snapshot, policy, rules, now);
+    let mut status = WorkloadsStatus::default();
+    let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
+    let mut faults: BTreeSet<String> = BTreeSet::new();
+    if notes.is_empty() {
+        return Some(status);
+    }
+    for pod in snapshot.pods.iter().filter(|pod| is_moved(pod)) {
+        let wishes = notes.of(pod);
+        let Some(node) = pod.node.filter(|node| snapshot.node(*node).is_managed()) else {
+            continue;
+        };
+        if wishes.rests.is_some() {
+            status.resting_pods += 1;
+            nodes.insert(node);
+        }
+        faults.extend(wishes.faults);
+    }
+    status.resting_nodes = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+    status.faults = faults.into_iter().take(NAMED_FAULTS).collect();
+    Some(status)
+}
+
+/// Whether a command of the ledger still counts for some quota or rate, so that it has to be kept.
+pub fn still_counts(one: &Disruption, now: Timestamp) -> bool {
+    let age = now.duration_since(one.spec.decided_at.0);
+    let has_workloads = one.spec.nodes.iter().any(|node| !node.workloads.is_empty());
+    age < SignedDuration::from_hours(1) || (has_workloads && age < DAY)
+}
+
+/// The annotations that are read.
+pub(super) const READ: [&str; 3] = [
+    api_labels::QUIET_TIME,
+    api_labels::MOVES_PER_DAY,
+    api_labels::MOVE_WINDOWS,
+];
