@@ -61,6 +61,7 @@ class Helm:
 
 # Where objects of a kind are, for those that the charts render.
 PLACES = {
+    "spokeshave.dev/v1alpha1/DisruptionPolicy": "disruptionpolicies",
     "apps/v1/Deployment": "deployments", "v1/ServiceAccount": "serviceaccounts", "v1/ConfigMap": "configmaps", "v1/Service": "services",
     "policy/v1/PodDisruptionBudget": "poddisruptionbudgets", "networking.k8s.io/v1/NetworkPolicy": "networkpolicies",
     "rbac.authorization.k8s.io/v1/Role": "roles", "rbac.authorization.k8s.io/v1/RoleBinding": "rolebindings",
