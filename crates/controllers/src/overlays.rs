@@ -213,6 +213,7 @@ fn tell(overlay: &NodeOverlay, verdict: &Verdict) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distress::Failures;
     use futures::FutureExt as _;
     use spokeshave_api::NodeClaim;
     use spokeshave_example::{instance_type, node_pool};
@@ -262,7 +263,14 @@ mod tests {
         let clock = TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
         let families = crate::metrics::ControllerFamilies::new(&Metrics::new(clock.clone()));
         let limit = std::time::Duration::from_secs(1);
-        let cloud = Measured::new(Arc::new(Idle), clock, families, limit).under(Overlays::default());
+        let cloud = Measured::new(
+            Arc::new(Idle),
+            clock.clone(),
+            families,
+            Failures::new(clock),
+            limit,
+        )
+        .under(Overlays::default());
         let pools = ["a", "broken", "c"].map(|name| Arc::new(node_pool(name)));
         let (found, failed) = gather(&cloud, pools.to_vec()).await;
         let names: Vec<&str> = found.iter().map(|one| one.pool.name()).collect();
