@@ -99,6 +99,10 @@ e2e-aws:
     cargo build --release -p spokeshave
     e2e/aws.sh
 
+# Providers as processes of their own, of other makes: the examples in Python and Go keep the promises of the protocol.
+e2e-grpc:
+    e2e/grpc.sh
+
 # Writes the Rust code of the provider protocol anew.
 proto:
     cargo run --manifest-path e2e/grpc/generate/Cargo.toml --target-dir target/generate -- crates/provider-grpc/proto/provider.proto crates/provider-grpc/proto/provider.rs.in

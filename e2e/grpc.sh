@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Providers as processes of their own, of other makes: the kit of crates/provider-grpc names what the examples in Python and Go break of the protocol.
+#
+# What cannot be had from the package indexes is skipped by name; without grpcio-tools, which compile the protocol for both, it ends with 3.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+work=$(mktemp -d)
+processes=()
+finish() {
+    for process in "${processes[@]}"; do kill "$process" 2>/dev/null || true; done
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+trap finish EXIT
+
+proto=crates/provider-grpc/proto
+venv=$target/grpc-venv
+"$venv/bin/python" -c 'import grpc, grpc_tools' 2>/dev/null || {
+    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "grpcio>=1.76" "grpcio-tools>=1.76"
+} || { echo "skipped: grpcio and grpcio-tools cannot be installed, and they compile the protocol for both examples" >&2; exit 3; }
+
+serve() { # <name> <socket> <command…>: starts a provider and waits for its socket
+    local name=$1 socket=$2
+    shift 2
+    "$@" >"$work/$name.log" 2>&1 &
+    processes+=($!)
+    for _ in $(seq 100); do
+        if [ -S "$socket" ]; then return; fi
+        kill -0 "${processes[-1]}" 2>/dev/null || break
+        sleep 0.1
+    done
+    cat "$work/$name.log" >&2
+    echo "$name does not serve $socket" >&2
+    exit 1
+}
+
+examples=()
+mkdir -p "$work/python"
+"$venv/bin/python" -m grpc_tools.protoc -I "$proto" --python_out="$work/python" --grpc_python_out="$work/python" provider.proto
+PYTHONPATH=$work/python serve python "$work/python.sock" "$venv/bin/python" -B examples/providers/python/provider.py --socket "$work/python.sock" --state "$work/machines"
+examples+=(python)
+
+build_go() {
+    command -v go >/dev/null || return 1
+    local tools=$target/tools
+    GOBIN=$tools go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11 || return 1
+    GOBIN=$tools go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2 || return 1
+    cp -r examples/providers/go "$work/go"
+    PATH=$tools:$PATH "$venv/bin/python" -m grpc_tools.protoc -I "$proto" --go_out="$work/go" --go_opt=module=spokeshave.sh/provider \
+        --go-grpc_out="$work/go" --go-grpc_opt=module=spokeshave.sh/provider provider.proto
+    (cd "$work/go" && go mod tidy && go vet ./... && go build -o "$work/go-provider" .)
+}
+if build_go >"$work/go-build.log" 2>&1; then
+    serve go "$work/go.sock" "$work/go-provider" --socket "$work/go.sock" --state "$work/machines.json"
+    examples+=(go)
+else
+    tail -n 5 "$work/go-build.log" >&2
+    echo "skipped: the example in Go cannot be built" >&2
+fi
+
+for example in "${examples[@]}"; do
+    mode=$(stat -c %a "$work/$example.sock")
+    [ "$mode" = 600 ] || { echo "the socket of the example in $example has mode $mode, not 600" >&2; exit 1; }
+    cargo run --quiet -p spokeshave-provider-grpc --example sanity -- "$work/$example.sock"
+done
