@@ -79,6 +79,11 @@ parity worlds="250":
     python3 -B e2e/parity/provisioning.py --worlds {{worlds}}
     python3 -B e2e/parity/disruption.py --worlds {{worlds}}
 
+# Decisions of the AWS provider against upstream's own provider (e2e/aws, built with Go), on committed and generated cases; `--write` writes the table of
+# docs/aws.md.
+parity-aws *options:
+    e2e/parity-aws.sh "$@"
+
 # Upstream's end-to-end suites against Spokeshave: all specs (70 minutes), or those that match; options of e2e/suites/run.py.
 upstream-suites *specs:
     cargo build --release -p spokeshave

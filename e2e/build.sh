@@ -3,6 +3,7 @@
 #
 #   e2e/build.sh controlplane   target/controlplane/controlplane   a genuine Kubernetes control plane (minutes the first time)
 #   e2e/build.sh oracle         target/upstream/oracle             upstream Karpenter's decisions on a state in a file
+#   e2e/build.sh aws-oracle     target/tools/aws-oracle         decisions of upstream's AWS provider
 #   e2e/build.sh suites         target/suites/bin/…                upstream's end-to-end suites, and the shim in front of the API server
 #   e2e/build.sh operator       target/suites/bin/upstream-operator   upstream's operator with its kwok provider
 #   e2e/build.sh helm | helm4 | promtool | actionlint   target/tools/…     what checks charts, rules and workflows
@@ -51,6 +52,12 @@ oracle)
     first "$target/upstream/oracle"
     go build -o "$target/upstream/oracle" .
     ;;
+aws-oracle)
+    enter aws .
+    first "$target/tools/aws-oracle"
+    mkdir -p "$target/tools"
+    go build -p 1 -o "$target/tools/aws-oracle" .
+    ;;
 suites)
     read -r -a suites <<<"${SUITES:-regression}"
     enter suites ./apishim "${suites[@]/#/sigs.k8s.io/karpenter/test/suites/}"
@@ -72,7 +79,7 @@ helm | helm4 | promtool | actionlint)
     go build -o "$target/tools/$what" -ldflags "-s -w" "$package"
     ;;
 *)
-    echo "usage: e2e/build.sh controlplane | oracle | suites | operator | helm | helm4 | promtool | actionlint" >&2
+    echo "usage: e2e/build.sh controlplane | oracle | aws-oracle | suites | operator | helm | helm4 | promtool | actionlint" >&2
     exit 2
     ;;
 esac

@@ -128,11 +128,12 @@ fn taint(key: &str, effect: &str) -> Taint {
     }
 }
 
-/// The canonical key of an older alias; other keys pass through (P-033).
+/// The canonical key of an older alias, or of one that volumes of a cloud carry; other keys pass through (P-033).
 #[must_use]
 pub fn normalized(key: &str) -> &str {
     match key {
-        "failure-domain.beta.kubernetes.io/zone" => ZONE,
+        // The EBS driver puts it on every volume that it makes: a pod that has one could be placed nowhere.
+        "failure-domain.beta.kubernetes.io/zone" | "topology.ebs.csi.aws.com/zone" => ZONE,
         "failure-domain.beta.kubernetes.io/region" => REGION,
         "beta.kubernetes.io/arch" => ARCH,
         "beta.kubernetes.io/os" => OS,

@@ -252,3 +252,31 @@ async fn a_091_a_nodeclaim_without_provider_id_has_no_instance_unless_its_launch
     world.pass(60).await;
     assert!(world.cloud.instances().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_040_without_types_at_the_start_nothing_is_for_sale_and_later_failures_keep_what_is_known() {
+    let world = ready(Options::new(CLUSTER)).await;
+    let asked = || {
+        world
+            .cloud
+            .calls()
+            .get("DescribeInstanceTypes")
+            .copied()
+            .unwrap_or_default()
+    };
+    let broken = ApiError::new("InternalError", "An internal error has occurred.");
+    world.cloud.fail("DescribeInstanceTypes", &broken, 3);
+    let provider = world.provider();
+    world.pass(15).await;
+    let error = provider.instance_types(&pool()).await.unwrap_err();
+    assert!(error.to_string().contains("not known yet"), "{error}");
+    world.pass(60).await;
+    let types = provider.instance_types(&pool()).await.unwrap();
+    assert!(types.len() > 500, "{}", types.len());
+    let before = asked();
+    world.cloud.fail("DescribeInstanceTypes", &broken, 1_000);
+    world.pass(12 * 3_600 + 60).await;
+    assert!(asked() > before, "asked again after twelve hours");
+    let still = provider.instance_types(&pool()).await.unwrap();
+    assert_eq!(still.len(), types.len());
+}

@@ -1,7 +1,8 @@
-//! Reads the oracle's cases and expectations.
+//! Reads the oracle's cases and expectations: those of the repository, or generated ones in the folder that AWS_CASES names (`just parity-aws`).
 
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::{env, fs};
 
 use serde_json::Value;
 
@@ -16,8 +17,17 @@ pub fn json(name: &str) -> Value {
 
 /// A file below `e2e/aws/cases`.
 pub fn text(name: &str) -> String {
-    let path = cases().join(name);
+    let generated = env::var_os("AWS_CASES").map(|folder| PathBuf::from(folder).join(name));
+    let path = generated
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| cases().join(name));
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Cases of a kind in which ours differs from upstream's on purpose, with the reason.
+pub fn differences(kind: &str) -> BTreeMap<String, String> {
+    let listed = json("differences.json");
+    serde_json::from_value(listed[kind].clone()).unwrap_or_else(|error| panic!("{kind}: {error}"))
 }
 
 /// The entries of a list.

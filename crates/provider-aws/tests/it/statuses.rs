@@ -395,7 +395,7 @@ fn a_060_a_class_is_launched_from_only_when_its_status_speaks_of_this_specificat
 }
 
 #[test]
-fn a_006_a_009_a_035_a_072_what_is_wrong_with_a_class_is_told_before_ec2_is_asked() {
+fn a_006_a_009_a_035_a_072_a_124_what_is_wrong_with_a_class_is_told_before_ec2_is_asked() {
     let long = "x".repeat(20_000);
     for (spec, reason, text) in [
         (

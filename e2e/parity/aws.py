@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Compares decisions of our AWS provider with those of upstream's own, on the committed cases and on generated ones.
+
+The oracle (e2e/aws) answers generated messages, user data and changes of classes; the provider's own tests read them by AWS_CASES and must find every
+one equal. For the committed cases they allow what cases/differences.json lists, and nothing that is listed may have become equal. Prints the table of
+docs/aws.md; --write puts it there, and without it a table that is not up to date is a failure.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = ROOT / "e2e/aws/cases"
+DOCUMENT = ROOT / "docs/aws.md"
+BEGIN, END = "<!-- parity: begin -->\n", "<!-- parity: end -->\n"
+GENERATED = ["messages::a_111_every", "user_data::a_069", "hash::a_010_the_same"]
+
+KINDS = [
+    ("types", "capacity, overhead, labels and offerings of types, for classes of every family"),
+    ("userdata", "user data"),
+    ("messages", "messages of the queue"),
+    ("errors", "classes and reasons of errors"),
+    ("fleets", "what failed fleets make unavailable"),
+    ("hash", "changes of a class that drift nodes"),
+    ("launch", "scenarios of launches: templates, fleets, dry runs"),
+]
+
+
+def expected(name):
+    return json.loads((CASES / f"expected/{name}.json").read_text())
+
+
+def count(kind):
+    if kind == "types":
+        files = sorted((CASES / "expected").glob("types-*.json"))
+        return sum(len(one["types"]) for file in files for one in json.loads(file.read_text())["node_classes"])
+    if kind == "launch":
+        return len(list(CASES.glob("launch-*.yaml")))
+    answers = expected(kind)
+    if kind == "hash":
+        return len(answers) - 1
+    return len(answers[kind] if isinstance(answers, dict) else answers)
+
+
+def table():
+    listed = json.loads((CASES / "differences.json").read_text())
+    lines = ["| Decision | Cases | Otherwise, and why |", "|---|---|---|"]
+    for kind, words in KINDS:
+        reasons = {}
+        for name, reason in listed.get(kind, {}).items():
+            reasons.setdefault(reason, []).append(name)
+        text = "; ".join(f"{len(names)}: {reason}" for reason, names in sorted(reasons.items()))
+        lines.append(f"| {words} | {count(kind)} | {text or 'none'} |")
+    return "\n".join(lines) + "\n"
+
+
+# --- generated cases
+
+
+def messages(dice, number):
+    """Messages of all formats, with fields that are missing, of other kinds and of other versions."""
+    def one():
+        instance = f"i-{dice.getrandbits(68):017x}"
+        envelope = {"version": "0", "id": str(dice.getrandbits(30)), "region": "us-west-2", "time": f"2026-{dice.randint(1, 12):02}-{dice.randint(1, 28):02}T{dice.randint(0, 23):02}:00:00Z"}
+        kind = dice.randrange(6)
+        if kind == 0:
+            envelope |= {"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "detail": {"instance-id": instance, "instance-action": dice.choice(["terminate", "stop", "hibernate"])}}
+        elif kind == 1:
+            envelope |= {"source": "aws.ec2", "detail-type": "EC2 Instance Rebalance Recommendation", "detail": {"instance-id": instance}}
+        elif kind == 2:
+            state = dice.choice(["pending", "running", "stopping", "stopped", "shutting-down", "terminated"])
+            envelope |= {"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification", "detail": {"instance-id": instance, "state": state}}
+        elif kind == 3:
+            entities = [{"entityValue": f"i-{dice.getrandbits(68):017x}"} for _ in range(dice.randint(1, 5))]
+            detail = {"service": dice.choice(["EC2", "EC2", "RDS"]), "eventTypeCategory": dice.choice(["scheduledChange", "scheduledChange", "issue", "accountNotification"]), "affectedEntities": entities}
+            envelope |= {"source": "aws.health", "detail-type": "AWS Health Event", "detail": detail}
+        elif kind == 4:
+            envelope |= {"source": dice.choice(["aws.s3", "aws.autoscaling", "me"]), "detail-type": dice.choice(["Object Created", "EC2 Instance Launch Successful"]), "detail": {"instance-id": instance}}
+        else:
+            envelope |= {"source": "aws.ec2", "detail-type": "EC2 Instance Rebalance Recommendation", "detail": {"instance-id": instance}}
+            if dice.random() < 0.5:
+                envelope["version"] = dice.choice(["1", ""])
+            else:
+                envelope["detail"]["more"] = {"nested": [1, None]}
+        return envelope
+
+    return [one() for _ in range(number)]
+
+
+def user_data(dice, number):
+    """User data of the families that have a form of their own, with kubelet settings, labels and taints drawn together."""
+    clusters = [
+        {"name": "c", "endpoint": "https://A.example", "caBundle": "Y2E=", "cidr": "10.100.0.0/16"},
+        {"name": "long-" + "n" * 60, "endpoint": "https://B.example:6443", "caBundle": "Yg==", "cidr": "172.20.0.0/16", "dns": "172.20.0.10"},
+        {"name": "six", "endpoint": "https://[fd00::1]", "caBundle": "Yg==", "cidr": "fd00::/108", "dns": "fd00::a"},
+    ]
+    settings = {
+        "maxPods": [1, 29, 110, 737],
+        "podsPerCore": [1, 8],
+        "clusterDNS": [["10.100.0.10"]],
+        "systemReserved": [{"cpu": "100m"}, {"memory": "100Mi", "ephemeral-storage": "1Gi"}],
+        "kubeReserved": [{"cpu": "200m", "memory": "1Gi"}, {"ephemeral-storage": "3Gi"}],
+        "evictionHard": [{"memory.available": "5%"}, {"nodefs.available": "10%", "memory.available": "200Mi"}],
+        "imageGCHighThresholdPercent": [85, 100],
+        "cpuCFSQuota": [True, False],
+    }
+    effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    cases = []
+    for index in range(number):
+        family = dice.choice(["AL2023", "AL2", "Bottlerocket", "Windows2022"])
+        case = {"name": f"generated-{index}", "family": family, "cluster": dice.choice(clusters), "pods": dice.choice([4, 29, 234])}
+        kubelet = {field: dice.choice(values) for field, values in settings.items() if dice.random() < 0.35}
+        if kubelet:
+            case["kubelet"] = kubelet
+        case["labels"] = {f"{dice.choice(['team', 'example.com/part', 'a.b.c/x', 'tier'])}-{n}": dice.choice(["a", "1", "true", "x.y_z-0", ""]) for n in range(dice.randint(0, 4))}
+        for field in ("taints", "startupTaints"):
+            if dice.random() < 0.5:
+                case[field] = [{"key": f"key-{n}", "effect": dice.choice(effects)} | ({"value": dice.choice(["v", "true"])} if dice.random() < 0.7 else {}) for n in range(dice.randint(1, 3))]
+        if dice.random() < 0.3:
+            case["capacityType"] = dice.choice(["spot", "on-demand"])
+        if dice.random() < 0.2:
+            case["instanceStorePolicy"] = "RAID0"
+        if family != "Bottlerocket" and dice.random() < 0.4:
+            case["userData"] = dice.choice(["#!/bin/bash\necho one\n", "#!/bin/sh\nset -e\necho 'two \\ three'\n", "#!/bin/bash\ncat <<X\n$(date)\nX\n"])
+        if family == "Bottlerocket" and dice.random() < 0.4:
+            case["userData"] = dice.choice(["[settings.kubernetes]\n'max-pods' = 12\n", "[settings.kernel]\nlockdown = \"integrity\"\n", "[settings.kubernetes.node-labels]\n'x' = 'y'\n"])
+        cases.append(case)
+    return cases
+
+
+def classes(dice, number):
+    """Classes that each change some fields of the first of the committed ones."""
+    lines = [line for line in (CASES / "hash.yaml").read_text().splitlines() if line.startswith("{")]
+    base = json.loads(lines[0])
+    changes = {
+        "role": ["node", "other"],
+        "tags": [{"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {"a": "1"}, {"a": "2", "b": "2"}],
+        "userData": ["#!/bin/sh\n", "#!/bin/sh\necho\n"],
+        "detailedMonitoring": [True, False],
+        "associatePublicIPAddress": [True, False],
+        "subnetSelectorTerms": [[{"tags": {"d": "2"}}], [{"id": "subnet-1"}]],
+        "securityGroupSelectorTerms": [[{"name": "x"}]],
+        "amiSelectorTerms": [[{"alias": "al2023@latest"}], [{"id": "ami-1"}]],
+        "instanceStorePolicy": ["RAID0"],
+        "kubelet": [base["spec"]["kubelet"], base["spec"]["kubelet"] | {"maxPods": 51}, base["spec"]["kubelet"] | {"podsPerCore": 3}, {"maxPods": 50}],
+        "metadataOptions": [base["spec"]["metadataOptions"], base["spec"]["metadataOptions"] | {"httpPutResponseHopLimit": 2}, base["spec"]["metadataOptions"] | {"httpTokens": "optional"}],
+        "blockDeviceMappings": [base["spec"]["blockDeviceMappings"], base["spec"]["blockDeviceMappings"][::-1], base["spec"]["blockDeviceMappings"][:1]],
+    }
+    made = [base]
+    for index in range(number):
+        changed = json.loads(json.dumps(base))
+        changed["metadata"]["name"] = f"generated-{index}"
+        for field in dice.sample(sorted(changes), dice.randint(1, 3)):
+            changed["spec"][field] = dice.choice(changes[field])
+        made.append(changed)
+    return "".join(f"---\n{json.dumps(one)}\n" for one in made)
+
+
+def ask(oracle, folder, name, file, *command):
+    done = subprocess.run([oracle, *command, str(folder / file)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the oracle ended with {done.returncode} on {file}: {done.stderr.strip()}")
+    (folder / f"expected/{name}.json").write_text(done.stdout)
+
+
+def generate(oracle, folder, seed, number):
+    dice = random.Random(seed)
+    (folder / "expected").mkdir()
+    (folder / "messages.json").write_text(json.dumps(messages(dice, number)))
+    (folder / "userdata.yaml").write_text(json.dumps(user_data(dice, number)))
+    (folder / "hash.yaml").write_text(classes(dice, number))
+    (folder / "differences.json").write_text(json.dumps({kind: {} for kind, _ in KINDS}))
+    ask(oracle, folder, "messages", "messages.json", "messages")
+    ask(oracle, folder, "userdata", "userdata.yaml", "userdata")
+    ask(oracle, folder, "hash", "hash.yaml", "hash", "--ca-bundle", "Y2E=")
+
+
+def tests(*filters, cases=None):
+    environment = dict(os.environ)
+    if cases:
+        environment["AWS_CASES"] = str(cases)
+    command = ["cargo", "test", "--quiet", "-p", "spokeshave-provider-aws", "--test", "it", "--", *filters]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--oracle", required=True, help="the program that e2e/build.sh aws-oracle builds")
+    parser.add_argument("--cases", type=int, default=300, help="generated cases of each kind")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="write the table into docs/aws.md")
+    options = parser.parse_args()
+    sound = tests()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        generate(options.oracle, folder, options.seed, options.cases)
+        equal = tests(*GENERATED, cases=folder)
+    print(f"{'ok  ' if sound else 'FAIL'} the committed cases")
+    print(f"{'ok  ' if equal else 'FAIL'} {options.cases} generated cases of each kind, seed {options.seed}")
+    made = table()
+    print(made, end="")
+    text = DOCUMENT.read_text()
+    before, rest = text.split(BEGIN)
+    old, after = rest.split(END)
+    if options.write:
+        DOCUMENT.write_text(before + BEGIN + made + END + after)
+    elif old != made:
+        print("FAIL the table of docs/aws.md is not this one: run just parity-aws --write")
+        sound = False
+    return 0 if sound and equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
