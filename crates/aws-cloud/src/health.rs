@@ -9,6 +9,7 @@ use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{Interruption, Interruptions};
 use spokeshave_provider_aws::health::{self, Category};
 
+use crate::messages::Owner;
 use crate::provider::Inner;
 
 /// Statuses are asked for this often.
@@ -49,7 +50,7 @@ impl Inner {
             };
             let now = self.clock.now();
             for id in health::broken(category, &statuses, now) {
-                let Some(provider_id) = self.provider_id_of(&id).await else {
+                let Owner::Ours(provider_id) = self.owner_of(&id).await else {
                     continue;
                 };
                 let kind = kind_of(category);
@@ -57,6 +58,7 @@ impl Inner {
                     id: format!("{}/{id}", kind.label()),
                     provider_id,
                     kind: Ok(kind),
+                    sent_at: None,
                     // Nothing on a broken machine is worth waiting for (D-281).
                     ends_at: (category != Category::Event).then_some(now),
                 });

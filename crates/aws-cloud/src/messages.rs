@@ -39,7 +39,19 @@ struct Pending {
 struct State {
     queue_url: Option<String>,
     pending: BTreeMap<String, Pending>,
-    looked: Option<Timestamp>,
+    /// When instances that nobody knew were looked for, and whether EC2 answered.
+    looked: Option<(Timestamp, bool)>,
+}
+
+/// Whose an instance of a message is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Ours, by its provider ID.
+    Ours(String),
+    /// Somebody else's.
+    Others,
+    /// EC2 did not say.
+    Unknown,
 }
 
 /// Messages in hand.
@@ -64,6 +76,12 @@ fn kind_of(kind: Kind) -> InterruptionKind {
         Kind::ScheduledChange => InterruptionKind::ScheduledChange,
         Kind::NoOp => InterruptionKind::NoOp,
     }
+}
+
+/// When EC2 takes a spot instance back that it says so of. What was said was said before it is read, whatever our clock shows.
+fn taken_back_at(said: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let said = said.map_or(now, |said| said.min(now));
+    said.saturating_add(SPOT_NOTICE).unwrap_or(Timestamp::MAX)
 }
 
 impl Inner {
@@ -114,7 +132,8 @@ impl Inner {
         })
     }
 
-    /// What a message says to core. One that says nothing about our nodes is deleted at once (A9.1).
+    /// What a message says to core; one that says nothing about our nodes names none, and is counted and deleted (A9.1, D-278). One about instances that EC2 did
+    /// not tell of just now stays in the queue and comes again.
     async fn take(&self, received: Received) -> Vec<Interruption> {
         let message = match messages::parse(&received.body) {
             Ok(message) => message,
@@ -125,6 +144,7 @@ impl Inner {
                     id: format!("{}/", received.message_id),
                     provider_id: String::new(),
                     kind: Err(text),
+                    sent_at: None,
                     ends_at: None,
                 }];
             }
@@ -133,26 +153,19 @@ impl Inner {
         let mut ours = Vec::new();
         if kind != InterruptionKind::NoOp {
             for id in &message.instance_ids {
-                ours.extend(
-                    self.provider_id_of(id)
-                        .await
-                        .map(|provider_id| (id.clone(), provider_id)),
-                );
+                match self.owner_of(id).await {
+                    Owner::Ours(provider_id) => ours.push((id.clone(), provider_id)),
+                    Owner::Others => {}
+                    Owner::Unknown => return Vec::new(),
+                }
             }
         }
         if ours.is_empty() {
-            self.delete_message(&received.receipt_handle)
-                .await
-                .unwrap_or_else(|error| {
-                    tracing::debug!(%error, "a message that is not about our nodes stays in the queue");
-                });
-            return Vec::new();
+            ours.push((String::new(), String::new()));
         }
         self.hold(&received, ours.iter().map(|(id, _)| id.clone()).collect());
-        let ends_at = (kind == InterruptionKind::SpotInterrupted).then(|| {
-            let start = message.start_time.unwrap_or_else(|| self.clock.now());
-            start.saturating_add(SPOT_NOTICE).unwrap_or(Timestamp::MAX)
-        });
+        let ends_at = (kind == InterruptionKind::SpotInterrupted)
+            .then(|| taken_back_at(message.start_time, self.clock.now()));
         let interruptions = ours.into_iter().map(|(id, provider_id)| {
             if kind == InterruptionKind::SpotInterrupted {
                 self.withhold_spot(&id);
@@ -161,6 +174,7 @@ impl Inner {
                 id: format!("{}/{id}", received.message_id),
                 provider_id,
                 kind: Ok(kind),
+                sent_at: message.start_time,
                 ends_at,
             }
         });
@@ -190,27 +204,41 @@ impl Inner {
         self.market.withhold(key, self.clock.now());
     }
 
-    /// The provider ID of an instance of ours; `None` for somebody else's.
-    pub(crate) async fn provider_id_of(&self, id: &str) -> Option<String> {
+    /// Whose an instance is: as launched or listed, as NodeClaims say (EC2 may not tell of it yet), or as EC2 says now.
+    pub(crate) async fn owner_of(&self, id: &str) -> Owner {
         if let Some(known) = self.known(id) {
-            return Some(instances::provider_id(&known.zone, id));
+            return Owner::Ours(instances::provider_id(&known.zone, id));
+        }
+        if let Some(provider_id) = self.claimed(id) {
+            return Owner::Ours(provider_id);
         }
         let now = self.clock.now();
-        {
-            let mut state = self.messages.state();
-            if state
-                .looked
-                .is_some_and(|looked| now.duration_since(looked) < LOOK_AGAIN)
-            {
-                return None;
+        let looked = self.messages.state().looked;
+        let lately = looked.filter(|(at, _)| now.duration_since(*at) < LOOK_AGAIN);
+        let has_answered = match lately {
+            Some((_, has_answered)) => has_answered,
+            None => {
+                let answer = self.instances().await;
+                if let Err(error) = &answer {
+                    tracing::warn!(%error, "ec2:DescribeInstances failed: messages about instances that are not known yet stay in the queue");
+                }
+                self.messages.state().looked = Some((now, answer.is_ok()));
+                answer.is_ok()
             }
-            state.looked = Some(now);
+        };
+        match self.known(id) {
+            Some(known) => Owner::Ours(instances::provider_id(&known.zone, id)),
+            None if has_answered => Owner::Others,
+            None => Owner::Unknown,
         }
-        if let Err(error) = self.instances().await {
-            tracing::debug!(%error, "looking for the instance of a message");
-        }
-        let known = self.known(id)?;
-        Some(instances::provider_id(&known.zone, id))
+    }
+
+    /// The provider ID of this instance in the status of a NodeClaim.
+    fn claimed(&self, id: &str) -> Option<String> {
+        let claims = self.claims.all()?;
+        let mut provider_ids = claims.iter().filter_map(|claim| claim.provider_id());
+        let found = provider_ids.find(|one| instances::instance_id(one) == Some(id))?;
+        Some(found.to_owned())
     }
 
     /// An instance of a message is answered for; after the last one the message is deleted.
@@ -242,5 +270,25 @@ impl Inner {
             Err(error) if error.code == "ReceiptHandleIsInvalid" || error.is_not_found() => Ok(()),
             Err(error) => Err(cloud_error("sqs:DeleteMessage", &error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_112_a_clock_that_is_minutes_off_gives_a_spot_instance_no_more_than_its_two_minutes() {
+        let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
+        let at = |minutes: i64| {
+            let said = now.saturating_add(SignedDuration::from_mins(minutes)).unwrap();
+            taken_back_at(Some(said), now).duration_since(now).as_mins()
+        };
+        assert_eq!([at(0), at(-1), at(-5), at(5), at(600)], [2, 1, -3, 2, 2]);
+        assert_eq!(taken_back_at(None, now).duration_since(now), SPOT_NOTICE);
+        assert_eq!(
+            taken_back_at(Some(Timestamp::MAX), Timestamp::MAX),
+            Timestamp::MAX
+        );
     }
 }

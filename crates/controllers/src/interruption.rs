@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::NodeClaim;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_plan::interruption::respond;
@@ -65,8 +65,9 @@ impl Interruptions {
             let id = message.id.clone();
             let now = self.shared.now();
             let known = self.pending().insert(id.clone(), (message.clone(), now));
-            if known.is_none_or(|(known, _)| known.kind != message.kind) {
-                let kind = message.kind.as_ref().copied().unwrap_or(InterruptionKind::NoOp);
+            if let Ok(kind) = &message.kind
+                && known.is_none_or(|(known, _)| known.kind != message.kind)
+            {
                 self.shared.families.interruptions_received.inc(&[kind.label()]);
             }
             self.queue.add(id);
@@ -84,7 +85,8 @@ impl Interruptions {
             }
             Ok(kind) => {
                 let claims = self.shared.stores.claims_by_provider_id.get(&message.provider_id);
-                if claims.is_empty() && self.shared.clock.since(arrived) < UNKNOWN_FOR {
+                let is_named = !message.provider_id.is_empty();
+                if claims.is_empty() && is_named && self.shared.clock.since(arrived) < UNKNOWN_FOR {
                     return Ok(Requeue::After(Duration::from_secs(1)));
                 }
                 for claim in claims {
@@ -102,10 +104,20 @@ impl Interruptions {
         self.pending().remove(&id);
         let families = &self.shared.families;
         families.interruptions_deleted.inc(&[]);
-        families
-            .interruption_duration
-            .observe(&[], self.shared.clock.since(arrived).as_secs_f64());
+        if message.kind.is_ok() {
+            let queued = self.queued(&message, arrived);
+            families
+                .interruption_duration
+                .observe(&[], queued.as_secs_f64().max(0.0));
+        }
         Ok(Requeue::Done)
+    }
+
+    /// How long a message took from the event to its end (D-286); from its arrival on where the cloud does not tell when that was.
+    fn queued(&self, message: &Interruption, arrived: Timestamp) -> SignedDuration {
+        self.shared
+            .now()
+            .duration_since(message.sent_at.unwrap_or(arrived).min(arrived))
     }
 
     /// Whether everything that follows from a message has been done to a NodeClaim, and seen.

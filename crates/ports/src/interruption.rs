@@ -9,10 +9,12 @@ use spokeshave_model::interruption::InterruptionKind;
 pub struct Interruption {
     /// Names the message.
     pub id: String,
-    /// The instance that it is about.
+    /// The instance that it is about; empty when it is about none of this cluster (D-278).
     pub provider_id: String,
     /// What it says; the text of one that cannot be read (D-277).
     pub kind: Result<InterruptionKind, String>,
+    /// When the cloud said so, if it tells.
+    pub sent_at: Option<Timestamp>,
     /// When the instance ends whatever anybody does, if the cloud says so.
     pub ends_at: Option<Timestamp>,
 }

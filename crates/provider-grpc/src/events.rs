@@ -107,10 +107,12 @@ impl Events {
         match event.event {
             Some(Event::Interruption(interruption)) => {
                 let ends_at = interruption.deadline.as_ref().and_then(convert::timestamp_of);
+                let sent_at = interruption.sent_at.as_ref().and_then(convert::timestamp_of);
                 Taken::Message(Interruption {
                     kind: kind_of(&interruption),
                     provider_id: interruption.provider_id,
                     id,
+                    sent_at,
                     ends_at,
                 })
             }
@@ -128,12 +130,14 @@ impl Events {
                 id,
                 provider_id: failed.provider_id,
                 kind: Ok(Kind::InstanceTerminated),
+                sent_at: None,
                 ends_at: None,
             }),
             None => Taken::Message(Interruption {
                 kind: Err("an event of a kind that this version does not know".to_owned()),
                 provider_id: String::new(),
                 id,
+                sent_at: None,
                 ends_at: None,
             }),
         }
@@ -214,6 +218,7 @@ pub(crate) fn event_of(id: String, message: &Interruption) -> ProviderEvent {
             kind: kind.into(),
             deadline: message.ends_at.map(convert::timestamp_message),
             message: text,
+            sent_at: message.sent_at.map(convert::timestamp_message),
         })),
     }
 }
@@ -230,6 +235,7 @@ mod tests {
                 id: kind.label().to_owned(),
                 provider_id: "shed://1".to_owned(),
                 kind: Ok(kind),
+                sent_at: Some(jiff::Timestamp::UNIX_EPOCH),
                 ends_at: Some(jiff::Timestamp::UNIX_EPOCH),
             };
             let event = event_of(message.id.clone(), &message);

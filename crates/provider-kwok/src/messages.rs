@@ -54,6 +54,7 @@ impl KwokProvider {
             id: instance.name().to_owned(),
             provider_id: record::provider_id(instance),
             kind,
+            sent_at: None,
             ends_at,
         })
     }

@@ -1,10 +1,13 @@
 //! The queue of interruptions and the poll of statuses, from EC2 to what core is told.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use spokeshave_api::labels;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+use spokeshave_api::{NodeClaim, labels};
 use spokeshave_aws_cloud::AwsProvider;
 use spokeshave_ec2_simulated::{Check, Options};
 use spokeshave_model::interruption::InterruptionKind;
@@ -92,7 +95,7 @@ async fn a_110_a_message_comes_again_until_it_is_answered_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_110_messages_of_any_shape_and_of_strangers_stop_nothing() {
+async fn a_110_d_278_messages_of_any_shape_and_of_strangers_stop_nothing() {
     let world = World::new(Options::new(CLUSTER)).await;
     let (provider, id, provider_id) = with_instance(&world).await;
     for body in [
@@ -113,15 +116,45 @@ async fn a_110_messages_of_any_shape_and_of_strangers_stop_nothing() {
         .filter(|message| message.provider_id == provider_id)
         .collect();
     assert_eq!(ours.len(), 1, "{heard:?}");
-    for message in heard.iter().filter(|message| message.kind.is_err()) {
+    // D-278: one about somebody else's instance names none of ours.
+    let kinds = |wanted: &InterruptionKind| {
+        let about_others = heard.iter().filter(|message| message.provider_id.is_empty());
+        about_others
+            .filter(|message| message.kind.as_ref() == Ok(wanted))
+            .count()
+    };
+    assert_eq!(kinds(&InterruptionKind::RebalanceRecommendation), 1);
+    for message in &heard {
         provider.acknowledge(message).await.unwrap();
     }
-    provider.acknowledge(ours[0]).await.unwrap();
     assert_eq!(
         world.cloud.messages(),
         0,
         "what nobody understands is deleted as well"
     );
+}
+
+/// A-110, D-277, D-278: an operator that has just started knows no instance; while EC2 does not answer, nobody can say whose one is, and no message is deleted.
+#[tokio::test(start_paused = true)]
+async fn a_110_a_message_is_kept_while_nobody_knows_whose_instance_it_is_about() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let (_, id, provider_id) = with_instance(&world).await;
+    let restarted = world.provider();
+    let broken = ApiError {
+        code: "InternalError".to_owned(),
+        message: "An internal error has occurred".to_owned(),
+        ..ApiError::default()
+    };
+    world.cloud.fail("DescribeInstances", &broken, 20);
+    world.cloud.interrupt(&id);
+    assert_eq!(heard(&world, &restarted, 10).await, []);
+    assert_eq!(world.cloud.messages(), 1, "it is still there");
+    world.cloud.heal();
+    let heard = heard(&world, &restarted, 60).await;
+    // It comes again until it is answered for.
+    let about: BTreeSet<&str> = heard.iter().map(|message| message.provider_id.as_str()).collect();
+    assert_eq!(about, BTreeSet::from([provider_id.as_str()]));
+    assert!(heard[0].sent_at.is_some(), "D-286");
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,4 +229,67 @@ async fn a_116_without_permission_the_poll_ends_and_the_queue_goes_on() {
     let (message, ()) = futures::join!(messages.next(), next);
     assert_eq!(message.unwrap().kind, Ok(InterruptionKind::SpotInterrupted));
     assert_eq!(asked(&world), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_110_an_instance_that_only_a_node_claim_tells_of_is_ours() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let provider = world.provider();
+    let provider_id = "aws:///us-east-1a/i-0fedcba9876543210";
+    let mut written = claim("one", &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    written.metadata.uid = None;
+    let api: Api<NodeClaim> = Api::all(world.client.clone());
+    api.create(&PostParams::default(), &written).await.unwrap();
+    let status = Patch::Merge(json!({"status": {"providerID": provider_id}}));
+    api.patch_status("one", &PatchParams::default(), &status)
+        .await
+        .unwrap();
+    world.pass(5).await;
+    world.cloud.recommend_rebalance("i-0fedcba9876543210");
+    world.cloud.recommend_rebalance("i-0000000000000abcd");
+    let told = heard(&world, &provider, 5).await;
+    let about: Vec<&str> = told.iter().map(|message| message.provider_id.as_str()).collect();
+    assert_eq!(about, [provider_id, ""], "the other one is a stranger's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_110_of_a_thousand_messages_none_is_lost_when_the_operator_ends_in_the_middle() {
+    const MESSAGES: usize = 1_000;
+    let world = World::new(Options::new(CLUSTER)).await;
+    let (provider, id, _) = with_instance(&world).await;
+    for _ in 0..MESSAGES {
+        world.cloud.recommend_rebalance(&id);
+    }
+    let asked = |call: &str| world.cloud.calls().get(call).copied().unwrap_or_default();
+    let (received, described) = (asked("ReceiveMessage"), asked("DescribeInstances"));
+    let mut answered = BTreeSet::new();
+    // It has taken more in hand than it has answered for when it ends.
+    let mut messages = provider.interruptions().unwrap();
+    for number in 0..400 {
+        let message = messages.next().await.unwrap();
+        if number < 395 {
+            provider.acknowledge(&message).await.unwrap();
+            answered.insert(message.id);
+        }
+    }
+    drop(messages);
+    let restarted = world.provider();
+    let mut messages = restarted.interruptions().unwrap();
+    let until = world.clock.sleep(Duration::from_secs(240));
+    tokio::pin!(until);
+    loop {
+        tokio::select! {
+            biased;
+            Some(message) = messages.next() => {
+                restarted.acknowledge(&message).await.unwrap();
+                answered.insert(message.id);
+            }
+            () = &mut until => break,
+        }
+    }
+    assert_eq!((answered.len(), world.cloud.messages()), (MESSAGES, 0));
+    let received = asked("ReceiveMessage") - received;
+    assert!((100..=130).contains(&received), "ten a call: {received}");
+    let described = asked("DescribeInstances") - described;
+    assert!(described <= 5, "not once for each message: {described}");
 }

@@ -2,7 +2,9 @@
 
 use crate::support::{World, later, on_demand_pool};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
+use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::{Budget, DisruptionReason, NodePool};
 use spokeshave_example::Dice;
 use spokeshave_plan::disrupt::BudgetMapping;
@@ -229,6 +231,40 @@ fn g_1_12_d_199_d_200_worked_examples_of_remaining_disruptions() {
         .marked_for_deletion
         .extend((0..4).map(|index| format!("kwok://n{index:02}")));
     assert_eq!(remaining(&free, &DisruptionReason::Drifted, noon), 2_147_483_643);
+}
+
+#[test]
+fn d_201_an_instance_that_is_being_terminated_counts_neither_as_a_node_nor_as_disrupting() {
+    let ending = |world: World, ending: bool| {
+        world.edit_claim("n00", move |claim| {
+            claim.metadata.deletion_timestamp = Some(Time(later(0)));
+            if ending {
+                claim.set_true("InstanceTerminating", later(0));
+            }
+        })
+    };
+    let ten = || nodes(pool_of(budgets(&json!([{"nodes": "50%"}]))), 10);
+    assert_eq!(remaining(&ten(), &DisruptionReason::Empty, later(1)), 5);
+    assert_eq!(
+        remaining(&ending(ten(), false), &DisruptionReason::Empty, later(1)),
+        4,
+        "it drains"
+    );
+    // Half of nine, rounded up, and none is under way.
+    assert_eq!(
+        remaining(&ending(ten(), true), &DisruptionReason::Empty, later(1)),
+        5,
+        "its instance ends"
+    );
+    let two = || nodes(pool_of(budgets(&json!([{"nodes": "1"}]))), 2);
+    assert_eq!(
+        remaining(&ending(two(), false), &DisruptionReason::Drifted, later(1)),
+        0
+    );
+    assert_eq!(
+        remaining(&ending(two(), true), &DisruptionReason::Drifted, later(1)),
+        1
+    );
 }
 
 #[test]

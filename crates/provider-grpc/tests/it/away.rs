@@ -296,6 +296,7 @@ async fn g_016_g_017_an_event_comes_until_it_is_acknowledged_with_its_deadline_a
         id: "m-1".into(),
         provider_id: "shed://a".into(),
         kind: Ok(InterruptionKind::SpotInterrupted),
+        sent_at: None,
         ends_at: Some("2026-01-01T00:02:00Z".parse().expect("a time")),
     };
     stage

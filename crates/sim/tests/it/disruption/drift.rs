@@ -276,3 +276,31 @@ async fn d_233_what_the_cloud_says_is_the_reason() {
         "an error is no drift"
     );
 }
+
+/// W-21: pods that come and go do not make the cloud be asked about drift; a changed NodePool does.
+#[tokio::test(start_paused = true)]
+async fn w_21_pods_that_come_and_go_ask_the_cloud_nothing() {
+    let (cluster, _operator, _claim) = faulty::Cluster::one_node(124, json!({})).await;
+    let questions = || {
+        let asked = &cluster.faults.drift_questions;
+        asked.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    cluster.pass(301).await;
+    let before = questions();
+    assert!(before > 0, "every five minutes it is asked");
+    for round in 0..8 {
+        cluster.deploy(&format!("job-{round}"), 2, "100m").await;
+        cluster.pass(15).await;
+        cluster.scale(&format!("job-{round}"), 0).await;
+        cluster.pass(15).await;
+    }
+    let periodic = questions() - before;
+    assert!(periodic <= 1, "{periodic} questions in four minutes");
+    let label = json!({"spec": {"weight": 7}});
+    cluster.patch::<NodePool>("default", label).await;
+    cluster.pass(2).await;
+    assert!(
+        questions() > before + periodic,
+        "another NodePool is another answer"
+    );
+}

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures::FutureExt as _;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::{FutureExt as _, StreamExt as _};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, NodeClassKind, RegistrationHook, RepairPolicy,
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
+    RepairPolicy,
 };
 use spokeshave_provider_kwok::KwokProvider;
 
@@ -35,6 +37,12 @@ pub struct Faults {
     pub catalog: Mutex<Option<Arc<[InstanceType]>>>,
     /// Launches that were asked for.
     pub launches: AtomicU64,
+    /// Questions about the drift of an instance.
+    pub drift_questions: AtomicU64,
+    /// What the cloud says of its instances, once a test speaks for it.
+    pub messages: Mutex<Option<UnboundedReceiver<Interruption>>>,
+    /// Messages that were acknowledged, by ID.
+    pub acknowledged: Mutex<Vec<String>>,
 }
 
 /// The kwok cloud with faults.
@@ -43,6 +51,15 @@ pub struct Faulty {
     pub inner: Arc<KwokProvider>,
     pub faults: Arc<Faults>,
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
+}
+
+impl Faults {
+    /// The next operator hears what is sent here.
+    pub fn speak(&self) -> UnboundedSender<Interruption> {
+        let (sender, receiver) = unbounded();
+        *self.messages.lock().unwrap() = Some(receiver);
+        sender
+    }
 }
 
 impl Faulty {
@@ -138,7 +155,18 @@ impl CloudProvider for Faulty {
         }
     }
 
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        let messages = self.faults.messages.lock().unwrap().take();
+        messages.map(|messages| messages.boxed())
+    }
+
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        self.faults.acknowledged.lock().unwrap().push(message.id.clone());
+        futures::future::ready(Ok(())).boxed()
+    }
+
     fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        self.faults.drift_questions.fetch_add(1, Ordering::Relaxed);
         let said = self.faults.drift.lock().unwrap().clone();
         match said.as_deref() {
             None => self.inner.is_drifted(claim),

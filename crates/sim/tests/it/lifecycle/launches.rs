@@ -418,3 +418,68 @@ async fn p_073_launches_are_counted_by_whether_min_values_were_relaxed() {
     let annotation = claims[0].annotation("karpenter.sh/nodeclaim-min-values-relaxed");
     assert_eq!(annotation, Some("true"));
 }
+
+const PASSES: &str = "karpenter_scheduler_scheduling_duration_seconds_count";
+
+// P-052: a pod that stays pending is planned for again every ten seconds, so that it gets its node when the cloud has capacity again, which no event tells; when it was
+// first seen, and how long the first decision took, is recorded once.
+#[tokio::test(start_paused = true)]
+async fn p_052_a_pod_that_stays_pending_is_planned_for_every_ten_seconds() {
+    let cluster = Cluster::new(125).await;
+    *cluster.faults.catalog.lock().unwrap() = Some([].into());
+    cluster.pool("default", json!({})).await;
+    let operator = cluster.operator(Setup::default());
+    cluster.deploy("web", 1, "1").await;
+    cluster.pass(30).await;
+    let before = sum(&operator.metrics, PASSES);
+    cluster.pass(100).await;
+    let passes = sum(&operator.metrics, PASSES) - before;
+    assert!((7.0..=12.0).contains(&passes), "{passes} passes in 100 seconds");
+    *cluster.faults.catalog.lock().unwrap() = None;
+    let took = cluster
+        .until("a NodeClaim", async |cluster| {
+            !cluster.names::<NodeClaim>().await.is_empty()
+        })
+        .await;
+    assert!(took <= Duration::from_secs(15), "{took:?}");
+    cluster.until_running_of("web", 1).await;
+    let decided = "karpenter_pods_scheduling_decision_duration_seconds_count";
+    assert_eq!(sum(&operator.metrics, decided).to_string(), "1");
+}
+
+// P-053: a node that is on its way out triggers passes for as long as it is there, and none comes once it is gone.
+#[tokio::test(start_paused = true)]
+async fn p_053_a_disrupted_node_triggers_a_pass_every_ten_seconds() {
+    let (cluster, operator, claim) = Cluster::one_node(126, json!({})).await;
+    cluster.budget("web", json!({"maxUnavailable": 0})).await;
+    cluster.pass(60).await;
+    let quiet = sum(&operator.metrics, PASSES);
+    cluster.pass(100).await;
+    assert_eq!(
+        sum(&operator.metrics, PASSES).to_string(),
+        quiet.to_string(),
+        "nothing triggers"
+    );
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.pass(30).await;
+    let before = sum(&operator.metrics, PASSES);
+    cluster.pass(100).await;
+    let passes = sum(&operator.metrics, PASSES) - before;
+    assert!((7.0..=12.0).contains(&passes), "{passes} passes in 100 seconds");
+    cluster
+        .patch::<k8s_openapi::api::policy::v1::PodDisruptionBudget>(
+            "web",
+            json!({"spec": {"maxUnavailable": 1}}),
+        )
+        .await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.pass(30).await;
+    let after = sum(&operator.metrics, PASSES);
+    cluster.pass(100).await;
+    assert_eq!(
+        sum(&operator.metrics, PASSES).to_string(),
+        after.to_string(),
+        "it is gone"
+    );
+}

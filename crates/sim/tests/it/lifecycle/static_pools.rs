@@ -315,3 +315,81 @@ async fn d_354_a_static_pool_is_scaled_by_its_scale_subresource() {
         })
         .await;
 }
+
+// App. G.1-27: one replica fewer, and of three nodes the one goes on which nothing runs (D-358).
+#[tokio::test(start_paused = true)]
+async fn g_1_27_of_three_nodes_the_empty_one_goes() {
+    let cluster = Cluster::new(122).await;
+    cluster.pool("fixed", json!({"replicas": 3})).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("three nodes", async |cluster| {
+            ready_claims(cluster).await.len() == 3
+        })
+        .await;
+    // Pods of one app on two of the three nodes.
+    let apart = json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"},
+    ]}}}});
+    cluster
+        .deploy_with("web", 2, template("web", "100m", apart))
+        .await;
+    cluster.until_running_of("web", 2).await;
+    let mut busy = Vec::new();
+    for pod in cluster.running_pods().await {
+        let node = pod.spec.and_then(|spec| spec.node_name).unwrap();
+        busy.push(cluster.claim_of(&node).await.name().to_owned());
+    }
+    busy.sort();
+    cluster
+        .patch::<NodePool>("fixed", json!({"spec": {"replicas": 2}}))
+        .await;
+    cluster
+        .until("two are left", async |cluster| {
+            cluster.names::<NodeClaim>().await.len() == 2
+        })
+        .await;
+    assert_eq!(cluster.names::<NodeClaim>().await, busy);
+    assert!(cluster.told("Evicted").await.is_empty(), "no pod had to move");
+}
+
+// W-44: room that a failed replacement was to have is free again, so that drift goes on once there is capacity; `limits.nodes` holds all the while.
+#[tokio::test(start_paused = true)]
+async fn w_44_a_replacement_that_fails_keeps_no_room() {
+    let cluster = Cluster::new(123).await;
+    let tight =
+        json!({"replicas": 1, "limits": {"nodes": "2"}, "disruption": {"budgets": [{"nodes": "100%"}]}});
+    cluster.pool("fixed", tight).await;
+    let _operator = cluster.operator(with_static_pools());
+    cluster
+        .until("one node", async |cluster| ready_claims(cluster).await.len() == 1)
+        .await;
+    let old = ready_claims(&cluster).await.remove(0);
+    let short = cluster.faults.short_pools.clone();
+    short.lock().unwrap().insert("fixed".to_owned());
+    let newer = json!({"spec": {"template": {"metadata": {"labels": {"team": "new"}}}}});
+    cluster.patch::<NodePool>("fixed", newer).await;
+    for _ in 0..240 {
+        cluster.pass(15).await;
+        assert!(cluster.names::<NodeClaim>().await.len() <= 2, "limits.nodes");
+        assert_eq!(
+            ready_claims(&cluster).await,
+            [old.as_str()],
+            "it stays until another is there"
+        );
+    }
+    let tries = cluster
+        .ended("Drifted", spokeshave_api::disruption::DisruptionPhase::RolledBack)
+        .await;
+    assert!(
+        tries >= 2,
+        "the room of the first try was free for the second: {tries}"
+    );
+    short.lock().unwrap().clear();
+    cluster
+        .until("the new node alone", async |cluster| {
+            let ready = ready_claims(cluster).await;
+            cluster.names::<NodeClaim>().await.len() == 1 && ready.len() == 1 && ready[0] != old
+        })
+        .await;
+}

@@ -1,0 +1,91 @@
+//! What a cloud says of its instances (D §7.6): counted, timed, and acted upon where they are ours.
+
+use jiff::SignedDuration;
+use serde_json::json;
+use spokeshave_api::NodeClaim;
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_ports::Interruption;
+
+use crate::faulty::{Cluster, Setup};
+use crate::words::*;
+
+const RECEIVED: &str = "karpenter_interruption_received_messages_total";
+const DELETED: &str = "karpenter_interruption_deleted_messages_total";
+const DURATION: &str = "karpenter_interruption_message_queue_duration_seconds";
+
+fn message(id: &str, provider_id: &str, kind: Result<InterruptionKind, String>) -> Interruption {
+    Interruption {
+        id: id.to_owned(),
+        provider_id: provider_id.to_owned(),
+        kind,
+        sent_at: None,
+        ends_at: None,
+    }
+}
+
+// D-277, D-278, D-286: strangers' instances and what nobody understands end nothing, and their messages do not come again.
+#[tokio::test(start_paused = true)]
+async fn d_278_d_286_messages_about_strangers_touch_nothing_and_each_is_counted_and_timed() {
+    let cluster = Cluster::new(121).await;
+    let cloud = cluster.faults.speak();
+    cluster.pool("default", json!({})).await;
+    let operator = cluster.operator(Setup::default());
+    let claim = cluster.run_one_pod().await;
+    let acknowledged = || cluster.faults.acknowledged.lock().unwrap().clone();
+    let said = |message: Interruption| cloud.unbounded_send(message).unwrap();
+
+    said(message("others", "", Ok(InterruptionKind::ScheduledChange)));
+    said(message("nothing", "", Ok(InterruptionKind::NoOp)));
+    said(message("garbage", "", Err("no such thing".to_owned())));
+    cluster.pass(2).await;
+    assert_eq!(
+        acknowledged(),
+        ["others", "nothing", "garbage"],
+        "at once: they name no instance"
+    );
+    said(message(
+        "late",
+        "kwok://not-yet",
+        Ok(InterruptionKind::SpotInterrupted),
+    ));
+    cluster.pass(20).await;
+    assert_eq!(
+        acknowledged().len(),
+        3,
+        "its launch may be on its way into the store"
+    );
+    cluster.pass(20).await;
+    assert_eq!(acknowledged().last().map(String::as_str), Some("late"));
+    assert_eq!(cluster.names::<NodeClaim>().await, [claim.as_str()]);
+    assert_eq!(
+        value(&operator.metrics, RECEIVED, "no_op"),
+        1.0,
+        "what cannot be read is not counted"
+    );
+    assert_counted_once(&operator.metrics, RECEIVED, "scheduled_change");
+    assert_counted_once(&operator.metrics, RECEIVED, "spot_interrupted");
+    assert_eq!(sum(&operator.metrics, DELETED), 4.0);
+    assert_eq!(sum(&operator.metrics, &format!("{DURATION}_count")), 3.0);
+    let before = sum(&operator.metrics, &format!("{DURATION}_sum"));
+
+    let provider_id = cluster
+        .get::<NodeClaim>(&claim)
+        .await
+        .provider_id()
+        .unwrap()
+        .to_owned();
+    let ours = Interruption {
+        sent_at: Some(cluster.clock.now() - SignedDuration::from_secs(40)),
+        ..message("ours", &provider_id, Ok(InterruptionKind::ScheduledChange))
+    };
+    said(ours);
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    assert_eq!(acknowledged().last().map(String::as_str), Some("ours"));
+    let took = sum(&operator.metrics, &format!("{DURATION}_sum")) - before;
+    assert!(
+        (40.0..45.0).contains(&took),
+        "from the event on, not from its arrival: {took}"
+    );
+    cluster.assert_tidy().await;
+}
