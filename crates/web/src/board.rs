@@ -45,8 +45,8 @@ struct Change {
 pub(crate) enum News {
     /// They have the newest.
     None,
-    /// What leads to the newest, in order, and its revision.
-    Changes(Vec<Bytes>, u64),
+    /// What leads to the newest, in order, each with the revision that it leads to, and the newest one.
+    Changes(Vec<(u64, Bytes)>, u64),
     /// Too much has changed: the whole is to be fetched.
     Reset(u64),
 }
@@ -117,10 +117,15 @@ impl Board {
         self.state().trouble.clone()
     }
 
+    /// The view as JSON, if it has been asked for since it was hung up.
+    pub(crate) fn written(&self) -> Option<Bytes> {
+        self.state().json.clone()
+    }
+
     /// The view as JSON, made once a revision.
     pub(crate) fn json(&self) -> Option<Bytes> {
-        if let Some(json) = &self.state().json {
-            return Some(json.clone());
+        if let Some(json) = self.written() {
+            return Some(json);
         }
         let shown = self.shown()?;
         let json: Bytes = serde_json::to_vec(&*shown.view).ok()?.into();
@@ -157,7 +162,10 @@ impl Board {
                     .iter()
                     .skip(begin)
                     .filter(|change| change.until <= newest);
-                News::Changes(missed.map(|change| change.json.clone()).collect(), newest)
+                News::Changes(
+                    missed.map(|change| (change.until, change.json.clone())).collect(),
+                    newest,
+                )
             }
             None => News::Reset(newest),
         }

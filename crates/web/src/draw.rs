@@ -5,12 +5,14 @@ use maud::{Markup, html};
 use spokeshave_model::Price;
 use spokeshave_view::{NodeRow, Phase};
 
-/// `$52.31`, `$0.109`: as many digits as say something.
+/// `$52.31`, `$0.109`, `<$0.001`: as many digits as say something.
 pub(crate) fn dollars(price: Price) -> String {
     let sign = if price.0 < 0 { "−" } else { "" };
     let value = price.dollars().abs();
-    if value >= 1.0 || value == 0.0 {
+    if value == 0.0 || value >= 0.9995 {
         format!("{sign}${value:.2}")
+    } else if value < 0.0005 {
+        format!("{sign}<$0.001")
     } else {
         format!("{sign}${value:.3}")
     }
@@ -124,5 +126,38 @@ pub(crate) fn why(row: &NodeRow) -> String {
         [] => String::new(),
         [one] => one.message.clone(),
         [one, others @ ..] => format!("{} (and {} more)", one.message, others.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_prices_are_neither_nothing_nor_a_whole_dollar_with_three_digits() {
+        let shown = [
+            0,
+            1,
+            400_000,
+            600_000,
+            109_000_000,
+            999_600_000,
+            52_310_000_000,
+            -1,
+        ]
+        .map(|nanos| dollars(Price(nanos)));
+        assert_eq!(
+            shown,
+            [
+                "$0.00",
+                "<$0.001",
+                "<$0.001",
+                "$0.001",
+                "$0.109",
+                "$1.00",
+                "$52.31",
+                "−<$0.001"
+            ]
+        );
     }
 }

@@ -15,6 +15,7 @@ mod page;
 mod panels;
 mod query;
 mod server;
+mod stalled;
 mod table;
 mod timeline;
 mod treemap;

@@ -1,13 +1,14 @@
 //! The server: few paths, GET and HEAD only, for one who knows the token, under a name that it was told.
 //!
-//! Everything is bounded: connections, the size of a head, and what a slow reader can hold up, which is nothing but its own connection: a stream is made when
-//! it is read, and who has missed too much starts anew.
+//! Everything is bounded: connections, the size of a head, the work that goes on at the same time, whether anybody still waits for it or not, and what a slow reader
+//! can hold up, which is nothing but its own connection, for half a minute: a stream is made when it is read, and who has missed too much starts anew.
 
 use crate::answer::{self, Body, HTML, JSON, refusal, whole};
 use crate::assets;
 use crate::board::{Answer, Board, News, Shown, difference_json, node_json};
 use crate::page::{message, render};
 use crate::query::{Query, decoded};
+use crate::stalled::Stalling;
 use bytes::Bytes;
 use futures::stream::{Stream, unfold};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -28,11 +29,13 @@ use tokio::task::{JoinSet, spawn_blocking};
 
 /// How long a client may take to send its request head.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// How long a client may take nothing of an answer.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// The longest head.
 const HEAD_BYTES: usize = 8192;
 /// Connections served at the same time; more wait.
 const CONNECTIONS: usize = 128;
-/// Pages and what-ifs that are worked on at the same time.
+/// Pages, stories and what-ifs that are worked on at the same time.
 const WORKERS: usize = 2;
 /// The shortest time between two events of a stream.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -56,7 +59,7 @@ struct Site {
     gate: Gate,
     board: Board,
     cookie: String,
-    workers: Semaphore,
+    workers: Arc<Semaphore>,
 }
 
 /// Serves a board until `stop` completes; then every connection is cut, because a stream never ends by itself.
@@ -69,7 +72,7 @@ pub async fn serve(listener: TcpListener, board: Board, gate: Gate, stop: impl F
         board,
         // Cookies know no ports.
         cookie: format!("spokeshave-{port}"),
-        workers: Semaphore::new(WORKERS),
+        workers: Arc::new(Semaphore::new(WORKERS)),
     });
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
@@ -107,7 +110,7 @@ async fn connection(site: Arc<Site>, stream: TcpStream) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Stalling::new(stream, WRITE_LIMIT)), service);
     if let Err(error) = served.await {
         tracing::debug!(%error, "a connection to the page broke");
     }
@@ -170,7 +173,7 @@ async fn route<B>(site: &Arc<Site>, path: &str, query: &str, request: &Request<B
     let asked = Query::parse(query);
     match path {
         "/" => page(site, shown, asked).await,
-        "/api/view" => match site.board.json() {
+        "/api/view" => match view_json(site).await {
             Some(json) => whole(StatusCode::OK, JSON, json),
             None => refusal(StatusCode::INTERNAL_SERVER_ERROR, "the view cannot be written"),
         },
@@ -194,15 +197,41 @@ async fn object(site: &Arc<Site>, shown: Shown, path: &str, query: &Query) -> Re
         },
     };
     let name = decoded(name);
-    let json = match kind {
-        "node" => node_json(&shown, &name),
-        "pod" => pod_story(&shown.judged, &name).and_then(|story| serde_json::to_vec(&story).ok()),
-        _ => pool_story(&shown.judged, &name).and_then(|story| serde_json::to_vec(&story).ok()),
-    };
-    match json {
+    let (asked, is_node, is_pod) = (name.clone(), kind == "node", kind == "pod");
+    let json = apart(site, move || {
+        if is_node {
+            return node_json(&shown, &asked);
+        }
+        let story = if is_pod {
+            pod_story(&shown.judged, &asked)
+        } else {
+            pool_story(&shown.judged, &asked)
+        };
+        story.and_then(|story| serde_json::to_vec(&story).ok())
+    });
+    match json.await.flatten() {
         Some(json) => whole(StatusCode::OK, JSON, json),
         None => refusal(StatusCode::NOT_FOUND, &format!("there is no {kind} {name:?}")),
     }
+}
+
+/// Does work apart from the tasks that serve, a few at a time. Whoever hangs up does not end what has begun, which keeps its turn until it is done.
+async fn apart<T: Send + 'static>(site: &Site, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let turn = site.workers.clone().acquire_owned().await.ok()?;
+    let done = spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    done.await.ok()
+}
+
+/// The view as JSON, which is written once a revision.
+async fn view_json(site: &Arc<Site>) -> Option<Bytes> {
+    if let Some(json) = site.board.written() {
+        return Some(json);
+    }
+    let board = site.board.clone();
+    apart(site, move || board.json()).await.flatten()
 }
 
 /// Works out a what-if apart from the tasks that serve; none when nothing is thought away.
@@ -215,19 +244,17 @@ async fn suppose(site: &Arc<Site>, shown: &Shown, query: &Query) -> Option<Arc<A
         Ok(supposition) => supposition,
         Err(error) => return Some(Arc::new(Err(error.to_string()))),
     };
-    let _turn = site.workers.acquire().await.ok()?;
     let (board, shown) = (site.board.clone(), shown.clone());
-    let work = spawn_blocking(move || board.suppose(&shown, &supposition)).await;
-    Some(work.unwrap_or_else(|_| Arc::new(Err("the what-if could not be worked out".to_owned()))))
+    let work = apart(site, move || board.suppose(&shown, &supposition)).await;
+    Some(work.unwrap_or_else(|| Arc::new(Err("the what-if could not be worked out".to_owned()))))
 }
 
 async fn page(site: &Arc<Site>, shown: Shown, query: Query) -> Response<Body> {
     let answer = suppose(site, &shown, &query).await;
     let source = site.gate.source.clone();
-    let work = spawn_blocking(move || render(&shown, &query, answer.as_deref(), &source)).await;
-    match work {
-        Ok(html) => whole(StatusCode::OK, HTML, html),
-        Err(_) => {
+    match apart(site, move || render(&shown, &query, answer.as_deref(), &source)).await {
+        Some(html) => whole(StatusCode::OK, HTML, html),
+        None => {
             let text =
                 "This view of the page cannot be drawn. The table of another one may still be: go back.";
             whole(
@@ -393,10 +420,10 @@ fn events(board: Board, known: Option<u64>) -> impl Stream<Item = Result<Frame<B
             }
             News::Changes(missed, newest) => {
                 let mut text = String::new();
-                for one in missed {
+                for (until, one) in missed {
                     let _ = write!(
                         text,
-                        "event: delta\nid: {newest}\ndata: {}\n\n",
+                        "event: delta\nid: {until}\ndata: {}\n\n",
                         String::from_utf8_lossy(&one)
                     );
                 }

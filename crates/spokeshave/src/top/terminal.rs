@@ -120,7 +120,7 @@ pub(super) async fn run(
     );
     let has_colours = colours && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let stop = Shutdown::new();
-    let looking = tokio::spawn(keep_looking(source, board.clone(), stop.clone()));
+    let mut looking = tokio::spawn(keep_looking(source, board.clone(), stop.clone()));
     let known = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         give_back();
@@ -140,6 +140,11 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = &mut end => break,
+            // Nobody looks any more: stale figures would be worse than none.
+            ended = &mut looking => {
+                drop(ours);
+                return ended.context("looking has broken");
+            }
             event = keys.next() => match event {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
                     let Some(shown) = board.shown() else {

@@ -40,7 +40,7 @@ fn site(board: Board) -> Arc<Site> {
         },
         board,
         cookie: "spokeshave-1".to_owned(),
-        workers: Semaphore::new(1),
+        workers: Arc::new(Semaphore::new(1)),
     })
 }
 
@@ -223,7 +223,7 @@ async fn a_stream_tells_what_was_missed_or_starts_anew() {
     let told = text(stream.next().await);
     assert_eq!(told.matches("event: delta").count(), 2, "{told}");
     assert!(
-        told.contains("id: 3\n") && told.contains(r#""gone":["n1<b>","n2<b>"]"#),
+        told.contains("id: 2\n") && told.contains("id: 3\n") && told.contains(r#""gone":["n1<b>","n2<b>"]"#),
         "{told}"
     );
     // Who does not read holds nothing up, and is told to start anew.
@@ -239,6 +239,25 @@ async fn a_stream_tells_what_was_missed_or_starts_anew() {
         text(slow.next().await),
         "event: trouble\ndata: the cluster does not answer\n\n"
     );
+}
+
+/// Asking for what is costly and hanging up at once makes no more of it go on at the same time.
+#[tokio::test]
+async fn who_hangs_up_keeps_the_turn_of_what_was_begun() {
+    let site = site(board());
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let mut begun = Box::pin(apart(&site, move || wait.recv()));
+    assert!(futures::poll!(&mut begun).is_pending());
+    drop(begun);
+    assert_eq!(site.workers.available_permits(), 0, "it still works");
+    let mut next = Box::pin(ask(&site, "GET", "/api/node/n0%3Cb%3E", &[KEY]));
+    assert!(
+        futures::poll!(&mut next).is_pending(),
+        "a story waits for its turn, too"
+    );
+    go.send(()).expect("it waits");
+    assert_eq!(next.await.status, 200);
+    assert_eq!(site.workers.available_permits(), 1);
 }
 
 #[tokio::test]
