@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Providers as processes of their own, of other makes: the kit of crates/provider-grpc names what the examples in Python and Go break of the protocol.
+# Providers as processes of their own: `provider-sanity` on the examples in Python and Go, then the operator with the one in Python, on `spokeshave up --bare --no-operator`.
+# SPOKESHAVE names the program, by default target/release/spokeshave.
 #
-# What cannot be had from the package indexes is skipped by name; without grpcio-tools, which compile the protocol for both, it ends with 3.
+# What cannot be had from the package indexes is skipped by name; a skip of both examples is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
+spokeshave=${SPOKESHAVE:-$target/release/spokeshave}
 work=$(mktemp -d)
 processes=()
 finish() {
@@ -62,5 +64,6 @@ fi
 for example in "${examples[@]}"; do
     mode=$(stat -c %a "$work/$example.sock")
     [ "$mode" = 600 ] || { echo "the socket of the example in $example has mode $mode, not 600" >&2; exit 1; }
-    cargo run --quiet -p spokeshave-provider-grpc --example sanity -- "$work/$example.sock"
+    "$spokeshave" provider-sanity --provider-socket "$work/$example.sock"
 done
+python3 -B e2e/grpc/scenario.py --spokeshave "$spokeshave" --work "$work" --proto "$proto" --venv "$venv"

@@ -179,6 +179,45 @@ fn status_patch(
 /// When a class is looked at again, and at which state it was.
 type Due = BTreeMap<String, (Option<i64>, Timestamp)>;
 
+/// Keeps the status of NodeClasses true whose provider does not judge them (no capability `NODE_CLASS_STATUS`): they are ready as they are.
+pub(crate) async fn approve(source: &dyn NodeClasses, kinds: &[NodeClassKind], clock: &SharedClock) {
+    loop {
+        for kind in kinds {
+            match source.list(kind).await {
+                Ok(objects) => {
+                    for object in objects.iter().filter(|object| !is_approved(object)) {
+                        let name = object.metadata.name.as_deref().unwrap_or_default();
+                        let patch = status_patch(object, &wire::NodeClassVerdict::default(), clock.now());
+                        let written = match patch {
+                            Ok(patch) => source.merge(kind, name, patch, true).await,
+                            Err(error) => Err(error),
+                        };
+                        if let Err(error) = written {
+                            tracing::warn!(%kind, name, error, "the status of a NodeClass is not written; it is tried again");
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(%kind, error, "NodeClasses cannot be read"),
+            }
+        }
+        clock.sleep(PERIOD).await;
+    }
+}
+
+/// Whether there is nothing to write: it is on its way out, or ready in this generation.
+fn is_approved(object: &DynamicObject) -> bool {
+    let conditions = object
+        .data
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let is_ready = |one: &Value| {
+        one["type"] == "Ready"
+            && one["status"] == "True"
+            && one["observedGeneration"].as_i64() == object.metadata.generation
+    };
+    object.metadata.deletion_timestamp.is_some() || conditions.into_iter().flatten().any(is_ready)
+}
+
 /// Keeps the status of the provider's NodeClasses true, for as long as it leads.
 pub(crate) async fn reconcile(
     source: &dyn NodeClasses,
@@ -305,6 +344,76 @@ mod tests {
     fn class(spec: Value) -> DynamicObject {
         let object = json!({"apiVersion": "shed.example/v1", "kind": "ShedClass", "metadata": {"name": "a", "generation": 3}, "spec": spec});
         serde_json::from_value(object).expect("a class")
+    }
+
+    /// Classes in memory.
+    #[derive(Debug)]
+    struct Held(std::sync::Mutex<Vec<DynamicObject>>);
+
+    impl NodeClasses for Held {
+        fn list<'a>(&'a self, _: &'a NodeClassKind) -> BoxFuture<'a, Result<Vec<DynamicObject>, String>> {
+            Box::pin(async { Ok(self.0.lock().expect("no panic").clone()) })
+        }
+
+        fn get<'a>(
+            &'a self,
+            _: &'a NodeClassKind,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Option<DynamicObject>, String>> {
+            Box::pin(async { Err("nobody asks".to_owned()) })
+        }
+
+        fn merge<'a>(
+            &'a self,
+            _: &'a NodeClassKind,
+            name: &'a str,
+            patch: Value,
+            is_status: bool,
+        ) -> BoxFuture<'a, Result<(), String>> {
+            Box::pin(async move {
+                assert!(is_status, "a class that nobody judges is not held");
+                let mut held = self.0.lock().expect("no panic");
+                let one = held
+                    .iter_mut()
+                    .find(|one| one.metadata.name.as_deref() == Some(name));
+                one.expect("it is there").data["status"] = patch["status"].clone();
+                Ok(())
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g_021_a_class_that_its_provider_does_not_judge_is_ready_in_each_generation() {
+        let held = Held(std::sync::Mutex::new(vec![class(json!({"disk": 1}))]));
+        let kind = NodeClassKind {
+            group: "shed.example".to_owned(),
+            version: "v1".to_owned(),
+            kind: "ShedClass".to_owned(),
+            plural: "shedclasses".to_owned(),
+        };
+        let clock = spokeshave_ports::TokioClock::wall(1.0).shared();
+        let ready = || {
+            let held = held.0.lock().expect("no panic");
+            let one = &held[0].data["status"]["conditions"][0];
+            (
+                one["type"].clone(),
+                one["status"].clone(),
+                one["observedGeneration"].clone(),
+            )
+        };
+        let kinds = [kind];
+        let approving = approve(&held, &kinds, &clock);
+        let story = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(ready(), (json!("Ready"), json!("True"), json!(3)));
+            held.0.lock().expect("no panic")[0].metadata.generation = Some(4);
+            tokio::time::sleep(PERIOD).await;
+            assert_eq!(ready().2, json!(4));
+        };
+        tokio::select! {
+            () = approving => unreachable!("it never ends"),
+            () = story => {}
+        }
     }
 
     #[test]

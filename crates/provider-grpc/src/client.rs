@@ -461,7 +461,8 @@ impl Inner {
                     let client = || self.link.client().ok();
                     classes::reconcile(&**source, &self.identity.kinds, &self.clock, client, term).await;
                 }
-                _ => std::future::pending().await,
+                Some(source) => classes::approve(&**source, &self.identity.kinds, &self.clock).await,
+                None => std::future::pending().await,
             }
         };
         futures::join!(self.work(term, false), classes);

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
-use crate::{adopt, convert, doctor, explain, freeze, plan, rollout, top, web};
+use crate::{adopt, convert, doctor, explain, freeze, plan, providers, rollout, top, web};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///
@@ -46,7 +46,7 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong;
-3 `budgets` or `doctor` has found an error, or `convert` or `adopt` something that has to be settled by hand.
+3 `budgets`, `doctor` or `provider-sanity` has found an error, or `convert` or `adopt` something that has to be settled by hand.
 Standard output carries data, standard error carries everything that is said to you.";
 
 /// The commands.
@@ -90,6 +90,11 @@ pub(crate) enum Command {
     /// Show drift in waves, pause it, let it go on, approve its next wave
     #[command(after_help = rollout::EXAMPLES)]
     Rollout(rollout::RolloutArgs),
+    /// Check a provider that is a process of its own: every promise that it breaks, by name
+    #[command(after_help = providers::SANITY_EXAMPLES)]
+    ProviderSanity(providers::SanityArgs),
+    /// Serve a provider of this program to an operator in another process
+    ProviderServe(providers::ServeArgs),
     /// Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`
     Crds {
         /// The cloud whose kinds are printed besides the common ones
@@ -119,6 +124,8 @@ const OPERATOR_EXAMPLES: &str = "\
 Examples:
   spokeshave crds | kubectl apply --server-side -f -
   spokeshave operator --cloud-provider kwok         with the current kubeconfig or the pod's service account
+  spokeshave operator --cloud-provider grpc --provider-socket /run/provider/provider.sock
+                                                    nodes of a provider that runs beside it (docs/providers.md)
   spokeshave operator --cloud-provider kwok --simulate-kubelets
                                                     where no kubelet runs: fake nodes become Ready, fake pods run
   spokeshave operator --cloud-provider aws --shadow
@@ -244,7 +251,10 @@ pub(crate) struct OperatorArgs {
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Where nodes come from
     #[arg(long, value_name = "NAME", value_enum)]
-    pub(crate) cloud_provider: CloudProviderName,
+    pub(crate) cloud_provider: OperatorCloud,
+    /// Where the provider of `--cloud-provider grpc` is
+    #[command(flatten)]
+    pub(crate) provider: providers::AddressArgs,
     /// Only decide, beside an operator that runs the cluster, and report how the two differ, under /shadow on the metrics port: no request is sent but
     /// get, list and watch, and there is no Lease
     #[arg(long, conflicts_with_all = ["simulate_kubelets", "web"])]
@@ -279,6 +289,17 @@ impl From<DefinitionsOf> for spokeshave_api::crds::Cloud {
             DefinitionsOf::Aws => Self::Aws,
         }
     }
+}
+
+/// What `operator` launches nodes at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OperatorCloud {
+    /// Nodes without machines, for tests and rehearsals
+    Kwok,
+    /// EC2 instances, in the region of AWS_REGION or of the machine
+    Aws,
+    /// A provider that is a process of its own, at --provider-socket or --provider-address
+    Grpc,
 }
 
 /// The cloud providers of this build.

@@ -9,10 +9,12 @@ use kube::Client;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
+use spokeshave_provider_grpc::GrpcProvider;
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
-use crate::cli::CloudProviderName;
+use crate::cli::OperatorCloud;
+use crate::providers::{self, AddressArgs};
 use crate::settings::Settings;
 use crate::up;
 
@@ -20,11 +22,15 @@ use crate::up;
 pub(crate) struct Cloud {
     pub(crate) provider: Arc<dyn CloudProvider>,
     pub(crate) label_rules: LabelRules,
+    /// Of a provider in another process: whether it is there.
+    pub(crate) remote: Option<GrpcProvider>,
 }
 
 /// What clouds are given besides settings.
 pub(crate) struct Surroundings {
     pub(crate) client: Client,
+    /// Version of Kubernetes.
+    pub(crate) version: String,
     /// Minor version of Kubernetes.
     pub(crate) minor: u32,
     pub(crate) clock: SharedClock,
@@ -45,14 +51,16 @@ pub(crate) fn minor_version(text: &str) -> u32 {
 /// # Errors
 /// A setting that the cloud needs is missing, or a file cannot be read.
 pub(crate) async fn start(
-    name: CloudProviderName,
+    name: OperatorCloud,
+    address: &AddressArgs,
     settings: &Settings,
     surroundings: &Surroundings,
     tasks: &mut TaskGroup,
 ) -> Result<Cloud> {
     match name {
-        CloudProviderName::Kwok => kwok(settings, surroundings, tasks),
-        CloudProviderName::Aws => aws(settings, surroundings).await,
+        OperatorCloud::Kwok => kwok(settings, surroundings, tasks),
+        OperatorCloud::Aws => aws(settings, surroundings).await,
+        OperatorCloud::Grpc => grpc(address, settings, surroundings).await,
     }
 }
 
@@ -78,6 +86,7 @@ fn kwok(settings: &Settings, surroundings: &Surroundings, tasks: &mut TaskGroup)
     Ok(Cloud {
         label_rules: up::label_rules(&provider),
         provider,
+        remote: None,
     })
 }
 
@@ -116,6 +125,16 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
     Ok(Cloud {
         label_rules: aws_label_rules(&provider),
         provider: Arc::new(provider),
+        remote: None,
+    })
+}
+
+async fn grpc(address: &AddressArgs, settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
+    let provider = providers::connect(address, settings, surroundings).await?;
+    Ok(Cloud {
+        label_rules: provider.label_rules(),
+        provider: Arc::new(provider.clone()),
+        remote: Some(provider),
     })
 }
 

@@ -19,6 +19,7 @@ mod manifests;
 mod narrator;
 mod operate;
 mod plan;
+mod providers;
 mod rehearsal;
 mod rollout;
 mod scheduler_config;
@@ -110,6 +111,15 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Web(args) => {
             use_small_pages();
             runtime()?.block_on(web::run(args))
+        }
+        Command::ProviderSanity(args) => {
+            let answer = runtime()?.block_on(providers::sanity(&args))?;
+            print(&answer.text)?;
+            return Ok(verdict(answer.has_errors));
+        }
+        Command::ProviderServe(args) => {
+            let environment = std::env::vars().collect();
+            runtime()?.block_on(providers::serve(args, &environment))
         }
         Command::Top(args) => runtime()?.block_on(top::run(args)),
         Command::Adopt(args) => {

@@ -17,7 +17,7 @@ use crate::cli::OperatorArgs;
 use crate::look::Source;
 use crate::settings::{self, Environment, Settings};
 use crate::web::Page;
-use crate::{clouds, logging, scheduler_config, shadow, signals};
+use crate::{clouds, logging, providers, scheduler_config, shadow, signals};
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -61,9 +61,11 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
     let mut tasks = TaskGroup::new();
     let cloud = clouds::start(
         args.cloud_provider,
+        &args.provider,
         &settings,
         &clouds::Surroundings {
             client: client.clone(),
+            version: version.git_version.clone(),
             minor: clouds::minor_version(&version.minor),
             clock: clock.clone(),
             entropy: entropy.clone(),
@@ -137,6 +139,12 @@ pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result
         let source = Source::Operator(operator.observer(), None);
         tasks.spawn("page", page.run(source, server.to_string(), shutdown.clone()));
     }
+    if let Some(remote) = cloud.remote {
+        let (readiness, clock) = (operator.readiness().clone(), clock.clone());
+        let stop = shutdown.clone();
+        let watch = providers::watch_readiness(remote, readiness, clock, stop);
+        tasks.spawn("provider", watch);
+    }
     let metrics = HttpServer {
         metrics: Some(operator.metrics().clone()),
         profiling: settings.enable_profiling,
@@ -201,7 +209,7 @@ pub(crate) async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
 }
 
 /// Names and jitter of a production run differ from run to run.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new()
         .build_hasher()

@@ -97,6 +97,7 @@ pub(crate) async fn start(
     Ok(Cloud {
         label_rules: clouds::aws_label_rules(&provider),
         provider,
+        remote: None,
     })
 }
 

@@ -281,6 +281,7 @@ fn kwok(
     Cloud {
         label_rules: label_rules(&provider),
         provider,
+        remote: None,
     }
 }
 
