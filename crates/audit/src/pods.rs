@@ -1,7 +1,8 @@
 //! Kubernetes' rules between a pod and labels, taints and other pods, written the slow and obvious way.
 
 use crate::{Host, Violation};
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use spokeshave_model::Pod;
 use spokeshave_model::Requirement;
 use spokeshave_model::constraints::{Constraints, PodTerm};
 use spokeshave_model::snapshot::{PodId, Snapshot};

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use spokeshave_api::CapacityBuffer;
 use spokeshave_api::constants::BUFFER_PERIOD;
+use spokeshave_model::Pod;
 use spokeshave_model::pod;
 use spokeshave_plan::buffers::{Tally, provisioning_action, resolve, status_action};
 use spokeshave_runtime::{Change, Object, ObjectKey, ReconcileError, Requeue, Store, WorkQueue};

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _, stream};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, advance, expired, finished_at, needs_pods_of_server,

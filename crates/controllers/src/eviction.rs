@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
+use spokeshave_model::Pod;
 use spokeshave_model::{ObjectKind, ObjectRef};
 use spokeshave_plan::blockers::Refusal;
 use spokeshave_plan::termination::{self, EvictionStep, deadline};

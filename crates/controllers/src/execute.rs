@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
 use kube::Client;
@@ -15,6 +14,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::Distress;
+use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::{InstanceType, Nomination};
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned, DRAINED, VOLUMES_DETACHED};
 use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::node_name;
 use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
 use spokeshave_plan::lifecycle::node_ref;

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_model::ClusterState;
+use spokeshave_model::Pod;
 use spokeshave_plan::Policy;
 
 use crate::frozen::Inputs;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_provisionable, is_terminal, node_name, true_since};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Histogram, Metrics, STANDARD_BUCKETS, Store, Summary};

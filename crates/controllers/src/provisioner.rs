@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, PoolView, Snapshot};
 use spokeshave_model::taint::same_taint;

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::conditions::{Conditioned, READY};
 use spokeshave_api::constants::{STATIC_POOL_PERIOD, STATIC_POOL_PERIOD_AT_LIMIT};
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::Action;
+use spokeshave_model::Pod;
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::static_pools::{Counts, ScaleUp, count, scale_down, scale_up, template_claim};

@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use spokeshave_api::disruption::{DisruptedNode, Disruption};
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodeOverlay, NodePool};
+use spokeshave_model::Pod;
 use spokeshave_model::trim;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Metrics, Shutdown, StoreOptions, TaskGroup};

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::Pod;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::pod;
 use spokeshave_model::snapshot::Snapshot;

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Pod, PodTemplate};
+use k8s_openapi::api::core::v1::PodTemplate;
 use spokeshave_api::CapacityBuffer;
+use spokeshave_model::Pod;
 use spokeshave_plan::buffers::{Resolved, Shapes, Workload, WorkloadKind, resolve, virtual_pods};
 use spokeshave_runtime::{ObjectKey, StoreOptions};
 

@@ -6,16 +6,18 @@ pub use worlds::{Shape, catalog, cluster, random_world};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Node, NodeCondition, NodeSpec, NodeStatus, Pod, PodCondition, PodSpec, PodStatus,
+    Node, NodeCondition, NodeSpec, NodeStatus, PodCondition, PodSpec, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
 use spokeshave_api::{
     Condition, NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassRef, NodePool, NodePoolSpec,
 };
+use spokeshave_model::Pod;
 use spokeshave_model::instance_type::{InstanceType, Offering, Overhead};
 use spokeshave_model::{Price, Requirement, Requirements, ResourceName, Resources, labels};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// When the examples play: 2026-01-01T00:00:00Z, a Thursday.
 pub fn epoch() -> jiff::Timestamp {
@@ -182,7 +184,8 @@ pub fn pending_pod(name: &str, cpu: &str, memory: &str, spec: &Value) -> Pod {
             creation_timestamp: Some(Time(epoch())),
             ..ObjectMeta::default()
         },
-        spec: Some(spec),
+        spec: Some(Arc::new(spec)),
+        node_name: None,
         status: Some(PodStatus {
             phase: Some("Pending".to_owned()),
             conditions: Some(vec![PodCondition {
@@ -198,9 +201,7 @@ pub fn pending_pod(name: &str, cpu: &str, memory: &str, spec: &Value) -> Pod {
 
 /// The same pod, running on a node.
 pub fn bound(mut pod: Pod, node: &str) -> Pod {
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = Some(node.to_owned());
-    }
+    pod.node_name = Some(node.to_owned());
     pod.status = Some(PodStatus {
         phase: Some("Running".to_owned()),
         start_time: Some(Time(epoch())),

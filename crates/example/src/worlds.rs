@@ -1,10 +1,11 @@
 //! Whole clusters: the shapes that what-ifs are measured on, and small random worlds in which every rule of placement occurs.
 
 use crate::{Dice, bound, daemon_set, instance_type, labelled, node, node_pool, pending_pod};
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use spokeshave_api::Requirement;
+use spokeshave_model::Pod;
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels};
 
 const ZONES: [&str; 4] = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"];

@@ -3,13 +3,14 @@
 //! This is the lowering of one pod's scheduling fields. It resolves namespace selectors, and keeps of the pod's labels only those
 //! that some selector in the cluster observes, so that pods which no constraint can tell apart become equal.
 
+use crate::Pod;
 use crate::default_spread::DefaultSpread;
 use crate::pod;
 use crate::requirement::{Requirement, RequirementError};
 use crate::requirements::Requirements;
 use crate::selector::Selector;
 use k8s_openapi::api::core::v1::{
-    NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint,
+    NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};

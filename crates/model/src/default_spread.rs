@@ -3,7 +3,8 @@
 //! The selector of such a constraint is deduced from what runs the pod: the Services that select it, and its controller. It changes no object;
 //! lowering asks it for the constraints of one pod.
 
-use k8s_openapi::api::core::v1::{Pod, Service, TopologySpreadConstraint};
+use crate::Pod;
+use k8s_openapi::api::core::v1::{Service, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use spokeshave_api::validation::qualified_name_problems;
 use std::collections::{BTreeMap, BTreeSet};

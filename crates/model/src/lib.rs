@@ -14,6 +14,7 @@ pub mod labels;
 mod lower;
 pub mod placement;
 pub mod pod;
+mod pod_object;
 pub mod price;
 pub mod quantity;
 pub mod reason;
@@ -36,6 +37,7 @@ pub use instance_type::{
     AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
 };
 pub use lower::{ClusterState, Nomination, NotBegun, lower};
+pub use pod_object::Pod;
 pub use price::{ParsePriceError, Price};
 pub use quantity::QuantityError;
 pub use reason::Reason;

@@ -7,6 +7,7 @@ mod building;
 mod pods;
 mod update;
 
+use crate::Pod;
 use crate::constraints::{self, Constraints, NamespaceLabels};
 use crate::default_spread::DefaultSpread;
 use crate::distress::Distress;
@@ -27,7 +28,7 @@ use crate::volumes::VolumeObjects;
 use crate::workload_annotations;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -339,8 +340,8 @@ fn lower_daemons(
                     namespace: Some(namespace.to_owned()),
                     ..daemon_set.spec.template.metadata.clone().unwrap_or_default()
                 },
-                spec: daemon_set.spec.template.spec.clone(),
-                status: None,
+                spec: daemon_set.spec.template.spec.clone().map(Arc::new),
+                ..Pod::default()
             };
             let from_template = constraints::lower(&template, namespaces);
             let live = daemon_set
@@ -362,7 +363,8 @@ fn lower_daemons(
                     let spec = template.spec.as_ref();
                     (
                         from_template,
-                        spec.map(pod::requests_of_template).unwrap_or_default(),
+                        spec.map(|spec| pod::requests_of_template(spec))
+                            .unwrap_or_default(),
                     )
                 }
             };

@@ -2,11 +2,12 @@
 //!
 //! Functions of one Pod object (and `now` where time matters). They never look at other objects.
 
+use crate::Pod;
 use crate::quantity;
 use crate::resources::{ResourceName, Resources};
 use crate::taint;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::GoDuration;
 pub use spokeshave_api::labels::{DISRUPTED_TAINT_KEY, DO_NOT_DISRUPT, POD_DELETION_COST, disrupted_taint};
@@ -75,10 +76,7 @@ pub fn is_mirror(pod: &Pod) -> bool {
 
 /// The node the pod is bound to.
 pub fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec
-        .as_ref()
-        .and_then(|spec| spec.node_name.as_deref())
-        .filter(|name| !name.is_empty())
+    pod.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// D-003: active or a terminating StatefulSet pod, and neither daemon nor mirror.

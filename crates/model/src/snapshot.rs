@@ -3,6 +3,7 @@
 //! Objects have ids in sorted order; pods that no constraint can tell apart share a class, equal requests share an id, nodes that
 //! no pod can tell apart share a kind. It owns no clock: whatever depends on time is kept as a time and asked with `now`.
 
+use crate::Pod;
 use crate::constraints::{Constraints, PodProblem};
 use crate::distress::Distress;
 use crate::instance_type::InstanceType;
@@ -13,7 +14,7 @@ use crate::resources::Resources;
 use crate::selector::Selector;
 use crate::vector::{ResourceTable, ResourceVector};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};

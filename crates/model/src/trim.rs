@@ -4,11 +4,12 @@
 //! Lists are cut to their length: a list that is read from JSON has room for four elements and nearly always holds one, and a container or a
 //! volume takes a kilobyte whether it is there or not.
 
+use crate::Pod;
 use crate::pod::{DO_NOT_DISRUPT, POD_DELETION_COST, containers_mut};
 use crate::snapshot::Snapshot;
 use crate::volumes::is_claim;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, ResourceRequirements, Volume};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, PodSpec, ResourceRequirements, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use spokeshave_api::labels::{MOVE_WINDOWS, MOVES_PER_DAY, QUIET_TIME};
 use std::collections::BTreeMap;
@@ -28,9 +29,11 @@ const READ_CONDITIONS: [&str; 2] = ["PodScheduled", "Ready"];
 
 /// Requests, ports of the host, volumes that bind to a place, and what is known of its own place and readiness stay.
 pub fn pod(pod: &mut Pod) {
-    let containers = pod.spec.iter_mut().flat_map(containers_mut);
-    for resources in containers.filter_map(|container| container.resources.as_mut()) {
-        resources.limits = None;
+    if pod.spec.is_some() {
+        let containers = containers_mut(pod.spec_mut());
+        for resources in containers.filter_map(|container| container.resources.as_mut()) {
+            resources.limits = None;
+        }
     }
     pod_with_limits(pod);
 }
@@ -44,8 +47,37 @@ pub fn pod_with_limits(pod: &mut Pod) {
             pod.metadata.annotations = None;
         }
     }
-    let Some(spec) = &mut pod.spec else { return };
+    shrink(&mut pod.metadata.owner_references);
+    if pod.spec.is_none() {
+        return;
+    }
+    specification(pod.spec_mut());
+    let (Some(spec), Some(status)) = (&pod.spec, &mut pod.status) else {
+        pod.share();
+        return;
+    };
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
+        for condition in conditions.iter_mut() {
+            condition.last_probe_time = None;
+        }
+        conditions.shrink_to_fit();
+    }
+    status.host_ip = None;
+    status.host_ips = None;
+    status.pod_ip = None;
+    status.pod_ips = None;
+    statuses(&mut status.container_statuses, &spec.containers);
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    statuses(&mut status.init_container_statuses, init);
+    pod.share();
+}
+
+/// What a pod says of itself alone, its name in a StatefulSet, goes too: pods of one template share the rest.
+fn specification(spec: &mut PodSpec) {
     containers_mut(spec).for_each(container);
+    spec.hostname = None;
+    spec.subdomain = None;
     spec.ephemeral_containers = None;
     spec.security_context = None;
     spec.dns_config = None;
@@ -59,30 +91,19 @@ pub fn pod_with_limits(pod: &mut Pod) {
     volumes(&mut spec.volumes);
     shrink(&mut spec.tolerations);
     shrink(&mut spec.topology_spread_constraints);
-    shrink(&mut pod.metadata.owner_references);
-    if let Some(status) = &mut pod.status {
-        if let Some(conditions) = &mut status.conditions {
-            conditions.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
-            for condition in conditions.iter_mut() {
-                condition.last_probe_time = None;
-            }
-            conditions.shrink_to_fit();
-        }
-        status.host_ip = None;
-        status.host_ips = None;
-        status.pod_ip = None;
-        status.pod_ips = None;
-        statuses(&mut status.container_statuses, &spec.containers);
-        let init = spec.init_containers.as_deref().unwrap_or_default();
-        statuses(&mut status.init_container_statuses, init);
-    }
 }
 
 /// What nobody reads any more once the pods of a Snapshot were lowered: their containers and volumes, more than half of a pod. For programs that
 /// decide once; who takes changed pods in compares them with these.
 pub fn lowered(snapshot: &mut Snapshot) {
     let pods = snapshot.pods.iter_mut();
-    for spec in pods.filter_map(|view| Arc::get_mut(&mut view.object)?.spec.as_mut()) {
+    // What pods share is there once: only who shares nothing is worth it.
+    let alone = |spec: &&mut Arc<PodSpec>| Arc::strong_count(spec) == 1;
+    for spec in pods
+        .filter_map(|view| Arc::get_mut(&mut view.object)?.spec.as_mut())
+        .filter(alone)
+    {
+        let spec = Arc::make_mut(spec);
         spec.containers = Vec::new();
         spec.init_containers = None;
         spec.volumes = None;
@@ -228,7 +249,10 @@ mod tests {
                     .as_ref()
                     .is_some_and(|all| all.len() == 1)
         );
-        let (left, mut all) = (trimmed.spec.unwrap(), whole.spec.clone().unwrap());
+        let (left, mut all) = (
+            trimmed.spec.unwrap(),
+            PodSpec::clone(whole.spec.as_ref().unwrap()),
+        );
         all.volumes.as_mut().unwrap().remove(0);
         assert_eq!(
             (&left.tolerations, &left.volumes, &left.node_selector),

@@ -2,10 +2,11 @@
 //!
 //! Alternatives constrain the node, never the pod's own affinity, so that spread counting is unaffected.
 
+use crate::Pod;
 use crate::labels;
 use crate::requirement::Requirement;
 use crate::requirements::Requirements;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

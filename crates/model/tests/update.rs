@@ -41,7 +41,7 @@ fn one_changed_pod_equals_lowering_anew() {
                     annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned());
                 }
                 _ => {
-                    let spec = pod.spec.get_or_insert_default();
+                    let spec = pod.spec_mut();
                     spec.node_selector
                         .get_or_insert_default()
                         .insert("k".to_owned(), "v".to_owned());
@@ -68,9 +68,8 @@ fn one_changed_pod_equals_lowering_anew() {
 fn all_pods_at_once_are_taken_in_or_refused() {
     for seed in 0..100 {
         let mut state = random_world(seed);
-        let key = |pod: &Arc<k8s_openapi::api::core::v1::Pod>| {
-            (pod.metadata.namespace.clone(), pod.metadata.name.clone())
-        };
+        let key =
+            |pod: &Arc<spokeshave_model::Pod>| (pod.metadata.namespace.clone(), pod.metadata.name.clone());
         state.pods.sort_by_key(key);
         state.pods.dedup_by_key(|pod| key(pod));
         let before = lower(&state);

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, Status};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, DoNotDisrupt, is_terminating, is_waited_for_in_drain};
 use spokeshave_model::selector::Selector;
 use spokeshave_model::{Action, Event, EventType, ObjectRef, Subresource};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned, INITIALIZED};
 use spokeshave_api::constants::POD_EVENT_DEDUPLICATION;
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_daemon, is_terminal, is_terminating, node_name};
 use spokeshave_model::{Action, Subresource};
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::conditions::{Conditioned, READY};
 use spokeshave_api::{NodeClaim, NodePool, Quantity, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::Requirements;
 use spokeshave_model::pod::{self, DoNotDisrupt};
 

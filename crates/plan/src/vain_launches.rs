@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_daemon, is_mirror};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef};
 

@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs)]
 
-use k8s_openapi::api::core::v1::Pod;
 use spokeshave_example::{Shape, benchmark_pool, cluster, diverse_pods, fake_instance_types};
+use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_schedule::{PackOptions, PackRequest, Packing, ReservedPolicy, Simulation, pack};

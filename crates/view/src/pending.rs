@@ -2,8 +2,8 @@
 
 use crate::world::Judged;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
+use spokeshave_model::Pod;
 use spokeshave_model::pod::key;
 use spokeshave_model::snapshot::{ClassId, PodId, RequestId};
 use spokeshave_model::{ResourceName, Resources};

@@ -7,10 +7,11 @@ use crate::Dollars;
 use crate::nodes::Nodes;
 use crate::world::{Judged, World};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::PodCondition;
 use serde::Serialize;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, Status};
 use spokeshave_api::{Budget, ConsolidationPolicy, NillableDuration, NodeClaim, NodePool, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::{ClusterState, Price};
 use spokeshave_plan::Policy;
 use std::collections::BTreeSet;
@@ -340,9 +341,7 @@ fn take(one: &Gone, state: &mut ClusterState, now: Timestamp) -> Result<(), Supp
 
 /// As if the scheduler had just found no place for it.
 fn unbind(pod: &mut Pod, now: Timestamp) {
-    if let Some(spec) = pod.spec.as_mut() {
-        spec.node_name = None;
-    }
+    pod.node_name = None;
     let status = pod.status.get_or_insert_default();
     status.phase = Some("Pending".to_owned());
     status.conditions = Some(vec![PodCondition {

@@ -1,10 +1,10 @@
 //! What was read, and what the decisions say of it.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde::Serialize;
 use spokeshave_api::disruption::Disruption;
+use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::disrupt::{Frontier, Outcome, Verdict, disrupt};

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::NodeClaim;
+use spokeshave_model::Pod;
 use spokeshave_model::{ClusterState, lower, pod};
 use spokeshave_plan::{provision_only, report};
 use spokeshave_runtime::{Change, Shutdown};

@@ -1,9 +1,10 @@
 //! Putting a [`ClusterState`] together object by object.
 
 use super::ClusterState;
+use crate::Pod;
 use crate::instance_type::InstanceType;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::{NodeClaim, NodePool};
 use std::sync::Arc;
 

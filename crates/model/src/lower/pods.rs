@@ -1,12 +1,13 @@
 //! Pods read one by one, with what they have in common kept once: replicas of one workload differ in name and place only, and are
 //! recognised by comparing, which is cheaper than reading them again.
 
+use crate::Pod;
 use crate::constraints::{self, Constraints, NamespaceLabels, PodProblem};
 use crate::default_spread::DefaultSpread;
 use crate::pod;
 use crate::resources::Resources;
 use crate::volumes::{self, VolumeObjects};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::Arc;
 
@@ -128,7 +129,11 @@ fn has_no_claims(spec: &PodSpec) -> bool {
     !spec.volumes.iter().flatten().any(volumes::is_claim)
 }
 
-fn asks_the_same(one: &PodSpec, other: &PodSpec) -> bool {
+fn asks_the_same(one: &Arc<PodSpec>, other: &Arc<PodSpec>) -> bool {
+    Arc::ptr_eq(one, other) || asks_for_equal(one, other)
+}
+
+fn asks_for_equal(one: &PodSpec, other: &PodSpec) -> bool {
     one.node_selector == other.node_selector
         && one.affinity == other.affinity
         && one.tolerations == other.tolerations

@@ -1,10 +1,10 @@
 //! One changed pod in an existing Snapshot, where that changes nothing else.
 
 use super::{meta_key, pod_view, pods};
+use crate::Pod;
 use crate::pod;
 use crate::snapshot::{NodeId, NodeView, PodId, Snapshot};
 use crate::vector::ResourceVector;
-use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
 /// Changed pods beyond which making a Snapshot anew is not much dearer.

@@ -320,7 +320,7 @@ fn p_185_limits_stand_in_for_requests_as_the_api_server_has_it() {
 }
 
 /// Virtual pods of a buffer, as the operator adds them.
-fn pods_of(buffer: &CapacityBuffer, shapes: &Known) -> Vec<k8s_openapi::api::core::v1::Pod> {
+fn pods_of(buffer: &CapacityBuffer, shapes: &Known) -> Vec<spokeshave_model::Pod> {
     virtual_pods(buffer, &resolve(buffer, shapes).expect("resolved"))
 }
 
@@ -390,10 +390,7 @@ fn types() -> Vec<InstanceType> {
 }
 
 /// Nodes that may go at once, each with a pod of this many CPUs, or none.
-fn cluster(
-    nodes: &[(&str, usize, Option<&str>)],
-    headroom: &[k8s_openapi::api::core::v1::Pod],
-) -> ClusterState {
+fn cluster(nodes: &[(&str, usize, Option<&str>)], headroom: &[spokeshave_model::Pod]) -> ClusterState {
     let types = types();
     let mut pool = node_pool("default");
     pool.spec.disruption.budgets = Some(vec![

@@ -1,10 +1,12 @@
 //! The virtual pods of a CapacityBuffer (P §12): pods that exist in memory only, so that room is planned for them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::{CapacityBuffer, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::default_requests;
 use spokeshave_model::trim;
 
@@ -32,7 +34,10 @@ pub fn virtual_pods(buffer: &CapacityBuffer, resolved: &Resolved) -> Vec<Pod> {
             creation_timestamp: meta.creation_timestamp.clone(),
             ..ObjectMeta::default()
         },
-        spec: Some(without_place(resolved.template.spec.clone().unwrap_or_default())),
+        spec: Some(Arc::new(without_place(
+            resolved.template.spec.clone().unwrap_or_default(),
+        ))),
+        node_name: None,
         status: Some(unschedulable()),
     };
     trim::pod(&mut first);

@@ -7,7 +7,7 @@ use super::record::{is_protected, replacement_claim};
 use super::steps::{condition_patch, taint_patch};
 use crate::report::count;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use spokeshave_api::conditions::{Conditioned, INITIALIZED};
 use spokeshave_api::constants::{
@@ -16,6 +16,7 @@ use spokeshave_api::constants::{
 };
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::state_node::{is_cordoned, is_node_ready};
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource, pod};
 use std::sync::Arc;

@@ -267,6 +267,6 @@ pub fn command_of(disruption: &Disruption) -> Command {
 }
 
 /// Whether a pod keeps its node from going now, whatever its budgets say (D-011, D-014).
-pub(super) fn is_protected(pod: &k8s_openapi::api::core::v1::Pod, now: Timestamp) -> bool {
+pub(super) fn is_protected(pod: &spokeshave_model::Pod, now: Timestamp) -> bool {
     pod::is_active(pod) && pod::DoNotDisrupt::of(pod).is_active(now)
 }

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use spokeshave_model::ClusterState;
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_active, is_mirror, phase, true_since};
 use spokeshave_model::selector::Selector;
 use spokeshave_model::snapshot::{PodId, Snapshot};

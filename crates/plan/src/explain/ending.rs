@@ -1,12 +1,13 @@
 //! Where a Node and its NodeClaim stand on their way out, step by step (D §8).
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{
     Conditioned as _, DISRUPTION_REASON, DRAINED, INSTANCE_TERMINATING, VOLUMES_DETACHED,
 };
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
 use spokeshave_api::{Condition, NodeClaim};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{
     DoNotDisrupt, is_daemon, is_evictable, is_terminating, is_waited_for_in_drain, key,
 };

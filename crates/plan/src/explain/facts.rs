@@ -1,9 +1,10 @@
 //! What explanations are made from, and the small questions that several of them ask.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use spokeshave_api::{DisruptionReason, NodeClaim, UNLIMITED};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::DoNotDisrupt;
 use spokeshave_model::snapshot::{BudgetId, NodeView, PodId, PoolId, Snapshot};
 use spokeshave_model::{ClusterState, ResourceName, Resources};

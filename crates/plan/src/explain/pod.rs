@@ -1,6 +1,6 @@
 //! The story of a pod: why it has no node, or where it runs and whether it may be moved.
 
-use k8s_openapi::api::core::v1::Pod;
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{is_terminal, node_name, phase, requests};
 use spokeshave_model::snapshot::PodId;
 

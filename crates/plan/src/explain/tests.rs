@@ -4,7 +4,6 @@ use super::*;
 use crate::disrupt::{Blocker, BlockerKind, Counterfactual, Decision, Method, Subject, Verdict};
 use crate::policy::Policy;
 use crate::provision::provision;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_api::{Budget, NodeClaim, NodePool};
 use spokeshave_example::{bound, epoch, instance_type, labelled, node_pool, pending_pod};
+use spokeshave_model::Pod;
 use spokeshave_model::{ClusterState, InstanceType, Price, lower};
 use std::sync::Arc;
 
@@ -511,7 +511,7 @@ fn what_the_controllers_wrote_down_is_told_and_dates_the_rest() {
 fn d_301_d_334_a_deadline_is_told_and_when_each_pod_is_deleted_for_it() {
     let mut state = going().with_pod(pod_with("still", json!({"karpenter.sh/do-not-disrupt": "true"})));
     let pod = Arc::make_mut(&mut state.pods[0]);
-    pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(60);
+    pod.spec_mut().termination_grace_period_seconds = Some(60);
     edit_claim(&mut state, |claim| {
         let key = "karpenter.sh/nodeclaim-termination-timestamp".to_owned();
         claim.metadata.annotations = Some([(key, "2026-01-01T02:20:00Z".to_owned())].into());

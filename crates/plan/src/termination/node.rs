@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DRAINED, Status, VOLUMES_DETACHED};
 use spokeshave_api::constants::{MINIMUM_DRAIN, STUCK_TERMINATING_AFTER};
 use spokeshave_api::labels;
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, is_terminal, is_terminating, is_waited_for_in_drain};
 use spokeshave_model::taint::same_taint;
 use spokeshave_model::{Action, Event, EventType, ObjectRef, Subresource};

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, is_daemon, is_evictable, is_terminal, is_terminating};
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 

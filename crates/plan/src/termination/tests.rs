@@ -1,13 +1,15 @@
 //! Examples of D §8, minute by minute.
 
 use super::*;
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{PodSpec, Toleration};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use spokeshave_api::NodeClaimSpec;
 use spokeshave_api::conditions::{DRAINED, Status};
 use spokeshave_api::constants::MINIMUM_DRAIN;
+use spokeshave_model::Pod;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn at(text: &str) -> Timestamp {
     format!("2026-01-01T{text}Z").parse().unwrap()
@@ -21,17 +23,17 @@ fn pod(name: &str, grace: i64) -> Pod {
             uid: Some(format!("uid-{name}")),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec {
+        spec: Some(Arc::new(PodSpec {
             termination_grace_period_seconds: Some(grace),
-            node_name: Some("n".to_owned()),
             ..PodSpec::default()
-        }),
+        })),
+        node_name: Some("n".to_owned()),
         status: None,
     }
 }
 
 fn critical(mut pod: Pod) -> Pod {
-    pod.spec.as_mut().unwrap().priority_class_name = Some("system-node-critical".to_owned());
+    pod.spec_mut().priority_class_name = Some("system-node-critical".to_owned());
     pod
 }
 
@@ -312,7 +314,7 @@ fn d_310_the_look_that_taints_says_how_many_pods_are_to_go() {
 #[test]
 fn d_319_pods_that_tolerate_the_taint_are_left_alone() {
     let mut tolerant = pod("t", 30);
-    tolerant.spec.as_mut().unwrap().tolerations = Some(vec![Toleration {
+    tolerant.spec_mut().tolerations = Some(vec![Toleration {
         operator: Some("Exists".to_owned()),
         ..Toleration::default()
     }]);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED, Status};
 use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_model::Pod;
 use spokeshave_model::{Action, ObjectKind};
 use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, expired, time_limit};
 

@@ -63,7 +63,7 @@ fn p_186_pods_are_placed_as_if_there_were_no_virtual_ones() {
     for seed in 0..500 {
         let mut without = random_world(seed);
         let mut number = 0;
-        let mut waits_second = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let mut waits_second = |pod: &spokeshave_model::Pod| {
             let waits = pod::is_provisionable(pod);
             number += usize::from(waits);
             waits && number % 2 == 0
@@ -73,7 +73,7 @@ fn p_186_pods_are_placed_as_if_there_were_no_virtual_ones() {
         let mut kept = Vec::new();
         for pod in &without.pods {
             if waits_second(pod) {
-                let mut other = k8s_openapi::api::core::v1::Pod::clone(pod);
+                let mut other = spokeshave_model::Pod::clone(pod);
                 let annotations = other.metadata.annotations.get_or_insert_default();
                 annotations.insert(
                     "karpenter.sh/capacity-buffer-fake-pod".to_owned(),

@@ -1,10 +1,10 @@
 //! Candidates, budgets and emptiness, one test per behaviour.
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use spokeshave_api::{Budget, DisruptionReason, NodePool};
 use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
+use spokeshave_model::Pod;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, labels, lower};
 use spokeshave_plan::Policy;
@@ -220,7 +220,7 @@ fn d_011_d_016_to_d_021_pods_that_block_and_d_029_who_waives_them() {
     let tolerant = |state: &mut ClusterState| {
         state.pod_disruption_budgets.push(budget("b", all.clone(), 0));
         let spec = json!({"nodeName": "n", "containers": [], "tolerations": [{"operator": "Exists"}]});
-        Arc::make_mut(&mut state.pods[0]).spec = serde_json::from_value(spec).ok();
+        Arc::make_mut(&mut state.pods[0]).spec = serde_json::from_value(spec).ok().map(Arc::new);
     };
     assert_eq!(
         check(&tolerant),
@@ -440,7 +440,7 @@ fn d_058_the_dearest_nodes_go_first() {
 #[test]
 fn d_053_pods_without_positive_eviction_cost_do_not_keep_a_node() {
     let mut worthless = running("p", "n");
-    worthless.spec.get_or_insert_default().priority = Some(-1_000_000_000);
+    worthless.spec_mut().priority = Some(-1_000_000_000);
     // The other node is kept by a pod that may not be disturbed, and has room.
     let mut guard = running("guard", "other");
     guard.metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());

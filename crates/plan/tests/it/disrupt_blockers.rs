@@ -2,10 +2,10 @@
 
 use crate::support;
 use crate::support::{World, free_pool, on_demand_pool, pinned, zero_budget};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use spokeshave_api::{ConsolidationPolicy, NodePool, Operator, Requirement};
 use spokeshave_example::instance_type;
+use spokeshave_model::Pod;
 use spokeshave_model::{Nomination, Resources};
 use spokeshave_plan::disrupt::{BlockerKind, Verdict, judge};
 use std::time::Duration;

@@ -644,7 +644,7 @@ fn w_09_d_156_d_157_g_1_5_fifteen_types_and_in_more_than_one_zone() {
     // A pod that must be in a zone leaves no other.
     let bound = world(20, &mixed(20)).edit_pod("p", |pod| {
         let zone = [("topology.kubernetes.io/zone".to_owned(), "a".to_owned())];
-        pod.spec.as_mut().unwrap().node_selector = Some(zone.into());
+        pod.spec_mut().node_selector = Some(zone.into());
     });
     assert_eq!(names(&bound), 15);
 }

@@ -480,7 +480,7 @@ fn d_005_d_006_which_pods_a_drain_waits_for() {
     let pod = |value: serde_json::Value| {
         let mut whole = json!({"metadata": {"name": "p"}, "spec": {"containers": []}});
         json_patch(&mut whole, &value);
-        serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(whole).expect("a pod")
+        serde_json::from_value::<spokeshave_model::Pod>(whole).expect("a pod")
     };
     let plain = pod(json!({}));
     assert!(is_drainable(&plain, later(0)) && is_waited_for_in_drain(&plain, later(0)));

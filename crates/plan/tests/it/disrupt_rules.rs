@@ -630,9 +630,7 @@ fn seed_000_preferences() {
             .pod("p", "n1", "100m")
             .pod("q", "n2", "100m")
             .pod_with("r", "stay", "8", &pinned("stay"))
-            .edit_pod("p", move |pod| {
-                pod.spec.get_or_insert_default().priority = Some(priority)
-            });
+            .edit_pod("p", move |pod| pod.spec_mut().priority = Some(priority));
         world.policy = only(Method::SingleNodeConsolidation);
         world
     };

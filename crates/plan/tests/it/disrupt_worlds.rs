@@ -205,17 +205,16 @@ fn carried_out(world: &World, command: &Command) -> ClusterState {
     state.node_claims.retain(|claim| !claims.contains(&claim.name()));
     let mut pods = Vec::new();
     for pod in &state.pods {
-        let mut pod = k8s_openapi::api::core::v1::Pod::clone(pod);
+        let mut pod = spokeshave_model::Pod::clone(pod);
         let key = spokeshave_model::pod::key(&pod);
-        let spec = pod.spec.as_mut().expect("a spec");
-        if gone(spec.node_name.as_ref()) {
+        if gone(pod.node_name.as_ref()) {
             let Some(step) = command.moves.iter().find(|step| step.pod == key) else {
                 continue;
             };
             let Destination::Node { name, .. } = &step.to else {
                 panic!("there are no replacements")
             };
-            spec.node_name = Some(name.clone());
+            pod.node_name = Some(name.clone());
         }
         pods.push(Arc::new(pod));
     }
@@ -418,7 +417,7 @@ fn remove(world: World, node: &str, blocker: &Blocker) -> World {
             world
                 .state
                 .pods
-                .retain(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) != Some(node));
+                .retain(|pod| pod.node_name.as_deref() != Some(node));
             world
         }
         other => panic!("{other} is not generated"),
@@ -582,7 +581,7 @@ impl Executor {
                 let mut pod = (**object).clone();
                 let pending = pending_pod("x", "1", "1Mi", &json!({}));
                 pod.status = pending.status;
-                pod.spec.get_or_insert_default().node_name = None;
+                pod.node_name = None;
                 *object = Arc::new(pod);
             }
         }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use spokeshave_example::{Dice, epoch, instance_type, node_pool};
+use spokeshave_model::Pod;
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::doctor::pdb::{Verdict, standing};
 use spokeshave_plan::doctor::{Finding, Level, doctor};

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, REGISTERED, VOLUMES_DETACHED};
 use spokeshave_api::{NodeClaim, NodeClaimSpec, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::{Action, ObjectKind};
 use spokeshave_plan::termination::{
     ClaimStep, EvictionStep, NodeEnd, NodeNext, claim_step, deadline, eviction_step, instance_terminating,

@@ -1,11 +1,11 @@
 //! Generated worlds: every plan passes the independent audit, nothing depends on the order of the objects, and no pod is lost.
 
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use spokeshave_audit::check_placements;
 use spokeshave_example::{
     Dice, bound, daemon_set, epoch, instance_type, labelled, node, node_pool, pending_pod,
 };
+use spokeshave_model::Pod;
 use spokeshave_model::{ClusterState, InstanceType, Resources, lower};
 use spokeshave_plan::{Policy, provision};
 use std::collections::BTreeSet;
@@ -144,7 +144,7 @@ fn pod(dice: &mut Dice, name: &str) -> Pod {
         &[("app", *dice.pick(&APPS))],
     );
     if dice.below(12) == 0
-        && let Some(container) = pod.spec.as_mut().and_then(|spec| spec.containers.first_mut())
+        && let Some(container) = pod.spec_mut().containers.first_mut()
     {
         container.ports = serde_json::from_value(json!([{"containerPort": 80, "hostPort": 8080}])).ok();
     }

@@ -223,10 +223,8 @@ fn ten_thousand_labels_and_a_thousand_terms_are_only_long() {
         .map(|index| json!({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": [format!("z{index}")]}]}))
         .collect();
     let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = None;
-        spec.affinity = serde_json::from_value(affinity).ok();
-    }
+    pod.node_name = None;
+    pod.spec_mut().affinity = serde_json::from_value(affinity).ok();
     pod.status = serde_json::from_value(
         json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}),
     )

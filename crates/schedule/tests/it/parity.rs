@@ -43,7 +43,7 @@ fn spread(key: &str, more: &Value) -> Value {
     json!({"topologySpreadConstraints": [constraint]})
 }
 
-fn web(count: usize, cpu: &str, spec: &Value) -> Vec<k8s_openapi::api::core::v1::Pod> {
+fn web(count: usize, cpu: &str, spec: &Value) -> Vec<spokeshave_model::Pod> {
     (0..count)
         .map(|index| {
             labelled(
@@ -179,7 +179,7 @@ fn p_107_only_bound_running_pods_outside_the_batch_count() {
     let mut leaving = resident("leaving");
     leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
     let gone = bound(resident("gone"), "vanished");
-    let zone_of = |extra: Vec<k8s_openapi::api::core::v1::Pod>| {
+    let zone_of = |extra: Vec<spokeshave_model::Pod>| {
         let state = ClusterState::default()
             .with_pool(node_pool("default"), types.clone())
             .with_node(node("default", "n", &types[0], "a", "spot"))

@@ -58,11 +58,11 @@ fn summary((snapshot, packing): &(Snapshot, Packing)) -> Vec<String> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
-fn pod(name: &str, cpu: &str, spec: Value) -> k8s_openapi::api::core::v1::Pod {
+fn pod(name: &str, cpu: &str, spec: Value) -> spokeshave_model::Pod {
     pending_pod(name, cpu, "100Mi", &spec)
 }
 
-fn repelling(name: &str, cpu: &str) -> k8s_openapi::api::core::v1::Pod {
+fn repelling(name: &str, cpu: &str) -> spokeshave_model::Pod {
     let spec = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
     spokeshave_example::labelled(pod(name, cpu, spec), &[("app", "web")])

@@ -90,6 +90,11 @@ fn planned(snapshot: &Snapshot, claim: &PlannedClaim, name: &str) -> Host {
     )
 }
 
+/// The pod as schedulers see it.
+fn seen(pod: &spokeshave_model::Pod) -> Arc<Pod> {
+    Arc::new(pod.clone().into())
+}
+
 /// Puts a pod on a host, as binding does.
 fn bind(pod: &Arc<Pod>, host: &mut Host, placed: &mut Vec<Placed>) {
     if let Some(spec) = &pod.spec {
@@ -203,18 +208,18 @@ fn bind_all(seed: u64) -> (usize, Option<Excuse>) {
     let mut placed: Vec<Placed> = Vec::new();
     for view in snapshot.pods.iter().filter(|view| view.active) {
         if let Some(node) = view.node.filter(|node| !snapshot.node(*node).marked_for_deletion) {
-            bind(&view.object, &mut hosts[node.index()], &mut placed);
+            bind(&seen(&view.object), &mut hosts[node.index()], &mut placed);
         }
     }
     let mut accepted = 0;
     loop {
         let before = waiting.len();
         waiting.retain(|(pod, target)| {
-            let pod = &snapshot.pod(*pod).object;
-            if hindrance(pod, *target, &hosts, &placed, &namespaces).is_some() {
+            let pod = seen(&snapshot.pod(*pod).object);
+            if hindrance(&pod, *target, &hosts, &placed, &namespaces).is_some() {
                 return true;
             }
-            bind(pod, &mut hosts[*target], &mut placed);
+            bind(&pod, &mut hosts[*target], &mut placed);
             accepted += 1;
             false
         });
@@ -228,9 +233,9 @@ fn bind_all(seed: u64) -> (usize, Option<Excuse>) {
         .collect();
     let excuses = waiting.iter().map(|(pod, target)| {
         let pod = snapshot.pod(*pod);
-        let found = excuse(&pod.object, &placed, &claims, &namespaces);
+        let found = excuse(&seen(&pod.object), &placed, &claims, &namespaces);
         found.unwrap_or_else(|| {
-            let why = hindrance(&pod.object, *target, &hosts, &placed, &namespaces);
+            let why = hindrance(&seen(&pod.object), *target, &hosts, &placed, &namespaces);
             let name = &hosts[*target].node.metadata.name;
             panic!("seed {seed}: {} cannot go to {name:?}: {why:?}", pod.key())
         })

@@ -183,8 +183,9 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::api::core::v1::Node;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use spokeshave_model::Pod;
     use std::sync::Arc;
 
     fn state() -> ClusterState {

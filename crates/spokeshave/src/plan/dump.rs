@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, Service,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
@@ -20,6 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, NodePool};
+use spokeshave_model::Pod;
 use spokeshave_plan::buffers::{Shapes, Workload, WorkloadKind};
 
 use super::documents::{Document, Style, documents, line_of, list_parts};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, PodTemplateSpec, Service,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, PodTemplateSpec, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
@@ -21,6 +21,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, NodePool, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::default_spread::controller_key;
 use spokeshave_model::pod::default_requests;
 use spokeshave_model::trim;
@@ -211,9 +212,9 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
         ("v1", "Pod") => {
             let mut pod: Pod = serde_json::from_str(text)?;
             let is_seen = pod.status.as_ref().is_some_and(|status| status.phase.is_some());
-            if let Some(spec) = pod.spec.as_mut().filter(|_| !is_seen) {
+            if pod.spec.is_some() && !is_seen {
                 // As the API server does when a pod is created; of one that it has seen, limits are not needed any more.
-                default_requests(spec);
+                default_requests(pod.spec_mut());
             }
             trim::pod(&mut pod);
             Found::Pod(pod)

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodCondition, PodStatus, PodTemplateSpec,
+    PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, PodCondition, PodStatus, PodTemplateSpec,
     Volume,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use spokeshave_model::Pod;
 use spokeshave_model::pod::{default_requests, key};
 use spokeshave_plan::report::some_of;
 
@@ -118,8 +119,8 @@ impl WorkloadManifest {
                 }]),
                 ..ObjectMeta::default()
             },
-            spec: Some(spec),
-            status: None,
+            spec: Some(Arc::new(spec)),
+            ..Pod::default()
         };
         wait_for_a_node(&mut pod);
         pod
@@ -205,7 +206,7 @@ fn usable_claims(
 fn mount(pod: &mut Pod, template: &PersistentVolumeClaim) -> PersistentVolumeClaim {
     let volume = template.metadata.name.clone().unwrap_or_default();
     let claim = format!("{volume}-{}", pod.metadata.name.as_deref().unwrap_or_default());
-    let spec = pod.spec.get_or_insert_default();
+    let spec = pod.spec_mut();
     let volumes = spec.volumes.get_or_insert_default();
     volumes.retain(|known| known.name != volume);
     volumes.push(Volume {
@@ -230,7 +231,7 @@ fn mount(pod: &mut Pod, template: &PersistentVolumeClaim) -> PersistentVolumeCla
 fn is_by_hand(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let said = status.is_some_and(|status| status.phase.is_some() || status.conditions.is_some());
-    let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let bound = pod.node_name.is_some();
     !said && !bound && pod.metadata.deletion_timestamp.is_none()
 }
 

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeOverlay, NodePool, labels};
+use spokeshave_model::Pod;
 use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
 use spokeshave_model::volumes::VolumeObjects;

@@ -1,11 +1,12 @@
 //! Small clusters for tests of disruption: built in a few lines, changed by closures.
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use spokeshave_api::{Budget, Condition, NodeClaim, NodePool, Operator, Requirement};
 use spokeshave_example::{bound, epoch, instance_type, labelled, node, node_pool, pending_pod};
+use spokeshave_model::Pod;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{ClusterState, InstanceType, Price, lower};
 use spokeshave_plan::Policy;
