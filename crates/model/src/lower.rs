@@ -360,12 +360,9 @@ fn lower_daemons(
                     requests.clone(),
                 ),
                 None => {
-                    let spec = template.spec.as_ref();
-                    (
-                        from_template,
-                        spec.map(|spec| pod::requests_of_template(spec))
-                            .unwrap_or_default(),
-                    )
+                    let spec = template.spec.as_deref();
+                    let requests = spec.map(pod::requests_of_template);
+                    (from_template, requests.unwrap_or_default())
                 }
             };
             (format!("{namespace}/{name}"), constraints, requests)
