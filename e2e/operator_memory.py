@@ -82,6 +82,8 @@ def instance(index, uid):
 def managed(index):
     made = node(index)
     made["metadata"]["labels"].update({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true", "topology.kubernetes.io/zone": f"test-zone-{'abc'[index % 3]}"})
+    # Whose Node it is: the provider would take it for a stranger's.
+    made["metadata"]["annotations"] = {"kwok.spokeshave.dev/instance": made["metadata"]["name"]}
     return made
 
 

@@ -144,7 +144,12 @@ pub(crate) fn new_record(
         registration_delay: registration_delay.map(GoDuration::from),
         ..KWOKInstanceSpec::default()
     };
-    KWOKInstance::new(&name, spec)
+    let mut instance = KWOKInstance::new(&name, spec);
+    // By which the records of a reservation are found among all others.
+    let reservation = instance.spec.labels.get_key_value(keys::RESERVATION_ID);
+    instance.metadata.labels =
+        reservation.map(|(key, id)| BTreeMap::from([(key.clone(), id.clone())]));
+    instance
 }
 
 /// Labels of the Node: the NodeClaim's, its single-valued requirements, those of type and offering, and the kwok ones (P §14.1).

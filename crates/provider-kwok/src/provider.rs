@@ -346,8 +346,12 @@ impl KwokProvider {
 
     /// All records, in order of name, which is the order of provider IDs.
     pub(crate) async fn all(&self) -> Result<Vec<KWOKInstance>, CloudError> {
+        self.listed(ListParams::default()).await
+    }
+
+    async fn listed(&self, parameters: ListParams) -> Result<Vec<KWOKInstance>, CloudError> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &record::record_kind());
-        let mut parameters = ListParams::default().limit(PAGE);
+        let mut parameters = parameters.limit(PAGE);
         let mut instances = Vec::new();
         loop {
             let page = api
@@ -414,7 +418,9 @@ impl KwokProvider {
 
     async fn used_reservations(&self) -> Result<BTreeMap<String, i64>, CloudError> {
         let mut used = BTreeMap::new();
-        for instance in self.all().await? {
+        // Asked for with every list of types: only for those that count.
+        let in_reservations = ListParams::default().labels(keys::RESERVATION_ID);
+        for instance in self.listed(in_reservations).await? {
             if let Some(id) = instance.spec.labels.get(keys::RESERVATION_ID) {
                 *used.entry(id.clone()).or_insert(0) += 1;
             }

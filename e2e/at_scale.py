@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""A thousand nodes on a genuine kube-apiserver: how soon NodeClaims follow pods, and what the operator costs while only kubelets heartbeat.
+
+    at_scale.py --kubeconfig FILE --spokeshave PROGRAM --kubelets PROGRAM --log FILE [--nodes N] [--rest SECONDS]
+
+Two pods for each node are created at once; what is told is when the last pod was there, when the scheduler had said of the last one that it fits nowhere, and when
+the last NodeClaim was written. Then, when everything runs, nothing changes for a while but the heartbeats of the kubelets, which a process of its own sends: Leases
+every 10 s, statuses every 5 minutes. Processor time, requests, Snapshots and passes of the operator in that time are told. Writes other than the operator's Lease and
+Snapshots that were made anew fail the run; times never do. Needs nothing but Python 3.9 or later, and Linux for processor time.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from scenario import CLAIMS, CLASSES, PODS, POOL, POOLS, Cluster, Story, Wrong, condition, install, requirements, running  # noqa: E402
+
+CONNECTIONS = 8
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Watch(threading.Thread):
+    """When the newest object came of which `wanted` says so, and how many have."""
+
+    def __init__(self, server, path, wanted):
+        super().__init__(daemon=True)
+        self.server, self.path, self.wanted, self.names, self.last = server, path, wanted, set(), 0.0
+        self.connection = http.client.HTTPSConnection(server.host, server.port, context=server.context, timeout=3600)
+        self.start()
+
+    def run(self):
+        separator = "&" if "?" in self.path else "?"
+        headers = {"Authorization": f"Bearer {self.server.token}"} if self.server.token else {}
+        self.connection.request("GET", f"{self.path}{separator}watch=1&timeoutSeconds=3000", headers=headers)
+        for line in self.connection.getresponse():
+            event = json.loads(line)
+            name = event["object"]["metadata"].get("name")
+            if event["type"] in ("ADDED", "MODIFIED") and name not in self.names and self.wanted(event["object"]):
+                self.names.add(name)
+                self.last = time.monotonic()
+
+
+class Process:
+    """A program that runs beside the cluster."""
+
+    def __init__(self, command, log):
+        self.log = open(log, "ab")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def seconds(self):
+        """Processor time so far."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def resident_mib(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmRSS:"))
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def metrics(port):
+    """Sums by name, and by name and the value of `method` or `cause`."""
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
+    sums = {}
+    for name, labels, value in re.findall(r"(?m)^([a-z_]+)(\{[^\n]*\})? ([0-9.e+-]+)$", text):
+        found = re.search(r'(?:method|cause)="([^"]*)"', labels or "")
+        for key in {name, f"{name}/{found.group(1)}" if found else name}:
+            sums[key] = sums.get(key, 0) + float(value)
+    return sums
+
+
+def prepare(cluster):
+    cluster.apply(CLASSES, "e2e", {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "e2e"},
+                                   "spec": {"nodeRegistrationDelay": "2s"}})
+    cluster.apply(POOLS, POOL, {
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL},
+        "spec": {"template": {"spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "e2e"}, "requirements": requirements("2")}},
+                 "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "30s"}}})
+
+
+def create_pods(cluster, count):
+    kept = threading.local()
+    server = cluster.server
+
+    def create(index):
+        if not hasattr(kept, "connection"):
+            kept.connection = http.client.HTTPSConnection(server.host, server.port, context=server.context, timeout=60)
+        pod = {"metadata": {"name": f"web-{index:05}", "labels": {"app": "web"}},
+               "spec": {"nodeSelector": {"karpenter.sh/nodepool": POOL},
+                        "containers": [{"name": "c", "image": "registry.example/pause", "resources": {"requests": {"cpu": "900m", "memory": "512Mi"}}}]}}
+        headers = {"Content-Type": "application/json"}
+        if server.token:
+            headers["Authorization"] = f"Bearer {server.token}"
+        kept.connection.request("POST", PODS, json.dumps(pod), headers)
+        answer = kept.connection.getresponse()
+        body = answer.read()
+        if answer.status != 201:
+            raise Wrong(f"POST of pod {index}: {answer.status} {body[:300]!r}")
+
+    with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(create, range(count)))
+
+
+def unschedulable(pod):
+    return any(entry["type"] == "PodScheduled" and entry.get("reason") == "Unschedulable" for entry in (pod.get("status") or {}).get("conditions") or [])
+
+
+def scale_out(cluster, story, nodes, port):
+    claims = Watch(cluster.server, CLAIMS, lambda claim: True)
+    pods = Watch(cluster.server, PODS, unschedulable)
+    before = metrics(port)
+    started = time.monotonic()
+    create_pods(cluster, 2 * nodes)
+    created = time.monotonic()
+    Story.wait(f"{nodes} NodeClaims", 300, lambda: len(claims.names) < nodes and f"{len(claims.names)} NodeClaims, {len(pods.names)} pods seen to fit nowhere")
+    after = metrics(port)
+    written = sum(after.get(f"client_go_request_total/{method}", 0) - before.get(f"client_go_request_total/{method}", 0) for method in ("POST", "PUT", "PATCH", "DELETE"))
+    story.say(f"{2 * nodes} pods were created in {created - started:.1f} s, and the scheduler had said of the last one that it fits nowhere after {pods.last - started:.1f} s; the last of "
+              f"{len(claims.names)} NodeClaims was written {claims.last - created:.1f} s after the last pod, {claims.last - pods.last:.1f} s after the scheduler's last word; "
+              f"{written:.0f} writes of the operator by then")
+    return claims
+
+
+def settled(cluster, nodes):
+    pods = cluster.items(PODS)
+    waiting = sum(not running(pod) for pod in pods)
+    if waiting or len(pods) != 2 * nodes:
+        return f"{waiting} of {len(pods)} pods do not run"
+    claims = cluster.items(CLAIMS)
+    unfinished = sum(condition(claim, "Consolidatable") != "True" for claim in claims)
+    return unfinished and f"{unfinished} of {len(claims)} NodeClaims are not yet Consolidatable"
+
+
+def rest(operator, story, seconds, port):
+    before, used, started = metrics(port), operator.seconds(), time.monotonic()
+    time.sleep(seconds)
+    after, wall = metrics(port), time.monotonic() - started
+    used = operator.seconds() - used
+    change = {key: after[key] - before.get(key, 0) for key in after if after[key] != before.get(key, 0)}
+    requests = {key.split("/")[1]: round(value) for key, value in change.items() if key.startswith("client_go_request_total/")}
+    passes = {key.split("/")[1]: round(value) for key, value in change.items() if key.startswith("spokeshave_voluntary_disruption_passes_total/")}
+    made = round(change.get("spokeshave_snapshots_made_total", 0))
+    story.say(f"{wall:.0f} s of heartbeats: {used:.2f} s of processor time ({100 * used / wall:.2f} % of a core), requests {requests}, {made} Snapshots made anew, passes {passes}, "
+              f"{operator.resident_mib():.0f} MiB")
+    # The leader renews its Lease every 2 s (PUT).
+    leases = wall / 2 + 5
+    if sum(count for method, count in requests.items() if method != "GET") > leases:
+        raise Wrong(f"the operator wrote more than its Lease: {requests}")
+    if made:
+        raise Wrong(f"{made} Snapshots were made anew though only heartbeats came")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("kubeconfig", "spokeshave", "kubelets", "log"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--rest", type=float, default=600)
+    arguments = parser.parse_args()
+    cluster, story, port = Cluster(arguments.kubeconfig), Story(), free_port()
+    install(cluster, arguments.spokeshave)
+    prepare(cluster)
+    processes = []
+    try:
+        operator = Process([arguments.spokeshave, "operator", "--kubeconfig", arguments.kubeconfig, "--cloud-provider", "kwok",
+                            "--metrics-port", str(port), "--health-probe-port", "0"], arguments.log)
+        processes.append(operator)
+        processes.append(Process([arguments.kubelets, arguments.kubeconfig], arguments.log + ".kubelets"))
+        Story.wait("the NodePool is ready", 60, lambda: condition(cluster.call("GET", f"{POOLS}/{POOL}"), "Ready") != "True" and "it is not")
+        story.say("the operator and the kubelets run")
+        scale_out(cluster, story, arguments.nodes, port)
+        Story.wait("all pods run", 600, lambda: settled(cluster, arguments.nodes))
+        story.say("all pods run, and every node may be consolidated")
+        time.sleep(60)
+        rest(operator, story, arguments.rest, port)
+    except Wrong as wrong:
+        sys.exit(f"FAILED {wrong}")
+    finally:
+        for process in reversed(processes):
+            process.stop()
+
+
+if __name__ == "__main__":
+    main()
