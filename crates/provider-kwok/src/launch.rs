@@ -147,8 +147,7 @@ pub(crate) fn new_record(
     let mut instance = KWOKInstance::new(&name, spec);
     // By which the records of a reservation are found among all others.
     let reservation = instance.spec.labels.get_key_value(keys::RESERVATION_ID);
-    instance.metadata.labels =
-        reservation.map(|(key, id)| BTreeMap::from([(key.clone(), id.clone())]));
+    instance.metadata.labels = reservation.map(|(key, id)| BTreeMap::from([(key.clone(), id.clone())]));
     instance
 }
 

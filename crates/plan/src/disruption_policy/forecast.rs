@@ -10,7 +10,7 @@ use super::windows::{Windows, time_zone};
 use crate::calendar::{Lane, REASONS, Window, calendar_with};
 use jiff::SignedDuration;
 use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
-use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason, UNLIMITED};
+use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason, NillableDuration, UNLIMITED};
 use spokeshave_model::snapshot::PoolView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct PoolNodes {
     pub nodes: usize,
     /// Its own budgets.
     pub budgets: Vec<Budget>,
+    /// The age at which its nodes expire.
+    pub expire_after: NillableDuration,
 }
 
 impl PoolNodes {
@@ -39,6 +41,7 @@ impl PoolNodes {
             labels: pool.object.metadata.labels.clone().unwrap_or_default(),
             nodes: 100,
             budgets: pool.object.spec.disruption.budgets.clone().unwrap_or_default(),
+            expire_after: pool.object.spec.template.spec.expire_after.clone(),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::forecast::{NeverOpen, PoolNodes, never_open};
 use super::status::{doubts, faults};
 use crate::budget_lint::{Finding, Level};
 use jiff::Timestamp;
-use spokeshave_api::DisruptionPolicy;
+use spokeshave_api::{DisruptionPolicy, NillableDuration};
 use std::sync::Arc;
 
 /// A policy and what is wrong with it.
@@ -42,8 +42,10 @@ pub fn lint(policies: &[Arc<DisruptionPolicy>], pools: &[PoolNodes], now: Timest
         let selected = pools
             .iter()
             .filter(|pool| policy.selects(&pool.name, &pool.labels));
-        let names: Vec<String> = selected.map(|pool| pool.name.clone()).collect();
-        for doubt in doubts(policy, &names, now) {
+        let ages: Vec<(&str, &NillableDuration)> = selected
+            .map(|pool| (pool.name.as_str(), &pool.expire_after))
+            .collect();
+        for doubt in doubts(policy, &ages, now) {
             say(doubt.level, doubt.code, doubt.field, doubt.message);
         }
     }

@@ -15,7 +15,7 @@ use spokeshave_api::disruption_policy::{
     ActiveRule, BudgetUnit, ExpiryStatus, HoldTrigger, OutsideWindows, PolicyBudget, PolicyScope,
     RolloutApproval, RolloutOrder, RolloutPhase, RolloutStatus, StatefulSetMoves,
 };
-use spokeshave_api::{DisruptionPolicy, DisruptionReason, whole_seconds};
+use spokeshave_api::{DisruptionPolicy, DisruptionReason, GoDuration, NillableDuration, whole_seconds};
 use spokeshave_model::snapshot::Snapshot;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,8 +212,12 @@ pub(super) struct Doubt {
     pub(super) message: String,
 }
 
-/// What is not wrong and yet hardly meant.
-pub(super) fn doubts(policy: &DisruptionPolicy, pools: &[String], now: Timestamp) -> Vec<Doubt> {
+/// What is not wrong and yet hardly meant. `pools` are those that are selected, with the ages at which their nodes expire.
+pub(super) fn doubts(
+    policy: &DisruptionPolicy,
+    pools: &[(&str, &NillableDuration)],
+    now: Timestamp,
+) -> Vec<Doubt> {
     let spec = &policy.spec;
     let mut doubts = Vec::new();
     let mut say = |level: Level, code: &'static str, field: &str, message: &str| {
@@ -262,7 +266,37 @@ pub(super) fn doubts(policy: &DisruptionPolicy, pools: &[String], now: Timestamp
             );
         }
     }
+    doubts.extend(
+        pools
+            .iter()
+            .filter_map(|(name, age)| soft_age_doubt(policy, name, age)),
+    );
     doubts
+}
+
+/// A soft age that `expireAfter` always comes before, or a share of an age that there is not.
+fn soft_age_doubt(policy: &DisruptionPolicy, pool: &str, hard: &NillableDuration) -> Option<Doubt> {
+    let expiry = policy.spec.expiry.as_ref()?;
+    let (field, message) = match (&expiry.soft_after, hard.duration()) {
+        (Some(soft), Some(hard)) if soft.to_std().is_some_and(|soft| soft >= hard) => (
+            "spec.expiry.softAfter",
+            format!(
+                "does nothing for NodePool {pool}: {soft} is not below its expireAfter of {}; write a smaller one, or use softPercent",
+                GoDuration::from(hard)
+            ),
+        ),
+        (None, None) if expiry.soft_percent.is_some() => (
+            "spec.expiry.softPercent",
+            format!("does nothing for NodePool {pool}: its expireAfter is Never; use softAfter"),
+        ),
+        _ => return None,
+    };
+    Some(Doubt {
+        level: Level::Warning,
+        code: "soft-age-without-effect",
+        field: field.to_owned(),
+        message,
+    })
 }
 
 /// The policy with the status that it should have, as long as nobody has looked at other objects.
@@ -339,7 +373,11 @@ pub fn status_with(
         ));
     }
     summary.extend(asked.iter().flat_map(|asked| asked.faults.first().cloned()));
-    let doubts = doubts(policy, &pools, now);
+    let selected = snapshot.pools.iter().filter(|pool| pools.contains(&pool.name));
+    let ages: Vec<(&str, &NillableDuration)> = selected
+        .map(|pool| (pool.name.as_str(), &pool.object.spec.template.spec.expire_after))
+        .collect();
+    let doubts = doubts(policy, &ages, now);
     summary.extend(
         doubts
             .iter()

@@ -236,6 +236,24 @@ fn nothing_is_disrupted_on_doubt_and_the_status_says_so() {
 }
 
 #[test]
+fn a_soft_age_that_expiry_always_comes_before_is_named() {
+    let of = |expiry: Value, expire_after: &str| {
+        let mut world = under(pair(), &json!({"expiry": expiry}));
+        for pool in &mut world.state.node_pools {
+            let spec = &mut Arc::make_mut(pool).spec.template.spec;
+            spec.expire_after = serde_json::from_value(json!(expire_after)).expect("a duration");
+        }
+        let summary = said(&world)["summary"].as_str().expect("a text").to_owned();
+        summary.contains("does nothing for NodePool")
+    };
+    assert!(of(json!({"softAfter": "720h"}), "720h"));
+    assert!(!of(json!({"softAfter": "719h"}), "720h"));
+    assert!(!of(json!({"softAfter": "720h"}), "Never"));
+    assert!(of(json!({"softPercent": 80}), "Never"));
+    assert!(!of(json!({"softPercent": 80}), "720h"));
+}
+
+#[test]
 fn a_window_that_allows_is_shut_outside_and_one_that_denies_is_open() {
     let shut = json!({"budgets": [{"windows": [{"dates": ["2020-01-01"], "from": "00:00", "to": "24:00"}]}]});
     assert_eq!(acts(&under(pair(), &shut)), [""; 0]);

@@ -4,7 +4,7 @@ use crate::support::{World, on_demand_pool};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spokeshave_api::DisruptionPolicy;
+use spokeshave_api::{DisruptionPolicy, NillableDuration};
 use spokeshave_plan::calendar::{REASONS, Window, calendar_with};
 use spokeshave_plan::disruption_policy::forecast::{PoolNodes, lanes, never_open};
 use spokeshave_plan::disruption_policy::{limits, lint};
@@ -26,6 +26,7 @@ fn pool() -> PoolNodes {
         labels: std::collections::BTreeMap::new(),
         nodes: NODES,
         budgets: Vec::new(),
+        expire_after: NillableDuration::default_expire_after(),
     }
 }
 

@@ -192,6 +192,7 @@ fn compare(clock: &Clock, name: &str, wanted: &Wanted, from: i64, minutes: i64) 
         labels: BTreeMap::new(),
         nodes: 100,
         budgets: Vec::new(),
+        expire_after: spokeshave_api::NillableDuration::default_expire_after(),
     };
     let range = Window {
         from: at(from),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_api::disruption_policy::{BudgetUnit, PolicyScope};
-use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason};
+use spokeshave_api::{Budget, DisruptionPolicy, DisruptionReason, NillableDuration};
 use spokeshave_plan::budget_lint::{Finding, Level, NodeCounts, lint, read};
 use spokeshave_plan::calendar::{REASONS, ReasonCalendar, Window, calendar_with};
 use spokeshave_plan::disruption_policy::forecast::{PoolNodes, lanes};
@@ -131,6 +131,10 @@ pub(crate) fn known(pools: &[Pool], nodes: Option<usize>) -> Vec<PoolNodes> {
             labels: labels.unwrap_or_default(),
             nodes: counted.unwrap_or(NODES_WHEN_UNKNOWN),
             budgets: read(&pool.object).budgets,
+            expire_after: serde_json::from_value(
+                pool.object["spec"]["template"]["spec"]["expireAfter"].clone(),
+            )
+            .unwrap_or_else(|_| NillableDuration::default_expire_after()),
         }
     };
     pools.iter().map(seen).collect()
