@@ -1,6 +1,6 @@
 //! How many nodes of each NodePool may be disrupted now (D §5.3, §5.4).
 
-use crate::disruption_policy::{self, Limits};
+use crate::disruption_policy::{self, Limits, Memo};
 use jiff::Timestamp;
 use spokeshave_api::{BudgetError, DisruptionReason};
 use spokeshave_model::snapshot::{NodeId, PoolId, Snapshot};
@@ -47,6 +47,17 @@ impl BudgetMapping {
         now: Timestamp,
         own: &BTreeSet<&str>,
     ) -> Self {
+        Self::build_with(snapshot, reason, now, own, &Memo::new(snapshot, now))
+    }
+
+    /// The same, with what was found for another reason already.
+    pub(super) fn build_with(
+        snapshot: &Snapshot,
+        reason: &DisruptionReason,
+        now: Timestamp,
+        own: &BTreeSet<&str>,
+        memo: &Memo<'_>,
+    ) -> Self {
         let mut counts: BTreeMap<PoolId, (usize, usize)> = BTreeMap::new();
         let counted = snapshot
             .nodes
@@ -82,7 +93,7 @@ impl BudgetMapping {
         BudgetMapping {
             reason: reason.clone(),
             pools: pools.collect(),
-            policies: disruption_policy::limits(snapshot, reason, now, own),
+            policies: disruption_policy::limits_with(snapshot, reason, now, own, memo),
         }
     }
 

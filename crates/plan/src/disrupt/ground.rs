@@ -6,7 +6,7 @@ use super::candidates::{Candidate, DisruptionClass, checked};
 use super::cheaper_pools::CheaperPools;
 use super::command::Method;
 use super::hurdle::{Hurdle, Lifted};
-use crate::disruption_policy::{self, Payback, expiry};
+use crate::disruption_policy::{self, Memo, Payback, expiry};
 use crate::policy::Policy;
 use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned, DRIFTED, INITIALIZED};
@@ -61,8 +61,9 @@ impl<'a> Ground<'a> {
             DisruptionReason::Underutilized,
         ];
         let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
+        let memo = Memo::new(snapshot, now);
         let budgets = reasons.into_iter().chain(expired).map(|reason| {
-            let mapping = BudgetMapping::build_for(snapshot, &reason, now, own);
+            let mapping = BudgetMapping::build_with(snapshot, &reason, now, own, &memo);
             (reason, mapping)
         });
         let withheld = snapshot
@@ -76,7 +77,7 @@ impl<'a> Ground<'a> {
             graceful,
             budgets: budgets.collect(),
             withheld: withheld.collect(),
-            paybacks: disruption_policy::paybacks(snapshot, now),
+            paybacks: disruption_policy::paybacks(snapshot, &memo),
             cheaper_pools: CheaperPools::new(snapshot),
         }
     }

@@ -17,6 +17,8 @@ const QUIET_TIME: SignedDuration = SignedDuration::from_hours(24);
 const MOVES: i64 = 1;
 /// Longest wait for a window, unless the policy says otherwise.
 const CLOSED: SignedDuration = SignedDuration::from_hours(7 * 24);
+const QUIET_TIME_EXPECTED: &str = "write a duration such as 6h";
+const MOVES_EXPECTED: &str = "write a whole number";
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// What is asked for one pod.
@@ -102,13 +104,9 @@ impl<'a> Notes<'a> {
     pub(super) fn of(&self, pod: &'a PodView) -> Wishes {
         let mut wishes = Wishes::default();
         if let Some((value, whose)) = self.nearest(pod, labels::QUIET_TIME) {
-            let asked = value
-                .parse::<GoDuration>()
-                .ok()
-                .map(|duration| duration.to_signed());
-            let asked = asked.filter(|asked| *asked >= SignedDuration::ZERO);
+            let asked = quiet_time(value);
             if asked.is_none() {
-                wishes.fault(labels::QUIET_TIME, value, &whose, "write a duration such as 6h");
+                wishes.fault(labels::QUIET_TIME, value, &whose, QUIET_TIME_EXPECTED);
             }
             let quiet = asked.unwrap_or(self.quiet).min(self.quiet);
             let came = pod.object.metadata.creation_timestamp.as_ref();
@@ -124,9 +122,9 @@ impl<'a> Notes<'a> {
             }
         }
         if let Some((value, whose)) = self.nearest(pod, labels::MOVES_PER_DAY) {
-            let asked = value.parse::<i64>().ok().filter(|asked| *asked >= 0);
+            let asked = moves_per_day(value);
             if asked.is_none() {
-                wishes.fault(labels::MOVES_PER_DAY, value, &whose, "write a whole number");
+                wishes.fault(labels::MOVES_PER_DAY, value, &whose, MOVES_EXPECTED);
             }
             let quota = asked.unwrap_or(self.moves).max(self.moves);
             wishes.quota = Some((quota, format!("{} of {whose} is {value}", labels::MOVES_PER_DAY)));
@@ -165,6 +163,26 @@ impl<'a> Notes<'a> {
         self.windows.borrow_mut().insert(text.to_owned(), found.clone());
         found
     }
+}
+
+/// What was expected of the value of an annotation that workloads ask by; `None` where it can be read.
+pub(crate) fn flaw(key: &str, value: &str) -> Option<String> {
+    let is_wrong = match key {
+        labels::QUIET_TIME => quiet_time(value).is_none().then_some(QUIET_TIME_EXPECTED),
+        labels::MOVES_PER_DAY => moves_per_day(value).is_none().then_some(MOVES_EXPECTED),
+        labels::MOVE_WINDOWS => return windows(value, None).err(),
+        _ => None,
+    };
+    is_wrong.map(str::to_owned)
+}
+
+fn quiet_time(value: &str) -> Option<SignedDuration> {
+    let asked = value.parse::<GoDuration>().ok()?.to_signed();
+    (asked >= SignedDuration::ZERO).then_some(asked)
+}
+
+fn moves_per_day(value: &str) -> Option<i64> {
+    value.parse::<i64>().ok().filter(|asked| *asked >= 0)
 }
 
 impl Wishes {

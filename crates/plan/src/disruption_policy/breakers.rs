@@ -8,7 +8,7 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::{
     CircuitBreakers, FailedLaunchesBreaker, FailuresBreaker, NotReadyBreaker, PolicyScope, PricesBreaker,
 };
-use spokeshave_model::{PriceFeed, labels};
+use spokeshave_model::PriceFeed;
 use std::collections::BTreeMap;
 
 /// Adds the breakers that have tripped.
@@ -97,17 +97,12 @@ fn prices_breaker(scene: &Scene<'_>, breaker: &PricesBreaker) -> Option<Limit> {
 fn not_ready_breaker(scene: &Scene<'_>, breaker: &NotReadyBreaker) -> Option<Limit> {
     let by_zone = breaker.scope == Some(PolicyScope::Zone);
     let mut counts: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
-    for node in scene
-        .snapshot
-        .nodes
-        .iter()
-        .filter(|node| node.is_managed() && node.initialized)
-    {
-        let zone = node
-            .labels
-            .get(labels::ZONE)
-            .map(String::as_str)
-            .filter(|_| by_zone);
+    for id in scene.snapshot.node_ids() {
+        let node = scene.snapshot.node(id);
+        if !node.is_managed() || !node.initialized {
+            continue;
+        }
+        let zone = by_zone.then(|| scene.memo.zone(id)).flatten();
         let (all, lost) = counts.entry(zone.unwrap_or_default()).or_default();
         *all += 1;
         *lost += i64::from(!node.ready);

@@ -6,7 +6,6 @@ use super::windows::{Windows, time_zone};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
 use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
-use spokeshave_model::labels;
 use spokeshave_model::snapshot::{NodeId, NodeView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,9 +58,9 @@ struct Domains {
 
 impl Domains {
     fn of<'a>(scene: &Scene<'a>, budget: &PolicyBudget) -> Self {
-        let name = |node: &'a NodeView| match scope(budget) {
+        let name = |id: NodeId, node: &'a NodeView| match scope(budget) {
             PolicyScope::NodePool => node.pool_name.as_deref(),
-            PolicyScope::Zone => node.labels.get(labels::ZONE).map(String::as_str),
+            PolicyScope::Zone => scene.memo.zone(id),
             PolicyScope::Label => node.labels.get(budget.label.as_deref()?).map(String::as_str),
             PolicyScope::Cluster | PolicyScope::Other(_) => None,
         };
@@ -69,7 +68,7 @@ impl Domains {
         let mut of = Vec::with_capacity(scene.snapshot.nodes.len());
         let mut covered = BTreeSet::new();
         for (id, node) in scene.snapshot.node_ids().zip(&scene.snapshot.nodes) {
-            let name = name(node).unwrap_or_default();
+            let name = name(id, node).unwrap_or_default();
             let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
             let domain = *known.entry(name).or_insert(next);
             of.push(domain);
@@ -130,11 +129,7 @@ fn weight(scene: &Scene<'_>, budget: &PolicyBudget, node: NodeId) -> i64 {
     let view = scene.snapshot.node(node);
     match budget.unit {
         Some(BudgetUnit::Cpu) => view.capacity.get("cpu"),
-        Some(BudgetUnit::Pods) => {
-            let pods = view.pods.iter();
-            let count = pods.filter(|pod| scene.snapshot.pod(**pod).reschedulable).count();
-            i64::try_from(count).unwrap_or(i64::MAX)
-        }
+        Some(BudgetUnit::Pods) => scene.memo.pods(node),
         _ => 1,
     }
 }
@@ -169,7 +164,7 @@ fn at_once(
     let every = rule(scene, field, "", |node| Some(weight(scene, budget, node)));
     let mut sums = vec![(0, 0); domains.names.len()];
     for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
-        let own = weight(scene, budget, node);
+        let own = every.weights[node.index()].unwrap_or_default();
         let (whole, used) = &mut sums[domains.of[node.index()] as usize];
         *whole += own;
         *used += if scene.is_disrupting(node) { own } else { 0 };

@@ -5,8 +5,9 @@
 //! NodePool have lasted so far ([`Payback`]). Drift is never judged here.
 
 use super::limits::{Detail, Left, Limit};
+use super::memo::Memo;
 use super::rules::{Scene, rule};
-use super::{hold, status};
+use super::status;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{Disruption, DisruptionDecision, DisruptionPhase};
 use spokeshave_api::disruption_policy::Convergence;
@@ -337,7 +338,7 @@ pub(super) fn add(
     let end = |at: Timestamp, rest: SignedDuration| at.saturating_add(rest).unwrap_or(Timestamp::MAX);
     let (mut fresh, mut again) = (Resting::default(), Resting::default());
     for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
-        if let Some(born) = hold::born(scene.snapshot.node(node)) {
+        if let Some(born) = scene.memo.born(node) {
             fresh.add(scene.now, node, end(born, terms.rest), "it was launched lately");
         }
         let arrival = facts.arrivals.get(&node).filter(|_| !is_empty);
@@ -455,15 +456,14 @@ impl Payback {
 }
 
 /// What moves have to earn, by NodePool; empty where no policy judges over time. Of several policies the dearest decides.
-pub(crate) fn paybacks(snapshot: &Snapshot, now: Timestamp) -> BTreeMap<PoolId, Payback> {
+pub(crate) fn paybacks(snapshot: &Snapshot, memo: &Memo<'_>) -> BTreeMap<PoolId, Payback> {
     let judging = snapshot
         .disruption_policies
         .iter()
         .filter_map(|policy| Some((policy, policy.spec.convergence.as_ref()?)));
-    let mut facts = None;
     let mut paybacks: BTreeMap<PoolId, Payback> = BTreeMap::new();
     for (policy, convergence) in judging {
-        let facts = facts.get_or_insert_with(|| Facts::of(snapshot, now));
+        let facts = memo.facts();
         let terms = Terms::of(convergence);
         for (index, pool) in snapshot.pools.iter().enumerate() {
             let empty = BTreeMap::new();

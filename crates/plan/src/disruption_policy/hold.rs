@@ -1,10 +1,11 @@
 //! Holds: rest after nodes have come or gone, from the times in objects.
 
+use super::memo::Memo;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::GoDuration;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_api::disruption_policy::{Hold, HoldTrigger};
-use spokeshave_model::snapshot::{NodeView, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
 
 /// Clocks of the API server and of the operator may differ by that much.
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
@@ -17,7 +18,12 @@ pub(super) struct Held {
 }
 
 /// The instants that start a hold, of one NodePool or of all.
-pub(super) fn triggers(snapshot: &Snapshot, hold: &Hold, pool: Option<&str>) -> Vec<Timestamp> {
+pub(super) fn triggers(
+    snapshot: &Snapshot,
+    memo: &Memo<'_>,
+    hold: &Hold,
+    pool: Option<&str>,
+) -> Vec<Timestamp> {
     let has = |trigger: HoldTrigger| match &hold.triggers {
         None => trigger == HoldTrigger::Launch,
         Some(wanted) => wanted.contains(&trigger),
@@ -25,9 +31,12 @@ pub(super) fn triggers(snapshot: &Snapshot, hold: &Hold, pool: Option<&str>) -> 
     let is_here = |name: Option<&str>| pool.is_none() || pool == name;
     let mut times = Vec::new();
     if has(HoldTrigger::Launch) {
-        let nodes = snapshot.nodes.iter().filter(|node| node.is_managed());
-        let here = nodes.filter(|node| is_here(node.pool_name.as_deref()));
-        times.extend(here.filter_map(born));
+        let here = |node: &NodeId| {
+            let view = snapshot.node(*node);
+            view.is_managed() && is_here(view.pool_name.as_deref())
+        };
+        let nodes = snapshot.node_ids().filter(here);
+        times.extend(nodes.filter_map(|node| memo.born(node)));
     }
     let touches = |one: &&std::sync::Arc<Disruption>| {
         let mut nodes = one.spec.nodes.iter();

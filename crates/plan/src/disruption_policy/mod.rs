@@ -14,18 +14,21 @@ mod health;
 mod hold;
 mod limits;
 mod lint;
+mod memo;
 mod rollout;
 mod rules;
 mod status;
 pub mod windows;
 pub mod workloads;
 
+pub(crate) use annotations::flaw;
 pub use convergence::FIELD as OSCILLATION;
 pub(crate) use convergence::{Payback, claimed, is_judged, paybacks};
 pub use limits::{Limits, Rule};
 pub use lint::{PolicyFinding, lint};
+pub use memo::Memo;
 pub use rollout::order;
-pub use rules::{frozen, limits};
+pub use rules::{frozen, limits, limits_with};
 pub use status::{Fault, faults, status, status_with};
 
 #[cfg(test)]

@@ -31,6 +31,14 @@ pub(super) fn soak(rollout: &Rollout) -> SignedDuration {
     rollout.soak.as_ref().map_or(SOAK, |soak| soak.to_signed())
 }
 
+/// A length of time for people: seconds only where there are some.
+fn length(length: SignedDuration) -> String {
+    match length.as_secs() {
+        seconds if seconds % 60 != 0 => format!("{seconds} seconds"),
+        seconds => format!("{} minutes", seconds / 60),
+    }
+}
+
 /// The nodes that a wave may take, by its number from 1.
 pub(super) fn size(rollout: &Rollout, wave: i64, nodes: i64) -> i64 {
     let canary = rollout.canary.unwrap_or(1).max(1);
@@ -303,6 +311,12 @@ impl Step<'_> {
             // What it has seen stays written until somebody acts on it, or nothing is left to roll out.
             return (self.left > 0 || taken.is_under_way).then_some(status);
         }
+        // A canary is healthy for a soak first, so that nodes that drift as soon as they are there go one by one.
+        if status.wave > 1 && self.left > 0 && self.has_moved_on(&status) {
+            self.begin_again(&mut status);
+            self.say(&mut status);
+            return Some(status);
+        }
         let is_through = taken.nodes.len() >= usize::try_from(status.size).unwrap_or(usize::MAX)
             || (self.left == 0 && !taken.nodes.is_empty());
         if self.left == 0 && taken.nodes.is_empty() {
@@ -326,8 +340,41 @@ impl Step<'_> {
         Some(status)
     }
 
+    /// Whether a node that the roll-out has brought has drifted itself: something else is asked for than when it began, an image of the NodeClass for
+    /// example, of which no hash of the NodePool tells.
+    fn has_moved_on(&self, status: &RolloutStatus) -> bool {
+        let mut brought = BTreeSet::new();
+        for one in &self.snapshot.disruptions {
+            let is_of_it =
+                one.spec.reason == DisruptionReason::Drifted && one.spec.decided_at.0 >= status.since.0;
+            if is_of_it && one.phase() != DisruptionPhase::RolledBack {
+                brought.extend(one.spec.replacements.iter().map(|new| new.node_claim.as_str()));
+            }
+        }
+        let mut own = self.snapshot.nodes.iter().filter(|node| {
+            node.pool == Some(self.pool)
+                && !node.marked_for_deletion
+                && node.claim_name().is_some_and(|name| brought.contains(name))
+        });
+        own.any(|node| node.claim.as_ref().is_some_and(|claim| claim.is_true(DRIFTED)))
+    }
+
+    /// From a canary on: what is asked for now has had none.
+    fn begin_again(&self, status: &mut RolloutStatus) {
+        let now = Time(whole_seconds(self.now));
+        (status.since, status.wave_since) = (now.clone(), now);
+        (status.wave, status.begun) = (1, 0);
+        status.size = size(self.rollout, 1, 0);
+        status.finished_at = None;
+        status.phase = RolloutPhase::Rolling;
+    }
+
     /// Begins the next wave, or waits for somebody to allow it.
     fn next_wave(&self, status: &mut RolloutStatus) {
+        if self.has_moved_on(status) {
+            self.begin_again(status);
+            return;
+        }
         let next = status.wave + 1;
         let approved = self.rollout.approved.get(&status.node_pool).copied();
         if self.rollout.approval == Some(RolloutApproval::Manual) && approved.unwrap_or(1) < next {
@@ -351,8 +398,8 @@ impl Step<'_> {
         let mut message = match status.phase {
             _ if self.rollout.paused => format!("paused in wave {wave}"),
             RolloutPhase::Soaking => format!(
-                "wave {wave} is through and has to be healthy for {} minutes",
-                soak(self.rollout).as_mins()
+                "wave {wave} is through and has to be healthy for {}",
+                length(soak(self.rollout))
             ),
             RolloutPhase::WaitingForApproval => format!(
                 "wave {wave} is through and healthy; the next waits for spec.rollout.approved.{}: {}",

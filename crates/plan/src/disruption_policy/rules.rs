@@ -1,14 +1,14 @@
 //! From policies and the state of the cluster to limits: one list for each reason of disruption.
 
-use super::convergence::{self, Facts};
+use super::convergence;
 use super::hold::{self, Held};
 use super::limits::{Left, Limit, Limits, Rule};
+use super::memo::Memo;
 use super::{breakers, budget, rollout, status, workloads};
 use jiff::Timestamp;
 use spokeshave_api::disruption_policy::{Freeze, Hold, PolicyScope};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
 use spokeshave_model::snapshot::{NodeId, Snapshot};
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one policy is looked at with.
@@ -16,6 +16,7 @@ pub(super) struct Scene<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a DisruptionPolicy,
     pub(super) now: Timestamp,
+    pub(super) memo: &'a Memo<'a>,
     /// Nodes, by provider ID, that use nothing up by being in a command: it is the one that is looked at.
     pub(super) own: &'a BTreeSet<&'a str>,
     /// For each node, whether the policy applies to it.
@@ -27,12 +28,14 @@ impl<'a> Scene<'a> {
         snapshot: &'a Snapshot,
         policy: &'a DisruptionPolicy,
         own: &'a BTreeSet<&'a str>,
+        memo: &'a Memo<'a>,
         now: Timestamp,
     ) -> Self {
         let mut scene = Scene {
             snapshot,
             policy,
             now,
+            memo,
             own,
             covered: Vec::new(),
         };
@@ -99,25 +102,35 @@ pub fn limits(
     now: Timestamp,
     own: &BTreeSet<&str>,
 ) -> Limits {
+    limits_with(snapshot, reason, now, own, &Memo::new(snapshot, now))
+}
+
+/// The same, with what was found for another reason already.
+pub fn limits_with(
+    snapshot: &Snapshot,
+    reason: &DisruptionReason,
+    now: Timestamp,
+    own: &BTreeSet<&str>,
+    memo: &Memo<'_>,
+) -> Limits {
     let mut limits = Vec::new();
-    let facts = OnceCell::new();
     for policy in &snapshot.disruption_policies {
-        of_policy(snapshot, policy, reason, now, own, &facts, &mut limits);
+        of_policy(snapshot, policy, reason, now, own, memo, &mut limits);
     }
     Limits { limits }
 }
 
-/// Adds the limits of one policy for one reason. `facts` are found once for all policies that need them.
+/// Adds the limits of one policy for one reason.
 pub(super) fn of_policy(
     snapshot: &Snapshot,
     policy: &DisruptionPolicy,
     reason: &DisruptionReason,
     now: Timestamp,
     own: &BTreeSet<&str>,
-    facts: &OnceCell<Facts>,
+    memo: &Memo<'_>,
     limits: &mut Vec<Limit>,
 ) {
-    let scene = Scene::new(snapshot, policy, own, now);
+    let scene = Scene::new(snapshot, policy, own, memo, now);
     let spec = &policy.spec;
     for fault in status::faults(policy) {
         if fault
@@ -155,8 +168,7 @@ pub(super) fn of_policy(
         rollout::add(&scene, waves, limits);
     }
     if let Some(judged) = &spec.convergence {
-        let facts = facts.get_or_init(|| Facts::of(snapshot, now));
-        convergence::add(&scene, judged, facts, reason, limits);
+        convergence::add(&scene, judged, memo.facts(), reason, limits);
     }
     if let Some(rules) = &spec.workloads {
         if snapshot.owners_unknown {
@@ -223,7 +235,7 @@ fn known_hold(policy: &DisruptionPolicy, pool: Option<&str>) -> Option<Held> {
 fn add_holds(scene: &Scene<'_>, hold: &Hold, limits: &mut Vec<Limit>) {
     let snapshot = scene.snapshot;
     let mut add = |pool: Option<&str>, message: &str| {
-        let times = hold::triggers(snapshot, hold, pool);
+        let times = hold::triggers(snapshot, scene.memo, hold, pool);
         let known = known_hold(scene.policy, pool);
         let Some(held) = hold::held(&times, hold, known, scene.now) else {
             return;

@@ -3,6 +3,7 @@
 use super::budget::amount;
 use super::forecast::NeverOpen;
 use super::limits::Limit;
+use super::memo::Memo;
 use super::windows::{Windows, time_zone};
 use super::{convergence, expiry, expressions, rollout, rules, workloads};
 use crate::budget_lint::Level;
@@ -17,7 +18,6 @@ use spokeshave_api::disruption_policy::{
 };
 use spokeshave_api::{DisruptionPolicy, DisruptionReason, GoDuration, NillableDuration, whole_seconds};
 use spokeshave_model::snapshot::Snapshot;
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A part of a policy that cannot be evaluated, so that nothing is disrupted for the reasons that it covers.
@@ -453,7 +453,7 @@ fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec
     ];
     let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
     let mut active: Vec<ActiveRule> = Vec::new();
-    let facts = OnceCell::new();
+    let memo = Memo::new(snapshot, now);
     for reason in reasons.into_iter().chain(expired) {
         let mut limits: Vec<Limit> = Vec::new();
         rules::of_policy(
@@ -462,7 +462,7 @@ fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec
             &reason,
             now,
             &BTreeSet::new(),
-            &facts,
+            &memo,
             &mut limits,
         );
         for rule in limits

@@ -1,10 +1,12 @@
 //! What is wrong with a cluster for good, and what only for now: budgets that can never allow an eviction, pods that protect themselves for
 //! ever, NodePools that nothing can use. Each finding with its object, its proof, what it costs and the line to change.
 //!
-//! It reads state and decides nothing. Arithmetic of PodDisruptionBudgets is in `pdb`, of NodePools in `pools`, of pods in `pods`.
+//! It reads state and decides nothing. Arithmetic of PodDisruptionBudgets is in `pdb`, of NodePools in `pools`, of pods in `pods`;
+//! what is wrong with DisruptionPolicies, and with what workloads ask of them, in `policies`.
 
 pub mod pdb;
 mod pods;
+mod policies;
 mod pools;
 
 use std::collections::BTreeSet;
@@ -110,6 +112,7 @@ pub fn doctor(state: &ClusterState, snapshot: &Snapshot, now: Timestamp) -> Vec<
     let mut findings = pdb::findings(&standing, snapshot);
     findings.extend(pods::findings(snapshot));
     findings.extend(pools::findings(&standing, snapshot, now));
+    findings.extend(policies::findings(snapshot, now));
     findings.sort_by(|left, right| {
         let key = |finding: &Finding| (finding.level, finding.object.clone(), finding.code);
         key(left).cmp(&key(right))

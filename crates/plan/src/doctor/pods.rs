@@ -29,7 +29,10 @@ fn owner(pod: &PodView) -> String {
     }
 }
 
-fn by_owner(snapshot: &Snapshot, wanted: impl Fn(&PodView) -> bool) -> BTreeMap<String, Vec<PodId>> {
+pub(super) fn by_owner(
+    snapshot: &Snapshot,
+    wanted: impl Fn(&PodView) -> bool,
+) -> BTreeMap<String, Vec<PodId>> {
     let mut groups: BTreeMap<String, Vec<PodId>> = BTreeMap::new();
     for id in snapshot.pod_ids() {
         let pod = snapshot.pod(id);

@@ -375,6 +375,59 @@ fn nodepools_pods_and_daemons() {
     assert_eq!(of(&findings, "missing-requests")[0].object, "Pod shop/a");
 }
 
+#[test]
+fn policies_and_annotations_that_are_not_what_is_meant() {
+    let policy = |name: &str, spec: Value| {
+        let spec = serde_json::from_value(spec).expect("a spec");
+        Arc::new(spokeshave_api::DisruptionPolicy::new(name, spec))
+    };
+    let pod = |name: &str, annotation: &str, value: &str| {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "shop", "name": name, "annotations": {annotation: value}},
+                "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"},
+            }))
+            .expect("a pod"),
+        )
+    };
+    let mut pool = node_pool("default");
+    pool.spec.template.spec.expire_after = "720h".parse().expect("a duration");
+    let mut state = ClusterState {
+        node_pools: vec![Arc::new(pool)],
+        disruption_policies: vec![
+            policy("late", json!({"expiry": {"softAfter": "720h"}})),
+            policy("soon", json!({"expiry": {"softAfter": "719h"}})),
+        ],
+        pods: vec![
+            pod("a", "spokeshave.dev/quiet-time", "tomorrow"),
+            pod("b", "spokeshave.dev/quiet-time", "6h"),
+            pod(
+                "c",
+                "spokeshave.dev/move-windows",
+                "Mon-Fri 22:00-06:00 Europe/Atlantis",
+            ),
+            pod("d", "spokeshave.dev/moves-per-day", "-1"),
+        ],
+        ..ClusterState::default()
+    };
+    let asked = [("spokeshave.dev/moves-per-day".to_owned(), "few".to_owned())];
+    state
+        .owner_annotations
+        .insert("Deployment/shop/web".to_owned(), asked.into());
+    let findings = doctor(&state, &lower(&state), epoch());
+    let late = of(&findings, "soft-age-without-effect");
+    assert_eq!(late.len(), 1, "{late:#?}");
+    assert_eq!(late[0].object, "DisruptionPolicy late");
+    assert_eq!(late[0].field.as_deref(), Some("spec.expiry.softAfter"));
+    let unread = of(&findings, "workload-annotation-invalid");
+    let objects: Vec<&str> = unread.iter().map(|finding| finding.object.as_str()).collect();
+    assert_eq!(
+        objects,
+        ["Deployment shop/web", "Pod shop/a", "Pod shop/c", "Pod shop/d"]
+    );
+    assert!(unread[1].proof.contains("tomorrow"), "{unread:#?}");
+}
+
 fn merge(into: &mut Value, change: &Value) {
     match (into, change) {
         (Value::Object(into), Value::Object(change)) => {

@@ -131,6 +131,60 @@ fn a_canary_then_twice_as_many_each_time_and_a_soak_between() {
     assert_eq!(look(&mut world), None, "it is over");
 }
 
+/// The last command brought this node.
+fn brought(world: &mut World, node: &str) {
+    let last = world.state.disruptions.pop().expect("a command");
+    let mut one = (*last).clone();
+    let new = json!([{"nodeClaim": format!("claim-{node}"), "nodePool": "default", "price": "1",
+        "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}]);
+    one.spec.replacements = serde_json::from_value(new).expect("replacements");
+    world.state.disruptions.push(Arc::new(one));
+}
+
+/// A node goes, and a healthy one comes for it.
+fn replaced(mut world: World, old: &str, new: &str) -> World {
+    gone(&mut world, old);
+    brought(&mut world, new);
+    arrives(world, new, true, 0)
+}
+
+/// It changes no hash of the NodePool: what tells is that a node which the roll-out has brought has drifted itself.
+#[test]
+fn another_image_of_the_nodeclass_in_mid_roll_out_gets_a_canary_of_its_own() {
+    let mut world = six(&json!({"soak": "10m"}));
+    look(&mut world);
+    let mut world = replaced(world, "a", "new-a");
+    look(&mut world);
+    pass(&mut world, 10);
+    assert_eq!(look(&mut world).expect("goes on").wave, 2);
+    let mut world = world.drifted("new-a", 0);
+    let again = look(&mut world).expect("it begins again");
+    assert_eq!((again.wave, again.size, again.remaining), (1, 1, 6));
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "a canary");
+    pass(&mut world, 1);
+    let mut world = replaced(world, "b", "new-b");
+    look(&mut world);
+    assert_eq!(room(&world, &DisruptionReason::Drifted), 0);
+    pass(&mut world, 10);
+    let second = look(&mut world).expect("goes on");
+    assert_eq!((second.wave, second.size), (2, 2), "the second image is healthy");
+}
+
+/// Nodes that drift as soon as they are there never get beyond canaries, one for each soak.
+#[test]
+fn nodes_that_drift_at_once_go_one_by_one() {
+    let mut world = six(&json!({"soak": "10m"}));
+    look(&mut world);
+    for (old, new) in [("a", "new-a"), ("b", "new-b"), ("c", "new-c")] {
+        assert_eq!(room(&world, &DisruptionReason::Drifted), 1, "{old}");
+        world = replaced(world, old, new).drifted(new, 0);
+        look(&mut world);
+        assert_eq!(room(&world, &DisruptionReason::Drifted), 0, "{old} soaks");
+        pass(&mut world, 11);
+        assert_eq!(look(&mut world).expect("goes on").wave, 1, "{old}");
+    }
+}
+
 #[test]
 fn waves_have_the_sizes_that_are_written() {
     let mut world = six(&json!({"canary": 2, "waves": ["1", "50%"], "soak": "1m"}));
@@ -294,5 +348,5 @@ fn lives_to_its_end(seed: u64) {
 
 #[test]
 fn healthy_roll_outs_are_never_halted() {
-    (0..200).for_each(lives_to_its_end);
+    (0..1000).for_each(lives_to_its_end);
 }
