@@ -99,6 +99,12 @@ e2e-real:
     cargo build --release -p spokeshave
     e2e/real.sh
 
+# A thousand nodes on a genuine kube-apiserver: how soon NodeClaims follow pods, and what the operator costs while only kubelets heartbeat. A quarter of an hour.
+at-scale *options:
+    cargo build --release -p spokeshave
+    cargo build --release -p spokeshave-sim --example kubelets
+    e2e/at_scale.sh {{options}}
+
 # AWS from a Deployment to nothing: the shipped operator against moto, on the embedded API server. Installs moto in target/.
 e2e-aws:
     cargo build --release -p spokeshave
