@@ -196,7 +196,9 @@ def main():
         scale_out(cluster, story, arguments.nodes, port)
         Story.wait("all pods run", 600, lambda: settled(cluster, arguments.nodes))
         story.say("all pods run, and every node may be consolidated")
-        time.sleep(60)
+        # The first refresh still takes in the verdicts that were written last.
+        Story.wait("the first refresh", 600, lambda: metrics(port).get("spokeshave_voluntary_disruption_passes_total/refresh", 0) < 1 and "there was none yet")
+        time.sleep(20)
         rest(operator, story, arguments.rest, port)
     except Wrong as wrong:
         sys.exit(f"FAILED {wrong}")
