@@ -3,14 +3,14 @@
 //! Owns the copy in memory, and the table by which pods of one template share their specification. Never looks at what a pod means (`pod` does),
 //! and never talks to an API server: requests are made with the type of `k8s-openapi`.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustc_hash::{FxHashMap, FxHasher};
 use serde::{Deserialize, Serialize};
 
 /// A pod. Reads and writes JSON as the API does.
@@ -100,7 +100,7 @@ static TEMPLATES: LazyLock<Mutex<Templates>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct Templates {
-    by_hash: HashMap<u64, Vec<Weak<PodSpec>>>,
+    by_hash: FxHashMap<u64, Vec<Weak<PodSpec>>>,
     /// Added since the last sweep.
     added: usize,
     /// Left by the last sweep.
@@ -141,7 +141,7 @@ impl Templates {
 
 /// Of what differs from template to template as a rule: equal specifications have equal hashes.
 fn hash(spec: &PodSpec) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = FxHasher::default();
     let init = spec.init_containers.iter().flatten();
     spec.containers
         .iter()
@@ -170,7 +170,7 @@ fn hash(spec: &PodSpec) -> u64 {
     hasher.finish()
 }
 
-fn hash_container(container: &Container, hasher: &mut DefaultHasher) {
+fn hash_container(container: &Container, hasher: &mut FxHasher) {
     container.name.hash(hasher);
     let requests = container.resources.as_ref().and_then(|one| one.requests.as_ref());
     for (name, quantity) in requests.into_iter().flatten() {
