@@ -99,7 +99,7 @@ e2e-real:
     cargo build --release -p spokeshave
     e2e/real.sh
 
-# A thousand nodes on a genuine kube-apiserver: how soon NodeClaims follow pods, and what the operator costs while only kubelets heartbeat. A quarter of an hour.
+# A thousand nodes on a genuine kube-apiserver: how soon NodeClaims follow pods, and what the operator costs while only kubelets heartbeat. Twenty minutes.
 at-scale *options:
     cargo build --release -p spokeshave
     cargo build --release -p spokeshave-sim --example kubelets

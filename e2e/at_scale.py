@@ -156,6 +156,20 @@ def settled(cluster, nodes):
     return unfinished and f"{unfinished} of {len(claims)} NodeClaims are not yet Consolidatable"
 
 
+def come_to_rest(port):
+    """Waits until nothing was written, and no Snapshot made, for longer than the five minutes after which a refresh takes in what was written last."""
+    def done():
+        now = metrics(port)
+        return [now.get("spokeshave_snapshots_made_total", 0)] + [now.get(f"client_go_request_total/{method}", 0) for method in ("POST", "PATCH", "DELETE")]
+
+    known, since = done(), time.monotonic()
+    while time.monotonic() - since < 330:
+        time.sleep(10)
+        now = done()
+        if now != known:
+            known, since = now, time.monotonic()
+
+
 def rest(operator, story, seconds, port):
     before, used, started = metrics(port), operator.seconds(), time.monotonic()
     time.sleep(seconds)
@@ -196,9 +210,7 @@ def main():
         scale_out(cluster, story, arguments.nodes, port)
         Story.wait("all pods run", 600, lambda: settled(cluster, arguments.nodes))
         story.say("all pods run, and every node may be consolidated")
-        # The first refresh still takes in the verdicts that were written last.
-        Story.wait("the first refresh", 600, lambda: metrics(port).get("spokeshave_voluntary_disruption_passes_total/refresh", 0) < 1 and "there was none yet")
-        time.sleep(20)
+        come_to_rest(port)
         rest(operator, story, arguments.rest, port)
     except Wrong as wrong:
         sys.exit(f"FAILED {wrong}")
