@@ -51,6 +51,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("spokeshave-provider-aws", &["spokeshave-api", "spokeshave-model"]),
     (
+        "spokeshave-provider-azure",
+        &["spokeshave-api", "spokeshave-model"],
+    ),
+    (
         "spokeshave-aws-cloud",
         &[
             "spokeshave-api",

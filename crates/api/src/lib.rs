@@ -18,6 +18,8 @@ pub mod validation;
 pub use budget::{BudgetError, UNLIMITED};
 pub use cron::{Cron, CronError};
 pub use duration::{DurationError, GoDuration, NillableDuration};
+pub use kinds::aks_node_class;
+pub use kinds::aks_node_class::{AKSNodeClass, AKSNodeClassSpec, AKSNodeClassStatus};
 pub use kinds::capacity_buffer::{
     CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, LocalReference, ScalableReference,
 };

@@ -117,7 +117,7 @@ fn run(version: &CrdVersion, base: &Value, case: &Case) -> Result<Value, String>
 }
 
 fn definition(object: &Value) -> Value {
-    [Cloud::Kwok, Cloud::Aws]
+    [Cloud::Kwok, Cloud::Aws, Cloud::Azure]
         .into_iter()
         .flat_map(crd_values_of)
         .find(|crd| crd["spec"]["names"]["kind"] == object["kind"])
@@ -193,6 +193,11 @@ fn p_015_kwok_node_classes() {
 #[test]
 fn a_001_a_002_a_003_ec2_node_classes() {
     assert_all_right(include_str!("corpus/ec2nodeclass.yaml"), 100);
+}
+
+#[test]
+fn z_001_aks_node_classes() {
+    assert_all_right(include_str!("corpus/aksnodeclass.yaml"), 70);
 }
 
 /// Objects of this kind in YAML or JSON documents, at any depth.
@@ -328,6 +333,7 @@ fn every_rule_refuses_a_case_with_its_message() {
         include_str!("corpus/capacitybuffer.yaml"),
         include_str!("corpus/kwoknodeclass.yaml"),
         include_str!("corpus/ec2nodeclass.yaml"),
+        include_str!("corpus/aksnodeclass.yaml"),
     ] {
         let (schema, refused) = refusals(text);
         let mut all = Vec::new();

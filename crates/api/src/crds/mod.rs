@@ -3,6 +3,7 @@
 //! Owns patterns, bounds, defaults, CEL rules with their messages, printer columns and descriptions. The first seven are the interface and
 //! equal Karpenter's; the descriptions are ours and are what `kubectl explain` shows. A test holds every field of the types against them.
 
+mod aks_node_class;
 mod capacity_buffer;
 mod disruption;
 mod disruption_policy;
@@ -23,6 +24,8 @@ pub enum Cloud {
     Kwok,
     /// EC2: EC2NodeClass.
     Aws,
+    /// Azure: AKSNodeClass.
+    Azure,
 }
 
 /// All CustomResourceDefinitions of the kwok cloud, in the order in which they are printed.
@@ -62,6 +65,7 @@ pub fn crd_values_of(cloud: Cloud) -> Vec<Value> {
     match cloud {
         Cloud::Kwok => values.extend([kwok::node_class(), kwok::instance()]),
         Cloud::Aws => values.push(ec2_node_class::crd()),
+        Cloud::Azure => values.push(aks_node_class::crd()),
     }
     values
 }

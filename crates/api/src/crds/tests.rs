@@ -7,6 +7,7 @@ fn schema(kind: &str) -> Value {
     let crd = crd_values()
         .into_iter()
         .chain(crd_values_of(Cloud::Aws))
+        .chain(crd_values_of(Cloud::Azure))
         .find(|crd| crd["spec"]["names"]["kind"] == kind)
         .unwrap();
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
@@ -150,6 +151,7 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
         }),
     );
     check::<crate::EC2NodeClass>("EC2NodeClass", &full_ec2_node_class(&condition));
+    check::<crate::AKSNodeClass>("AKSNodeClass", &full_aks_node_class(&condition));
     check::<crate::KWOKInstance>(
         "KWOKInstance",
         &json!({
@@ -160,6 +162,25 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
             "status": {"phase": "Running", "terminationStarted": "2026-01-01T00:00:00.000000Z", "conditions": [condition]},
         }),
     );
+}
+
+fn full_aks_node_class(condition: &Value) -> Value {
+    let zone = json!({"zone": ".", "queryLogging": "Error", "protocol": "PreferUDP", "forwardDestination": "VnetDNS", "forwardPolicy": "Random",
+                      "maxConcurrent": 1, "cacheDuration": "1h", "serveStale": "Verify", "serveStaleDuration": "1h"});
+    json!({
+        "apiVersion": "karpenter.azure.com/v1beta1", "kind": "AKSNodeClass", "metadata": {"name": "a"},
+        "spec": {
+            "vnetSubnetID": "/subscriptions/s", "osDiskSizeGB": 128, "imageFamily": "Ubuntu", "fipsMode": "Disabled", "tags": {"a": "b"}, "maxPods": 30,
+            "kubelet": {"cpuManagerPolicy": "none", "cpuCFSQuota": true, "cpuCFSQuotaPeriod": "100ms", "imageGCHighThresholdPercent": 90, "imageGCLowThresholdPercent": 80,
+                        "topologyManagerPolicy": "none", "allowedUnsafeSysctls": ["a"], "containerLogMaxSize": "50Mi", "containerLogMaxFiles": 5, "podPidsLimit": 1, "failSwapOn": false},
+            "security": {"encryptionAtHost": true, "trustedLaunch": {"vtpm": true, "secureBoot": true}},
+            "gpu": {"mode": "Driver"}, "artifactStreaming": {"enabled": true},
+            "localDNS": {"mode": "Preferred", "vnetDNSOverrides": [zone], "kubeDNSOverrides": [zone]},
+            "linuxOSConfig": {"swapFileSize": "1Gi", "transparentHugePageEnabled": "always", "transparentHugePageDefrag": "never", "sysctls": {"vmSwappiness": 1}},
+        },
+        "status": {"images": [{"id": "i", "requirements": [{"key": "a", "operator": "In", "values": ["x"]}]}], "kubernetesVersion": "1.34.1", "localDNSState": "Disabled",
+                   "conditions": [condition]},
+    })
 }
 
 fn full_ec2_node_class(condition: &Value) -> Value {
@@ -220,6 +241,10 @@ fn p_002_every_kind_has_columns_and_descriptions() {
         crds_of(Cloud::Aws).last().unwrap().spec.names.kind,
         "EC2NodeClass"
     );
+    assert_eq!(
+        crds_of(Cloud::Azure).last().unwrap().spec.names.kind,
+        "AKSNodeClass"
+    );
 }
 
 fn assert_described(schema: &Value, path: &str) {
@@ -239,7 +264,7 @@ fn assert_described(schema: &Value, path: &str) {
 
 #[test]
 fn the_yaml_reads_back() {
-    for cloud in [Cloud::Kwok, Cloud::Aws] {
+    for cloud in [Cloud::Kwok, Cloud::Aws, Cloud::Azure] {
         let values: Vec<Value> = serde_saphyr::from_multiple(&crds_yaml_of(cloud)).unwrap();
         assert_eq!(values, crd_values_of(cloud));
     }

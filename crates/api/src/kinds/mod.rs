@@ -3,6 +3,7 @@
 //! Every spec and status keeps the fields that this version does not know (`extra`), and enums keep values that it does not know, so
 //! that a read-modify-write loses nothing (invariant 42).
 
+pub mod aks_node_class;
 pub mod capacity_buffer;
 pub mod disruption;
 pub mod disruption_policy;

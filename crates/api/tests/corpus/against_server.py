@@ -20,6 +20,7 @@ PLURALS = {
     "CapacityBuffer": "capacitybuffers",
     "KWOKNodeClass": "kwoknodeclasses",
     "EC2NodeClass": "ec2nodeclasses",
+    "AKSNodeClass": "aksnodeclasses",
 }
 
 

@@ -1,0 +1,75 @@
+//! Whether an instance is still what its AKSNodeClass asks for (Z7).
+
+use spokeshave_api::conditions::Conditioned as _;
+use spokeshave_api::{AKSNodeClass, NodeClaim};
+
+use crate::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION};
+use crate::status::{Draft, IMAGES_READY, KUBERNETES_VERSION_READY};
+
+/// Why an instance has drifted; the order is that in which it is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Drift {
+    /// A field of the class that is part of its hash has changed.
+    NodeClass,
+    /// New nodes get another version of Kubernetes.
+    KubernetesVersion,
+    /// The image is none of the class's.
+    Image,
+}
+
+impl Drift {
+    /// Reason, as upstream names it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Drift::NodeClass => "NodeClassDrift",
+            Drift::KubernetesVersion => "K8sVersionDrift",
+            Drift::Image => "ImageDrift",
+        }
+    }
+}
+
+/// What drift reads of an instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// ID of its image.
+    pub image_id: String,
+    /// Version of Kubernetes that its kubelet says, if it has joined.
+    pub kubernetes_version: Option<String>,
+}
+
+/// Whether static drift is to be seen: both carry a hash of the same version, and they differ (Z-004).
+#[must_use]
+pub fn is_static(class: &AKSNodeClass, claim: &NodeClaim) -> bool {
+    let both = |annotation: &str| Some((class.annotation(annotation)?, claim.annotation(annotation)?));
+    let (Some((class_hash, claim_hash)), Some((class_version, claim_version))) =
+        (both(HASH_ANNOTATION), both(HASH_VERSION_ANNOTATION))
+    else {
+        return false;
+    };
+    class_version == claim_version && class_hash != claim_hash
+}
+
+/// Why the claim's instance is no longer what its class asks for; `None` when it is, and while the class's status is not settled: what is being
+/// looked up drifts nothing.
+#[must_use]
+pub fn check(class: &AKSNodeClass, claim: &NodeClaim, instance: &Instance) -> Option<Drift> {
+    if is_static(class, claim) {
+        return Some(Drift::NodeClass);
+    }
+    let status = class.status.as_ref()?;
+    let draft = Draft(class.clone());
+    let bare = |version: &str| version.trim_start_matches('v').to_owned();
+    if let (Some(wanted), Some(actual)) = (&status.kubernetes_version, &instance.kubernetes_version)
+        && draft.is_true(KUBERNETES_VERSION_READY)
+        && bare(wanted) != bare(actual)
+    {
+        return Some(Drift::KubernetesVersion);
+    }
+    let is_known = status
+        .images
+        .iter()
+        .any(|image| image.id.eq_ignore_ascii_case(&instance.image_id));
+    let settled = draft.is_true(IMAGES_READY) && !status.images.is_empty() && !instance.image_id.is_empty();
+    (settled && !is_known).then_some(Drift::Image)
+}
