@@ -55,6 +55,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["spokeshave-api", "spokeshave-model"],
     ),
     (
+        "spokeshave-azure-cloud",
+        &[
+            "spokeshave-api",
+            "spokeshave-model",
+            "spokeshave-ports",
+            "spokeshave-provider-azure",
+        ],
+    ),
+    (
+        "spokeshave-azure-simulated",
+        &[
+            "spokeshave-azure-cloud",
+            "spokeshave-ports",
+            "spokeshave-provider-azure",
+        ],
+    ),
+    (
         "spokeshave-aws-cloud",
         &[
             "spokeshave-api",

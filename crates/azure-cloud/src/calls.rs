@@ -1,0 +1,270 @@
+//! What Azure is asked (Z10), and what of its replies counts.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use spokeshave_provider_azure::errors::ArmError;
+use spokeshave_provider_azure::images::{Definition, ImageVersion};
+use spokeshave_provider_azure::offerings::Usage;
+use spokeshave_provider_azure::prices;
+use spokeshave_provider_azure::requests::{
+    COMPUTE_API_VERSION, NETWORK_API_VERSION, RESOURCE_GRAPH_API_VERSION, SKUS_API_VERSION, list_query,
+};
+use spokeshave_provider_azure::skus::Sku;
+
+use crate::client::{Client, Operation};
+use crate::options::AzureOptions;
+use crate::tokens::encoded;
+
+const MACHINES: &str = "Microsoft.Compute/virtualMachines";
+const INTERFACES: &str = "Microsoft.Network/networkInterfaces";
+
+/// A machine as ARM and Resource Graph describe it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    pub(crate) tags: Option<BTreeMap<String, String>>,
+    pub(crate) zones: Option<Vec<String>>,
+    pub(crate) properties: MachineProperties,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct MachineProperties {
+    pub(crate) provisioning_state: String,
+    pub(crate) time_created: Option<Timestamp>,
+    pub(crate) priority: String,
+    pub(crate) hardware_profile: HardwareProfile,
+    pub(crate) storage_profile: StorageProfile,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct HardwareProfile {
+    pub(crate) vm_size: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct StorageProfile {
+    pub(crate) image_reference: ImageReference,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ImageReference {
+    id: Option<String>,
+    community_gallery_image_id: Option<String>,
+}
+
+impl Machine {
+    pub(crate) fn tag(&self, key: &str) -> Option<&str> {
+        self.tags.as_ref()?.get(key).map(String::as_str)
+    }
+
+    pub(crate) fn image_id(&self) -> &str {
+        let image = &self.properties.storage_profile.image_reference;
+        let id = image.community_gallery_image_id.as_ref().or(image.id.as_ref());
+        id.map_or("", String::as_str)
+    }
+
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.properties
+            .provisioning_state
+            .eq_ignore_ascii_case("Deleting")
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.properties.provisioning_state.eq_ignore_ascii_case("Failed")
+    }
+}
+
+/// A network interface as Resource Graph describes it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) tags: Option<BTreeMap<String, String>>,
+    pub(crate) properties: InterfaceProperties,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InterfaceProperties {
+    pub(crate) virtual_machine: Option<Value>,
+}
+
+/// `None` for what does not exist.
+fn found<T>(answer: Result<T, ArmError>) -> Result<Option<T>, ArmError> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Azure, asked with these settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calls<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) options: &'a AzureOptions,
+}
+
+impl Calls<'_> {
+    fn machine_path(&self, name: &str) -> String {
+        format!(
+            "{}?api-version={COMPUTE_API_VERSION}",
+            self.options.place.machine_id(name)
+        )
+    }
+
+    fn interface_path(&self, name: &str) -> String {
+        format!(
+            "{}?api-version={NETWORK_API_VERSION}",
+            self.options.place.interface_id(name)
+        )
+    }
+
+    pub(crate) async fn machine(&self, name: &str) -> Result<Option<Machine>, ArmError> {
+        found(self.client.get(self.options, &self.machine_path(name)).await)
+    }
+
+    pub(crate) async fn put_machine(&self, name: &str, body: &Value) -> Result<Option<Operation>, ArmError> {
+        let path = self.machine_path(name);
+        let reply = self.client.send(self.options, "PUT", &path, Some(body)).await?;
+        Ok(self.client.operation(&reply))
+    }
+
+    /// Begins to end a machine; `None` when there is none.
+    pub(crate) async fn delete_machine(&self, name: &str) -> Result<Option<()>, ArmError> {
+        let path = format!("{}&forceDeletion=true", self.machine_path(name));
+        let reply = self.client.send(self.options, "DELETE", &path, None).await;
+        // ARM says "no content" about what is not there.
+        let reply = found(reply)?;
+        Ok(reply.filter(|reply| reply.status != 204).map(|_| ()))
+    }
+
+    pub(crate) async fn put_interface(
+        &self,
+        name: &str,
+        body: &Value,
+    ) -> Result<Option<Operation>, ArmError> {
+        let path = self.interface_path(name);
+        let reply = self.client.send(self.options, "PUT", &path, Some(body)).await?;
+        Ok(self.client.operation(&reply))
+    }
+
+    pub(crate) async fn delete_interface(&self, name: &str) -> Result<(), ArmError> {
+        let path = self.interface_path(name);
+        found(self.client.send(self.options, "DELETE", &path, None).await).map(|_| ())
+    }
+
+    pub(crate) async fn skus(&self) -> Result<Vec<Sku>, ArmError> {
+        let filter = encoded(&format!("location eq '{}'", self.options.settings.region));
+        let subscription = &self.options.place.subscription;
+        let path = format!(
+            "/subscriptions/{subscription}/providers/Microsoft.Compute/skus?api-version={SKUS_API_VERSION}&$filter={filter}"
+        );
+        self.client.list(self.options, &path).await
+    }
+
+    pub(crate) async fn usages(&self) -> Result<Vec<Usage>, ArmError> {
+        let (subscription, region) = (&self.options.place.subscription, &self.options.settings.region);
+        let path = format!(
+            "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/usages?api-version={COMPUTE_API_VERSION}"
+        );
+        self.client.list(self.options, &path).await
+    }
+
+    pub(crate) async fn image_versions(
+        &self,
+        definition: &Definition,
+    ) -> Result<Vec<ImageVersion>, ArmError> {
+        let (subscription, region) = (&self.options.place.subscription, &self.options.settings.region);
+        let path = format!(
+            "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/communityGalleries/{}/images/{}/versions?api-version={COMPUTE_API_VERSION}",
+            definition.gallery, definition.name
+        );
+        let versions = found(self.client.list(self.options, &path).await)?;
+        Ok(versions.unwrap_or_default())
+    }
+
+    pub(crate) async fn subnet_exists(&self, id: &str) -> Result<bool, ArmError> {
+        let path = format!("{id}?api-version={NETWORK_API_VERSION}");
+        let subnet: Option<Value> = found(self.client.get(self.options, &path).await)?;
+        Ok(subnet.is_some())
+    }
+
+    /// All pages of prices, or none: half of a list is no list.
+    pub(crate) async fn prices(&self) -> Result<Vec<prices::Item>, ArmError> {
+        let base = self.options.endpoints.prices.trim_end_matches('/');
+        let filter = encoded(&prices::filter(&self.options.settings.region));
+        let first = format!(
+            "{base}/api/retail/prices?api-version={}&$filter={filter}",
+            prices::API_VERSION
+        );
+        let mut next = Some(first);
+        let mut items = Vec::new();
+        while let Some(url) = next {
+            let page: prices::Page = self.client.get_public(&url).await?;
+            if page.items.is_empty() {
+                break;
+            }
+            items.extend(page.items);
+            next = page.next_page_link.filter(|link| !link.is_empty());
+        }
+        Ok(items)
+    }
+
+    async fn query<T: serde::de::DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>, ArmError> {
+        let path =
+            format!("/providers/Microsoft.ResourceGraph/resources?api-version={RESOURCE_GRAPH_API_VERSION}");
+        let query = list_query(
+            kind,
+            &self.options.place.resource_group,
+            &self.options.cluster_name,
+        );
+        let mut rows = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let mut body = json!({
+                "subscriptions": [self.options.place.subscription],
+                "query": query,
+                "options": {"resultFormat": "objectArray", "$top": 1000},
+            });
+            if let Some(token) = &token {
+                body["options"]["$skipToken"] = json!(token);
+            }
+            let reply = self.client.send(self.options, "POST", &path, Some(&body)).await?;
+            let mut page: Value = serde_json::from_slice(&reply.body).map_err(|error| {
+                ArmError::new(
+                    "",
+                    &format!("the reply of Resource Graph cannot be read: {error}"),
+                )
+            })?;
+            let data = page["data"].take();
+            let Value::Array(data) = data else {
+                return Err(ArmError::new("", "the reply of Resource Graph has no data"));
+            };
+            rows.extend(
+                data.into_iter()
+                    .filter_map(|row| serde_json::from_value(row).ok()),
+            );
+            match page["$skipToken"].as_str() {
+                Some(next) if token.as_deref() != Some(next) => token = Some(next.to_owned()),
+                _ => return Ok(rows),
+            }
+        }
+    }
+
+    pub(crate) async fn machines(&self) -> Result<Vec<Machine>, ArmError> {
+        self.query(MACHINES).await
+    }
+
+    pub(crate) async fn interfaces(&self) -> Result<Vec<Interface>, ArmError> {
+        self.query(INTERFACES).await
+    }
+}

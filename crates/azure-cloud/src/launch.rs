@@ -1,0 +1,341 @@
+//! The launch of a machine for a NodeClaim (Z6.2, Z6.3): adoption of one that a former launch has made, choice, network interface, machine.
+//!
+//! Owns the order of the steps. Each of them is decided in `provider-azure`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use spokeshave_api::{AKSNodeClass, NodeClaim, labels as api};
+use spokeshave_model::InstanceType;
+use spokeshave_ports::CloudError;
+use spokeshave_provider_azure::bootstrap::{self, Cluster, Node};
+use spokeshave_provider_azure::choice::{self, Choice, ChoiceError};
+use spokeshave_provider_azure::errors::{ArmError, Attempt, Verdict, launch_failure};
+use spokeshave_provider_azure::images;
+use spokeshave_provider_azure::requests::{Interface, Machine};
+use spokeshave_provider_azure::skus::Sku;
+use spokeshave_provider_azure::{names, status, tags};
+
+use crate::calls;
+use crate::client::{Operation, Progress};
+use crate::machines;
+use crate::provider::{Inner, Pending, cloud_error};
+
+/// Offerings that one launch tries, one after the other, before it is left to the next.
+const ATTEMPTS: usize = 5;
+/// A network interface is waited for so long.
+const INTERFACE_LIMIT: Duration = Duration::from_secs(120);
+
+fn create(reason: &str, error: &impl ToString) -> CloudError {
+    CloudError::Create {
+        reason: reason.to_owned(),
+        message: error.to_string(),
+    }
+}
+
+/// What a launch is made with.
+struct Launch<'a> {
+    claim: &'a NodeClaim,
+    class: &'a AKSNodeClass,
+    name: &'a str,
+    subnet_id: &'a str,
+    tags: BTreeMap<String, String>,
+}
+
+/// Why one offering was not launched.
+enum Refused {
+    /// Another may be tried.
+    Next(CloudError),
+    /// No other would do.
+    Final(CloudError),
+}
+
+impl Inner {
+    /// Launches a machine for a NodeClaim, or finds the one that it has.
+    pub(crate) async fn launch(
+        &self,
+        claim: &NodeClaim,
+        types: Option<&[InstanceType]>,
+    ) -> Result<NodeClaim, CloudError> {
+        let class_name = &claim.spec.node_class_ref.name;
+        let Some(class) = self.class(class_name) else {
+            return Err(CloudError::InsufficientCapacity(format!(
+                "resolving node class, AKSNodeClass {class_name} does not exist"
+            )));
+        };
+        let name = names::machine(claim.name());
+        let slot = self.slot(&name);
+        let _held = slot.lock().await;
+        if let Some(machine) = self.find(&name).await? {
+            return self.adopt(claim, &class, &machine).await;
+        }
+        if !status::is_ready(&class) {
+            return Err(CloudError::NodeClassNotReady(format!(
+                "AKSNodeClass {class_name} is not ready"
+            )));
+        }
+        let subnet_id = status::subnet(&class, &self.options.vnet_subnet_id)
+            .map_err(|problem| CloudError::NodeClassNotReady(problem.to_string()))?;
+        let now = self.clock().now().to_string();
+        let own = [
+            (tags::CLUSTER, self.options.cluster_name.as_str()),
+            (tags::NODE_POOL, claim.node_pool().unwrap_or_default()),
+            (tags::NODE_CLAIM, claim.name()),
+            (tags::NODE_CLAIM_UID, claim.uid()),
+            (tags::NODE_CLASS, class.name()),
+            (tags::CREATED_AT, &now),
+        ];
+        let tags = tags::launch(&class, &self.options.additional_tags, &own)
+            .map_err(|error| create("InvalidTags", &error))?;
+        let launch = Launch {
+            claim,
+            class: &class,
+            name: &name,
+            subnet_id,
+            tags,
+        };
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let sold;
+            let types = match types {
+                // What was given does not know what has run out since.
+                Some(types) if last.is_none() => types,
+                _ => {
+                    sold = self.types_of(&class)?;
+                    &sold
+                }
+            };
+            let choice = choice::choose(types, claim).map_err(|error| match error {
+                ChoiceError::NothingAvailable(_) => CloudError::InsufficientCapacity(error.to_string()),
+                ChoiceError::Claim { .. } => create("InvalidNodeClaim", &error),
+            })?;
+            match self.attempt(&launch, &choice).await {
+                Ok(launched) => return Ok(launched),
+                Err(Refused::Final(error)) => return Err(error),
+                Err(Refused::Next(error)) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| create("LaunchFailed", &"nothing was tried")))
+    }
+
+    /// A machine of the claim's name exists: what was launched is not launched again (Z-031).
+    async fn adopt(
+        &self,
+        claim: &NodeClaim,
+        class: &AKSNodeClass,
+        machine: &calls::Machine,
+    ) -> Result<NodeClaim, CloudError> {
+        let owner = machine.tag(tags::NODE_CLAIM_UID).unwrap_or_default();
+        if machine.tag(tags::CLUSTER) != Some(self.options.cluster_name.as_str()) || owner != claim.uid() {
+            let message = format!("a machine {} exists that is not this NodeClaim's", machine.name);
+            return Err(create("MachineNameTaken", &message));
+        }
+        if machine.is_deleting() {
+            return Err(create(
+                "MachineDeleting",
+                &format!("machine {} is ending", machine.name),
+            ));
+        }
+        if machine.has_failed() {
+            self.clean(&machine.name).await;
+            return Err(create(
+                "LaunchFailed",
+                &format!("machine {} has failed and ends", machine.name),
+            ));
+        }
+        let got = self.as_node_claim(machine);
+        Ok(machines::launched(claim, class, got))
+    }
+
+    async fn attempt(&self, launch: &Launch<'_>, choice: &Choice<'_>) -> Result<NodeClaim, Refused> {
+        let fatal = |reason: &str, message: String| Refused::Final(create(reason, &message));
+        let size = &choice.instance_type.name;
+        let sku = self
+            .market
+            .sku(size)
+            .ok_or_else(|| fatal("SizeUnknown", format!("size {size} is not known any more")))?;
+        let class_images = launch
+            .class
+            .status
+            .as_ref()
+            .map_or(&[][..], |status| &status.images);
+        let image = images::image_for(class_images, choice.instance_type)
+            .ok_or_else(|| fatal("ImageNotFound", format!("no image of the class suits {size}")))?;
+        let custom_data = self.custom_data(launch, choice)?;
+        let answer = self.make(launch, choice, &sku, &image.id, &custom_data).await;
+        match answer {
+            Ok(operation) => Ok(self.accepted(launch, choice, &sku, &image.id, operation)),
+            Err(error) => {
+                // Without a reply nobody knows what was made: the next launch finds it.
+                if error.status == 0 && error.code.is_empty() {
+                    return Err(Refused::Final(CloudError::Timeout(error.to_string())));
+                }
+                self.clean(launch.name).await;
+                Err(self.refused(launch, choice, &sku, &error))
+            }
+        }
+    }
+
+    fn custom_data(&self, launch: &Launch<'_>, choice: &Choice<'_>) -> Result<String, Refused> {
+        let claim = launch.claim;
+        let mut node_labels = claim.metadata.labels.clone().unwrap_or_default();
+        node_labels.extend(machines::single_valued([
+            &choice.instance_type.requirements,
+            &choice.offering.requirements,
+        ]));
+        // Whoever joins with a token may not give itself labels of these domains; the operator does (P §9.3).
+        node_labels.retain(|key, _| {
+            let domain = api::domain(key);
+            !(domain.ends_with("kubernetes.io") || domain.ends_with("k8s.io"))
+        });
+        let mut taints = claim.spec.taints.clone();
+        taints.extend(claim.spec.startup_taints.iter().cloned());
+        taints.push(api::unregistered_taint());
+        let status = launch.class.status.as_ref();
+        let version = status.and_then(|status| status.kubernetes_version.clone());
+        let cluster = Cluster {
+            kubernetes_version: version.unwrap_or_default(),
+            ..self.options.cluster.clone()
+        };
+        let node = Node {
+            name: launch.name,
+            provider_id: &self.options.place.provider_id(launch.name),
+            instance_type: choice.instance_type,
+            labels: &node_labels,
+            taints: &taints,
+            kubelet: launch.class.spec.kubelet.as_ref(),
+        };
+        bootstrap::render(&self.options.bootstrap_template, &cluster, &node)
+            .map_err(|error| Refused::Final(create("InvalidBootstrapTemplate", &error)))
+    }
+
+    /// Asks for the network interface, waits for it, and asks for the machine, which is not waited for.
+    async fn make(
+        &self,
+        launch: &Launch<'_>,
+        choice: &Choice<'_>,
+        sku: &Sku,
+        image_id: &str,
+        custom_data: &str,
+    ) -> Result<Option<Operation>, ArmError> {
+        let calls = self.calls();
+        let region = &self.options.settings.region;
+        let interface = Interface {
+            location: region,
+            tags: &launch.tags,
+            subnet_id: launch.subnet_id,
+            backend_pools: &[],
+            security_group_id: None,
+            is_accelerated: sku.is("AcceleratedNetworkingEnabled"),
+            pod_addresses: 0,
+        };
+        if let Some(operation) = calls.put_interface(launch.name, &interface.body()).await? {
+            self.wait(operation).await?;
+        }
+        let machine = Machine {
+            name: launch.name,
+            location: region,
+            zone: names::arm_zone(choice.zone),
+            capacity_type: choice.capacity_type,
+            sku,
+            class: launch.class,
+            image_id,
+            interface_id: &self.options.place.interface_id(launch.name),
+            tags: &launch.tags,
+            custom_data,
+            access: &self.options.access,
+        };
+        calls.put_machine(launch.name, &machine.body()).await
+    }
+
+    async fn wait(&self, mut operation: Operation) -> Result<(), ArmError> {
+        let since = self.clock().now();
+        loop {
+            self.clock().sleep_until(operation.next).await;
+            match self.client.progress(&self.options, &operation).await? {
+                Progress::Done => return Ok(()),
+                Progress::Failed(error) => return Err(error),
+                Progress::Running(next) => operation = next,
+            }
+            if self.clock().since(since) > INTERFACE_LIMIT {
+                return Err(ArmError::new(
+                    "OperationStuck",
+                    "the network interface was not made in two minutes",
+                ));
+            }
+        }
+    }
+
+    /// ARM has taken the request: the answer is made of what was asked for.
+    fn accepted(
+        &self,
+        launch: &Launch<'_>,
+        choice: &Choice<'_>,
+        sku: &Sku,
+        image_id: &str,
+        operation: Option<Operation>,
+    ) -> NodeClaim {
+        if let Some(operation) = operation {
+            self.follow(Pending {
+                machine: launch.name.to_owned(),
+                operation,
+                instance_type: choice.instance_type.clone(),
+                family: sku.family.clone(),
+                zone: choice.zone.to_owned(),
+                capacity_type: choice.capacity_type,
+            });
+        }
+        let mut got = NodeClaim::new(launch.claim.name(), launch.claim.spec.clone());
+        let mut node_labels =
+            machines::single_valued([&choice.instance_type.requirements, &choice.offering.requirements]);
+        node_labels.insert(api::INSTANCE_TYPE.to_owned(), choice.instance_type.name.clone());
+        got.metadata.labels = Some(node_labels);
+        got.status = Some(spokeshave_api::NodeClaimStatus {
+            provider_id: Some(self.options.place.provider_id(launch.name)),
+            image_id: Some(image_id.to_owned()),
+            capacity: choice.instance_type.capacity.to_quantities(),
+            allocatable: choice.instance_type.allocatable().to_quantities(),
+            ..Default::default()
+        });
+        self.remember(launch.name);
+        machines::launched(launch.claim, launch.class, got)
+    }
+
+    fn refused(&self, launch: &Launch<'_>, choice: &Choice<'_>, sku: &Sku, error: &ArmError) -> Refused {
+        let attempt = Attempt {
+            instance_type: choice.instance_type,
+            family: &sku.family,
+            cpus: sku.cpus().unwrap_or(0),
+            zone: choice.zone,
+            capacity_type: choice.capacity_type,
+        };
+        let name = launch.claim.name();
+        tracing::debug!(NodeClaim = name, %error, "a launch was refused");
+        let Some(failure) = launch_failure(error, &attempt) else {
+            return Refused::Final(cloud_error("launching a machine", error));
+        };
+        self.market.mark(&failure.marks, self.clock().now());
+        match failure.verdict {
+            Verdict::InsufficientCapacity(message) => {
+                Refused::Final(CloudError::InsufficientCapacity(message))
+            }
+            // What leaves nothing out would be chosen again.
+            Verdict::Failed { reason, message } if failure.marks.is_empty() => {
+                Refused::Final(create(reason, &message))
+            }
+            Verdict::Failed { reason, message } => Refused::Next(create(reason, &message)),
+        }
+    }
+
+    /// Takes back what a failed launch has made.
+    pub(crate) async fn clean(&self, name: &str) {
+        let calls = self.calls();
+        if let Err(error) = calls.delete_machine(name).await {
+            tracing::warn!(machine = name, %error, "taking a failed machine back");
+        }
+        // One that is still held is collected later.
+        if let Err(error) = calls.delete_interface(name).await {
+            tracing::debug!(interface = name, %error, "taking a network interface back");
+        }
+    }
+}

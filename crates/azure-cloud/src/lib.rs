@@ -1,0 +1,20 @@
+//! Azure as a cloud provider: launches of network interface and machine, machines, lists, what is left over, what classes' status says.
+//!
+//! Owns the order in which Azure is asked, and when again. It decides nothing that a function of values can decide: those are `provider-azure`'s. It
+//! sends nothing itself: whoever makes a provider says who does ([`Outside`]).
+
+mod calls;
+mod client;
+mod launch;
+mod machines;
+mod market;
+mod messages;
+mod options;
+mod ports;
+mod provider;
+mod tokens;
+mod upkeep;
+
+pub use options::{AzureOptions, Endpoints};
+pub use ports::{Assertion, Http, Outside, Request, Response};
+pub use provider::AzureProvider;

@@ -1,0 +1,119 @@
+//! Machines as NodeClaims: what ARM says of one, in the words of core. It calls nothing.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::{AKSNodeClass, NodeClaim, NodeClaimSpec, NodeClaimStatus, labels as api};
+use spokeshave_model::{CapacityType, InstanceType, Offering, Requirements};
+use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION};
+use spokeshave_provider_azure::{names, tags};
+
+use crate::calls::Machine;
+use crate::options::AzureOptions;
+
+/// How a machine was bought.
+pub(crate) fn capacity_type(machine: &Machine) -> CapacityType {
+    if machine.properties.priority.eq_ignore_ascii_case("spot") {
+        CapacityType::Spot
+    } else {
+        CapacityType::OnDemand
+    }
+}
+
+/// Label value of a machine's zone.
+pub(crate) fn zone(machine: &Machine, options: &AzureOptions) -> String {
+    let zone = machine.zones.iter().flatten().next();
+    names::zone_label(&options.settings.region, zone.map(String::as_str))
+}
+
+/// The labels of which there is one value.
+pub(crate) fn single_valued<'a>(all: impl IntoIterator<Item = &'a Requirements>) -> BTreeMap<String, String> {
+    all.into_iter()
+        .flat_map(Requirements::iter)
+        .filter(|requirement| !requirement.is_complement())
+        .filter_map(|requirement| {
+            Some((
+                requirement.key().to_owned(),
+                requirement.single_value()?.to_owned(),
+            ))
+        })
+        .collect()
+}
+
+/// The offering of a type under which a machine runs.
+pub(crate) fn offering<'a>(
+    instance_type: &'a InstanceType,
+    zone: &str,
+    capacity_type: CapacityType,
+) -> Option<&'a Offering> {
+    instance_type
+        .offerings
+        .iter()
+        .find(|offering| offering.zone() == Some(zone) && offering.capacity_type() == Some(capacity_type))
+}
+
+/// When a machine was made: as ARM says, or as its tag does while ARM does not.
+fn created_at(machine: &Machine) -> Option<Timestamp> {
+    let tagged = || machine.tag(tags::CREATED_AT)?.parse().ok();
+    machine.properties.time_created.or_else(tagged)
+}
+
+/// A machine that exists.
+pub(crate) fn as_node_claim(
+    machine: &Machine,
+    instance_type: Option<&InstanceType>,
+    options: &AzureOptions,
+    now: Timestamp,
+) -> NodeClaim {
+    let name = machine
+        .tag(tags::NODE_CLAIM)
+        .or_else(|| names::node_claim(&machine.name));
+    let mut claim = NodeClaim::new(name.unwrap_or(&machine.name), NodeClaimSpec::default());
+    let (zone, capacity_type) = (zone(machine, options), capacity_type(machine));
+    let bought = instance_type.and_then(|it| offering(it, &zone, capacity_type));
+    let requirements = instance_type.map(|it| &it.requirements).into_iter();
+    let mut node_labels = single_valued(requirements.chain(bought.map(|it| &it.requirements)));
+    node_labels.extend([
+        (
+            api::INSTANCE_TYPE.to_owned(),
+            machine.properties.hardware_profile.vm_size.clone(),
+        ),
+        (api::ZONE.to_owned(), zone),
+        (api::CAPACITY_TYPE.to_owned(), capacity_type.as_str().to_owned()),
+    ]);
+    if let Some(pool) = machine.tag(tags::NODE_POOL) {
+        node_labels.insert(api::NODE_POOL.to_owned(), pool.to_owned());
+    }
+    claim.metadata.labels = Some(node_labels);
+    claim.metadata.creation_timestamp = created_at(machine).map(Time);
+    claim.metadata.deletion_timestamp = machine.is_deleting().then_some(Time(now));
+    claim.status = Some(NodeClaimStatus {
+        provider_id: Some(options.place.provider_id(&machine.name)),
+        image_id: Some(machine.image_id().to_owned()),
+        capacity: instance_type
+            .map(|it| it.capacity.to_quantities())
+            .unwrap_or_default(),
+        allocatable: instance_type
+            .map(|it| it.allocatable().to_quantities())
+            .unwrap_or_default(),
+        ..NodeClaimStatus::default()
+    });
+    claim
+}
+
+/// The NodeClaim that a launch answers: what it asked for, with what it got.
+pub(crate) fn launched(asked: &NodeClaim, class: &AKSNodeClass, got: NodeClaim) -> NodeClaim {
+    let mut claim = asked.clone();
+    let mut node_labels = asked.metadata.labels.clone().unwrap_or_default();
+    node_labels.extend(got.metadata.labels.unwrap_or_default());
+    claim.metadata.labels = Some(node_labels);
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    for key in [HASH_ANNOTATION, HASH_VERSION_ANNOTATION] {
+        if let Some(value) = class.annotation(key) {
+            annotations.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    claim.status = got.status;
+    claim
+}

@@ -1,0 +1,180 @@
+//! What Azure sells now: sizes, prices, quota, and what ran out (Z4, Z5).
+//!
+//! Owns the lists that classes see, and keeps each until something that it depends on has changed. The rules are `provider-azure`'s.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use spokeshave_api::AKSNodeClass;
+use spokeshave_model::{InstanceType, PriceFeed};
+use spokeshave_provider_azure::class_hash::class_hash;
+use spokeshave_provider_azure::errors::ArmError;
+use spokeshave_provider_azure::instance_types::Settings;
+use spokeshave_provider_azure::offerings::{self, QUOTA_LASTS, Quota};
+use spokeshave_provider_azure::prices::Prices;
+use spokeshave_provider_azure::skus::Sku;
+use spokeshave_provider_azure::unavailable::{Mark, Unavailable};
+
+use crate::calls::Calls;
+
+/// What a list depends on besides its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    skus: u64,
+    prices: u64,
+    quota: u64,
+    quota_is_fresh: bool,
+    unavailable: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    skus: Arc<Vec<Sku>>,
+    skus_version: u64,
+    prices: Prices,
+    prices_since: Option<Timestamp>,
+    quota: Quota,
+    quota_version: u64,
+    quota_read: Option<Timestamp>,
+    unavailable: Unavailable,
+    /// By the hash of the class.
+    lists: BTreeMap<String, (Version, Arc<[InstanceType]>)>,
+}
+
+/// What Azure sells now.
+#[derive(Debug)]
+pub(crate) struct Market {
+    state: Mutex<State>,
+}
+
+/// Lists that are kept: as many as a cluster has classes, and some that were.
+const MOST_LISTS: usize = 64;
+
+impl Market {
+    pub(crate) fn new() -> Self {
+        Market {
+            state: Mutex::new(State {
+                skus: Arc::default(),
+                skus_version: 0,
+                prices: Prices::built_in(),
+                prices_since: None,
+                quota: Quota::default(),
+                quota_version: 0,
+                quota_read: None,
+                unavailable: Unavailable::default(),
+                lists: BTreeMap::new(),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for sizes. An answer without any keeps what is known.
+    pub(crate) async fn discover_skus(&self, calls: Calls<'_>) -> Result<(), ArmError> {
+        let skus = calls.skus().await?;
+        if skus.is_empty() {
+            let region = &calls.options.settings.region;
+            return Err(ArmError::new(
+                "",
+                &format!("Azure names no sizes for location {region:?}"),
+            ));
+        }
+        let mut state = self.state();
+        if *state.skus != skus {
+            state.skus = Arc::new(skus);
+            state.skus_version += 1;
+        }
+        Ok(())
+    }
+
+    /// Asks for prices.
+    pub(crate) async fn discover_prices(&self, calls: Calls<'_>, now: Timestamp) -> Result<(), ArmError> {
+        let items = calls.prices().await;
+        let mut state = self.state();
+        state.prices_since.get_or_insert(now);
+        let items = items?;
+        if !items.is_empty() {
+            state.prices.update(&items);
+            state.prices_since = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Asks for quotas.
+    pub(crate) async fn discover_quota(&self, calls: Calls<'_>, now: Timestamp) -> Result<(), ArmError> {
+        let quota = Quota::new(calls.usages().await?, now);
+        let mut state = self.state();
+        state.quota = quota;
+        state.quota_read = Some(now);
+        state.quota_version += 1;
+        Ok(())
+    }
+
+    /// How old prices are.
+    pub(crate) fn price_feed(&self) -> PriceFeed {
+        self.state()
+            .prices_since
+            .map_or(PriceFeed::Fixed, PriceFeed::Since)
+    }
+
+    /// A size by its name.
+    pub(crate) fn sku(&self, name: &str) -> Option<Sku> {
+        let skus = self.state().skus.clone();
+        skus.iter().find(|sku| sku.name == name).cloned()
+    }
+
+    /// Leaves out what has run out.
+    pub(crate) fn mark(&self, marks: &[Mark], now: Timestamp) {
+        let mut state = self.state();
+        for mark in marks {
+            state.unavailable.mark(mark, now);
+        }
+    }
+
+    /// What a class sees; the same allocation while nothing has changed. `None` before sizes are known.
+    pub(crate) fn instance_types(
+        &self,
+        class: &AKSNodeClass,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<Arc<[InstanceType]>> {
+        let mut state = self.state();
+        if state.skus_version == 0 {
+            return None;
+        }
+        state.unavailable.expire(now);
+        let version = Version {
+            skus: state.skus_version,
+            prices: state.prices.version(),
+            quota: state.quota_version,
+            quota_is_fresh: state
+                .quota_read
+                .is_some_and(|read| now.duration_since(read) <= QUOTA_LASTS),
+            unavailable: state.unavailable.version(),
+        };
+        let hash = class_hash(class);
+        let kept = state.lists.get(&hash).cloned();
+        if let Some((_, list)) = kept.as_ref().filter(|(of, _)| *of == version) {
+            return Some(list.clone());
+        }
+        let market = offerings::Market {
+            prices: &state.prices,
+            unavailable: &state.unavailable,
+            quota: &state.quota,
+            now,
+        };
+        let fresh = offerings::instance_types(&state.skus, class, settings, &market);
+        let list = match kept {
+            Some((_, list)) if *list == *fresh => list,
+            _ => fresh.into(),
+        };
+        if state.lists.len() >= MOST_LISTS {
+            state.lists.clear();
+        }
+        state.lists.insert(hash, (version, list.clone()));
+        Some(list)
+    }
+}

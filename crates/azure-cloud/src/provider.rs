@@ -1,0 +1,397 @@
+//! Azure as a CloudProvider (P §14, Z7).
+//!
+//! Owns the answers to core. What a call needs is in the modules beside it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::{AKSNodeClass, NodeClaim, NodePool};
+use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
+    SharedClock,
+};
+use spokeshave_provider_azure::drift;
+use spokeshave_provider_azure::errors::ArmError;
+use spokeshave_provider_azure::{labels, tags};
+
+use crate::calls::{Calls, Machine};
+use crate::client::{Client, Operation};
+use crate::machines;
+use crate::market::Market;
+use crate::messages::Messages;
+use crate::options::AzureOptions;
+use crate::ports::Outside;
+
+/// Resource Graph may be so far behind ARM: what was launched or has ended within this time is not taken from it.
+const GRAPH_LAG: SignedDuration = SignedDuration::from_mins(5);
+
+/// Conditions of a Node that mean that it is broken, and for how many minutes they are borne (Z7).
+const REPAIR: [(&str, &str, u64); 4] = [
+    ("Ready", "False", 10),
+    ("Ready", "Unknown", 10),
+    ("kubernetes.azure.com/NodeHealthy", "False", 0),
+    ("PreemptionScheduled", "True", 0),
+];
+
+/// Azure. Clones are the same.
+#[derive(Clone)]
+pub struct AzureProvider(pub(crate) Arc<Inner>);
+
+/// A machine that ARM is still making.
+#[derive(Debug, Clone)]
+pub(crate) struct Pending {
+    pub(crate) machine: String,
+    pub(crate) operation: Operation,
+    pub(crate) instance_type: InstanceType,
+    pub(crate) family: String,
+    pub(crate) zone: String,
+    pub(crate) capacity_type: CapacityType,
+}
+
+pub(crate) struct Inner {
+    pub(crate) client: Client,
+    pub(crate) options: AzureOptions,
+    pub(crate) market: Market,
+    pub(crate) messages: Messages,
+    classes: Mutex<BTreeMap<String, Arc<AKSNodeClass>>>,
+    /// One launch at a time for each machine's name.
+    slots: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    pending: Mutex<BTreeMap<String, Pending>>,
+    /// Machines that were launched lately.
+    launched: Mutex<BTreeMap<String, Timestamp>>,
+    /// Machines of which ARM has said lately that they do not exist.
+    gone: Mutex<BTreeMap<String, Timestamp>>,
+    node_classes: [NodeClassKind; 1],
+    repair_policies: Vec<RepairPolicy>,
+}
+
+impl fmt::Debug for AzureProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AzureProvider").finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An error of a call, for core.
+pub(crate) fn cloud_error(what: &str, error: &ArmError) -> CloudError {
+    if error.status == 0 && error.code.is_empty() {
+        CloudError::Timeout(format!("{what}: {error}"))
+    } else {
+        CloudError::Other(format!("{what}: {error}"))
+    }
+}
+
+impl AzureProvider {
+    /// Azure, reached through the outside.
+    #[must_use]
+    pub fn new(outside: Outside, clock: SharedClock, options: AzureOptions) -> Self {
+        let policies = REPAIR.map(|(condition, status, minutes)| RepairPolicy {
+            condition_type: condition.to_owned(),
+            condition_status: status.to_owned(),
+            toleration: Duration::from_secs(minutes * 60),
+        });
+        AzureProvider(Arc::new(Inner {
+            client: Client::new(outside, clock),
+            options,
+            market: Market::new(),
+            messages: Messages::default(),
+            classes: Mutex::default(),
+            slots: Mutex::default(),
+            pending: Mutex::default(),
+            launched: Mutex::default(),
+            gone: Mutex::default(),
+            node_classes: [NodeClassKind {
+                group: AKSNodeClass::GROUP.to_owned(),
+                version: AKSNodeClass::VERSION.to_owned(),
+                kind: AKSNodeClass::KIND.to_owned(),
+                plural: AKSNodeClass::PLURAL.to_owned(),
+            }],
+            repair_policies: policies.into(),
+        }))
+    }
+
+    /// Takes a class in as the API server has it now.
+    pub fn put_class(&self, class: AKSNodeClass) {
+        locked(&self.0.classes).insert(class.name().to_owned(), Arc::new(class));
+    }
+
+    /// A class is gone.
+    pub fn remove_class(&self, name: &str) {
+        locked(&self.0.classes).remove(name);
+    }
+
+    /// Labels that NodePools may use besides core's.
+    #[must_use]
+    pub fn well_known_labels(&self) -> Vec<String> {
+        labels::WELL_KNOWN
+            .iter()
+            .map(|label| (*label).to_owned())
+            .collect()
+    }
+}
+
+impl Inner {
+    pub(crate) fn clock(&self) -> &SharedClock {
+        self.client.clock()
+    }
+
+    pub(crate) fn calls(&self) -> Calls<'_> {
+        Calls {
+            client: &self.client,
+            options: &self.options,
+        }
+    }
+
+    pub(crate) fn class(&self, name: &str) -> Option<Arc<AKSNodeClass>> {
+        locked(&self.classes).get(name).cloned()
+    }
+
+    pub(crate) fn slot(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut slots = locked(&self.slots);
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1);
+        slots.entry(name.to_owned()).or_default().clone()
+    }
+
+    pub(crate) fn follow(&self, pending: Pending) {
+        locked(&self.pending).insert(pending.machine.clone(), pending);
+    }
+
+    pub(crate) fn pending(&self) -> Vec<Pending> {
+        locked(&self.pending).values().cloned().collect()
+    }
+
+    /// An operation is over, or is looked at again later.
+    pub(crate) fn set_pending(&self, machine: &str, next: Option<Operation>) {
+        let mut pending = locked(&self.pending);
+        match next {
+            Some(next) => {
+                if let Some(one) = pending.get_mut(machine) {
+                    one.operation = next;
+                }
+            }
+            None => {
+                pending.remove(machine);
+            }
+        }
+    }
+
+    pub(crate) fn remember(&self, machine: &str) {
+        locked(&self.gone).remove(machine);
+        locked(&self.launched).insert(machine.to_owned(), self.clock().now());
+    }
+
+    pub(crate) fn types_of(&self, class: &AKSNodeClass) -> Result<Arc<[InstanceType]>, CloudError> {
+        self.market
+            .instance_types(class, &self.options.settings, self.clock().now())
+            .ok_or_else(|| CloudError::Other("sizes of the location are not known yet".to_owned()))
+    }
+
+    pub(crate) fn as_node_claim(&self, machine: &Machine) -> NodeClaim {
+        let class = machine.tag(tags::NODE_CLASS).and_then(|name| self.class(name));
+        let types = class.and_then(|class| self.types_of(&class).ok());
+        let size = &machine.properties.hardware_profile.vm_size;
+        let instance_type = types
+            .iter()
+            .flat_map(|types| types.iter())
+            .find(|it| it.name == *size);
+        machines::as_node_claim(machine, instance_type, &self.options, self.clock().now())
+    }
+
+    /// A machine, from ARM itself.
+    pub(crate) async fn find(&self, name: &str) -> Result<Option<Machine>, CloudError> {
+        let found = self.calls().machine(name).await;
+        let found = found.map_err(|error| cloud_error("looking a machine up", &error))?;
+        if found.is_none() {
+            locked(&self.launched).remove(name);
+            locked(&self.gone).insert(name.to_owned(), self.clock().now());
+        }
+        Ok(found)
+    }
+
+    fn name_of<'a>(&self, provider_id: &'a str) -> Result<&'a str, CloudError> {
+        self.options.place.machine_of(provider_id).ok_or_else(|| {
+            let place = self.options.place.provider_id("<name>");
+            CloudError::NodeClaimNotFound(format!(
+                "provider ID {provider_id:?} is no machine of this cluster; expected {place}"
+            ))
+        })
+    }
+
+    async fn existing(&self, provider_id: &str) -> Result<Machine, CloudError> {
+        let name = self.name_of(provider_id)?;
+        let found = self.find(name).await?;
+        let ours =
+            found.filter(|machine| machine.tag(tags::CLUSTER) == Some(self.options.cluster_name.as_str()));
+        ours.ok_or_else(|| CloudError::NodeClaimNotFound(format!("machine {name} does not exist")))
+    }
+
+    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let by_name;
+        let provider_id = match claim.provider_id() {
+            Some(provider_id) => provider_id,
+            // Its launch was not written down: what it may have made has a name that is known.
+            None => {
+                let name = spokeshave_provider_azure::names::machine(claim.name());
+                by_name = self.options.place.provider_id(&name);
+                &by_name
+            }
+        };
+        let machine = self.existing(provider_id).await?;
+        if claim.provider_id().is_none() && machine.tag(tags::NODE_CLAIM_UID) != Some(claim.uid()) {
+            let name = claim.name();
+            return Err(CloudError::NodeClaimNotFound(format!(
+                "NodeClaim {name} has no machine"
+            )));
+        }
+        self.set_pending(&machine.name, None);
+        if machine.is_deleting() {
+            return Ok(());
+        }
+        let deleted = self.calls().delete_machine(&machine.name).await;
+        deleted
+            .map_err(|error| cloud_error("ending a machine", &error))?
+            .ok_or_else(|| CloudError::NodeClaimNotFound(format!("machine {} does not exist", machine.name)))
+    }
+
+    /// Machines of this cluster: as Resource Graph says, but for what was launched or has ended so lately that it may not know (Z-050).
+    pub(crate) async fn machines(&self) -> Result<Vec<Machine>, CloudError> {
+        let listed = self.calls().machines().await;
+        let listed = listed.map_err(|error| cloud_error("listing machines", &error))?;
+        let now = self.clock().now();
+        let young = |at: &Timestamp| now.duration_since(*at) < GRAPH_LAG;
+        let recent: Vec<String> = {
+            let mut launched = locked(&self.launched);
+            launched.retain(|_, at| young(at));
+            launched.keys().cloned().collect()
+        };
+        let gone: BTreeMap<String, Timestamp> = {
+            let mut gone = locked(&self.gone);
+            gone.retain(|_, at| young(at));
+            gone.clone()
+        };
+        let mut found: BTreeMap<String, Machine> = listed
+            .into_iter()
+            .filter(|machine| !gone.contains_key(&machine.name))
+            .filter(|machine| machine.tag(tags::CLUSTER) == Some(self.options.cluster_name.as_str()))
+            .map(|machine| (machine.name.clone(), machine))
+            .collect();
+        for name in recent {
+            // The graph's row of a young machine may be from before its end.
+            match self.find(&name).await? {
+                Some(machine) => found.insert(name, machine),
+                None => found.remove(&name),
+            };
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
+        let machines = self.machines().await?;
+        let mut claims: Vec<NodeClaim> = machines
+            .iter()
+            .map(|machine| self.as_node_claim(machine))
+            .collect();
+        claims.sort_by(|a, b| a.provider_id().cmp(&b.provider_id()));
+        Ok(claims)
+    }
+
+    async fn is_drifted(&self, claim: &NodeClaim) -> Result<Option<String>, CloudError> {
+        let Some(class) = self.class(&claim.spec.node_class_ref.name) else {
+            return Ok(None);
+        };
+        let machine = self.existing(claim.provider_id().unwrap_or_default()).await?;
+        let instance = drift::Instance {
+            image_id: machine.image_id().to_owned(),
+            kubernetes_version: None,
+        };
+        Ok(drift::check(&class, claim, &instance).map(|drift| drift.as_str().to_owned()))
+    }
+
+    fn instance_types(&self, pool: &NodePool) -> Result<Arc<[InstanceType]>, CloudError> {
+        let name = &pool.spec.template.spec.node_class_ref.name;
+        let class = self
+            .class(name)
+            .ok_or_else(|| CloudError::NodeClassNotReady(format!("AKSNodeClass {name} does not exist")))?;
+        self.types_of(&class)
+    }
+}
+
+impl CloudProvider for AzureProvider {
+    fn name(&self) -> &'static str {
+        "azure"
+    }
+
+    fn supported_node_classes(&self) -> &[NodeClassKind] {
+        &self.0.node_classes
+    }
+
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
+        self.0.launch(claim, None).boxed()
+    }
+
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        self.0.launch(claim, Some(types)).boxed()
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        self.0.delete(claim).boxed()
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
+        async move {
+            let machine = self.0.existing(provider_id).await?;
+            Ok(self.0.as_node_claim(&machine))
+        }
+        .boxed()
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<NodeClaim>> {
+        self.0.list().boxed()
+    }
+
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {
+        std::future::ready(self.0.instance_types(pool)).boxed()
+    }
+
+    fn is_drifted<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        self.0.is_drifted(claim).boxed()
+    }
+
+    fn repair_policies(&self) -> &[RepairPolicy] {
+        &self.0.repair_policies
+    }
+
+    fn interruptions(&self) -> Option<Interruptions<'_>> {
+        Some(self.0.messages.stream(self.0.clock().clone()))
+    }
+
+    fn acknowledge<'a>(&'a self, message: &'a Interruption) -> CloudFuture<'a, ()> {
+        self.0.messages.acknowledge(&message.id);
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn lead(&self) -> BoxFuture<'_, ()> {
+        self.0.lead().boxed()
+    }
+
+    fn follow(&self) -> BoxFuture<'_, ()> {
+        self.0.follow_market().boxed()
+    }
+
+    fn price_feed(&self) -> PriceFeed {
+        self.0.market.price_feed()
+    }
+}

@@ -1,0 +1,88 @@
+//! How this Azure behaves.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+
+/// How an Azure behaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// The tenant.
+    pub tenant: String,
+    /// Client ID of the identity that may log in.
+    pub client_id: String,
+    /// What it must show for that.
+    pub assertion: String,
+    /// The subscription.
+    pub subscription: String,
+    /// The location.
+    pub region: String,
+    /// Subnets that exist, by resource ID.
+    pub subnets: Vec<String>,
+    /// vCPUs of each family that may be used; a family without entry has plenty.
+    pub quota: BTreeMap<String, i64>,
+    /// How long a token lasts.
+    pub token_lasts: SignedDuration,
+    /// How long a machine or a network interface takes to be made.
+    pub making: SignedDuration,
+    /// How long a machine takes to end.
+    pub ending: SignedDuration,
+    /// How far Resource Graph is behind.
+    pub graph_lag: SignedDuration,
+    /// Entries of a page.
+    pub page: usize,
+    /// Where this Azure is reached: links in its replies begin with it.
+    pub base: String,
+}
+
+impl Options {
+    /// An Azure that answers at once in everything.
+    #[must_use]
+    pub fn instant() -> Self {
+        let network =
+            "/subscriptions/sub/resourceGroups/net/providers/Microsoft.Network/virtualNetworks/cluster";
+        Options {
+            tenant: "tenant".to_owned(),
+            client_id: "client".to_owned(),
+            assertion: "assertion".to_owned(),
+            subscription: "sub".to_owned(),
+            region: "southcentralus".to_owned(),
+            subnets: vec![format!("{network}/subnets/nodes")],
+            quota: BTreeMap::new(),
+            token_lasts: SignedDuration::from_hours(1),
+            making: SignedDuration::ZERO,
+            ending: SignedDuration::ZERO,
+            graph_lag: SignedDuration::ZERO,
+            page: 25,
+            base: "https://azure.example".to_owned(),
+        }
+    }
+
+    /// An Azure that takes its time.
+    #[must_use]
+    pub fn slow() -> Self {
+        Options {
+            making: SignedDuration::from_secs(40),
+            ending: SignedDuration::from_secs(90),
+            graph_lag: SignedDuration::from_secs(60),
+            ..Options::instant()
+        }
+    }
+}
+
+/// Machines that cannot be made, and what is said about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// Size; `None` for all.
+    pub size: Option<String>,
+    /// Zone as ARM names it; `None` for all, and for none.
+    pub zone: Option<String>,
+    /// Whether only spot machines, or only others, are refused.
+    pub spot: Option<bool>,
+    /// HTTP status of the reply; `None` when the request is accepted and its operation fails.
+    pub status: Option<u16>,
+    /// Code.
+    pub code: String,
+    /// Message.
+    pub message: String,
+}

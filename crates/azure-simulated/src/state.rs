@@ -1,0 +1,188 @@
+//! What there is: machines, network interfaces, operations, tokens.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use spokeshave_provider_azure::skus::{self, Sku};
+
+use crate::options::{Options, Refusal};
+
+/// A machine or a network interface. Names are in lower case: ARM does not tell them apart by case.
+#[derive(Debug, Clone)]
+pub(crate) struct Resource {
+    pub(crate) body: Value,
+    pub(crate) made_at: Timestamp,
+    /// When it is made, or why it will have failed then.
+    pub(crate) ready_at: Timestamp,
+    pub(crate) failure: Option<(String, String)>,
+    /// When it is gone.
+    pub(crate) ends_at: Option<Timestamp>,
+}
+
+impl Resource {
+    pub(crate) fn state(&self, now: Timestamp) -> &'static str {
+        match (self.ends_at, &self.failure) {
+            (Some(_), _) => "Deleting",
+            (None, _) if now < self.ready_at => "Creating",
+            (None, Some(_)) => "Failed",
+            (None, None) => "Succeeded",
+        }
+    }
+
+    pub(crate) fn shown(&self, now: Timestamp) -> Value {
+        let mut body = self.body.clone();
+        body["properties"]["provisioningState"] = json!(self.state(now));
+        body
+    }
+}
+
+/// What an operation is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Operation {
+    pub(crate) done_at: Timestamp,
+    pub(crate) failure: Option<(String, String)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) options: Options,
+    pub(crate) skus: Vec<Sku>,
+    pub(crate) tokens: BTreeMap<String, Timestamp>,
+    pub(crate) machines: BTreeMap<String, Resource>,
+    pub(crate) interfaces: BTreeMap<String, Resource>,
+    /// What is gone, and that the graph may still show: kind, body, since when.
+    pub(crate) ghosts: Vec<(&'static str, Value, Timestamp, Timestamp)>,
+    pub(crate) operations: BTreeMap<String, Operation>,
+    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) denied: BTreeSet<String>,
+    /// Requests that are told to wait: how many, and how long.
+    pub(crate) throttled: (u32, u32),
+    /// Requests that are done and whose reply is lost: which, and how many.
+    pub(crate) lost_replies: (String, u32),
+    /// Interfaces that are kept for a machine, until when.
+    pub(crate) reserved: BTreeMap<String, Timestamp>,
+    pub(crate) log: Vec<String>,
+    pub(crate) number: u64,
+}
+
+pub(crate) const MACHINES: &str = "microsoft.compute/virtualmachines";
+pub(crate) const INTERFACES: &str = "microsoft.network/networkinterfaces";
+
+impl State {
+    pub(crate) fn new(options: Options) -> Self {
+        State {
+            skus: skus::facts(&options.region),
+            options,
+            tokens: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
+            ghosts: Vec::new(),
+            operations: BTreeMap::new(),
+            refusals: Vec::new(),
+            denied: BTreeSet::new(),
+            throttled: (0, 0),
+            lost_replies: (String::new(), 0),
+            reserved: BTreeMap::new(),
+            log: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// Lets time do what it does: machines end, and take their network interfaces along.
+    pub(crate) fn settle(&mut self, now: Timestamp) {
+        let over: Vec<String> = self
+            .machines
+            .iter()
+            .filter(|(_, machine)| machine.ends_at.is_some_and(|ends| ends <= now))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in over {
+            let Some(machine) = self.machines.remove(&name) else {
+                continue;
+            };
+            for interface in attached(&machine.body) {
+                let deleted = interface["properties"]["deleteOption"] == "Delete";
+                let Some(name) = last_part(&interface["id"]).filter(|_| deleted) else {
+                    continue;
+                };
+                if let Some(interface) = self.interfaces.remove(&name) {
+                    self.bury(INTERFACES, &interface, now);
+                }
+            }
+            self.bury(MACHINES, &machine, now);
+        }
+        let lag = self.options.graph_lag;
+        self.ghosts.retain(|(.., gone)| now.duration_since(*gone) < lag);
+    }
+
+    pub(crate) fn bury(&mut self, kind: &'static str, resource: &Resource, now: Timestamp) {
+        self.ghosts
+            .push((kind, resource.shown(now), resource.made_at, now));
+    }
+
+    /// Rows of the graph: what there was when it last looked.
+    pub(crate) fn rows(&self, kind: &str, now: Timestamp) -> Vec<Value> {
+        let lag = self.options.graph_lag;
+        let seen = |made: Timestamp| now.duration_since(made) >= lag;
+        let there = match kind {
+            MACHINES => &self.machines,
+            _ => &self.interfaces,
+        };
+        let mut rows: Vec<Value> = there
+            .values()
+            .filter(|resource| seen(resource.made_at))
+            .map(|resource| resource.shown(now))
+            .collect();
+        let ghosts = self
+            .ghosts
+            .iter()
+            .filter(|(of, _, made, _)| *of == kind && seen(*made));
+        rows.extend(ghosts.map(|(_, body, ..)| body.clone()));
+        rows
+    }
+
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Begins an operation; the address at which it is asked about.
+    pub(crate) fn begin(&mut self, done_at: Timestamp, failure: Option<(String, String)>) -> String {
+        let id = format!("op-{}", self.next_number());
+        self.operations.insert(id.clone(), Operation { done_at, failure });
+        format!(
+            "{}/subscriptions/{}/providers/Microsoft.Compute/locations/{}/operations/{id}?api-version=2024-07-01",
+            self.options.base, self.options.subscription, self.options.region
+        )
+    }
+
+    /// vCPUs of a family that machines use.
+    pub(crate) fn used(&self, family: &str) -> i64 {
+        self.machines
+            .values()
+            .filter_map(|machine| {
+                let size = machine.body["properties"]["hardwareProfile"]["vmSize"].as_str()?;
+                let spot = machine.body["properties"]["priority"] == "Spot";
+                let sku = self.skus.iter().find(|sku| sku.name == size)?;
+                (sku.family == family && !spot).then(|| sku.cpus())?
+            })
+            .sum()
+    }
+}
+
+/// Network interfaces that a machine names.
+pub(crate) fn attached(machine: &Value) -> Vec<Value> {
+    let interfaces = machine["properties"]["networkProfile"]["networkInterfaces"].as_array();
+    interfaces.cloned().unwrap_or_default()
+}
+
+/// The name at the end of a resource ID, in lower case.
+pub(crate) fn last_part(id: &Value) -> Option<String> {
+    id.as_str()?.rsplit('/').next().map(str::to_lowercase)
+}
+
+/// `now` and a while.
+pub(crate) fn later(now: Timestamp, while_: SignedDuration) -> Timestamp {
+    now.saturating_add(while_).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,75 @@
+//! The suite that every provider passes (P §14), on an Azure that answers at once and on one that takes its time.
+
+use std::time::Duration;
+
+use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_azure_simulated::{Options, Refusal};
+use spokeshave_ports::conformance::{Harness, check_all};
+use spokeshave_ports::{CloudProvider, SharedClock};
+
+use crate::world::{World, claim, on_demand, pool};
+
+/// A size that Azure has run out of.
+const EXHAUSTED: &str = "Standard_E8s_v5";
+/// For so long a size without capacity is left out.
+const LEFT_OUT_FOR: Duration = Duration::from_secs(3600);
+
+struct AzureHarness<'a>(&'a World);
+
+impl Harness for AzureHarness<'_> {
+    fn provider(&self) -> &dyn CloudProvider {
+        &self.0.provider
+    }
+    fn clock(&self) -> SharedClock {
+        self.0.clock.clone()
+    }
+    fn node_pool(&self) -> NodePool {
+        pool()
+    }
+    fn node_claim(&self, name: &str) -> NodeClaim {
+        claim(
+            name,
+            &[(labels::INSTANCE_TYPE, &["Standard_D4s_v5", "Standard_D2ds_v5"])],
+        )
+    }
+    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
+        claim(name, &[(labels::ZONE, &["southcentralus-9"])])
+    }
+    fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim> {
+        let mut claim = self.node_claim(name);
+        claim.spec.node_class_ref.name = "missing".to_owned();
+        Some(claim)
+    }
+    fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
+        Some((on_demand(name, EXHAUSTED), LEFT_OUT_FOR))
+    }
+    fn well_known_labels(&self) -> Vec<String> {
+        self.0.provider.well_known_labels()
+    }
+}
+
+async fn passes(options: Options) {
+    let world = World::new(options).await;
+    world.azure.refuse(Refusal {
+        size: Some(EXHAUSTED.to_owned()),
+        status: Some(409),
+        code: "AllocationFailed".to_owned(),
+        message: "Allocation failed.".to_owned(),
+        ..Refusal::default()
+    });
+    let outcome = check_all(&AzureHarness(&world)).await;
+    outcome.unwrap_or_else(|failures| panic!("{failures}"));
+    world.pass(600).await;
+    assert_eq!(world.machines(), [], "nothing is left");
+    assert_eq!(world.azure.interfaces(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_050_z_051_the_provider_keeps_the_promises_of_the_port() {
+    passes(Options::instant()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_050_z_051_and_keeps_them_when_azure_takes_its_time_and_its_graph_is_late() {
+    passes(Options::slow()).await;
+}

@@ -1,0 +1,246 @@
+//! Launches: what is asked, adopted, taken back (Z-031, Z-033, Z-036).
+
+use futures::StreamExt as _;
+use spokeshave_api::{AKSNodeClassSpec, labels};
+use spokeshave_azure_simulated::{Options, Refusal};
+use spokeshave_model::interruption::InterruptionKind;
+use spokeshave_ports::{CloudError, CloudProvider as _};
+
+use crate::world::{World, claim, on_demand};
+
+const MACHINE: &str =
+    "PUT /subscriptions/sub/resourceGroups/Nodes/providers/Microsoft.Compute/virtualMachines/aks-a";
+const INTERFACE: &str =
+    "PUT /subscriptions/sub/resourceGroups/Nodes/providers/Microsoft.Network/networkInterfaces/aks-a";
+
+fn refusal(code: &str, status: Option<u16>) -> Refusal {
+    Refusal {
+        status,
+        code: code.to_owned(),
+        message: "no".to_owned(),
+        ..Refusal::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_031_an_interface_then_a_machine_with_tags() {
+    let world = World::new(Options::instant()).await;
+    let created = world
+        .provider
+        .create(&on_demand("a", "Standard_D4s_v5"))
+        .await
+        .unwrap();
+    assert_eq!(
+        created.provider_id(),
+        Some(
+            "azure:///subscriptions/sub/resourceGroups/nodes/providers/Microsoft.Compute/virtualMachines/aks-a"
+        )
+    );
+    let log = world.azure.log();
+    let place = |start: &str| log.iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(place(INTERFACE) < place(MACHINE));
+    let machine = &world.azure.machines()[0];
+    let tags = &machine["tags"];
+    for (key, value) in [
+        ("karpenter.azure.com_cluster", "cluster"),
+        ("karpenter.sh_nodepool", "pool"),
+        ("karpenter.sh_nodeclaim", "a"),
+        ("karpenter.sh_nodeclaim-uid", "uid-a"),
+        ("karpenter.azure.com_aksnodeclass", "class"),
+        ("compute.aks.billing", "linux"),
+        ("spokeshave.dev_created-at", "2026-09-01T00:00:15Z"),
+    ] {
+        assert_eq!(tags[key], value, "{key}");
+    }
+    let zone = machine["zones"][0].as_str().unwrap();
+    assert_eq!(
+        created.label(labels::ZONE),
+        Some(format!("southcentralus-{zone}").as_str())
+    );
+    assert_eq!(
+        machine["properties"]["storageProfile"]["imageReference"]["communityGalleryImageId"],
+        "/CommunityGalleries/AKSUbuntu-38d80f77-467a-481f-a8d4-09b6d4220bd2/images/2404gen2containerd/versions/202608.1.0"
+    );
+    assert_eq!(
+        created.status.unwrap().image_id.unwrap().rsplit('/').next(),
+        Some("202608.1.0")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_031_a_launch_whose_reply_was_lost_is_adopted() {
+    let world = World::new(Options::slow()).await;
+    let claim = on_demand("a", "Standard_D4s_v5");
+    // A call is made again when there is no reply; this one never gets one.
+    world.azure.lose_replies(MACHINE, 4);
+    let error = world.provider.create(&claim).await.unwrap_err();
+    assert!(matches!(error, CloudError::Timeout(_)), "{error}");
+    assert_eq!(world.asked(MACHINE), 4);
+    assert_eq!(world.machines().len(), 1);
+    let again = world.provider.create(&claim).await.unwrap();
+    let third = world.provider.create(&claim).await.unwrap();
+    assert_eq!(again.provider_id(), third.provider_id());
+    assert_eq!(world.asked(MACHINE), 4, "what exists is not asked for again");
+    assert_eq!(world.machines().len(), 1);
+    // It is this NodeClaim's only.
+    let mut stranger = claim.clone();
+    stranger.metadata.uid = Some("another".to_owned());
+    let error = world.provider.create(&stranger).await.unwrap_err();
+    assert!(
+        matches!(&error, CloudError::Create { reason, .. } if reason == "MachineNameTaken"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_033_create_returns_when_arm_has_accepted() {
+    let world = World::new(Options::slow()).await;
+    let before = world.clock.now();
+    world
+        .provider
+        .create(&on_demand("a", "Standard_D4s_v5"))
+        .await
+        .unwrap();
+    let took = world.clock.now().duration_since(before).as_secs();
+    assert!(took < 40, "a machine takes 40 s, the answer came after {took}");
+    assert_eq!(
+        world.machines(),
+        [("Standard_D4s_v5".to_owned(), "Creating".to_owned())]
+    );
+    world.pass(60).await;
+    assert_eq!(
+        world.machines(),
+        [("Standard_D4s_v5".to_owned(), "Succeeded".to_owned())]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_033_an_operation_that_fails_ends_the_machine_and_tells_of_it() {
+    let world = World::new(Options::slow()).await;
+    world.azure.refuse(refusal("ZonalAllocationFailed", None));
+    let created = world
+        .provider
+        .create(&on_demand("a", "Standard_D4s_v5"))
+        .await
+        .unwrap();
+    let mut messages = world.provider.interruptions().unwrap();
+    let message = messages.next().await.unwrap();
+    assert_eq!(Some(message.provider_id.as_str()), created.provider_id());
+    assert_eq!(message.kind, Ok(InterruptionKind::InstanceTerminated));
+    let again = messages.next().await.unwrap();
+    assert_eq!(again.id, message.id, "it comes again until it is acknowledged");
+    world.provider.acknowledge(&message).await.unwrap();
+    world.pass(600).await;
+    assert_eq!((world.machines(), world.azure.interfaces()), (vec![], vec![]));
+    // The zone is left out now, the others are not.
+    let zone = created.label(labels::ZONE).unwrap().to_owned();
+    world.azure.refuse_nothing();
+    let next = world
+        .provider
+        .create(&on_demand("b", "Standard_D4s_v5"))
+        .await
+        .unwrap();
+    assert_ne!(next.label(labels::ZONE), Some(zone.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_033_what_was_refused_leaves_nothing() {
+    let world = World::new(Options::instant()).await;
+    world.azure.refuse(refusal("InvalidParameter", Some(400)));
+    let error = world
+        .provider
+        .create(&on_demand("a", "Standard_D4s_v5"))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("InvalidParameter: no"), "{error}");
+    assert_eq!(
+        world.asked(MACHINE),
+        1,
+        "what says nothing of capacity is not tried elsewhere"
+    );
+    assert_eq!((world.machines(), world.azure.interfaces()), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_036_a_size_without_capacity_gives_way_to_the_next() {
+    let world = World::new(Options::instant()).await;
+    world.azure.refuse(Refusal {
+        size: Some("Standard_D4s_v5".to_owned()),
+        ..refusal("AllocationFailed", Some(409))
+    });
+    let both = claim(
+        "a",
+        &[
+            (
+                labels::INSTANCE_TYPE,
+                &["Standard_D4s_v5", "Standard_D8s_v5", "Standard_E8s_v5"],
+            ),
+            (labels::CAPACITY_TYPE, &["on-demand"]),
+        ],
+    );
+    let created = world.provider.create(&both).await.unwrap();
+    // The larger size of the same family is left out with it.
+    assert_eq!(created.label(labels::INSTANCE_TYPE), Some("Standard_E8s_v5"));
+    assert_eq!(
+        world.asked(MACHINE),
+        3,
+        "in zones, without zone, and the other size"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_036_quota_is_seen_before_it_is_hit() {
+    let mut options = Options::instant();
+    options.quota.insert("standardDSv5Family".to_owned(), 8);
+    let world = World::new(options).await;
+    for name in ["a", "b"] {
+        world
+            .provider
+            .create(&on_demand(name, "Standard_D4s_v5"))
+            .await
+            .unwrap();
+    }
+    // What the list of usages said is ten minutes old: ARM refuses, and the family is left out.
+    let error = world
+        .provider
+        .create(&on_demand("c", "Standard_D4s_v5"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    let asked = world.asked("PUT /subscriptions");
+    world.pass(11 * 60).await;
+    let error = world
+        .provider
+        .create(&on_demand("c", "Standard_D4s_v5"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity(_)), "{error}");
+    assert_eq!(
+        world.asked("PUT /subscriptions"),
+        asked,
+        "now the list says so: nothing is asked"
+    );
+    let spot = claim(
+        "d",
+        &[
+            (labels::INSTANCE_TYPE, &["Standard_D4s_v5"]),
+            (labels::CAPACITY_TYPE, &["spot"]),
+        ],
+    );
+    world.provider.create(&spot).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_003_a_class_with_fields_that_nothing_acts_on_launches_nothing() {
+    let world = World::new(Options::instant()).await;
+    let spec: AKSNodeClassSpec = serde_saphyr::from_str("{artifactStreaming: {enabled: true}}").unwrap();
+    let class = world.class("class", spec).await;
+    world.provider.put_class(class);
+    let error = world
+        .provider
+        .create(&on_demand("a", "Standard_D4s_v5"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CloudError::NodeClassNotReady(_)), "{error}");
+    assert_eq!(world.asked("PUT"), 0);
+}

@@ -1,0 +1,7 @@
+//! The provider on an Azure in one process.
+
+mod calls;
+mod conformance;
+mod launches;
+mod upkeep;
+mod world;
