@@ -123,6 +123,11 @@ e2e-aws-wire:
     cargo build -p spokeshave-aws-http --example wire
     e2e/moto.sh target/debug/examples/wire
 
+# Microsoft's Python SDK against our Azure over HTTP: it reads what the provider wrote, and the provider what it wrote. Installs the SDK in target/.
+e2e-azure:
+    cargo build -p spokeshave-azure-simulated --example arm
+    e2e/azure.sh
+
 # Ends of nodes on a genuine kube-apiserver: budgets, deadlines, finalizers, volumes, garbage collection, hand-over of leadership.
 e2e-real-lifecycle:
     cargo build --release -p spokeshave

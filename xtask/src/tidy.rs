@@ -63,6 +63,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-provider-azure",
         ],
     ),
+    ("spokeshave-azure-http", &["spokeshave-azure-cloud"]),
     (
         "spokeshave-azure-simulated",
         &[

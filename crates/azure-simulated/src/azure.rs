@@ -248,10 +248,10 @@ impl State {
         match (request.method, rest) {
             ("GET", ["providers", "microsoft.compute", "skus"]) => {
                 let all: Vec<Value> = self.skus.iter().map(|sku| json!(sku)).collect();
-                page(&all, &request.url, size, names)
+                page(&all, (&self.options.base, &request.url), size, names)
             }
             ("GET", ["providers", "microsoft.compute", "locations", _, "usages"]) => {
-                page(&self.usages(), &request.url, size, names)
+                page(&self.usages(), (&self.options.base, &request.url), size, names)
             }
             ("GET", ["providers", "microsoft.compute", "locations", _, "operations", id]) => {
                 self.operation(id, now)
@@ -269,7 +269,7 @@ impl State {
                     image,
                     "versions",
                 ],
-            ) => page(&versions(image), &request.url, size, names),
+            ) => page(&versions(image), (&self.options.base, &request.url), size, names),
             (method, ["resourcegroups", _, "providers", provider, kind, name]) => {
                 let kind = format!("{provider}/{kind}");
                 if self.denied.contains(&format!("{method} {kind}")) {
@@ -377,7 +377,7 @@ impl State {
                 }));
             }
         }
-        page(&items, url, 100, ("Items", "NextPageLink"))
+        page(&items, (&self.options.base, url), 100, ("Items", "NextPageLink"))
     }
 
     fn usages(&self) -> Vec<Value> {

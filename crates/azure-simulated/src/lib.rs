@@ -8,7 +8,9 @@ mod azure;
 mod machines;
 mod options;
 mod replies;
+mod server;
 mod state;
 
 pub use azure::Azure;
 pub use options::{Options, Refusal};
+pub use server::serve;

@@ -32,18 +32,25 @@ pub(crate) fn with(mut reply: Response, name: &str, value: &str) -> Response {
     reply
 }
 
-/// One page of a list. The next one's link is the request's own URL with the place to go on.
-pub(crate) fn page(entries: &[Value], url: &str, size: usize, (items, link): (&str, &str)) -> Response {
+/// One page of a list. The next one's link is the request's own path and query below `base`, with the place to go on.
+pub(crate) fn page(
+    entries: &[Value],
+    (base, url): (&str, &str),
+    size: usize,
+    (items, link): (&str, &str),
+) -> Response {
     let marker = "skiptoken=";
-    let (before, skip) = match url.split_once(marker) {
+    let below = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let below = below.find('/').map_or("/", |start| &below[start..]);
+    let (before, skip) = match below.split_once(marker) {
         Some((before, rest)) => (before.to_owned(), rest.parse().unwrap_or(0)),
-        None => (format!("{url}&$"), 0),
+        None => (format!("{below}&$"), 0),
     };
     let rest: &[Value] = entries.get(skip..).unwrap_or_default();
     let shown = &rest[..rest.len().min(size)];
     let mut body = json!({items: shown});
     if rest.len() > size {
-        body[link] = json!(format!("{before}{marker}{}", skip + size));
+        body[link] = json!(format!("{base}{before}{marker}{}", skip + size));
     }
     ok(200, &body)
 }

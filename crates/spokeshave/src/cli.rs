@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Crds {
         /// The cloud whose kinds are printed besides the common ones
         #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
-        cloud_provider: DefinitionsOf,
+        cloud_provider: PrintedDefinitions,
     },
     /// Print the completion script of a shell
     Completions {
@@ -287,6 +287,27 @@ impl From<DefinitionsOf> for spokeshave_api::crds::Cloud {
         match cloud {
             DefinitionsOf::Kwok => Self::Kwok,
             DefinitionsOf::Aws => Self::Aws,
+        }
+    }
+}
+
+/// Clouds whose kinds can be printed: also those that the operator cannot launch nodes at yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrintedDefinitions {
+    /// Nodes without machines: KWOKNodeClass and KWOKInstance
+    Kwok,
+    /// EC2: EC2NodeClass
+    Aws,
+    /// Azure: AKSNodeClass, so that manifests with it apply
+    Azure,
+}
+
+impl From<PrintedDefinitions> for spokeshave_api::crds::Cloud {
+    fn from(cloud: PrintedDefinitions) -> Self {
+        match cloud {
+            PrintedDefinitions::Kwok => Self::Kwok,
+            PrintedDefinitions::Aws => Self::Aws,
+            PrintedDefinitions::Azure => Self::Azure,
         }
     }
 }

@@ -4,4 +4,5 @@ mod calls;
 mod conformance;
 mod launches;
 mod upkeep;
+mod wire;
 mod world;
