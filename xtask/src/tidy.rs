@@ -49,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-watched",
         ],
     ),
+    ("spokeshave-mirror", &["spokeshave-ports"]),
     ("spokeshave-provider-aws", &["spokeshave-api", "spokeshave-model"]),
     (
         "spokeshave-provider-azure",
@@ -58,6 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "spokeshave-azure-cloud",
         &[
             "spokeshave-api",
+            "spokeshave-mirror",
             "spokeshave-model",
             "spokeshave-ports",
             "spokeshave-provider-azure",
@@ -76,6 +78,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "spokeshave-aws-cloud",
         &[
             "spokeshave-api",
+            "spokeshave-mirror",
             "spokeshave-model",
             "spokeshave-ports",
             "spokeshave-provider-aws",

@@ -15,7 +15,6 @@ mod launch;
 mod lead;
 mod market;
 mod messages;
-mod mirror;
 mod options;
 pub mod ports;
 mod provider;

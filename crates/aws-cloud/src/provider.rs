@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
+use spokeshave_mirror::Mirror;
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
@@ -30,7 +31,6 @@ use crate::gather::{Answers, Gather};
 use crate::instances::{self, LIVE_STATES};
 use crate::market::Market;
 use crate::messages::Messages;
-use crate::mirror::Mirror;
 use crate::options::AwsOptions;
 use crate::ports::Aws;
 use crate::recent::{self, Recent};

@@ -5,10 +5,12 @@
 
 mod calls;
 mod client;
+mod cluster;
 mod launch;
 mod machines;
 mod market;
 mod messages;
+mod objects;
 mod options;
 mod ports;
 mod provider;

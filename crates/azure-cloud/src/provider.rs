@@ -25,6 +25,7 @@ use crate::client::{Client, Operation};
 use crate::machines;
 use crate::market::Market;
 use crate::messages::Messages;
+use crate::objects::Objects;
 use crate::options::AzureOptions;
 use crate::ports::Outside;
 
@@ -32,11 +33,11 @@ use crate::ports::Outside;
 const GRAPH_LAG: SignedDuration = SignedDuration::from_mins(5);
 
 /// Conditions of a Node that mean that it is broken, and for how many minutes they are borne (Z7).
-const REPAIR: [(&str, &str, u64); 4] = [
+/// `PreemptionScheduled` is none of them: it is an interruption, with its own deadline and without a breaker (Z8).
+const REPAIR: [(&str, &str, u64); 3] = [
     ("Ready", "False", 10),
     ("Ready", "Unknown", 10),
     ("kubernetes.azure.com/NodeHealthy", "False", 0),
-    ("PreemptionScheduled", "True", 0),
 ];
 
 /// Azure. Clones are the same.
@@ -59,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) options: AzureOptions,
     pub(crate) market: Market,
     pub(crate) messages: Messages,
+    /// The cluster's API server, where there is one.
+    pub(crate) objects: Option<Objects>,
     classes: Mutex<BTreeMap<String, Arc<AKSNodeClass>>>,
     /// One launch at a time for each machine's name.
     slots: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -94,6 +97,21 @@ impl AzureProvider {
     /// Azure, reached through the outside.
     #[must_use]
     pub fn new(outside: Outside, clock: SharedClock, options: AzureOptions) -> Self {
+        Self::build(outside, None, clock, options)
+    }
+
+    /// The same for a cluster: classes are those of its API server, whose status is kept there, and conditions of its nodes are heard.
+    #[must_use]
+    pub fn of_cluster(
+        outside: Outside,
+        client: kube::Client,
+        clock: SharedClock,
+        options: AzureOptions,
+    ) -> Self {
+        Self::build(outside, Some(Objects::new(client)), clock, options)
+    }
+
+    fn build(outside: Outside, objects: Option<Objects>, clock: SharedClock, options: AzureOptions) -> Self {
         let policies = REPAIR.map(|(condition, status, minutes)| RepairPolicy {
             condition_type: condition.to_owned(),
             condition_status: status.to_owned(),
@@ -104,6 +122,7 @@ impl AzureProvider {
             options,
             market: Market::new(),
             messages: Messages::default(),
+            objects,
             classes: Mutex::default(),
             slots: Mutex::default(),
             pending: Mutex::default(),
@@ -119,7 +138,7 @@ impl AzureProvider {
         }))
     }
 
-    /// Takes a class in as the API server has it now.
+    /// Takes a class in, where there is no API server that has it.
     pub fn put_class(&self, class: AKSNodeClass) {
         locked(&self.0.classes).insert(class.name().to_owned(), Arc::new(class));
     }
@@ -152,7 +171,10 @@ impl Inner {
     }
 
     pub(crate) fn class(&self, name: &str) -> Option<Arc<AKSNodeClass>> {
-        locked(&self.classes).get(name).cloned()
+        match &self.objects {
+            Some(objects) => objects.classes.get(name),
+            None => locked(&self.classes).get(name).cloned(),
+        }
     }
 
     pub(crate) fn slot(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
@@ -311,7 +333,7 @@ impl Inner {
         let machine = self.existing(claim.provider_id().unwrap_or_default()).await?;
         let instance = drift::Instance {
             image_id: machine.image_id().to_owned(),
-            kubernetes_version: None,
+            kubernetes_version: self.objects.as_ref().and_then(|it| it.kubelet_version(claim)),
         };
         Ok(drift::check(&class, claim, &instance).map(|drift| drift.as_str().to_owned()))
     }

@@ -36,12 +36,23 @@ const INTERFACE_HELD: SignedDuration = SignedDuration::from_secs(180);
 impl Inner {
     /// What only reads. Works for as long as it is polled.
     pub(crate) async fn follow_market(&self) {
-        futures::join!(self.follow_skus(), self.follow_prices(), self.follow_quota());
+        futures::join!(
+            self.follow_skus(),
+            self.follow_prices(),
+            self.follow_quota(),
+            self.follow_objects()
+        );
     }
 
     /// All of it. Works for as long as it is polled.
     pub(crate) async fn lead(&self) {
-        futures::join!(self.follow_market(), self.follow_operations(), self.sweep());
+        futures::join!(
+            self.follow_market(),
+            self.follow_operations(),
+            self.sweep(),
+            self.reconcile_classes(),
+            self.hear_nodes(),
+        );
     }
 
     async fn pause(&self, what: &str, answer: Result<(), ArmError>, period: Duration) {
@@ -198,25 +209,33 @@ impl AzureProvider {
         server_version: Option<&str>,
         maintenance: bool,
     ) -> (AKSNodeClass, SignedDuration) {
-        let inner = &self.0;
-        let version = server_version
-            .map(|server| status::next_kubernetes_version(class, server))
-            .ok_or_else(|| "the API server has not said its version".to_owned());
-        let images = match &version {
-            Ok(version) => inner.images(class, version).await,
-            Err(problem) => Err(ImageProblem::Call(problem.clone())),
-        };
-        let found = LookUps {
-            images,
-            subnet: inner.subnet(class).await,
-            kubernetes_version: version,
-            maintenance,
-        };
-        status::reconcile(class, &found, inner.clock().now())
+        self.0.reconcile(class, server_version, maintenance).await
     }
 }
 
 impl Inner {
+    pub(crate) async fn reconcile(
+        &self,
+        class: &AKSNodeClass,
+        server_version: Option<&str>,
+        maintenance: bool,
+    ) -> (AKSNodeClass, SignedDuration) {
+        let version = server_version
+            .map(|server| status::next_kubernetes_version(class, server))
+            .ok_or_else(|| "the API server has not said its version".to_owned());
+        let images = match &version {
+            Ok(version) => self.images(class, version).await,
+            Err(problem) => Err(ImageProblem::Call(problem.clone())),
+        };
+        let found = LookUps {
+            images,
+            subnet: self.subnet(class).await,
+            kubernetes_version: version,
+            maintenance,
+        };
+        status::reconcile(class, &found, self.clock().now())
+    }
+
     async fn images(&self, class: &AKSNodeClass, version: &str) -> Result<Vec<NodeImage>, ImageProblem> {
         if let Some(id) = class
             .annotation(images::IMAGE_ANNOTATION)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec, NodeClaim, NodePool, labels};
-use spokeshave_azure_cloud::{Assertion as _, AzureProvider, Outside};
+use spokeshave_azure_cloud::{AzureProvider, Outside};
 use spokeshave_azure_http::{HttpClient, TokenFile};
 use spokeshave_azure_simulated::{Azure, Options, serve};
 use spokeshave_ports::conformance::{Harness, check_all};
@@ -26,10 +26,6 @@ struct Wire {
 const SPEED: f64 = 100.0;
 
 impl Wire {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test writes the token where the kubelet would"
-    )]
     async fn new() -> Self {
         let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), SPEED).shared();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

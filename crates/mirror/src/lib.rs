@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Cluster-scoped objects of one kind, by name.
 #[derive(Debug)]
-pub(crate) struct Mirror<K> {
+pub struct Mirror<K> {
     state: Mutex<State<K>>,
     changed: Notify,
 }
@@ -48,23 +48,23 @@ impl<K> Mirror<K> {
     }
 
     /// The object of this name.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<K>> {
+    pub fn get(&self, name: &str) -> Option<Arc<K>> {
         self.state().objects.get(name).cloned()
     }
 
     /// All objects, by name. `None` before they were listed once: what is missing then is not known to be gone.
-    pub(crate) fn all(&self) -> Option<Vec<Arc<K>>> {
+    pub fn all(&self) -> Option<Vec<Arc<K>>> {
         let state = self.state();
         state.is_filled.then(|| state.objects.values().cloned().collect())
     }
 
     /// Completes after the next change, or at once when there was one since the last call.
-    pub(crate) async fn changed(&self) {
+    pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
     /// Takes in what a write of ours has answered, before the watch tells it.
-    pub(crate) fn put(&self, name: &str, object: K) {
+    pub fn put(&self, name: &str, object: K) {
         self.state().objects.insert(name.to_owned(), Arc::new(object));
         self.changed.notify_one();
     }
@@ -75,7 +75,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     /// Keeps the copy up to date for ever.
-    pub(crate) async fn watch(&self, client: Client, clock: &SharedClock) {
+    pub async fn watch(&self, client: Client, clock: &SharedClock) {
         let api: Api<K> = Api::all(client);
         let mut stream = watcher::watcher(api, watcher::Config::default()).boxed();
         let mut fresh: BTreeMap<String, Arc<K>> = BTreeMap::new();
