@@ -123,9 +123,11 @@ e2e-aws-wire:
     cargo build -p spokeshave-aws-http --example wire
     e2e/moto.sh target/debug/examples/wire
 
-# Microsoft's Python SDK against our Azure over HTTP: it reads what the provider wrote, and the provider what it wrote. Installs the SDK in target/.
+# Our Azure over HTTP: the shipped operator brings a machine and ends it; Microsoft's Python SDK reads what the provider wrote, and the provider what it wrote. Installs the SDK in target/.
 e2e-azure:
     cargo build -p spokeshave-azure-simulated --example arm
+    cargo build --release -p spokeshave
+    e2e/azure_operator.sh
     e2e/azure.sh
 
 # Ends of nodes on a genuine kube-apiserver: budgets, deadlines, finalizers, volumes, garbage collection, hand-over of leadership.

@@ -319,6 +319,8 @@ pub(crate) enum OperatorCloud {
     Kwok,
     /// EC2 instances, in the region of AWS_REGION or of the machine
     Aws,
+    /// Azure's virtual machines, by the environment that docs/azure.md lists; not run on a subscription yet
+    Azure,
     /// A provider that is a process of its own, at --provider-socket or --provider-address
     Grpc,
 }

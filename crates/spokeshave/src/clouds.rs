@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
+use spokeshave_azure_cloud::AzureProvider;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_provider_grpc::GrpcProvider;
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
@@ -60,6 +61,7 @@ pub(crate) async fn start(
     match name {
         OperatorCloud::Kwok => kwok(settings, surroundings, tasks),
         OperatorCloud::Aws => aws(settings, surroundings).await,
+        OperatorCloud::Azure => azure(settings, surroundings),
         OperatorCloud::Grpc => grpc(address, settings, surroundings).await,
     }
 }
@@ -124,6 +126,25 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
     );
     Ok(Cloud {
         label_rules: aws_label_rules(&provider),
+        provider: Arc::new(provider),
+        remote: None,
+    })
+}
+
+fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
+    let (outside, options) = crate::azure::read(settings)?;
+    tracing::info!(
+        location = options.settings.region,
+        cluster = options.cluster_name,
+        "launching nodes at Azure"
+    );
+    let client = surroundings.client.clone();
+    let provider = AzureProvider::of_cluster(outside, client, surroundings.clock.clone(), options);
+    Ok(Cloud {
+        label_rules: LabelRules {
+            restricted_domains: vec!["karpenter.azure.com".to_owned()],
+            well_known: provider.well_known_labels().into_iter().collect(),
+        },
         provider: Arc::new(provider),
         remote: None,
     })

@@ -1,6 +1,7 @@
 //! The spokeshave binary: reads arguments and the environment, and runs a command.
 
 mod adopt;
+mod azure;
 mod budgets;
 mod cli;
 mod clouds;

@@ -1,0 +1,214 @@
+//! What a provider for Azure is told by the environment (Z9): the names are those that the workload identity webhook and Karpenter's provider use.
+//!
+//! Owns the reading. What the values mean is `azure-cloud`'s.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use spokeshave_azure_cloud::{AzureOptions, Endpoints, Outside};
+use spokeshave_azure_http::{HttpClient, TokenFile};
+use spokeshave_provider_azure::bootstrap::Cluster;
+use spokeshave_provider_azure::instance_types::{NetworkPlugin, Settings as TypeSettings};
+use spokeshave_provider_azure::names::Place;
+use spokeshave_provider_azure::requests::Access;
+
+use crate::settings::Settings;
+
+/// Looks a variable up.
+type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Variables without which nothing can be launched.
+const REQUIRED: [&str; 11] = [
+    "AZURE_CLIENT_ID",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_NODE_RESOURCE_GROUP",
+    "AZURE_SUBSCRIPTION_ID",
+    "AZURE_TENANT_ID",
+    "BOOTSTRAP_TEMPLATE_FILE",
+    "CLUSTER_ENDPOINT",
+    "CLUSTER_NAME",
+    "LOCATION",
+    "SSH_PUBLIC_KEY",
+    "VNET_SUBNET_ID",
+];
+
+/// The outside and the settings of the provider, from the process's environment.
+///
+/// # Errors
+/// When variables are missing, all of them by name, or name what cannot be read.
+pub(crate) fn read(settings: &Settings) -> Result<(Outside, AzureOptions)> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut options = options(settings, &variable)?;
+    let file = variable("BOOTSTRAP_TEMPLATE_FILE").unwrap_or_default();
+    options.bootstrap_template = std::fs::read_to_string(&file)
+        .with_context(|| format!("BOOTSTRAP_TEMPLATE_FILE: cannot read {file}"))?;
+    if let Some(file) = variable("AZURE_ENVIRONMENT_FILEPATH") {
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("AZURE_ENVIRONMENT_FILEPATH: cannot read {file}"))?;
+        options.endpoints = endpoints(&text, &file)?;
+    }
+    let token = variable("AZURE_FEDERATED_TOKEN_FILE").unwrap_or_default();
+    let outside = Outside {
+        http: Arc::new(HttpClient::new().context("reading this machine's certificates")?),
+        assertion: Arc::new(TokenFile(PathBuf::from(token))),
+    };
+    Ok((outside, options))
+}
+
+fn endpoints(text: &str, file: &str) -> Result<Endpoints> {
+    spokeshave_azure_http::endpoints(text)
+        .map_err(anyhow::Error::msg)
+        .with_context(|| format!("AZURE_ENVIRONMENT_FILEPATH {file}"))
+}
+
+fn options(settings: &Settings, variable: Variables<'_>) -> Result<AzureOptions> {
+    let known = |name: &str| match name {
+        "CLUSTER_NAME" => settings.cluster_name.clone(),
+        "CLUSTER_ENDPOINT" => settings.cluster_endpoint.clone(),
+        _ => variable(name),
+    };
+    let missing: Vec<&str> = REQUIRED
+        .into_iter()
+        .filter(|name| known(name).is_none())
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "--cloud-provider azure needs these settings, which are not set: {}",
+            missing.join(", ")
+        );
+    }
+    let get = |name: &str| known(name).unwrap_or_default();
+    Ok(AzureOptions {
+        endpoints: Endpoints::default(),
+        tenant_id: get("AZURE_TENANT_ID"),
+        client_id: get("AZURE_CLIENT_ID"),
+        cluster_name: get("CLUSTER_NAME"),
+        place: Place {
+            subscription: get("AZURE_SUBSCRIPTION_ID"),
+            resource_group: get("AZURE_NODE_RESOURCE_GROUP"),
+        },
+        settings: TypeSettings {
+            region: get("LOCATION").to_lowercase(),
+            node_resource_group: get("AZURE_NODE_RESOURCE_GROUP"),
+            vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
+            network_plugin: network_plugin(variable)?,
+        },
+        vnet_subnet_id: get("VNET_SUBNET_ID"),
+        access: Access {
+            admin_username: variable("LINUX_ADMIN_USERNAME").unwrap_or_else(|| "azureuser".to_owned()),
+            ssh_public_key: get("SSH_PUBLIC_KEY"),
+            identities: list(&get("NODE_IDENTITIES")).map(str::to_owned).collect(),
+            disk_encryption_set_id: variable("NODE_OSDISK_DISKENCRYPTIONSET_ID"),
+        },
+        additional_tags: tags(&get("ADDITIONAL_TAGS"))?,
+        cluster: Cluster {
+            name: get("CLUSTER_NAME"),
+            endpoint: get("CLUSTER_ENDPOINT"),
+            ca_bundle: ca_bundle(settings)?,
+            bootstrap_token: get("KUBELET_BOOTSTRAP_TOKEN"),
+            dns_service_ip: settings
+                .cluster_dns_ip
+                .map(|ip| ip.to_string())
+                .unwrap_or_default(),
+            kubernetes_version: String::new(),
+        },
+        bootstrap_template: String::new(),
+    })
+}
+
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|one| !one.is_empty())
+}
+
+/// The setting is in base64, and the template wants what is in it.
+fn ca_bundle(settings: &Settings) -> Result<String> {
+    use base64::Engine as _;
+    let Some(encoded) = &settings.cluster_ca_bundle else {
+        return Ok(String::new());
+    };
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(encoded.trim())
+        .context("CLUSTER_CA_BUNDLE is no base64")?;
+    String::from_utf8(bytes).context("CLUSTER_CA_BUNDLE is no text in base64")
+}
+
+fn network_plugin(variable: Variables<'_>) -> Result<NetworkPlugin> {
+    let plugin = variable("NETWORK_PLUGIN");
+    let mode = variable("NETWORK_PLUGIN_MODE");
+    match (plugin.as_deref(), mode.as_deref()) {
+        (Some("none"), _) => Ok(NetworkPlugin::None),
+        (None | Some("azure"), None | Some("overlay")) => Ok(NetworkPlugin::AzureOverlay),
+        (_, Some(mode)) => bail!("NETWORK_PLUGIN_MODE is {mode:?}; only overlay is built"),
+        (Some(plugin), None) => bail!("NETWORK_PLUGIN is {plugin:?}; expected azure or none"),
+    }
+}
+
+fn tags(text: &str) -> Result<BTreeMap<String, String>> {
+    list(text)
+        .map(|pair| {
+            let (key, value) = pair
+                .split_once('=')
+                .with_context(|| format!("ADDITIONAL_TAGS: {pair:?} is no KEY=VALUE"))?;
+            Ok((key.to_owned(), value.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Environment, SettingsArgs};
+
+    fn unset() -> Settings {
+        Settings::resolve(&SettingsArgs::default(), &Environment::default()).unwrap()
+    }
+
+    fn set(name: &str) -> Option<String> {
+        let value = match name {
+            "ADDITIONAL_TAGS" => "team=a, cost/center=1",
+            "LOCATION" => "WestEurope",
+            "NODE_IDENTITIES" => "/one,/two",
+            "NETWORK_PLUGIN" | "NETWORK_PLUGIN_MODE" | "LINUX_ADMIN_USERNAME" => return None,
+            other => other,
+        };
+        Some(value.to_owned())
+    }
+
+    fn settings() -> Settings {
+        let mut settings = unset();
+        settings.cluster_name = Some("cluster".to_owned());
+        settings.cluster_endpoint = Some("https://api".to_owned());
+        settings
+    }
+
+    #[test]
+    fn z_058_everything_that_is_missing_is_named_at_once() {
+        let error = options(&unset(), &|_| None).unwrap_err().to_string();
+        assert!(REQUIRED.iter().all(|name| error.contains(name)), "{error}");
+    }
+
+    #[test]
+    fn z_058_settings_of_the_environment() {
+        let found = options(&settings(), &set).unwrap();
+        assert_eq!(found.settings.region, "westeurope");
+        assert_eq!(found.access.identities, ["/one", "/two"]);
+        assert_eq!(found.access.admin_username, "azureuser");
+        assert_eq!(found.additional_tags["cost/center"], "1");
+        assert_eq!(found.settings.network_plugin, NetworkPlugin::AzureOverlay);
+        let wrong = |name: &'static str, value: &'static str| {
+            let variable = move |asked: &str| {
+                if asked == name {
+                    Some(value.to_owned())
+                } else {
+                    set(asked)
+                }
+            };
+            options(&settings(), &variable).unwrap_err().to_string()
+        };
+        assert!(wrong("NETWORK_PLUGIN", "kubenet").contains("\"kubenet\""));
+        assert!(wrong("NETWORK_PLUGIN_MODE", "pods").contains("only overlay"));
+        assert!(wrong("ADDITIONAL_TAGS", "team").contains("\"team\" is no KEY=VALUE"));
+    }
+}
