@@ -1,11 +1,13 @@
 //! The suite that every provider passes (P §14), on an Azure that answers at once and on one that takes its time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
+use spokeshave_provider_grpc::{ServerOptions, over_pipe};
 
 use crate::world::{World, claim, on_demand, pool};
 
@@ -14,14 +16,17 @@ const EXHAUSTED: &str = "Standard_E8s_v5";
 /// For so long a size without capacity is left out.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(3600);
 
-struct AzureHarness<'a>(&'a World);
+struct AzureHarness<'a> {
+    world: &'a World,
+    provider: Arc<dyn CloudProvider>,
+}
 
 impl Harness for AzureHarness<'_> {
     fn provider(&self) -> &dyn CloudProvider {
-        &self.0.provider
+        &*self.provider
     }
     fn clock(&self) -> SharedClock {
-        self.0.clock.clone()
+        self.world.clock.clone()
     }
     fn node_pool(&self) -> NodePool {
         pool()
@@ -44,11 +49,11 @@ impl Harness for AzureHarness<'_> {
         Some((on_demand(name, EXHAUSTED), LEFT_OUT_FOR))
     }
     fn well_known_labels(&self) -> Vec<String> {
-        self.0.provider.well_known_labels()
+        self.world.provider.well_known_labels()
     }
 }
 
-async fn passes(options: Options) {
+async fn passes(options: Options, is_remote: bool) {
     let world = World::new(options).await;
     world.azure.refuse(Refusal {
         size: Some(EXHAUSTED.to_owned()),
@@ -57,7 +62,18 @@ async fn passes(options: Options) {
         message: "Allocation failed.".to_owned(),
         ..Refusal::default()
     });
-    let outcome = check_all(&AzureHarness(&world)).await;
+    let local = Arc::new(world.provider.clone());
+    let provider: Arc<dyn CloudProvider> = if is_remote {
+        let remote = over_pipe(local, world.clock.clone(), ServerOptions::default()).await;
+        Arc::new(remote.expect("a connection"))
+    } else {
+        local
+    };
+    let harness = AzureHarness {
+        world: &world,
+        provider,
+    };
+    let outcome = check_all(&harness).await;
     outcome.unwrap_or_else(|failures| panic!("{failures}"));
     world.pass(600).await;
     assert_eq!(world.machines(), [], "nothing is left");
@@ -66,10 +82,20 @@ async fn passes(options: Options) {
 
 #[tokio::test(start_paused = true)]
 async fn z_050_z_051_the_provider_keeps_the_promises_of_the_port() {
-    passes(Options::instant()).await;
+    passes(Options::instant(), false).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn z_050_z_051_and_keeps_them_when_azure_takes_its_time_and_its_graph_is_late() {
-    passes(Options::slow()).await;
+    passes(Options::slow(), false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_the_same_provider_keeps_them_over_the_protocol() {
+    passes(Options::instant(), true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_001_and_when_azure_takes_its_time_as_well() {
+    passes(Options::slow(), true).await;
 }
