@@ -14,11 +14,11 @@ use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
-    Milestone, Present, PresentNode, advance, expired, finished_at, needs_pods_of_server,
+    Milestone, Present, PresentNode, WaitsFor, advance, expired, finished_at, needs_pods_of_server,
 };
-use spokeshave_plan::disrupt::last_look;
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
+use spokeshave_plan::disrupt::{LastLook, last_look};
 use spokeshave_plan::disruption_policy::frozen;
 use spokeshave_plan::disruption_policy::workloads::still_counts;
 use spokeshave_plan::report;
@@ -101,12 +101,22 @@ impl Commands {
         let now = shared.now();
         if needs_pods_of_server(&disruption, now) {
             let up_to_date = self.list_pods(&disruption, &mut present).await?;
-            present.is_watch_behind = !up_to_date || !self.knows_pods_of_destinations(&present).await?;
-            if present.is_watch_behind {
-                tracing::debug!(Disruption = name, "waits for the watch of pods");
+            if !up_to_date || !self.knows_pods_of_destinations(&present).await? {
+                present.waits_for = Some(WaitsFor::Watch);
             } else {
                 let snapshot = shared.freeze_with(&[]).await;
-                present.crowded = last_look(&disruption, &snapshot, &shared.policy, now);
+                match last_look(&disruption, &snapshot, &shared.policy, now) {
+                    LastLook::Placed => {}
+                    LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
+                    LastLook::Lost(why) => present.crowded = Some(why),
+                }
+            }
+            if let Some(waits_for) = present.waits_for {
+                tracing::debug!(
+                    Disruption = name,
+                    ?waits_for,
+                    "waits before its nodes are deleted"
+                );
             }
         }
         let next = advance(&disruption, &present, now);
@@ -209,7 +219,7 @@ impl Commands {
             destinations: self.destinations(disruption, &replacements),
             replacements,
             crowded: None,
-            is_watch_behind: false,
+            waits_for: None,
             queued_nodes,
             frozen: self.frozen(disruption),
         }

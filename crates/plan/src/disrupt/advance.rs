@@ -22,6 +22,16 @@ use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresou
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a command waits for when its nodes are about to be deleted (invariants 8 and 38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// The watch has not told yet of every pod that the API server has on these nodes and on those that are to take pods, so that nobody can say whether
+    /// the pods have places.
+    Watch,
+    /// Another command took a node away that was to take pods, and the nodes that it launches for them are not there yet.
+    Places,
+}
+
 /// What is there now of a command's objects.
 #[derive(Clone, Debug, Default)]
 pub struct Present {
@@ -34,9 +44,8 @@ pub struct Present {
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Why the pods have no places any more, when the nodes are about to be deleted ([`super::last_look`]).
     pub crowded: Option<String>,
-    /// The watch has not told yet of every pod that the API server has on these nodes and on those that are to take pods, so that nobody can say whether
-    /// the pods have places (invariants 8 and 38).
-    pub is_watch_behind: bool,
+    /// What has to come before the nodes may be deleted.
+    pub waits_for: Option<WaitsFor>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
     pub queued_nodes: usize,
     /// The freeze by hand that stands for one of its NodePools, in words.
@@ -301,8 +310,8 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance
     if let Some(why) = obstacle {
         return roll_back(disruption, present, &why, now);
     }
-    if present.is_watch_behind {
-        return wait_for_watch(disruption, present, now);
+    if let Some(waits_for) = present.waits_for {
+        return wait(disruption, present, waits_for, now);
     }
     let mut steps = Vec::new();
     let mut events = Vec::new();
@@ -326,14 +335,15 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance
     }
 }
 
-/// Looks again soon; a watch that stays behind does not keep nodes tainted for ever.
-fn wait_for_watch(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+/// Looks again soon; what never comes does not keep nodes tainted for ever.
+fn wait(disruption: &Disruption, present: &Present, waits_for: WaitsFor, now: Timestamp) -> Advance {
     let limit = time_limit(present.queued_nodes).saturating_add(COMMAND_TIMEOUT_MINIMUM);
     if age(disruption, now) > limit {
-        let why = format!(
-            "the watch of pods is still behind {} minutes after the decision",
-            limit.as_secs() / 60
-        );
+        let what = match waits_for {
+            WaitsFor::Watch => "the watch of pods is still behind",
+            WaitsFor::Places => "places that another command was to make are still missing",
+        };
+        let why = format!("{what} {} minutes after the decision", limit.as_secs() / 60);
         return roll_back(disruption, present, &why, now);
     }
     Advance {

@@ -11,22 +11,27 @@ use spokeshave_api::disruption::Disruption;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
 use std::collections::BTreeSet;
 
-/// Why the pods of a command's nodes have no places any more, if so: none may need a node that is not there yet.
-pub fn last_look(
-    disruption: &Disruption,
-    snapshot: &Snapshot,
-    policy: &Policy,
-    now: Timestamp,
-) -> Option<String> {
+/// What a last look finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LastLook {
+    /// Every pod has a place on a node that is there.
+    Placed,
+    /// Another command takes a destination away, and has found places for these pods, too; but its nodes have not come yet.
+    NotYet,
+    /// Why the pods have no places any more.
+    Lost(String),
+}
+
+/// Whether the pods of a command's nodes still have places: none may need a node that is not there yet.
+pub fn last_look(disruption: &Disruption, snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> LastLook {
     if disruption.spec.method.is_static() {
         // It places no pods.
-        return None;
+        return LastLook::Placed;
     }
     let nodes = disruption.spec.nodes.iter();
     let own: BTreeSet<&str> = nodes.map(|node| node.provider_id.as_str()).collect();
     let standing = standing(snapshot, &own);
     let snapshot = &standing;
-    // Where another command takes a destination away, it has found places for these pods, too.
     let taken = snapshot.nodes.iter().any(|view| {
         view.in_command
             && disruption
@@ -35,9 +40,6 @@ pub fn last_look(
                 .iter()
                 .any(|name| view.node_name() == Some(name.as_str()))
     });
-    if taken {
-        return None;
-    }
     let is_own = |node: &NodeId| own.contains(snapshot.node(*node).provider_id.as_str());
     let nodes: Vec<NodeId> = snapshot
         .node_ids()
@@ -49,15 +51,20 @@ pub fn last_look(
         .filter(|pod| snapshot.is_currently_reschedulable(*pod, now))
         .collect();
     if pods.is_empty() {
-        return None;
+        return LastLook::Placed;
     }
     let options = what_if_options(policy);
     let mut what_if = WhatIf::as_it_is(snapshot, &options);
-    what_if.without(&nodes, &pods, |moved| match moved.claim_count() {
+    let lost = what_if.without(&nodes, &pods, |moved| match moved.claim_count() {
         0 if moved.unplaced.is_empty() => None,
         0 => Some(format!("its pods have no place any more: {}", moved.refusal())),
         _ => Some("its pods would need another node now: others have taken their places".to_owned()),
-    })
+    });
+    match lost {
+        None => LastLook::Placed,
+        Some(_) if taken => LastLook::NotYet,
+        Some(why) => LastLook::Lost(why),
+    }
 }
 
 /// The Snapshot as if these nodes were in no command. Those that go already, because their NodeClaims were deleted, go here, too.

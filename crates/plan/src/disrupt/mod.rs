@@ -40,7 +40,7 @@ pub use budgets::{BudgetMapping, PoolBudget};
 pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
 pub use consolidate::{Stage, decide_each_alone};
-pub use last_look::last_look;
+pub use last_look::{LastLook, last_look};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, disrupt_watched, judge};
 pub use validate::{Rejection, Validation, validate};

@@ -13,7 +13,9 @@ use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::Pod;
 use spokeshave_model::{Action, ObjectKind};
-use spokeshave_plan::disrupt::advance::{Milestone, Present, PresentNode, advance, expired, time_limit};
+use spokeshave_plan::disrupt::advance::{
+    Milestone, Present, PresentNode, WaitsFor, advance, expired, time_limit,
+};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -102,7 +104,7 @@ impl World {
                 .map(|name| (name.clone(), self.nodes.get(name).cloned().map(Arc::new)))
                 .collect(),
             crowded: None,
-            is_watch_behind: false,
+            waits_for: None,
             queued_nodes: spec.nodes.len(),
             frozen: None,
         }
@@ -581,18 +583,22 @@ fn invariant_8_nothing_is_deleted_while_the_watch_is_behind_and_nothing_waits_fo
     // Taint, condition, status.
     world.run(at(0), 3);
     assert_eq!(world.disruption.phase(), DisruptionPhase::Deleting);
-    let look = |second: i64, change: fn(&mut Present)| {
+    let look_for = |waits_for: WaitsFor, second: i64, change: fn(&mut Present)| {
         let mut present = world.present();
-        present.is_watch_behind = true;
+        present.waits_for = Some(waits_for);
         change(&mut present);
         let next = advance(&world.disruption, &present, at(second));
         let milestones: Vec<Milestone> = next.steps.into_iter().filter_map(|(_, said)| said).collect();
         (milestones, next.again)
     };
+    let look = |second: i64, change: fn(&mut Present)| look_for(WaitsFor::Watch, second, change);
     assert_eq!(look(30, |_| ()), (vec![], Some(Duration::from_secs(1))));
     assert_eq!(look(19 * 60, |_| ()), (vec![], Some(Duration::from_secs(1))));
     let is_back = |(said, _): (Vec<Milestone>, Option<Duration>), word: &str| matches!(said.as_slice(), [Milestone::RolledBack { why, .. }] if why.contains(word));
     assert!(is_back(look(21 * 60, |_| ()), "watch of pods"));
+    let places = |second: i64| look_for(WaitsFor::Places, second, |_| ());
+    assert_eq!(places(30), (vec![], Some(Duration::from_secs(1))));
+    assert!(is_back(places(21 * 60), "places that another command"));
     assert!(is_back(
         look(30, |present| present.frozen = Some("incident 42".to_owned())),
         "incident 42"
