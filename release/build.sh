@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the static binary of this machine's architecture and packs a release of it into target/dist: see pack.sh. With --check it packs twice and compares.
+# Builds the static binary of this machine's architecture and packs a release of it into target/dist: see pack.sh. With --check it packs twice and compares;
+# with --twice it builds and packs the commit once more in a clone elsewhere, with nothing of the first build, and compares every byte of both releases.
 # Another architecture is built on a machine of its own (.github/workflows/release.yaml): the C of two dependencies needs a compiler for it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,12 +28,23 @@ if [ -z "${BINARY:-}" ]; then
     }
     # Paths of the machine that builds are no part of what it builds.
     home=${CARGO_HOME:-$HOME/.cargo}
-    export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=/spokeshave --remap-path-prefix=$home=/cargo"
-    export CFLAGS="-ffile-prefix-map=$PWD=/spokeshave -ffile-prefix-map=$home=/cargo"
+    output=$(realpath -m "$target")
+    export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=/spokeshave --remap-path-prefix=$home=/cargo --remap-path-prefix=$output=/spokeshave/target"
+    export CFLAGS="-ffile-prefix-map=$PWD=/spokeshave -ffile-prefix-map=$home=/cargo -ffile-prefix-map=$output=/spokeshave/target"
     cargo build --release --locked --package spokeshave --target "$rust_target"
 fi
 
 release/pack.sh "$architecture" "$rust_target" "$binary" "$target/dist"
+if [ "${1:-}" = --twice ]; then
+    [ -z "$(git status --porcelain)" ] || { echo "there are changes that a clone has not: commit first" >&2; exit 2; }
+    again=$(mktemp -d "${TMPDIR:-/tmp}/spokeshave-again.XXXXXX")
+    trap 'rm -rf "$again"' EXIT
+    git clone --quiet --no-hardlinks . "$again/elsewhere"
+    env -u BINARY -u RUSTFLAGS -u CFLAGS CARGO_TARGET_DIR="$again/target" "$again/elsewhere/release/build.sh"
+    diff -r "$target/dist" "$again/target/dist"
+    (cd "$target/dist" && sha256sum --quiet --check SHA256SUMS && cat SHA256SUMS)
+    echo "built twice, in two folders: same bytes"
+fi
 if [ "${1:-}" = --check ]; then
     again=$(mktemp -d)
     trap 'rm -rf "$again"' EXIT
