@@ -8,8 +8,8 @@ default:
 # What CI runs.
 ci: fmt-check tidy lint-and-test smoke (soak "100" "--first-seed" "1") (soak "100") docs-check ci-charts
 
-# Charts, rules and boards (Go, Python); SKIP_WITHOUT_GO=1 leaves out what cannot be had.
-ci-charts: chart-check rules-check board-check
+# Charts, rules, boards and the book (Go, Python); SKIP_WITHOUT_GO=1 leaves out what cannot be had.
+ci-charts: chart-check rules-check board-check board-queries book
 
 # Formatting, without changing files.
 fmt-check:
@@ -190,6 +190,12 @@ rules-check:
 board-check:
     e2e/charts/boards.sh
 
+# Every query of our boards and of Karpenter's published ones, asked of what a living operator's /metrics has said, by Prometheus's own engine (Go). Three minutes.
+# `--picture docs/images/board.svg` draws the picture of docs/operations.md.
+board-queries *options:
+    cargo build --release -p spokeshave
+    e2e/charts/boards_live.sh "$@"
+
 # The workflow files. actionlint is built when needed (Go).
 workflow-check:
     e2e/build.sh actionlint
@@ -214,6 +220,12 @@ docs-check *options:
     python3 -B e2e/ways.py {{ if options =~ "--bless" { "" } else { "--check" } }}
     python3 -B e2e/docs.py --spokeshave "${CARGO_TARGET_DIR:-target}/debug/spokeshave" {{options}}
 
-# The documentation as a site in target/book; needs mdbook (cargo install mdbook).
+# The documentation as a site in target/book, every link of it followed. mdbook is installed into target/tools when needed (a minute).
 book:
-    mdbook build docs
+    #!/usr/bin/env bash
+    set -euo pipefail
+    tools=${CARGO_TARGET_DIR:-target}/tools/mdbook
+    [ -x "$tools/bin/mdbook" ] || RUSTC_WORKSPACE_WRAPPER= cargo install mdbook --version 0.5.4 --no-default-features --locked --quiet --root "$tools" --target-dir "$tools/build"
+    rm -rf "$tools/build"
+    "$tools/bin/mdbook" build docs --dest-dir "$(realpath -m "${CARGO_TARGET_DIR:-target}/book")"
+    python3 -B e2e/book.py "${CARGO_TARGET_DIR:-target}/book"

@@ -7,6 +7,7 @@
 #   e2e/build.sh suites         target/suites/bin/…                upstream's end-to-end suites, and the shim in front of the API server
 #   e2e/build.sh operator       target/suites/bin/upstream-operator   upstream's operator with its kwok provider
 #   e2e/build.sh helm | helm4 | promtool | actionlint   target/tools/…     what checks charts, rules and workflows
+#   e2e/build.sh boards         target/tools/boards             scrapes /metrics and answers the queries of boards with Prometheus's engine
 #
 # Ends with 3, and says why, where Go is missing or its modules cannot be fetched; with another status where a build fails. Kubernetes and Karpenter are
 # fetched as Go modules and never copied into the repository. GOFLAGS and GOPROXY are Go's own.
@@ -72,6 +73,12 @@ operator)
     first "$target/suites/bin/upstream-operator"
     go build -o "$target/suites/bin/upstream-operator" sigs.k8s.io/karpenter/kwok
     ;;
+boards)
+    enter tools/boards .
+    first "$target/tools/boards"
+    mkdir -p "$target/tools"
+    go build -o "$target/tools/boards" -ldflags "-s -w" .
+    ;;
 helm | helm4 | promtool | actionlint)
     package=$(sed -n 's/^import _ "\(.*\)"$/\1/p' "$here/tools/$what/tools.go")
     enter "tools/$what" "$package"
@@ -79,7 +86,7 @@ helm | helm4 | promtool | actionlint)
     go build -o "$target/tools/$what" -ldflags "-s -w" "$package"
     ;;
 *)
-    echo "usage: e2e/build.sh controlplane | oracle | aws-oracle | suites | operator | helm | helm4 | promtool | actionlint" >&2
+    echo "usage: e2e/build.sh controlplane | oracle | aws-oracle | suites | operator | helm | helm4 | promtool | actionlint | boards" >&2
     exit 2
     ;;
 esac

@@ -196,6 +196,9 @@ impl Provisioner {
                 () = self.batcher.fresh.notified() => {}
                 () = clock.sleep(RETRIGGER) => self.retrigger(),
             }
+            if self.batcher.is_empty() {
+                self.count_none();
+            }
         }
         let options = &self.shared.options;
         self.batcher
@@ -295,6 +298,14 @@ impl Provisioner {
             self.shared.families.audit_violations.add(&[], 1.0);
         }
         violations.is_empty()
+    }
+
+    /// No pod waits: gauges of those that did would keep saying so, because without pods there is no pass.
+    fn count_none(&self) {
+        let families = &self.shared.families;
+        families.unschedulable_pods.set(&["provisioner"], 0.0);
+        families.ignored_pods.set(&[], 0.0);
+        families.pods_by_effective_zone.replace_all(std::iter::empty());
     }
 
     /// P-123.
