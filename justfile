@@ -196,6 +196,10 @@ board-queries *options:
     cargo build --release -p spokeshave
     e2e/charts/boards_live.sh "$@"
 
+# README's "Install", typed on a genuine kube-apiserver, with the program of the image of `just release` as the Deployment's container.
+install-check:
+    release/install-check.sh
+
 # The workflow files. actionlint is built when needed (Go).
 workflow-check:
     e2e/build.sh actionlint

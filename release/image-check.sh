@@ -15,29 +15,8 @@ end() {
     rm -rf "$work"
 }
 trap end EXIT
-mkdir "$work/layout" "$work/root"
-tar -C "$work/layout" -xf "$image"
-python3 - "$work/layout" "$work/root" <<'PYTHON'
-import hashlib, json, os, sys, tarfile
-layout, root = sys.argv[1:]
-def blob(descriptor):
-    path = os.path.join(layout, "blobs", *descriptor["digest"].split(":"))
-    data = open(path, "rb").read()
-    assert "sha256:" + hashlib.sha256(data).hexdigest() == descriptor["digest"], descriptor
-    assert len(data) == descriptor["size"], descriptor
-    return path, data
-index = json.loads(blob(json.load(open(f"{layout}/index.json"))["manifests"][0])[1])
-machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-own = next(one for one in index["manifests"] if one["platform"]["architecture"] == machine)
-manifest = json.loads(blob(own)[1])
-config = json.loads(blob(manifest["config"])[1])["config"]
-assert config["User"] == "65532:65532" and config["Entrypoint"] == ["/spokeshave"], config
-for layer in manifest["layers"]:
-    path, data = blob(layer)
-    print(f"layer: {len(data) / 2**20:.1f} MiB compressed")
-    assert len(data) < 30 * 2**20, "an image is at most 30 MiB"
-    tarfile.open(path).extractall(root, filter="fully_trusted")
-PYTHON
+mkdir "$work/root"
+python3 -B release/image_root.py "$image" "$work/root"
 chmod 755 "$work" "$work/root"
 program=${SPOKESHAVE:-$work/root/spokeshave}
 "$program" up --bare --no-operator --kubeconfig "$work/root/kubeconfig" >"$work/up.log" 2>&1 &

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Helm installs the charts on a genuine kube-apiserver; the operator of its Deployment runs as its service account, with RBAC and only the chart's rules. No request
 # may be denied, and no rule may be there that nothing used. See install.py for the story; STORY=faults tells
-# faults.py instead: what goes wrong around an installation. SPOKESHAVE names the program, HELM another Helm.
+# faults.py instead: what goes wrong around an installation; STORY=readme README's own lines. SPOKESHAVE names the program, HELM another Helm.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . e2e/instruments.sh
