@@ -210,7 +210,7 @@ workflow-check:
 release:
     release/build.sh --check
 
-# A release built and packed twice, the second time in a clone elsewhere: every byte is the same. Twenty minutes on two cores.
+# A release built and packed twice, the second time in a clone elsewhere; every byte is compared. Twenty minutes on two cores. The binaries differ so far (docs/roadmap.md).
 release-twice:
     release/build.sh --twice
 

@@ -41,7 +41,7 @@ if [ "${1:-}" = --twice ]; then
     trap 'rm -rf "$again"' EXIT
     git clone --quiet --no-hardlinks . "$again/elsewhere"
     env -u BINARY -u RUSTFLAGS -u CFLAGS CARGO_TARGET_DIR="$again/target" "$again/elsewhere/release/build.sh"
-    diff -r "$target/dist" "$again/target/dist"
+    diff -r "$target/dist" "$again/target/dist" || { echo "built twice, and the bytes differ" >&2; exit 1; }
     (cd "$target/dist" && sha256sum --quiet --check SHA256SUMS && cat SHA256SUMS)
     echo "built twice, in two folders: same bytes"
 fi
