@@ -11,8 +11,7 @@ use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, DISRUPTION_REASON, INITIALIZED, Status};
 use spokeshave_api::constants::COMMAND_TAINT_SETTLE;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
-use spokeshave_model::Pod;
-use spokeshave_model::{Action, ObjectKind};
+use spokeshave_model::{Action, ObjectKind, Pod};
 use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, WaitsFor, advance, expired, time_limit,
 };
