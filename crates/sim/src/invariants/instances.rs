@@ -149,13 +149,16 @@ fn single(view: &View, instance: &Instance, report: &mut Report) {
 }
 
 /// 15: what the pool has launched stays within its limits. Machines that are to go, or to be replaced, do not count: from
-/// the moment in which that was written down, because what is decided next in that moment builds on it.
+/// the moment in which that was written down, because what is decided next in that moment builds on it. So a machine does not
+/// count, either, that was to go when this launch was decided, and stays because its command was rolled back in the meantime;
+/// for launches that are decided after that it counts.
 fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
     let claim_of = |instance: &Instance| {
         let name = view.claims_by_uid.get(&instance.claim_uid)?;
         view.claims.get(name)
     };
     let Some(claim) = claim_of(instance) else { return };
+    let decided = view.decided(claim);
     for (resource, limit) in &claim.limits {
         let counts = |other: &&std::sync::Arc<Instance>| {
             other.pool == instance.pool
@@ -164,7 +167,8 @@ fn within_limits(view: &View, instance: &Instance, report: &mut Report) {
                     let tainted = view
                         .node_of_claim(claim)
                         .is_some_and(|node| node.disrupted_since.is_some());
-                    claim.deletion.is_none() && !tainted && view.chosen_by(claim).is_none()
+                    let was_to_go = decided.is_some_and(|then| view.was_chosen_at(claim, then));
+                    claim.deletion.is_none() && !tainted && !was_to_go && view.chosen_by(claim).is_none()
                 })
         };
         let used: i128 = view

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    DEADLINE, DISRUPTED, DO_NOT_DISRUPT, FINALIZER, Labels, POOL, View, amounts, duration, instant, labels,
-    later, text,
+    COMMAND, DEADLINE, DISRUPTED, DO_NOT_DISRUPT, FINALIZER, Labels, POOL, View, amounts, duration, instant,
+    labels, later, text,
 };
 use crate::quantities::Amounts;
 
@@ -113,6 +113,9 @@ pub(crate) struct Claim {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) pool: String,
+    /// The command that it is a replacement of, or nothing.
+    pub(crate) command: String,
+    pub(crate) created: Option<Timestamp>,
     /// When it was asked to go.
     pub(crate) deletion: Option<Timestamp>,
     pub(crate) has_finalizer: bool,
@@ -158,6 +161,8 @@ impl Claim {
         };
         Self {
             name: text(metadata, &["name"]).to_owned(),
+            command: text(metadata, &["annotations", COMMAND]).to_owned(),
+            created: instant(&metadata["creationTimestamp"]),
             deletion: instant(&metadata["deletionTimestamp"]),
             has_finalizer: has_finalizer(metadata),
             provider_id: text(value, &["status", "providerID"]).to_owned(),

@@ -23,6 +23,8 @@ pub(crate) const DISRUPTED: &str = "karpenter.sh/disrupted";
 pub(crate) const FINALIZER: &str = "karpenter.sh/termination";
 pub(crate) const POOL: &str = "karpenter.sh/nodepool";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// On a NodeClaim: the command that it is a replacement of.
+const COMMAND: &str = "spokeshave.dev/disruption";
 const DEADLINE: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 
 /// Namespace and name.
@@ -135,6 +137,8 @@ pub(crate) struct View {
     pub(crate) volumes: BTreeMap<Key, String>,
     /// Disruptions under way by name: decisions that were written down, numbered in the order in which that was done.
     pub(crate) commands: BTreeMap<String, Chosen>,
+    /// Commands that were rolled back, with the moment in which they were.
+    pub(crate) rolled_back: BTreeMap<String, (Chosen, Timestamp)>,
     commands_made: u64,
     pub(crate) policies: BTreeMap<String, Arc<Policy>>,
     /// Lease of the operators → its holder.
@@ -181,6 +185,7 @@ impl View {
             attachments: BTreeMap::new(),
             volumes: BTreeMap::new(),
             commands: BTreeMap::new(),
+            rolled_back: BTreeMap::new(),
             commands_made: 0,
             policies: BTreeMap::new(),
             leader: None,
@@ -449,8 +454,15 @@ impl View {
     fn fold_command(&mut self, name: &str, value: Option<&Value>) -> Change {
         let is_under_way =
             |value: &&Value| !matches!(text(value, &["status", "phase"]), "Succeeded" | "RolledBack");
+        if value.is_none() {
+            self.rolled_back.remove(name);
+        }
         let Some(value) = value.filter(is_under_way) else {
-            self.commands.remove(name);
+            let ended = self.commands.remove(name);
+            let stays = value.filter(|value| text(value, &["status", "phase"]) == "RolledBack");
+            if let Some(chosen) = stays.and(ended) {
+                self.rolled_back.insert(name.to_owned(), (chosen, self.now));
+            }
             return Change::Other;
         };
         let nodes = value["spec"]["nodes"].as_array();
@@ -475,6 +487,19 @@ impl View {
             reason: text(value, &["spec", "reason"]).to_owned(),
             claims,
         })
+    }
+
+    /// When the launch of a NodeClaim was decided: with the command that it is a replacement of, or when it was made.
+    pub(crate) fn decided(&self, claim: &Claim) -> Option<Timestamp> {
+        let under_way = self.commands.get(&claim.command);
+        let command = under_way.or_else(|| self.rolled_back.get(&claim.command).map(|(chosen, _)| chosen));
+        command.map(|chosen| chosen.since).or(claim.created)
+    }
+
+    /// Whether a NodeClaim was to go at that moment by a command that was rolled back since.
+    pub(crate) fn was_chosen_at(&self, claim: &Claim, then: Timestamp) -> bool {
+        let mut all = self.rolled_back.values();
+        all.any(|(chosen, ended)| chosen.claims.contains(&claim.uid) && chosen.since <= then && then < *ended)
     }
 
     /// The first command under way that chose a NodeClaim.

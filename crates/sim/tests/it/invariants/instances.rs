@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{KWOKInstance, NodeClaim};
 
 use super::stage::*;
@@ -70,4 +71,26 @@ async fn invariant_15_limits_hold_for_every_launch() {
     stage.assert_silent();
     stage.claim("m", LIVE, "1").await;
     stage.assert_broken(15, "instance m");
+}
+
+/// A launch was decided when another node was to go, and that node stays after all: the surge was allowed, and lasts. What is decided
+/// after that counts all that are there.
+#[tokio::test(start_paused = true)]
+async fn invariant_15_what_was_decided_before_a_roll_back_counted_on_a_node_to_go() {
+    let stage = Stage::new().await;
+    stage.pool("p", json!({"limits": {"cpu": "8"}})).await;
+    for (node, command) in [("n", "first"), ("m", "second")] {
+        stage.live_node(node).await;
+        stage.command(command, node, "Drifted").await;
+    }
+    stage.replacement("instead-of-n", "first", "4").await;
+    stage.pass(10).await;
+    stage
+        .as_operator::<Disruption>("first", json!({"status": {"phase": "RolledBack"}}))
+        .await;
+    stage.pass(10).await;
+    stage.replacement("instead-of-m", "second", "4").await;
+    stage.assert_silent();
+    stage.claim("one-more", LIVE, "1").await;
+    stage.assert_broken(15, "instance one-more");
 }

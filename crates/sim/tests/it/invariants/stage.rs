@@ -60,8 +60,24 @@ impl Stage {
 
     /// A NodeClaim of pool `p` with these conditions and an instance of so many CPUs.
     pub async fn claim(&self, name: &str, conditions: &[&str], cpu: &str) -> NodeClaim {
+        self.annotated_claim(name, conditions, cpu, json!({})).await
+    }
+
+    /// As `claim`, launched for a command.
+    pub async fn replacement(&self, name: &str, command: &str, cpu: &str) -> NodeClaim {
+        let annotations = json!({"spokeshave.dev/disruption": command});
+        self.annotated_claim(name, LIVE, cpu, annotations).await
+    }
+
+    async fn annotated_claim(
+        &self,
+        name: &str,
+        conditions: &[&str],
+        cpu: &str,
+        annotations: Value,
+    ) -> NodeClaim {
         let claim = json!({
-            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "p"}, "finalizers": ["karpenter.sh/termination"]},
+            "metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "p"}, "annotations": annotations, "finalizers": ["karpenter.sh/termination"]},
             "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}, "requirements": []},
         });
         let claim = self.create::<NodeClaim>(claim).await;
