@@ -123,11 +123,16 @@ e2e-aws-wire:
     cargo build -p spokeshave-aws-http --example wire
     e2e/moto.sh target/debug/examples/wire
 
-# Our Azure over HTTP: the shipped operator brings a machine and ends it; Microsoft's Python SDK reads what the provider wrote, and the provider what it wrote. Installs the SDK in target/.
+# Azure: node auto-provisioning on `up --cloud azure`, and the shipped operator against our Azure over HTTP.
 e2e-azure:
     cargo build -p spokeshave-azure-simulated --example arm
     cargo build --release -p spokeshave
+    e2e/azure_rehearsal.sh
     e2e/azure_operator.sh
+
+# Microsoft's Python SDK reads what the provider wrote to our Azure, and the provider what it wrote. Installs the SDK in target/.
+e2e-azure-sdk:
+    cargo build -p spokeshave-azure-simulated --example arm
     e2e/azure.sh
 
 # Ends of nodes on a genuine kube-apiserver: budgets, deadlines, finalizers, volumes, garbage collection, hand-over of leadership.

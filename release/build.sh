@@ -30,7 +30,9 @@ if [ -z "${BINARY:-}" ]; then
     home=${CARGO_HOME:-$HOME/.cargo}
     output=$(realpath -m "$target")
     export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=/spokeshave --remap-path-prefix=$home=/cargo --remap-path-prefix=$output=/spokeshave/target"
-    export CFLAGS="-ffile-prefix-map=$PWD=/spokeshave -ffile-prefix-map=$home=/cargo -ffile-prefix-map=$output=/spokeshave/target"
+    # Nor is the time: the allocator's C would say when it was compiled.
+    timeless='-Wno-builtin-macro-redefined -D__DATE__="-" -D__TIME__="-"'
+    export CFLAGS="$timeless -ffile-prefix-map=$PWD=/spokeshave -ffile-prefix-map=$home=/cargo -ffile-prefix-map=$output=/spokeshave/target"
     cargo build --release --locked --package spokeshave --target "$rust_target"
 fi
 

@@ -69,6 +69,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "spokeshave-azure-simulated",
         &[
+            "spokeshave-api",
             "spokeshave-azure-cloud",
             "spokeshave-ports",
             "spokeshave-provider-azure",

@@ -1,5 +1,6 @@
 //! The front: who asks for what.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,9 +11,14 @@ use serde_json::{Value, json};
 use spokeshave_azure_cloud::{Assertion, Http, Request, Response};
 use spokeshave_ports::SharedClock;
 
+use crate::machine_facts::{self, Machine};
 use crate::options::{Options, Refusal};
 use crate::replies::{not_found, ok, page, refused, with};
-use crate::state::{INTERFACES, MACHINES, State, later};
+use crate::state::{INTERFACES, MACHINES, Resource, State, later};
+
+/// When the first version of an image was published: 2026-07-01.
+const FIRST_PUBLISHED: Timestamp = Timestamp::constant(1_782_864_000, 0);
+const A_MONTH: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
 
 /// An Azure. Clones are the same.
 #[derive(Clone)]
@@ -74,7 +80,11 @@ impl Azure {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn clock(&self) -> SharedClock {
+        self.clock.clone()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,6 +126,69 @@ impl Azure {
             machine.ends_at = Some(now);
         }
         state.settle(now);
+    }
+
+    /// A spot machine will be taken back. False when there is no such machine, or it is no spot machine.
+    pub(crate) fn evict_at(&self, machine: &str, at: Timestamp) -> bool {
+        let mut state = self.state();
+        let machine = state.machines.get_mut(&machine.to_lowercase());
+        let Some(machine) = machine.filter(|machine| machine.body["properties"]["priority"] == "Spot") else {
+            return false;
+        };
+        machine.evicted_at.get_or_insert(at);
+        true
+    }
+
+    /// Subnets exist, besides those that the options name.
+    pub fn add_subnet(&self, id: &str) {
+        let mut state = self.state();
+        if !state
+            .options
+            .subnets
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(id))
+        {
+            state.options.subnets.push(id.to_owned());
+        }
+    }
+
+    /// Galleries have one more version of each image, the newest.
+    pub fn publish_image(&self, version: &str) {
+        let mut state = self.state();
+        if !state.options.image_versions.iter().any(|known| known == version) {
+            state.options.image_versions.push(version.to_owned());
+        }
+    }
+
+    /// vCPUs of each family that may be used, from now on.
+    pub fn set_quota(&self, quota: BTreeMap<String, i64>) {
+        self.state().options.quota = quota;
+    }
+
+    /// Machines that are there and were told how to join, by name.
+    pub(crate) fn bodies(&self) -> BTreeMap<String, Machine> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        state.settle(now);
+        let state = &*state;
+        let joining = state.options.joining;
+        let machine = |(name, there): (&String, &Resource)| {
+            let sku = state
+                .skus
+                .iter()
+                .find(|sku| sku.name == machine_facts::size(&there.body))?;
+            let is_up =
+                there.failure.is_none() && there.ends_at.is_none() && later(there.ready_at, joining) <= now;
+            let machine = Machine {
+                told: there.told.clone()?,
+                is_up,
+                region: state.options.region.clone(),
+                zone: there.body["zones"][0].as_str().map(str::to_owned),
+                sku: sku.clone(),
+            };
+            Some((name.clone(), machine))
+        };
+        state.machines.iter().filter_map(machine).collect()
     }
 
     /// A network interface is kept for another machine for 180 s.
@@ -269,7 +342,12 @@ impl State {
                     image,
                     "versions",
                 ],
-            ) => page(&versions(image), (&self.options.base, &request.url), size, names),
+            ) => page(
+                &versions(image, &self.options.image_versions),
+                (&self.options.base, &request.url),
+                size,
+                names,
+            ),
             (method, ["resourcegroups", _, "providers", provider, kind, name]) => {
                 let kind = format!("{provider}/{kind}");
                 if self.denied.contains(&format!("{method} {kind}")) {
@@ -441,11 +519,12 @@ impl State {
     }
 }
 
-/// Versions of an image: two, the newer one second.
-fn versions(image: &str) -> Vec<Value> {
-    let version = |name: &str, date: &str| json!({"name": name, "location": "here", "identifier": {"uniqueId": image}, "properties": {"publishedDate": date}});
-    vec![
-        version("202607.1.0", "2026-07-01T00:00:00Z"),
-        version("202608.1.0", "2026-08-01T00:00:00Z"),
-    ]
+/// Versions of an image, each published a month after the one before.
+fn versions(image: &str, names: &[String]) -> Vec<Value> {
+    let version = |(number, name): (usize, &String)| {
+        let months = i32::try_from(number).unwrap_or(0);
+        let published = later(FIRST_PUBLISHED, A_MONTH * months).to_string();
+        json!({"name": name, "location": "here", "identifier": {"uniqueId": image}, "properties": {"publishedDate": published}})
+    };
+    names.iter().enumerate().map(version).collect()
 }

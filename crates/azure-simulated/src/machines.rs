@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_azure_cloud::Response;
 
+use crate::machine_facts;
 use crate::options::Refusal;
 use crate::replies::{not_found, ok, refused, with};
 use crate::state::{INTERFACES, Resource, State, attached, last_part, later};
@@ -70,6 +71,8 @@ impl State {
             ready_at,
             failure: None,
             ends_at: None,
+            evicted_at: None,
+            told: None,
         };
         let reply = ok(if is_new { 201 } else { 200 }, &resource.shown(now));
         self.interfaces.insert(name.to_owned(), resource);
@@ -229,6 +232,7 @@ impl State {
                 interface.body["properties"]["virtualMachine"] = json!({"id": id});
             }
         }
+        let told = machine_facts::read(text(&body, &["properties", "osProfile", "customData"]));
         // What a machine is told at its start is never shown again.
         if let Some(profile) = body["properties"]["osProfile"].as_object_mut() {
             profile.remove("customData");
@@ -241,6 +245,8 @@ impl State {
             ready_at,
             failure: failure.clone(),
             ends_at: None,
+            evicted_at: None,
+            told,
         };
         let reply = ok(201, &resource.shown(now));
         self.machines.insert(name.to_owned(), resource);

@@ -19,6 +19,8 @@ pub struct Options {
     pub region: String,
     /// Subnets that exist, by resource ID.
     pub subnets: Vec<String>,
+    /// Versions of every image in the galleries, oldest first.
+    pub image_versions: Vec<String>,
     /// vCPUs of each family that may be used; a family without entry has plenty.
     pub quota: BTreeMap<String, i64>,
     /// How long a token lasts.
@@ -27,6 +29,8 @@ pub struct Options {
     pub making: SignedDuration,
     /// How long a machine takes to end.
     pub ending: SignedDuration,
+    /// How long a machine that is made takes to start and to join the cluster.
+    pub joining: SignedDuration,
     /// How far Resource Graph is behind.
     pub graph_lag: SignedDuration,
     /// Entries of a page.
@@ -48,10 +52,12 @@ impl Options {
             subscription: "sub".to_owned(),
             region: "southcentralus".to_owned(),
             subnets: vec![format!("{network}/subnets/nodes")],
+            image_versions: ["202607.1.0", "202608.1.0"].map(str::to_owned).into(),
             quota: BTreeMap::new(),
             token_lasts: SignedDuration::from_hours(1),
             making: SignedDuration::ZERO,
             ending: SignedDuration::ZERO,
+            joining: SignedDuration::ZERO,
             graph_lag: SignedDuration::ZERO,
             page: 25,
             base: "https://azure.example".to_owned(),
@@ -64,6 +70,7 @@ impl Options {
         Options {
             making: SignedDuration::from_secs(40),
             ending: SignedDuration::from_secs(90),
+            joining: SignedDuration::from_secs(30),
             graph_lag: SignedDuration::from_secs(60),
             ..Options::instant()
         }

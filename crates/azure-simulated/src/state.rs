@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_provider_azure::skus::{self, Sku};
 
+use crate::machine_facts::Told;
 use crate::options::{Options, Refusal};
 
 /// A machine or a network interface. Names are in lower case: ARM does not tell them apart by case.
@@ -18,6 +19,10 @@ pub(crate) struct Resource {
     pub(crate) failure: Option<(String, String)>,
     /// When it is gone.
     pub(crate) ends_at: Option<Timestamp>,
+    /// When it will be taken back.
+    pub(crate) evicted_at: Option<Timestamp>,
+    /// What a machine was told, if machines from here understand it.
+    pub(crate) told: Option<Told>,
 }
 
 impl Resource {
@@ -66,6 +71,10 @@ pub(crate) struct State {
     pub(crate) number: u64,
 }
 
+/// How long an operation that is done can be asked about.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
+/// Lines beyond which the older half of the log is forgotten.
+const LONGEST_LOG: usize = 100_000;
 pub(crate) const MACHINES: &str = "microsoft.compute/virtualmachines";
 pub(crate) const INTERFACES: &str = "microsoft.network/networkinterfaces";
 
@@ -91,6 +100,11 @@ impl State {
 
     /// Lets time do what it does: machines end, and take their network interfaces along.
     pub(crate) fn settle(&mut self, now: Timestamp) {
+        for machine in self.machines.values_mut() {
+            if machine.evicted_at.is_some_and(|at| at <= now) {
+                machine.ends_at.get_or_insert(now);
+            }
+        }
         let over: Vec<String> = self
             .machines
             .iter()
@@ -114,6 +128,12 @@ impl State {
         }
         let lag = self.options.graph_lag;
         self.ghosts.retain(|(.., gone)| now.duration_since(*gone) < lag);
+        self.tokens.retain(|_, until| now < *until);
+        self.operations
+            .retain(|_, operation| now.duration_since(operation.done_at) < REMEMBERED);
+        if self.log.len() > LONGEST_LOG {
+            self.log.drain(..LONGEST_LOG / 2);
+        }
     }
 
     pub(crate) fn bury(&mut self, kind: &'static str, resource: &Resource, now: Timestamp) {

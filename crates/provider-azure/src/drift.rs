@@ -59,10 +59,9 @@ pub fn check(class: &AKSNodeClass, claim: &NodeClaim, instance: &Instance) -> Op
     }
     let status = class.status.as_ref()?;
     let draft = Draft(class.clone());
-    let bare = |version: &str| version.trim_start_matches('v').to_owned();
     if let (Some(wanted), Some(actual)) = (&status.kubernetes_version, &instance.kubernetes_version)
         && draft.is_true(KUBERNETES_VERSION_READY)
-        && bare(wanted) != bare(actual)
+        && numbers(wanted) != numbers(actual)
     {
         return Some(Drift::KubernetesVersion);
     }
@@ -72,4 +71,11 @@ pub fn check(class: &AKSNodeClass, claim: &NodeClaim, instance: &Instance) -> Op
         .any(|image| image.id.eq_ignore_ascii_case(&instance.image_id));
     let settled = draft.is_true(IMAGES_READY) && !status.images.is_empty() && !instance.image_id.is_empty();
     (settled && !is_known).then_some(Drift::Image)
+}
+
+/// The numbers of a version. Distributions add to those of their API servers what their kubelets do not say, and the other way round (`1.34.1+k3s1`,
+/// `1.34.1-eks-0123`).
+fn numbers(version: &str) -> &str {
+    let version = version.trim_start_matches('v');
+    version.split(['+', '-']).next().unwrap_or(version)
 }

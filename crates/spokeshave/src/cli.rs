@@ -194,10 +194,10 @@ pub(crate) struct UpArgs {
     /// Run a workload that grows and shrinks, and tell what happens
     #[arg(long)]
     pub(crate) demo: bool,
-    /// The cloud that the cluster runs on: kwok, whose nodes are objects, or an EC2 that is simulated in this process
+    /// The cloud that the cluster runs on: kwok, whose nodes are objects, or an EC2 or an Azure that is simulated in this process
     #[arg(long, value_name = "NAME", value_enum, default_value = "kwok")]
     pub(crate) cloud: DefinitionsOf,
-    /// Name of the cluster, with --cloud aws: value of the tag karpenter.sh/discovery on its subnets and security groups
+    /// Name of the cluster, with --cloud aws (value of the tag karpenter.sh/discovery on its subnets and security groups) and azure
     #[arg(long, value_name = "NAME", default_value = "rehearsal")]
     pub(crate) cluster_name: String,
     /// Do not create the default NodePool and NodeClass
@@ -209,7 +209,7 @@ pub(crate) struct UpArgs {
     /// Run cluster time this many times faster than the wall clock
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     pub(crate) speed: f64,
-    /// Instance types to sell, in the format of instance_types.json; by default the kwok provider's 144 types. Not with --cloud aws
+    /// Instance types to sell, in the format of instance_types.json; by default the kwok provider's 144 types. Only with --cloud kwok
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) catalog: Option<PathBuf>,
     /// What is off unless asked for, as for the operator: NodeOverlay=true,CapacityBuffer=true
@@ -280,6 +280,8 @@ pub(crate) enum DefinitionsOf {
     Kwok,
     /// EC2: EC2NodeClass
     Aws,
+    /// Azure's virtual machines: AKSNodeClass
+    Azure,
 }
 
 impl From<DefinitionsOf> for spokeshave_api::crds::Cloud {
@@ -287,6 +289,7 @@ impl From<DefinitionsOf> for spokeshave_api::crds::Cloud {
         match cloud {
             DefinitionsOf::Kwok => Self::Kwok,
             DefinitionsOf::Aws => Self::Aws,
+            DefinitionsOf::Azure => Self::Azure,
         }
     }
 }

@@ -141,10 +141,7 @@ fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
     let client = surroundings.client.clone();
     let provider = AzureProvider::of_cluster(outside, client, surroundings.clock.clone(), options);
     Ok(Cloud {
-        label_rules: LabelRules {
-            restricted_domains: vec!["karpenter.azure.com".to_owned()],
-            well_known: provider.well_known_labels().into_iter().collect(),
-        },
+        label_rules: azure_label_rules(&provider),
         provider: Arc::new(provider),
         remote: None,
     })
@@ -157,6 +154,14 @@ async fn grpc(address: &AddressArgs, settings: &Settings, surroundings: &Surroun
         provider: Arc::new(provider.clone()),
         remote: Some(provider),
     })
+}
+
+/// What Azure adds to the rules about labels (Z6).
+pub(crate) fn azure_label_rules(provider: &AzureProvider) -> LabelRules {
+    LabelRules {
+        restricted_domains: vec!["karpenter.azure.com".to_owned()],
+        well_known: provider.well_known_labels().into_iter().collect(),
+    }
 }
 
 /// What AWS adds to the rules about labels (A1.7).

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod azure;
+mod azure_rehearsal;
 mod budgets;
 mod cli;
 mod clouds;

@@ -26,7 +26,7 @@ use crate::settings::FeatureGates;
 use crate::settings::{LogFormat, LogLevel, LogOutput};
 use crate::text::say;
 use crate::web::Page;
-use crate::{demo, logging, manifests, rehearsal, signals};
+use crate::{azure_rehearsal, demo, logging, manifests, rehearsal, signals};
 
 const DEFAULTS: &str = include_str!("../assets/default.yaml");
 /// Label and metrics port of the operator's pod in a usual installation.
@@ -65,6 +65,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
         let defaults = match args.cloud {
             DefinitionsOf::Kwok => manifests::parse("default.yaml", DEFAULTS)?,
             DefinitionsOf::Aws => rehearsal::defaults(&args.cluster_name, &own)?,
+            DefinitionsOf::Azure => azure_rehearsal::defaults(&own)?,
         };
         manifests::apply_all(&client, &clock, defaults).await?;
     }
@@ -109,6 +110,10 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
                     &shutdown,
                 )
                 .await?
+            }
+            DefinitionsOf::Azure => {
+                let described = cluster.described(&args.cluster_name);
+                azure_rehearsal::start(&client, &clock, &described, &own, &mut tasks, &shutdown)?
             }
         };
         let given = (cloud, args.feature_gates.unwrap_or_default());
@@ -162,16 +167,19 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
 
 /// Refuses what does not go together with a cloud.
 fn check_cloud(args: &UpArgs) -> Result<()> {
-    if args.cloud == DefinitionsOf::Aws {
-        anyhow::ensure!(
-            args.catalog.is_none(),
-            "--catalog is for --cloud kwok: the simulated EC2 sells EC2's own types"
-        );
-        anyhow::ensure!(
-            !args.no_operator,
-            "--no-operator is for --cloud kwok: the simulated EC2 lives in this process, and an operator of another one cannot reach it"
-        );
-    }
+    let name = match args.cloud {
+        DefinitionsOf::Kwok => return Ok(()),
+        DefinitionsOf::Aws => "EC2",
+        DefinitionsOf::Azure => "Azure",
+    };
+    anyhow::ensure!(
+        args.catalog.is_none(),
+        "--catalog is for --cloud kwok: the simulated {name} sells {name}'s own types"
+    );
+    anyhow::ensure!(
+        !args.no_operator,
+        "--no-operator is for --cloud kwok: the simulated {name} lives in this process, and an operator of another one cannot reach it"
+    );
     Ok(())
 }
 
@@ -345,6 +353,7 @@ fn greet(args: &UpArgs, cluster: &Cluster, page: Option<&Page>) {
     say(match args.cloud {
         DefinitionsOf::Kwok => "  kubectl get nodes,pods,nodepools,nodeclaims,disruptions -A",
         DefinitionsOf::Aws => "  kubectl get nodes,pods,ec2nodeclasses,nodepools,nodeclaims,disruptions -A",
+        DefinitionsOf::Azure => "  kubectl get nodes,pods,aksnodeclasses,nodepools,nodeclaims,disruptions -A",
     });
     if let Some(page) = page {
         say(&format!("Page: {}", page.url()));

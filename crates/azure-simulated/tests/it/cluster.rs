@@ -11,17 +11,19 @@ use serde_json::{Value, json};
 use spokeshave_api::crds::{Cloud, crds_of};
 use spokeshave_api::{AKSNodeClass, NodeClaim, labels};
 use spokeshave_apiserver::{ApiServer, Config};
-use spokeshave_azure_cloud::{AzureProvider, Outside};
+use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Outside};
 use spokeshave_azure_simulated::{Azure, Options};
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudProvider as _, SharedClock, TokioClock};
+use spokeshave_provider_azure::bootstrap::KUBEADM;
 
 use crate::world::{claim, pool, provider_options};
 
-struct OnCluster {
-    client: kube::Client,
+pub(crate) struct OnCluster {
+    pub(crate) client: kube::Client,
     clock: SharedClock,
-    provider: AzureProvider,
+    pub(crate) azure: Azure,
+    pub(crate) provider: AzureProvider,
     leader: tokio::task::JoinHandle<()>,
 }
 
@@ -33,6 +35,10 @@ impl Drop for OnCluster {
 
 impl OnCluster {
     async fn new() -> Self {
+        OnCluster::of(Options::instant(), KUBEADM).await
+    }
+
+    pub(crate) async fn of(options: Options, template: &str) -> Self {
         let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
         let source = clock.clone();
         let server = ApiServer::new(Config::new(Arc::new(move || source.now()), 1));
@@ -44,19 +50,22 @@ impl OnCluster {
                 .await
                 .unwrap();
         }
-        let options = Options::instant();
         let azure = Azure::new(options.clone(), clock.clone());
         let outside = Outside {
             http: Arc::new(azure.clone()),
-            assertion: Arc::new(azure),
+            assertion: Arc::new(azure.clone()),
         };
-        let provider =
-            AzureProvider::of_cluster(outside, client.clone(), clock.clone(), provider_options(&options));
+        let settings = AzureOptions {
+            bootstrap_template: template.to_owned(),
+            ..provider_options(&options)
+        };
+        let provider = AzureProvider::of_cluster(outside, client.clone(), clock.clone(), settings);
         let leading = provider.clone();
         let leader = tokio::spawn(async move { leading.lead().await });
         OnCluster {
             client,
             clock,
+            azure,
             provider,
             leader,
         }
@@ -66,7 +75,7 @@ impl OnCluster {
         Api::all(self.client.clone())
     }
 
-    async fn make(&self, spec: Value) {
+    pub(crate) async fn make(&self, spec: Value) {
         let class = json!({"apiVersion": "karpenter.azure.com/v1beta1", "kind": "AKSNodeClass", "metadata": {"name": "class"}, "spec": spec});
         let class = serde_json::from_value(class).unwrap();
         self.classes()
@@ -90,7 +99,7 @@ impl OnCluster {
         self.classes().get("class").await.unwrap()
     }
 
-    async fn pass(&self, seconds: u64) {
+    pub(crate) async fn pass(&self, seconds: u64) {
         self.clock.sleep(Duration::from_secs(seconds)).await;
     }
 }

@@ -3,6 +3,7 @@
 mod calls;
 mod cluster;
 mod conformance;
+mod joining;
 mod launches;
 mod upkeep;
 mod wire;

@@ -104,6 +104,13 @@ fn z_053_why_an_instance_has_drifted() {
         check(&class, &claim, &instance("/IMAGES/a", Some("v1.34.1"))),
         None
     );
+    for more in ["v1.34.1+k3s1", "v1.34.1-aks-7"] {
+        assert_eq!(
+            check(&class, &claim, &instance("/images/a", Some(more))),
+            None,
+            "what a distribution adds is no other version"
+        );
+    }
     assert_eq!(check(&class, &claim, &instance("/images/a", None)), None);
     assert_eq!(
         check(&class, &claim, &instance("/images/b", None)),

@@ -86,7 +86,8 @@ impl Waiting {
         }
         let object = format!("pod {}/{}", pod.key.0, pod.key.1);
         let since = pod.created;
-        if view.has_lasted(since, self.expectations.launch_within) && view.last_claim_made < since {
+        let launches = view.last_claim_made >= since || joins(view);
+        if view.has_lasted(since, self.expectations.launch_within) && !launches {
             report.fail(
                 22,
                 object,
@@ -201,6 +202,18 @@ fn overhead(view: &View, pod: &Pod, report: &mut Report) {
             format!("of a DaemonSet finds no room on node {name}: {}", pod.message),
         );
     }
+}
+
+/// Whether a machine is on its way that was launched before a pod was made, which may wait for it: a Node that somebody deletes before it is registered
+/// stays away for as long as registration may take.
+fn joins(view: &View) -> bool {
+    let mut claims = view.claims.values();
+    claims.any(|claim| {
+        let may_still_join = |created| {
+            super::view::later(created, JOINS_NOT_WITHIN) >= view.now && !claim.is("Registered", "True")
+        };
+        claim.deletion.is_none() && !claim.provider_id.is_empty() && claim.created.is_some_and(may_still_join)
+    })
 }
 
 /// What the cloud's machines that never joined have cost since then.

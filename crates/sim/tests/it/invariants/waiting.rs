@@ -36,6 +36,21 @@ async fn invariant_22_a_pod_that_fits_is_placed_in_the_end() {
     assert!(stage.broken().contains(&22));
 }
 
+// Somebody deletes a Node before it is registered: what waits for its machine waits until that is given up.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_a_pod_may_wait_for_a_machine_that_was_there_before_it() {
+    let stage = Stage::new().await;
+    stage.pool("p", json!({})).await;
+    stage.claim("c", &["Launched"], "2").await;
+    stage.pass(60).await;
+    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
+    stage.pod("w", "", fits).await;
+    stage.pass(14 * 60).await;
+    stage.assert_silent();
+    stage.pass(2 * 60).await;
+    stage.assert_broken(22, "default/w");
+}
+
 #[tokio::test(start_paused = true)]
 async fn invariant_34_daemons_do_not_keep_a_node() {
     let stage = with_node().await;
