@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use spokeshave_model::Price;
 use spokeshave_provider_aws::describe::InstanceTypeInfo;
+use spokeshave_provider_aws::offerings::Region;
 use spokeshave_provider_aws::prices::Prices;
 
 /// The region whose zones and prices the table has.
@@ -65,6 +66,17 @@ impl Catalogue {
         self.zones
             .get(instance_type)
             .is_some_and(|zones| zones.contains(zone))
+    }
+}
+
+/// The table as a region: [`REGION`] with its instance types and the zones that have each.
+#[must_use]
+pub fn facts() -> Region {
+    let catalogue = Catalogue::built_in();
+    Region {
+        name: REGION.to_owned(),
+        types: catalogue.types.clone(),
+        zones: catalogue.zones.clone(),
     }
 }
 

@@ -31,7 +31,7 @@ mod state;
 mod throttle;
 mod user_data;
 
-pub use catalogue::REGION;
+pub use catalogue::{REGION, facts};
 pub use cloud::{Lifeline, SimulatedEc2};
 pub use market::{BadPattern, Pool, PoolPattern};
 pub use nodes::{MESSAGE, SETTINGS};

@@ -54,6 +54,12 @@ impl Prices {
         }
     }
 
+    /// Whether the program has a table of a region's own.
+    #[must_use]
+    pub fn has_table(region: &str) -> bool {
+        BUILT_IN.contains_key(region)
+    }
+
     /// The on-demand price of a type.
     #[must_use]
     pub fn on_demand(&self, instance_type: &str) -> Option<Price> {

@@ -141,6 +141,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
             None => Source::listing(
                 crate::cluster::Cluster::reach(Some(&args.kubeconfig)).await?,
                 catalog,
+                None,
                 Vec::new(),
             ),
         };

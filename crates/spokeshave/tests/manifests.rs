@@ -172,14 +172,14 @@ fn nodepools_that_the_api_server_would_refuse_are_left_out_by_name() {
 
 #[test]
 fn nodepools_of_another_provider_are_priced_with_a_note() {
-    let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}";
+    let class = "nodeClassRef: {group: karpenter.azure.com, kind: AKSNodeClass, name: default}";
     let text = pool("default", "", "").replace(
         "nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}",
         class,
     );
     let (_, notes) = plan(&text);
     assert!(
-        notes.contains("NodePool default refers to EC2NodeClass (karpenter.k8s.aws), of whose provider no instance types or prices are known: planned with those of the kwok provider"),
+        notes.contains("NodePool default refers to AKSNodeClass (karpenter.azure.com), of whose provider no instance types or prices are known: planned with those of the kwok provider"),
         "{notes}"
     );
 }

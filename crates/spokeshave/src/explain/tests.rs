@@ -21,6 +21,7 @@ fn on(file: &Path, words: &[&str], output: OutputFormat) -> ExplainArgs {
             filenames: vec![file.to_owned()],
             kubeconfig: None,
             catalog: None,
+            region: None,
             now: Some("2026-03-02T12:00:00Z".parse().unwrap()),
             scheduler_config: None,
         },

@@ -15,6 +15,7 @@ use spokeshave_view::{Missing, World};
 
 use crate::cluster::Cluster;
 use crate::explain::source::beside_in_cluster;
+use crate::plan::ec2::Ec2;
 use crate::plan::world::{Origin, World as Read};
 use crate::plan::{self, SourceArgs, live};
 use crate::scheduler_config;
@@ -39,6 +40,7 @@ pub(crate) enum Source {
 pub(crate) struct Listed {
     cluster: Cluster,
     catalog: Catalog,
+    ec2: Option<Ec2>,
     spread: Vec<TopologySpreadConstraint>,
 }
 
@@ -63,14 +65,21 @@ impl Source {
             Some(path) => scheduler_config::read(path)?,
             None => Vec::new(),
         };
-        Ok(Self::listing(cluster, catalog, spread))
+        let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
+        Ok(Self::listing(cluster, catalog, ec2, spread))
     }
 
     /// A cluster that has answered already.
-    pub(crate) fn listing(cluster: Cluster, catalog: Catalog, spread: Vec<TopologySpreadConstraint>) -> Self {
+    pub(crate) fn listing(
+        cluster: Cluster,
+        catalog: Catalog,
+        ec2: Option<Ec2>,
+        spread: Vec<TopologySpreadConstraint>,
+    ) -> Self {
         Source::Listed(Box::new(Listed {
             cluster,
             catalog,
+            ec2,
             spread,
         }))
     }
@@ -148,7 +157,8 @@ impl Listed {
         let now = self.cluster.ask_again().await?;
         dump.written.retain(plan::Written::is_node_pool);
         let types = self.catalog.instance_types();
-        let read = Read::new(dump, Origin::Cluster, types, self.spread.clone(), now);
+        let ec2 = self.ec2.as_ref();
+        let read = Read::new(dump, Origin::Cluster, types, ec2, self.spread.clone(), now);
         let beside = beside_in_cluster(client).await;
         let missing = refused
             .into_iter()

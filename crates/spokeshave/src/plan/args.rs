@@ -28,9 +28,12 @@ pub(crate) struct SourceArgs {
     /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Instance types and prices, in the format of instance_types.json; by default the kwok provider's 144 types
+    /// Instance types and prices, in the format of instance_types.json; by default EC2's for EC2NodeClasses, else the kwok provider's 144 types
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) catalog: Option<PathBuf>,
+    /// AWS region whose zones and prices NodePools of EC2NodeClasses get; by default that of the nodes
+    #[arg(long, value_name = "REGION", conflicts_with = "catalog")]
+    pub(crate) region: Option<String>,
     /// Topology spread for pods that have none: kube-scheduler's podTopologySpread.defaultConstraints, as YAML or JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) scheduler_config: Option<PathBuf>,

@@ -95,7 +95,15 @@ fn mutated_dumps_are_read_or_refused_by_line() {
                     assert!(unreadable.place.contains("line "), "seed {seed}: {unreadable}");
                 }
                 let snapshot = lower(
-                    &World::new(dump, Origin::Files { own_catalog: true }, &types, Vec::new(), now).state,
+                    &World::new(
+                        dump,
+                        Origin::Files { own_catalog: true },
+                        &types,
+                        None,
+                        Vec::new(),
+                        now,
+                    )
+                    .state,
                 );
                 if seed % 4 < 2 {
                     provision(&snapshot, &Policy::default(), now);

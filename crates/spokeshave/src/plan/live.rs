@@ -31,6 +31,9 @@ const LISTS: [(&str, bool); 14] = [
     ("/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers", true),
 ];
 
+/// Classes on which instance types depend; one who may not see them plans without.
+const CLASSES: &str = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses";
+
 /// What CapacityBuffers may name.
 const BUFFER_LISTS: [&str; 4] = [
     "/api/v1/podtemplates",
@@ -67,6 +70,10 @@ pub(crate) async fn read(client: &Client, spread: bool) -> Result<Dump> {
     for (path, optional) in LISTS {
         add(&mut dump, client, path, optional).await?;
     }
+    match add(&mut dump, client, CLASSES, true).await {
+        Err(error) if !is_refusal(&error) => return Err(error),
+        _ => {}
+    }
     let mut further: BTreeSet<&str> = BTreeSet::new();
     if spread {
         further.extend(SPREAD_LISTS);
@@ -97,6 +104,7 @@ pub(crate) async fn read_what_may_be_seen(
     let mut dump = Dump::default();
     let mut refused = Vec::new();
     let mut paths: Vec<(&str, bool)> = LISTS.to_vec();
+    paths.push((CLASSES, true));
     if spread {
         paths.extend(SPREAD_LISTS.map(|path| (path, false)));
     }

@@ -7,6 +7,7 @@ mod args;
 mod disruption;
 pub(crate) mod documents;
 pub(crate) mod dump;
+pub(crate) mod ec2;
 pub(crate) mod files;
 pub(crate) mod format;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use spokeshave_provider_kwok::Catalog;
 use crate::cli::OutputFormat;
 use crate::text::say;
 use crate::{cluster, scheduler_config};
+use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
 use world::{Origin, World};
 
@@ -91,7 +93,7 @@ pub(crate) struct Loaded {
     pub(crate) now: Timestamp,
     /// Objects read.
     pub(crate) objects: usize,
-    /// Instance types in the catalog.
+    /// Instance types that a NodePool is offered.
     pub(crate) instance_types: usize,
     /// The cluster, if that was read.
     pub(crate) client: Option<Client>,
@@ -130,15 +132,24 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     let written = std::mem::take(&mut dump.written);
     let (pools, written) = written.into_iter().partition(Written::is_node_pool);
     dump.written = pools;
-    let world = World::new(dump, origin, catalog.instance_types(), spread, now);
+    let ec2 = Ec2::unless(source.catalog.as_deref(), source.region.as_deref())?;
+    let types = catalog.instance_types();
+    let world = World::new(dump, origin, types, ec2.as_ref(), spread, now);
     for note in &world.notes {
         say(&format!("note: {note}"));
     }
+    let offered = world
+        .state
+        .instance_types
+        .values()
+        .flatten()
+        .map(|types| types.len());
+    let instance_types = offered.max().unwrap_or(types.len());
     Ok(Loaded {
         world,
         now,
         objects,
-        instance_types: catalog.instance_types().len(),
+        instance_types,
         client,
         written,
     })

@@ -20,7 +20,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{CapacityBuffer, DisruptionPolicy, NodeClaim, NodeOverlay, NodePool, labels};
+use spokeshave_api::{
+    CapacityBuffer, DisruptionPolicy, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, labels,
+};
 use spokeshave_model::Pod;
 use spokeshave_model::default_spread::controller_key;
 use spokeshave_model::pod::default_requests;
@@ -52,6 +54,8 @@ pub(crate) struct NodeClass {
     pub(crate) name: String,
     /// Its condition Ready, if it has one.
     pub(crate) ready: Option<bool>,
+    /// The whole class, where instance types depend on it.
+    pub(crate) ec2: Option<Arc<EC2NodeClass>>,
 }
 
 /// One object.
@@ -123,6 +127,9 @@ impl Found {
         }
     }
 }
+
+/// The version of EC2NodeClasses that is read.
+const EC2_VERSION: &str = "karpenter.k8s.aws/v1";
 
 /// The version of the ledger that DisruptionPolicies look back on.
 const LEDGER: &str = "spokeshave.dev/v1alpha1";
@@ -269,6 +276,10 @@ fn typed(api_version: &str, kind: &str, text: &str) -> Result<Found, serde_json:
                 group: version.split_once('/').map_or("", |(group, _)| group).to_owned(),
                 kind: kind.to_owned(),
                 name: class.metadata.name,
+                ec2: match (version, kind) {
+                    (EC2_VERSION, EC2NodeClass::KIND) => Some(Arc::new(serde_json::from_str(text)?)),
+                    _ => None,
+                },
                 ready: class
                     .status
                     .conditions

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use spokeshave_api::conditions::{Conditioned as _, Status};
 use spokeshave_api::validation::LabelRules;
-use spokeshave_api::{CapacityBuffer, KWOKNodeClass, NodeOverlay, NodePool, labels};
+use spokeshave_api::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::default_spread::DefaultSpread;
 use spokeshave_model::snapshot::InstanceTypesProblem;
@@ -21,6 +21,7 @@ use spokeshave_plan::overlays::{PoolTypes, Verdict, evaluate};
 use spokeshave_plan::report::some_of;
 
 use super::dump::{Dump, Named, key};
+use super::ec2::{self, Ec2};
 use super::{schema, workloads};
 use crate::text::count;
 
@@ -46,13 +47,15 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes the state at `now`; every NodePool is offered the catalog, except where the file shows that its NodeClass is missing.
+    /// Makes the state at `now`; every NodePool is offered the catalog, except where the file shows that its NodeClass is missing, and where
+    /// `ec2` knows better what its EC2NodeClass allows.
     ///
     /// `spread` is what pods without topology spread get.
     pub(crate) fn new(
         mut dump: Dump,
         origin: Origin,
         catalog: &Arc<[InstanceType]>,
+        ec2: Option<&Ec2>,
         spread: Vec<TopologySpreadConstraint>,
         now: Timestamp,
     ) -> Self {
@@ -62,7 +65,10 @@ impl World {
             notes.extend(schema::leave_out(&mut dump));
             notes.extend(workloads::expand(&mut dump));
         }
-        notes.extend(foreign_classes(&dump, origin));
+        let supported = supported(&dump, origin);
+        let by_class = ec2.map(|ec2| ec2.offers(&dump, &supported)).unwrap_or_default();
+        notes.extend(by_class.notes.iter().cloned());
+        notes.extend(foreign_classes(&dump, origin, &supported, ec2.is_some()));
         let mut pools = latest(dump.node_pools, |pool| pool.name().to_owned());
         let (mut instance_types, mut assumed) = (BTreeMap::new(), Vec::new());
         for pool in pools.values_mut() {
@@ -78,10 +84,11 @@ impl World {
                     class.kind, class.name
                 )))
             } else {
-                Ok(Arc::clone(catalog))
+                let of_class = by_class.types.get(&class.name).filter(|_| ec2::is_ec2(pool));
+                Ok(Arc::clone(of_class.unwrap_or(catalog)))
             };
             let ready = named.is_none_or(|class| class.ready != Some(false));
-            let ignored = origin == Origin::Cluster && !is_ours(pool);
+            let ignored = origin == Origin::Cluster && !is_one_of(pool, &supported);
             if assume_ready(pool, ready && !ignored, now) {
                 assumed.push(pool.name().to_owned());
             }
@@ -143,10 +150,7 @@ impl World {
             disruptions: latest(dump.disruptions, |one| one.name().to_owned())
                 .into_values()
                 .collect(),
-            supported_node_classes: match origin {
-                Origin::Cluster => vec![(KWOKNodeClass::GROUP.to_owned(), KWOKNodeClass::KIND.to_owned())],
-                Origin::Files { .. } => Vec::new(),
-            },
+            supported_node_classes: supported,
             ..ClusterState::default()
         };
         Self { state, notes }
@@ -244,16 +248,50 @@ fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Timestamp) -> 
     true
 }
 
-/// The NodePool's NodeClass is one of the provider that this program brings along.
-fn is_ours(pool: &NodePool) -> bool {
+/// Kinds of NodeClasses, as (group, kind), that the cluster's operator acts on; none stands for all. EC2NodeClasses are among them where somebody
+/// has written conditions to one.
+fn supported(dump: &Dump, origin: Origin) -> Vec<(String, String)> {
+    if origin != Origin::Cluster {
+        return Vec::new();
+    }
+    let mut kinds = vec![(KWOKNodeClass::GROUP.to_owned(), KWOKNodeClass::KIND.to_owned())];
+    let classes = dump.node_classes.iter();
+    if classes
+        .filter(|class| class.ec2.is_some())
+        .any(|class| class.ready.is_some())
+    {
+        kinds.push((EC2NodeClass::GROUP.to_owned(), EC2NodeClass::KIND.to_owned()));
+    }
+    kinds
+}
+
+/// The NodePool's NodeClass is of one of these kinds.
+fn is_one_of(pool: &NodePool, kinds: &[(String, String)]) -> bool {
+    let class = &pool.spec.template.spec.node_class_ref;
+    kinds
+        .iter()
+        .any(|(group, kind)| class.group == *group && class.kind == *kind)
+}
+
+/// The NodePool's NodeClass is of the provider whose catalog this program brings along.
+fn is_kwok(pool: &NodePool) -> bool {
     let class = &pool.spec.template.spec.node_class_ref;
     class.group == KWOKNodeClass::GROUP && class.kind == KWOKNodeClass::KIND
 }
 
 /// What becomes of NodePools whose NodeClass is another provider's: the operator ignores them, and for a file prices come from elsewhere.
-fn foreign_classes(dump: &Dump, origin: Origin) -> Vec<String> {
+fn foreign_classes(
+    dump: &Dump,
+    origin: Origin,
+    supported: &[(String, String)],
+    knows_ec2: bool,
+) -> Vec<String> {
+    let is_known = |pool: &NodePool| match origin {
+        Origin::Cluster => is_one_of(pool, supported),
+        Origin::Files { .. } => is_kwok(pool) || knows_ec2 && ec2::is_ec2(pool),
+    };
     let mut foreign: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for pool in dump.node_pools.iter().filter(|pool| !is_ours(pool)) {
+    for pool in dump.node_pools.iter().filter(|pool| !is_known(pool)) {
         let class = &pool.spec.template.spec.node_class_ref;
         foreign
             .entry((class.kind.as_str(), class.group.as_str()))
@@ -403,7 +441,37 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reas
     fn world(origin: Origin) -> World {
         let now = "2026-01-01T01:00:00Z".parse().expect("an instant");
         let dump = read("test", FOREIGN.as_bytes()).expect("a dump");
-        World::new(dump, origin, Catalog::default().instance_types(), Vec::new(), now)
+        World::new(
+            dump,
+            origin,
+            Catalog::default().instance_types(),
+            None,
+            Vec::new(),
+            now,
+        )
+    }
+
+    /// Somebody has written conditions to its EC2NodeClass: the operator of this cluster acts on them, and so `plan --live` counts the NodePool.
+    #[test]
+    fn a_050_a_nodepool_of_a_live_ec2nodeclass_is_planned_with_types_of_ec2() {
+        let now = "2026-01-01T01:00:00Z".parse().expect("an instant");
+        let class = |status: &str| {
+            format!(
+                "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: default}}\nspec: {{amiSelectorTerms: [{{alias: al2023@latest}}]}}\n{status}"
+            )
+        };
+        let ready = "status: {conditions: [{type: Ready, status: 'True', reason: Ready, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}]}\n";
+        for (status, launches) in [("", 0), (ready, 1)] {
+            let text = format!("{FOREIGN}{}", class(status));
+            let dump = read("test", text.as_bytes()).expect("a dump");
+            let (catalog, ec2) = (Catalog::default(), Ec2::default());
+            let types = catalog.instance_types();
+            let world = World::new(dump, Origin::Cluster, types, Some(&ec2), Vec::new(), now);
+            let outcome = provision(&lower(&world.state), &Policy::default(), now);
+            assert_eq!(outcome.placements.claims.len(), launches, "{:?}", world.notes);
+            let offered = world.state.instance_types["large"].as_ref().expect("types");
+            assert_eq!(offered.iter().any(|one| one.name == "m5.large"), launches > 0);
+        }
     }
 
     /// On the cluster that is there the operator ignores the NodePool, and so do `plan --live` and `explain`; a file is planned, with a note.

@@ -23,6 +23,7 @@ fn shown_of(text: &str) -> Shown {
         dump,
         Origin::Files { own_catalog: false },
         catalog.instance_types(),
+        None,
         Vec::new(),
         now,
     );

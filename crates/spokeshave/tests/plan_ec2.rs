@@ -1,0 +1,160 @@
+//! `spokeshave plan -f DUMP` where NodePools have EC2NodeClasses: the types and prices are EC2's, as the class has them.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+const CLASS: &str = "\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: KarpenterNodeRole-blue
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: blue}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: blue}}]
+";
+
+/// What its controller adds.
+const STATUS: &str = "\
+status:
+  subnets:
+  - {id: subnet-1, zone: eu-west-1b, zoneID: euw1-az2}
+  conditions: [{type: Ready, status: 'True', reason: Ready, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}]
+";
+
+const POOL: &str = "\
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+      - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+      - {key: karpenter.k8s.aws/instance-family, operator: In, values: [m5]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, uid: web}
+spec: {containers: [{name: web, image: web, resources: {requests: {cpu: '1', memory: 1Gi}}}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}
+";
+
+struct Planned {
+    code: Option<i32>,
+    plan: Value,
+    stderr: String,
+}
+
+fn plan(arguments: &[&str], dump: &str) -> Planned {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
+        .args(["plan", "-f", "-", "-o", "json", "--now", "2026-01-01T01:00:00Z"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    // A program that refuses early does not read all of it.
+    drop(stdin.write_all(dump.as_bytes()));
+    drop(stdin);
+    let output = child.wait_with_output().expect("the program ends");
+    Planned {
+        code: output.status.code(),
+        plan: serde_json::from_slice(&output.stdout).unwrap_or_default(),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// The type that is launched first, its zones and its price.
+fn first(planned: &Planned) -> (String, String) {
+    let claims = &planned.plan["provisioning"]["nodeClaims"];
+    assert_eq!(
+        claims.as_array().map(Vec::len),
+        Some(1),
+        "{}\n{claims:#}",
+        planned.stderr
+    );
+    let text = claims[0].to_string();
+    let launch = &claims[0]["cheapest"];
+    (format!("{} {}", launch["instanceType"], launch["price"]), text)
+}
+
+#[test]
+fn a_050_a_dump_with_its_class_is_planned_with_the_types_prices_and_zones_of_ec2() {
+    let dump = format!("{CLASS}{STATUS}{POOL}");
+    let planned = plan(&[], &dump);
+    let (launch, text) = first(&planned);
+    assert!(launch.contains("\"m5.large\" 0.096"), "{launch}\n{text}");
+    assert!(
+        text.contains("eu-west-1b") && !text.contains("eu-west-1a") && !text.contains("us-east-1"),
+        "{text}"
+    );
+    assert!(
+        planned
+            .stderr
+            .contains("in eu-west-1, which has no table of its own"),
+        "{}",
+        planned.stderr
+    );
+    assert!(!planned.stderr.contains("kwok"), "{}", planned.stderr);
+}
+
+#[test]
+fn a_050_a_manifest_gets_every_zone_and_the_region_that_is_asked_for() {
+    let dump = format!("{CLASS}{POOL}");
+    let planned = plan(&["--region", "us-gov-west-1"], &dump);
+    let (launch, text) = first(&planned);
+    assert!(
+        launch.contains("\"m5.large\" 0.121"),
+        "the region's own price: {launch}"
+    );
+    assert!(text.contains("us-gov-west-1"), "{text}");
+    assert!(
+        planned
+            .stderr
+            .contains("EC2NodeClass default has no subnets in its status"),
+        "{}",
+        planned.stderr
+    );
+    let bare = plan(&[], POOL.trim_start_matches("---\n"));
+    assert!(first(&bare).1.contains("us-east-1"), "{}", bare.stderr);
+    assert!(
+        bare.stderr.contains("kubectl get ec2nodeclasses"),
+        "{}",
+        bare.stderr
+    );
+}
+
+#[test]
+fn a_050_a_kubelet_setting_of_the_class_counts_and_a_class_that_is_missing_launches_nothing() {
+    let large = CLASS.replace("spec:\n", "spec:\n  kubelet: {systemReserved: {cpu: 950m}}\n");
+    let (launch, _) = first(&plan(&[], &format!("{large}{POOL}")));
+    assert!(
+        launch.contains("\"m5.xlarge\""),
+        "a CPU is kept for the system: {launch}"
+    );
+    let other = CLASS.replace("name: default", "name: other");
+    let planned = plan(&[], &format!("{other}{POOL}"));
+    let claims = &planned.plan["provisioning"]["nodeClaims"];
+    assert_eq!(claims.as_array().map(Vec::len), Some(0), "{claims:#}");
+}
+
+#[test]
+fn a_region_that_is_none_is_refused() {
+    for wrong in ["Ireland", "eu-west", "eu-west-1b", ""] {
+        let refused = plan(&["--region", wrong], POOL);
+        assert_eq!(refused.code, Some(1), "{wrong}");
+        assert!(
+            refused.stderr.contains("--region") && refused.stderr.contains("eu-west-1"),
+            "{}",
+            refused.stderr
+        );
+    }
+}
