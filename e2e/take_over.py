@@ -134,7 +134,7 @@ class TakeOver:
                 self.cluster.apply(path, name, text.encode())
                 self.story.wait(f"definition {name}", 20, lambda: condition(self.cluster.call("GET", f"{path}/{name}"), "Established") != "True" and "it is not established")
         self.start("kubelets", [self.arguments.kubelets, self.arguments.kubeconfig])
-        self.cluster.apply(CLASSES, "e2e", {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "e2e"}, "spec": {}})
+        self.cluster.apply(CLASSES, "e2e", {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "e2e"}})
         self.cluster.apply(POOLS, POOL, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL}, "spec": {
             "template": {"spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "e2e"}, "requirements": requirements("4"), "expireAfter": "Never"}},
             "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}}})
