@@ -1,12 +1,13 @@
 //! Manifests of older versions and of other autoscalers as `karpenter.sh/v1`, with a report of every field that is not what it was.
 //!
 //! Owns what each field becomes (spec/disruption.md §10). It reads no files and asks no cluster; whether the result would be accepted is checked by who
-//! has the rules compiled. Nothing is dropped without a line, and what is v1 already comes out as it went in.
+//! has the rules compiled. Nothing is dropped without a line, and what has the version that is served already comes out as it went in.
 //!
 //! ```text
 //! objects ─► one by one: Provisioner, AWSNodeTemplate, … ─► kubelet settings into classes ─► objects of v1 + report
 //! ```
 
+mod aks_node_class;
 mod autoscaler;
 mod class_ref;
 mod fields;
@@ -26,6 +27,7 @@ mod unknown;
 mod workload;
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 use spokeshave_api::crds::{Cloud, crd_values_of};
@@ -156,21 +158,41 @@ impl Context {
 pub fn convert(objects: Vec<Value>, options: &Options) -> Conversion {
     let context = Context::of(&objects, options);
     let mut world = World::default();
-    let definitions = crd_values_of(Cloud::Aws);
+    let definitions = definitions();
     for (from, object) in objects.into_iter().enumerate() {
         let mut notes = Notes::new(from);
         let first = world.objects.len();
-        let was_v1 =
-            object["apiVersion"] == "karpenter.sh/v1" || object["apiVersion"] == "karpenter.k8s.aws/v1";
+        let was = object["apiVersion"].clone();
         one(object, &context, &mut world, &mut notes);
         for output in &mut world.objects[first..] {
-            report_unknown(&definitions, &mut output.object, was_v1, &mut notes);
+            let was_served = output.object["apiVersion"] == was;
+            report_unknown(definitions, &mut output.object, was_served, &mut notes);
         }
         world.lines.append(&mut notes.lines);
     }
     kubelet::place(&mut world);
     fill_in_expiry(&mut world);
     finish(world)
+}
+
+/// The definitions of all kinds that come out: those of `karpenter.sh`, and the NodeClasses of AWS and Azure.
+#[must_use]
+pub fn definitions() -> &'static [Value] {
+    static ALL: OnceLock<Vec<Value>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let mut all = crd_values_of(Cloud::Aws);
+        let azure = crd_values_of(Cloud::Azure).into_iter();
+        all.extend(azure.filter(|definition| definition["spec"]["group"] == aks_node_class::GROUP));
+        all
+    })
+}
+
+/// The version that a definition serves, as objects name it, such as `karpenter.sh/v1`.
+#[must_use]
+pub fn served_version(definition: &Value) -> Option<String> {
+    let group = text(definition, &["spec", "group"])?;
+    let version = definition.pointer("/spec/versions/0/name")?.as_str()?;
+    Some(format!("{group}/{version}"))
 }
 
 fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Notes) {
@@ -187,6 +209,7 @@ fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Note
         }
         ("karpenter.sh/v1beta1", "NodeClaim") => node_claim::convert(object, context, world, notes),
         ("karpenter.k8s.aws/v1beta1", "EC2NodeClass") => node_class::convert(object, context, world, notes),
+        ("karpenter.azure.com/v1alpha2", "AKSNodeClass") => aks_node_class::convert(object, world, notes),
         ("", "") if holder::are_values(&object) => holder::values(object, world, notes),
         ("", "") if autoscaler::are_values(&object) => autoscaler::values(&object, context, world, notes),
         ("", _) | (_, "") => notes.unreadable(
@@ -195,7 +218,7 @@ fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Note
         ),
         (version, kind) if is_retired(version, kind) => notes.manual(
             "",
-            format!("{kind} of {version} is older than what is known here (v1alpha5): it is left out"),
+            format!("{kind} of {version} is no version that is known here: it is left out"),
         ),
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") if is_retired_definition(&object) => {
             notes.dropped("", "the definition of a retired kind is left out: `spokeshave crds` prints those of v1");
@@ -213,6 +236,9 @@ fn one(mut object: Value, context: &Context, world: &mut World, notes: &mut Note
 /// Kinds and versions of Karpenter that are none of those that are converted.
 fn is_retired(version: &str, kind: &str) -> bool {
     let (group, version) = version.split_once('/').unwrap_or_default();
+    if (group, kind) == (aks_node_class::GROUP, aks_node_class::KIND) {
+        return version != "v1beta1";
+    }
     let is_ours = matches!(group, "karpenter.sh" | "karpenter.k8s.aws");
     let is_kind = matches!(
         kind,
@@ -229,33 +255,34 @@ fn is_retired_definition(object: &Value) -> bool {
     )
 }
 
-/// Reports fields that v1 does not know. An object that was not v1 loses them, so that it is accepted.
-fn report_unknown(definitions: &[Value], object: &mut Value, was_v1: bool, notes: &mut Notes) {
-    let Some(schema) = schema_of(definitions, object) else {
+/// Reports fields that the served version does not know. An object that was of another version loses them, so that it is accepted.
+fn report_unknown(definitions: &[Value], object: &mut Value, was_served: bool, notes: &mut Notes) {
+    let Some((version, schema)) = schema_of(definitions, object) else {
         return;
     };
-    let what = if was_v1 {
-        "v1 has no such field; an API server drops it, or refuses the object"
+    let what = if was_served {
+        format!("{version} has no such field; an API server drops it, or refuses the object")
     } else {
-        "v1 has no such field; it is left out"
+        format!("{version} has no such field; it is left out")
     };
     for field in unknown::fields(schema, object) {
-        notes.unknown(&field, what);
+        notes.unknown(&field, what.clone());
     }
-    if !was_v1 {
+    if !was_served {
         unknown::prune(schema, object);
     }
 }
 
-/// The schema of a kind of ours in v1.
-fn schema_of<'a>(definitions: &'a [Value], object: &Value) -> Option<&'a Value> {
-    let (version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+/// The schema of a kind of ours, with the name of the version that is served.
+fn schema_of<'a>(definitions: &'a [Value], object: &Value) -> Option<(&'a str, &'a Value)> {
+    let own = object["apiVersion"].as_str()?;
     let definition = definitions.iter().find(|definition| {
-        let (group, names) = (&definition["spec"]["group"], &definition["spec"]["names"]);
-        names["kind"] == kind && group.as_str().map(|group| format!("{group}/v1")).as_deref() == Some(version)
+        definition["spec"]["names"]["kind"] == object["kind"]
+            && served_version(definition).as_deref() == Some(own)
     })?;
     let version = get(definition, &["spec", "versions"])?.as_array()?.first()?;
-    version.get("schema")?.get("openAPIV3Schema")
+    let schema = version.get("schema")?.get("openAPIV3Schema")?;
+    Some((version.get("name")?.as_str()?, schema))
 }
 
 /// NodeClaims of earlier versions expired as their NodePool says.

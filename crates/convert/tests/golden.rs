@@ -8,9 +8,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use spokeshave_api::crds::{Cloud, crd_values_of};
 use spokeshave_apiserver::CompiledCrd;
-use spokeshave_convert::{Change, Conversion, Level, Options, convert};
+use spokeshave_convert::{Change, Conversion, Level, Options, convert, definitions, served_version};
 
 const FILES: [&str; 8] = [
     "provisioner",
@@ -67,18 +66,19 @@ fn files_become_what_is_written_beside_them() {
     }
 }
 
-/// Schema and CEL rules of v1.
+/// Schema and CEL rules of the version that is served.
 fn refusals(object: &Value) -> Vec<String> {
-    let definitions = crd_values_of(Cloud::Aws);
+    let definitions = definitions();
+    let own = object["apiVersion"].as_str();
     let is_own = |definition: &&Value| {
-        let group = definition["spec"]["group"].as_str().unwrap_or_default();
-        definition["spec"]["names"]["kind"] == object["kind"] && object["apiVersion"] == format!("{group}/v1")
+        definition["spec"]["names"]["kind"] == object["kind"] && served_version(definition).as_deref() == own
     };
     let Some(definition) = definitions.iter().find(is_own) else {
         return Vec::new();
     };
     let compiled = CompiledCrd::compile(definition).expect("a definition");
-    let version = compiled.version("v1").expect("v1");
+    let (_, name) = own.and_then(|own| own.split_once('/')).expect("a group");
+    let version = compiled.version(name).expect("a version");
     let mut object = object.clone();
     let unknown = version.prune(&mut object);
     version.default(&mut object);
@@ -266,6 +266,38 @@ fn d_381_expire_after_in_the_place_of_v1beta1_is_moved_and_reported() {
     assert_eq!(spec["template"]["spec"]["expireAfter"], "168h");
     assert!(spec["disruption"].get("expireAfter").is_none());
     assert_eq!(levels(&found, "spec.disruption.expireAfter"), [Level::Warning]);
+}
+
+#[test]
+fn an_aks_node_class_of_v1alpha2_becomes_the_version_that_is_served() {
+    let class = |spec: Value| {
+        let object = serde_json::json!({
+            "apiVersion": "karpenter.azure.com/v1alpha2", "kind": "AKSNodeClass",
+            "metadata": {"name": "c"}, "spec": spec, "status": {"images": []},
+        });
+        convert(vec![object], &Options::default())
+    };
+    let fields = serde_json::json!({
+        "imageFamily": "AzureLinux", "osDiskSizeGB": 60, "maxPods": 50, "tags": {"a": "b"},
+        "kubelet": {"cpuCFSQuota": false}, "vnetSubnetID": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/n",
+    });
+    let found = class(fields.clone());
+    let object = &found.objects[0].object;
+    assert_eq!(object["apiVersion"], "karpenter.azure.com/v1beta1");
+    assert_eq!(object["spec"], fields, "the same fields");
+    assert_eq!(refusals(object), Vec::<String>::new());
+    assert_eq!(levels(&found, "apiVersion"), [Level::Note]);
+    assert_eq!(levels(&found, "status"), [Level::Warning]);
+    // What the version lost, and what it never had.
+    let old = class(serde_json::json!({"imageVersion": "202311.01.0", "diskColour": "blue"}));
+    assert_eq!(old.objects[0].object["spec"], serde_json::json!({}));
+    assert_eq!(levels(&old, "spec.imageVersion"), [Level::Error]);
+    assert_eq!(levels(&old, "spec.diskColour"), [Level::Error]);
+    // A version that nobody knows is left out and named.
+    let future = serde_json::json!({"apiVersion": "karpenter.azure.com/v7", "kind": "AKSNodeClass", "metadata": {"name": "c"}});
+    let left_out = convert(vec![future], &Options::default());
+    assert!(left_out.objects.is_empty());
+    assert_eq!(levels(&left_out, ""), [Level::Error]);
 }
 
 #[test]

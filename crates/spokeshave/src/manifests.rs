@@ -204,7 +204,7 @@ enum Applied {
 fn unknown_kind(manifest: &Manifest) -> String {
     let types = type_of(&manifest.object);
     let hint = if is_outdated(&types.api_version) {
-        "`spokeshave convert -f FILE` makes it karpenter.sh/v1"
+        "`spokeshave convert -f FILE` makes it the version that is served"
     } else if types.kind == "EC2NodeClass" {
         "`spokeshave up --cloud aws` has it, with a simulated EC2; here NodePools need nodeClassRef group karpenter.kwok.sh, kind KWOKNodeClass, name default"
     } else if types.kind.ends_with("NodeClass") {

@@ -72,3 +72,40 @@ fn what_is_to_be_settled_is_exit_code_3() {
     let report = std::fs::read_to_string(directory.path().join("report.txt")).expect("the report");
     assert!(report.contains("--role NAME"), "{report}");
 }
+
+/// What documents of AKS show goes into `up --cloud azure` as it comes out: its API server takes every object, and passes over none.
+#[test]
+fn node_auto_provisioning_of_v1alpha2_is_taken_by_up() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../convert/tests/data/aks.yaml");
+    let program = env!("CARGO_BIN_EXE_spokeshave");
+    let up = |file: &Path| {
+        let output = Command::new(program)
+            .args(["up", "--cloud", "azure", "--no-web", "--exit-after", "1s", "-f"])
+            .arg(file)
+            .arg("--kubeconfig")
+            .arg(directory.path().join("kubeconfig"))
+            .output()
+            .expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said)
+    };
+    let class = directory.path().join("class.yaml");
+    let text = "apiVersion: karpenter.azure.com/v1alpha2\nkind: AKSNodeClass\nmetadata: {name: default}\n";
+    std::fs::write(&class, text).expect("written");
+    let (_, said) = up(&class);
+    assert!(
+        said.contains("skipped AKSNodeClass \"default\"") && said.contains("spokeshave convert -f FILE"),
+        "{said}"
+    );
+    let converted = Command::new(program)
+        .args(["convert", "-f"])
+        .arg(&old)
+        .output()
+        .expect("the program runs");
+    assert_eq!(converted.status.code(), Some(0));
+    let new = directory.path().join("new.yaml");
+    std::fs::write(&new, &converted.stdout).expect("written");
+    let (is_up, said) = up(&new);
+    assert!(is_up && !said.contains("skipped"), "{said}");
+}

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 use spokeshave_api::NodePool;
-use spokeshave_api::crds::{Cloud, crd_values_of};
 use spokeshave_api::validation::{LabelRules, node_pool_failures};
 use spokeshave_apiserver::CompiledCrd;
+use spokeshave_convert::{definitions, served_version};
 use spokeshave_provider_aws::labels;
 
 /// Why an object would be refused: fields and sentences; empty when it would not, or when its kind is not one of Karpenter's.
@@ -14,7 +14,8 @@ pub(crate) fn refusals(object: &Value) -> Vec<(String, String)> {
     let Some(kind) = definition_of(object) else {
         return Vec::new();
     };
-    let Some(version) = kind.version("v1") else {
+    let name = object["apiVersion"].as_str().and_then(|own| own.split_once('/'));
+    let Some(version) = name.and_then(|(_, version)| kind.version(version)) else {
         return Vec::new();
     };
     let mut object = object.clone();
@@ -70,16 +71,11 @@ fn runtime_failures(object: Value) -> Vec<(String, String)> {
 fn definition_of(object: &Value) -> Option<&'static CompiledCrd> {
     static COMPILED: OnceLock<Vec<(String, String, CompiledCrd)>> = OnceLock::new();
     let compile = || {
-        let definitions = crd_values_of(Cloud::Aws);
+        let definitions = definitions();
         let compiled = definitions.iter().filter_map(|definition| {
-            let text = |value: &Value| value.as_str().map(str::to_owned);
-            let group = text(&definition["spec"]["group"])?;
-            let kind = text(&definition["spec"]["names"]["kind"])?;
-            Some((
-                format!("{group}/v1"),
-                kind,
-                CompiledCrd::compile(definition).ok()?,
-            ))
+            let kind = definition["spec"]["names"]["kind"].as_str()?.to_owned();
+            let compiled = CompiledCrd::compile(definition).ok()?;
+            Some((served_version(definition)?, kind, compiled))
         });
         compiled.collect()
     };

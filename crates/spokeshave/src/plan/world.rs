@@ -339,6 +339,7 @@ pub(crate) fn is_outdated(version: &str) -> bool {
         "karpenter.sh/v1alpha5",
         "karpenter.k8s.aws/v1beta1",
         "karpenter.k8s.aws/v1alpha1",
+        "karpenter.azure.com/v1alpha2",
     ]
     .contains(&version)
 }
