@@ -33,6 +33,25 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["spokeshave-model", "spokeshave-plan", "spokeshave-view"],
     ),
     ("spokeshave-convert", &["spokeshave-api"]),
+    (
+        "spokeshave-scenario",
+        &["spokeshave-api", "spokeshave-model", "spokeshave-ports"],
+    ),
+    (
+        "spokeshave-simulate",
+        &[
+            "spokeshave-api",
+            "spokeshave-model",
+            "spokeshave-plan",
+            "spokeshave-ports",
+            "spokeshave-scenario",
+            "spokeshave-schedule",
+        ],
+    ),
+    (
+        "spokeshave-comparison",
+        &["spokeshave-scenario", "spokeshave-simulate"],
+    ),
     ("spokeshave-example", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-watched", &[]),

@@ -1,0 +1,91 @@
+//! What workloads do over time: owners of pods, how many replicas they want when, and pods that end by themselves.
+//!
+//! Owns the types that generators and trace readers produce and that engines consume. Everything random in it has already been drawn, except what depends on
+//! a pod's life (how long it takes to become ready): those are [`Spread`]s, drawn by (seed, owner, pod), so that every policy meets the same luck. It never
+//! decides where a pod runs.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+
+/// A lognormal duration, given by two of its quantiles, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread {
+    /// Half of all draws are below it.
+    pub median_ms: u64,
+    /// 99 of 100 draws are below it; never less than the median.
+    pub p99_ms: u64,
+}
+
+/// What kind of controller an owner is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnerKind {
+    /// A Deployment (through its ReplicaSet): pods are interchangeable.
+    Deployment,
+    /// A StatefulSet: pods keep their ordinal and their volumes.
+    StatefulSet,
+    /// A Job: pods that end by themselves, and begin again when they were evicted.
+    Job,
+    /// Nobody: a pod that is gone stays gone.
+    Bare,
+}
+
+/// A workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Owner {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name, unique among owners of its namespace and kind.
+    pub name: String,
+    /// What it is.
+    pub kind: OwnerKind,
+    /// What its pods are made from: labels, annotations, specification.
+    pub template: Arc<PodTemplateSpec>,
+    /// From the start on a node until it is ready.
+    pub ready: Spread,
+    /// A PodDisruptionBudget over its pods: `maxUnavailable`, as a number or a percentage.
+    pub max_unavailable: Option<String>,
+}
+
+/// Position of an owner in [`Timeline::owners`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(pub u32);
+
+/// What happens to an owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It wants so many pods from now on (Deployment, StatefulSet).
+    Replicas(u32),
+    /// One more pod of its own number, which ends by itself after having run for so long, or never (Job, Bare).
+    Begin {
+        /// Unique within the owner; draws of the pod's life go by it.
+        pod: u64,
+        /// How long it runs once it is ready; `None`: until [`Change::End`].
+        runs_ms: Option<u64>,
+    },
+    /// The pod with this number is deleted, wherever it is in its life.
+    End {
+        /// As in [`Change::Begin`].
+        pod: u64,
+    },
+}
+
+/// One thing that happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Milliseconds since the scenario's start.
+    pub at_ms: u64,
+    /// To whom.
+    pub owner: OwnerId,
+    /// What.
+    pub change: Change,
+}
+
+/// A whole history of workloads.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Timeline {
+    /// Every workload that is there at any time.
+    pub owners: Vec<Owner>,
+    /// In order of time; events of one instant in the order in which they apply.
+    pub events: Vec<Event>,
+}

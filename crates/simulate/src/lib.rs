@@ -1,0 +1,8 @@
+//! Simulates weeks of a cluster's life: drives the decision functions with an event queue, and measures what comes of it.
+//!
+//! Owns the clockwork (queue, delays, the scheduler's model, bookkeeping of money and waiting). It never decides: what is launched, disrupted or evicted is the
+//! answer of `plan` on a Snapshot.
+
+pub mod run;
+
+pub use run::{Curve, Engine, Measured, Run};

@@ -1,0 +1,116 @@
+//! What came of one simulated life: the raw figures of one policy under one seed.
+//!
+//! Owns the definitions of the metrics (integers only: milliseconds, micro-dollars times milliseconds), so that nobody has to guess what a figure means. It
+//! never compares two runs.
+
+use serde::Serialize;
+
+/// Which engine lived it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// An event queue that calls the decision functions on a Snapshot kept up to date in place.
+    Fast,
+    /// The production controllers, an API server and kubelets on virtual time.
+    Full,
+}
+
+/// One policy under one seed. All integrals leave the warm-up out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Name of the policy.
+    pub policy: String,
+    /// The seed.
+    pub seed: u64,
+    /// Who lived it.
+    pub engine: Engine,
+    /// The figures.
+    pub measured: Measured,
+    /// The curves, one point for each `Curve::step_ms`.
+    pub curve: Curve,
+    /// SHA-256 over decisions and figures, in hexadecimal; wall time is not in it.
+    pub digest: String,
+    /// True when it was interrupted before its end.
+    pub partial: bool,
+}
+
+/// The figures of one run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measured {
+    /// Counted time (without the warm-up), in milliseconds.
+    pub span_ms: u64,
+    /// What instances cost, from the launch's success to the instance's end, in micro-dollars: on demand.
+    pub cost_on_demand_micros: u64,
+    /// The same: spot.
+    pub cost_spot_micros: u64,
+    /// The same: reserved.
+    pub cost_reserved_micros: u64,
+    /// Integral of the lower bound of what the bound pods' requests cost at least, in micro-dollars.
+    pub bound_micros: u64,
+    /// Pods evicted by disruption that could have waited (consolidation, emptiness, drift, soft expiry).
+    pub evictions_voluntary: u64,
+    /// Pods lost otherwise: interruption, hard expiry, repair.
+    pub evictions_involuntary: u64,
+    /// Integral of bound workload pods over time, in pod-milliseconds.
+    pub pod_ms: u128,
+    /// Voluntary evictions of each owner that had any, in order of the owner's number.
+    pub evictions_by_owner: Vec<(u32, u64)>,
+    /// Owners that had a pod at any time.
+    pub owners: u64,
+    /// Milliseconds from existence without a node to binding, of pods that were born; sorted.
+    pub pending_born_ms: Vec<u32>,
+    /// The same of pods that replace evicted ones; sorted.
+    pub pending_moved_ms: Vec<u32>,
+    /// Pods that were still waiting at the end: at least so long; sorted.
+    pub pending_at_end_ms: Vec<u32>,
+    /// Integral of 1 − (largest share requested of any resource) over nodes, in node-milliseconds times 1,000.
+    pub wasted_node_ms_thousandths: u128,
+    /// What that cost, in micro-dollars.
+    pub wasted_micros: u64,
+    /// Node-milliseconds during which a node held no pod but daemons.
+    pub idle_node_ms: u128,
+    /// Integral of nodes over time, in node-milliseconds.
+    pub node_ms: u128,
+    /// Pods that were killed before their grace period had ended.
+    pub interruptions: u64,
+    /// Milliseconds without a ready pod, over owners that want exactly one.
+    pub single_replica_down_ms: u64,
+    /// Evictions that a PodDisruptionBudget delayed.
+    pub budget_waits: u64,
+    /// Nodes that were removed younger than an hour.
+    pub short_lived_nodes: u64,
+    /// Pods that were moved twice within an hour.
+    pub moved_again: u64,
+    /// Commands whose saving was gone within an hour (a launch in the same NodePool).
+    pub savings_lost: u64,
+    /// Instances launched.
+    pub launches: u64,
+    /// Launches that failed.
+    pub failed_launches: u64,
+    /// Commands of disruption that were carried out.
+    pub commands: u64,
+    /// Largest number of nodes at once.
+    pub peak_nodes: u64,
+    /// Largest number of workload pods at once.
+    pub peak_pods: u64,
+}
+
+/// How a run went over time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Curve {
+    /// Milliseconds between two points; the first is at the scenario's start, warm-up included.
+    pub step_ms: u64,
+    /// Cost per hour, in micro-dollars.
+    pub cost_micros_per_hour: Vec<u64>,
+    /// Lower bound per hour, in micro-dollars.
+    pub bound_micros_per_hour: Vec<u64>,
+    /// Nodes.
+    pub nodes: Vec<u32>,
+    /// Workload pods, bound or not.
+    pub pods: Vec<u32>,
+    /// Pods that wait for a node.
+    pub pending: Vec<u32>,
+}
