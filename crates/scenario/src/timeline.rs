@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 
 /// A lognormal duration, given by two of its quantiles, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct Owner {
     pub ready: Spread,
     /// A PodDisruptionBudget over its pods: `maxUnavailable`, as a number or a percentage.
     pub max_unavailable: Option<String>,
+    /// The volumes that each pod keeps under its ordinal (StatefulSet): created in the zone in which the pod first runs, and usable only there from then on.
+    pub claims: Vec<PersistentVolumeClaim>,
 }
 
 /// Position of an owner in [`Timeline::owners`].
