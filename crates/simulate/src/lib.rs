@@ -4,5 +4,7 @@
 //! answer of `plan` on a Snapshot.
 
 pub mod run;
+pub mod world;
 
 pub use run::{Curve, Engine, Measured, Run};
+pub use world::{Delays, Model, Policy, Scoring, Shortage, SpotInterruptions, World};

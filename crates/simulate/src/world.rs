@@ -1,0 +1,208 @@
+//! What a simulated cluster consists of, and what is tried out on it.
+//!
+//! Owns the inputs of a run: the cloud's catalog, delays and failures ([`World`]), and the configuration under test ([`Policy`]). Nothing here changes
+//! during a run, and nothing here is random: what varies between seeds is drawn by the engine from these parameters.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use spokeshave_api::{DisruptionPolicy, NodePool};
+use spokeshave_model::InstanceType;
+use spokeshave_scenario::Spread;
+
+/// The cluster and the cloud around it, equal for all policies.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// The instant at which the simulated clock starts; schedules of budgets go by it.
+    pub start: Timestamp,
+    /// How long the cluster lives, warm-up included, in milliseconds.
+    pub duration_ms: u64,
+    /// How much of the beginning is lived but not counted, in milliseconds.
+    pub warmup_ms: u64,
+    /// The instance types that the cloud offers to every NodePool, with their offerings and prices.
+    pub instance_types: Arc<[InstanceType]>,
+    /// Instance types of single NodePools, by name, where they differ from `instance_types`.
+    pub instance_types_of_pools: BTreeMap<String, Arc<[InstanceType]>>,
+    /// DaemonSets that run on every node that they tolerate and select.
+    pub daemon_sets: Vec<Arc<DaemonSet>>,
+    /// How long the cloud and the kubelets take.
+    pub delays: Delays,
+    /// Interruptions of spot instances; `None`: there are none.
+    pub spot: Option<SpotInterruptions>,
+    /// Times in which the cloud has no capacity for some offerings.
+    pub shortages: Vec<Shortage>,
+    /// How the scheduler ranks the nodes on which a pod fits.
+    pub scoring: Scoring,
+    /// Milliseconds between two points of the curves of a run; zero is read as an hour.
+    pub curve_step_ms: u64,
+}
+
+impl World {
+    /// A cluster that begins empty, with the delays of an ordinary cloud and none of its failures.
+    pub fn new(start: Timestamp, duration_ms: u64, instance_types: Arc<[InstanceType]>) -> Self {
+        World {
+            start,
+            duration_ms,
+            warmup_ms: 0,
+            instance_types,
+            instance_types_of_pools: BTreeMap::new(),
+            daemon_sets: Vec::new(),
+            delays: Delays::default(),
+            spot: None,
+            shortages: Vec::new(),
+            scoring: Scoring::default(),
+            curve_step_ms: HOUR_MS,
+        }
+    }
+
+    /// The instance types that a NodePool can launch.
+    pub fn types_of(&self, pool: &str) -> &Arc<[InstanceType]> {
+        self.instance_types_of_pools
+            .get(pool)
+            .unwrap_or(&self.instance_types)
+    }
+}
+
+/// Milliseconds of an hour.
+pub(crate) const HOUR_MS: u64 = 3_600_000;
+
+/// How long things take that neither the operator nor the workloads decide. Each is drawn for every instance or pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delays {
+    /// From the launch call to its answer.
+    pub launch: Spread,
+    /// From the answer of the launch call until the kubelet joins the cluster.
+    pub boot: Spread,
+    /// From joining until the node is ready.
+    pub node_ready: Spread,
+    /// From the termination call until the instance is gone; it is paid for until then.
+    pub instance_end: Spread,
+    /// How long a pod takes to stop after it was told to, in milliseconds; never longer than its grace period.
+    pub pod_stop_ms: u64,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Delays {
+            launch: Spread {
+                median_ms: 1_500,
+                p99_ms: 4_000,
+            },
+            boot: Spread {
+                median_ms: 35_000,
+                p99_ms: 90_000,
+            },
+            node_ready: Spread {
+                median_ms: 5_000,
+                p99_ms: 15_000,
+            },
+            instance_end: Spread {
+                median_ms: 5_000,
+                p99_ms: 20_000,
+            },
+            pod_stop_ms: 1_000,
+        }
+    }
+}
+
+impl Delays {
+    /// Everything takes exactly so long, for tests that compute by hand: boot in milliseconds, all other delays none.
+    pub fn exactly(boot_ms: u64) -> Self {
+        let always = |ms| Spread {
+            median_ms: ms,
+            p99_ms: ms,
+        };
+        Delays {
+            launch: always(0),
+            boot: always(boot_ms),
+            node_ready: always(0),
+            instance_end: always(0),
+            pod_stop_ms: 0,
+        }
+    }
+}
+
+/// How often spot instances are taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpotInterruptions {
+    /// Interruptions per million node hours.
+    pub per_million_node_hours: u64,
+    /// Milliseconds between the notice and the end of the instance.
+    pub notice_ms: u64,
+}
+
+/// A time without capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// Milliseconds since the scenario's start.
+    pub at_ms: u64,
+    /// For how long, in milliseconds.
+    pub for_ms: u64,
+    /// How many of the cheapest instance types, by the price of their cheapest offering, cannot be launched.
+    pub cheapest: usize,
+}
+
+/// How the scheduler ranks nodes, as `NodeResourcesFit` of kube-scheduler names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scoring {
+    /// The emptiest node first; the default of kube-scheduler.
+    #[default]
+    LeastAllocated,
+    /// The fullest node first.
+    MostAllocated,
+}
+
+/// Whose decisions are lived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Model {
+    /// Spokeshave's own decision code.
+    #[default]
+    Ours,
+    /// Nodes are launched as Spokeshave launches them, and never removed voluntarily.
+    None,
+    /// A model of the documented behaviour of Karpenter 1.14; not the product.
+    Karpenter,
+    /// A model of the documented behaviour of cluster-autoscaler; not the product.
+    ClusterAutoscaler,
+}
+
+/// A configuration under test.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Its name in results.
+    pub name: String,
+    /// Who decides.
+    pub model: Model,
+    /// NodePools, as a cluster has them after the policy's patches.
+    pub node_pools: Vec<Arc<NodePool>>,
+    /// DisruptionPolicies.
+    pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
+    /// The operator's settings.
+    pub settings: spokeshave_plan::Policy,
+    /// `--batch-idle-duration`, in milliseconds.
+    pub batch_idle_ms: u64,
+    /// `--batch-max-duration`, in milliseconds.
+    pub batch_max_ms: u64,
+}
+
+impl Policy {
+    /// Spokeshave with its default settings on these NodePools.
+    pub fn new(name: &str, node_pools: Vec<Arc<NodePool>>) -> Self {
+        Policy {
+            name: name.to_owned(),
+            model: Model::Ours,
+            node_pools,
+            disruption_policies: Vec::new(),
+            settings: spokeshave_plan::Policy::default(),
+            batch_idle_ms: milliseconds(spokeshave_api::constants::BATCH_IDLE),
+            batch_max_ms: milliseconds(spokeshave_api::constants::BATCH_MAXIMUM),
+        }
+    }
+}
+
+/// Whole milliseconds of a duration.
+pub(crate) fn milliseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
