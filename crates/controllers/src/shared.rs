@@ -22,19 +22,19 @@ use spokeshave_plan::vain_launches::VainLaunches;
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
 use spokeshave_runtime::{Object, Store};
 
-use crate::blocked::Told;
+use crate::act::execute::Execute;
 use crate::cloud::Measured;
-use crate::decision::{Decision, DecisionKind, DecisionLog};
-use crate::distress::Failures;
-use crate::execute::Execute;
-use crate::frozen::{Frozen, Inputs, InstanceTypes};
-use crate::metrics::ControllerFamilies;
-use crate::node_classes::NodeClasses;
+use crate::observe::blocked::Told;
+use crate::observe::decision::{Decision, DecisionKind, DecisionLog};
+use crate::observe::metrics::ControllerFamilies;
+use crate::observe::pod_times::PodTimes;
 use crate::options::Options;
-use crate::pod_times::PodTimes;
-use crate::store_list::Versions;
-use crate::stores::Stores;
-use crate::virtual_pods::VirtualPods;
+use crate::state::distress::Failures;
+use crate::state::frozen::{Frozen, Inputs, InstanceTypes};
+use crate::state::node_classes::NodeClasses;
+use crate::state::store_list::Versions;
+use crate::state::stores::Stores;
+use crate::state::virtual_pods::VirtualPods;
 
 /// Facts in memory. A restart loses them, and each says why that is harmless.
 #[derive(Debug, Default)]
@@ -358,7 +358,7 @@ impl Shared {
             let anew = lower(&self.cluster_state(inputs));
             let differs = *snapshot != anew && self.versions().is_same(&inputs.versions);
             let differences = if differs {
-                crate::frozen::differences(snapshot, &anew)
+                crate::state::frozen::differences(snapshot, &anew)
             } else {
                 Vec::new()
             };

@@ -16,7 +16,7 @@ use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{Metrics, Readiness, Shutdown, TaskGroup, read_only};
 
 use crate::definitions::{CACHES_SYNCED, definitions_served};
-use crate::observer::Observer;
+use crate::observe::observer::Observer;
 use crate::operator::Operator;
 use crate::options::Options;
 use crate::shadow::cloud::ReadOnlyCloud;
@@ -24,7 +24,7 @@ use crate::shadow::launches::Launches;
 use crate::shadow::metrics::ShadowFamilies;
 use crate::shadow::moves::Moves;
 use crate::shared::Shared;
-use crate::store_list::Wanted;
+use crate::state::store_list::Wanted;
 
 pub use ledger::{Deeds, Difference, Gone, Ledger, Opinion, PoolDeeds, Side};
 

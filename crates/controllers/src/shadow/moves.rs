@@ -18,9 +18,9 @@ use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Verdict, disrup
 use spokeshave_runtime::{Change, Shutdown};
 
 use super::{Gone, Ledger, Opinion, Side};
-use crate::disruption::problems_of;
-use crate::frozen::Inputs;
+use crate::reconcile::disruption::problems_of;
 use crate::shared::Shared;
+use crate::state::frozen::Inputs;
 
 /// Pause between two looks.
 const POLL: std::time::Duration = spokeshave_api::constants::DISRUPTION_POLL;

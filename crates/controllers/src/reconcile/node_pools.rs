@@ -9,7 +9,7 @@ use spokeshave_plan::nodepool::{count, hash_actions, status_action};
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
-use crate::decision::DecisionKind;
+use crate::observe::decision::DecisionKind;
 use crate::shared::Shared;
 
 /// Changes of nodes are counted together for this long (P §10).

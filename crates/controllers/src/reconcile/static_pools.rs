@@ -13,8 +13,8 @@ use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::static_pools::{Counts, ScaleUp, count, scale_down, scale_up, template_claim};
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
-use crate::decision::DecisionKind;
-use crate::execute::ExecuteError;
+use crate::act::execute::ExecuteError;
+use crate::observe::decision::DecisionKind;
 use crate::shared::Shared;
 
 /// The controller of static NodePools.

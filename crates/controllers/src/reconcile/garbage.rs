@@ -16,7 +16,7 @@ use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
 use crate::cloud::Measured;
-use crate::decision::DecisionKind;
+use crate::observe::decision::DecisionKind;
 use crate::shared::Shared;
 
 /// Period while a fresh start may have left something behind (D-252).

@@ -9,8 +9,8 @@ use spokeshave_model::ClusterState;
 use spokeshave_model::Pod;
 use spokeshave_plan::Policy;
 
-use crate::frozen::Inputs;
 use crate::shared::Shared;
+use crate::state::frozen::Inputs;
 
 /// Looks at whichever term of leadership there is. Clones look at the same.
 #[derive(Clone, Debug, Default)]

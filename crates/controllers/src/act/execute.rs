@@ -19,9 +19,9 @@ use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
-use crate::distress::Failures;
-use crate::health_objects;
-use crate::stores::Stores;
+use crate::act::health_objects;
+use crate::state::distress::Failures;
+use crate::state::stores::Stores;
 
 /// Rate of `Nominated` events: five a second, ten at once (P §17).
 const NOMINATED_RATE: (f64, u32) = (5.0, 10);
@@ -119,7 +119,7 @@ impl Execute {
         }
     }
 
-    /// What an object of a policy's roll-outs has to say and does not ([`health_objects`](crate::health_objects)).
+    /// What an object of a policy's roll-outs has to say and does not ([`health_objects`](crate::act::health_objects)).
     pub(crate) async fn waits_for(&self, clock: &SharedClock, policy: &DisruptionPolicy) -> Option<String> {
         health_objects::waits_for(&self.client, clock, policy).await
     }

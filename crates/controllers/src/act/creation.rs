@@ -7,7 +7,7 @@ use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_plan::pool_conditions::CannotLaunch;
 use spokeshave_plan::static_pools::template_claim;
 
-use crate::execute::ExecuteError;
+use crate::act::execute::ExecuteError;
 use crate::shared::Shared;
 
 /// Creations under way at once. The API server answers each in milliseconds; beyond that the client's own rate is what bounds them.

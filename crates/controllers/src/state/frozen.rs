@@ -12,7 +12,7 @@ use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::{InstanceType, Nomination};
 
-use crate::store_list::Versions;
+use crate::state::store_list::Versions;
 
 /// What a NodePool can launch.
 type TypesOfPool = Result<Arc<[InstanceType]>, InstanceTypesProblem>;

@@ -11,7 +11,7 @@ use spokeshave_api::DisruptionPolicy;
 use spokeshave_model::read_annotations;
 use spokeshave_runtime::{Store, StoreOptions};
 
-use crate::store_list::stores;
+use crate::state::store_list::stores;
 
 /// Keeps what identifies an object, and the annotations that policies read.
 fn bare(meta: ObjectMeta) -> ObjectMeta {

@@ -14,9 +14,9 @@ use spokeshave_model::pod;
 use spokeshave_plan::buffers::{Tally, provisioning_action, resolve, status_action};
 use spokeshave_runtime::{Change, Object, ObjectKey, ReconcileError, Requeue, Store, WorkQueue};
 
-use crate::provisioner::Provisioner;
+use crate::reconcile::provisioner::Provisioner;
 use crate::shared::Shared;
-use crate::virtual_pods::reference_key;
+use crate::state::virtual_pods::reference_key;
 
 /// What asks for a pass when the room of some buffer may be gone.
 const ROOM: &str = "capacitybuffers";

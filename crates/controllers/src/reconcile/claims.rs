@@ -21,10 +21,10 @@ use spokeshave_plan::{blockers, consistency, identity};
 use spokeshave_ports::CloudError;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
+use crate::act::instance_end::InstanceEnd;
 use crate::cloud::Measured;
-use crate::decision::DecisionKind;
-use crate::instance_end::InstanceEnd;
-use crate::registration_hooks::{self, Pending};
+use crate::cloud::registration_hooks::{self, Pending};
+use crate::observe::decision::DecisionKind;
 use crate::shared::Shared;
 
 /// First and longest pause between two tries to launch (D-263).

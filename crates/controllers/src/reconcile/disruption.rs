@@ -23,10 +23,10 @@ use spokeshave_plan::{Policy, limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
-use crate::budget_faults::BudgetFaults;
-use crate::disruption_verdicts::Verdicts;
-use crate::frozen::Inputs;
+use crate::observe::budget_faults::BudgetFaults;
+use crate::reconcile::disruption_verdicts::Verdicts;
 use crate::shared::Shared;
+use crate::state::frozen::Inputs;
 
 /// The time after which it is worth a word that nothing has been looked at (D-068).
 const LONG: SignedDuration = SignedDuration::from_mins(15);

@@ -16,8 +16,8 @@ use spokeshave_plan::nodepool::pool_ref;
 use spokeshave_ports::NodeClassKind;
 use spokeshave_runtime::{Change, Counter, Histogram, Metrics, Object, Store, exponential_buckets};
 
-use crate::execute::Execute;
-use crate::gauges::{Series, seconds, with};
+use crate::act::execute::Execute;
+use crate::observe::gauges::{Series, seconds, with};
 use crate::shared::Shared;
 
 /// A condition of any kind of object.

@@ -24,8 +24,8 @@ use spokeshave_plan::disruption_policy::workloads::still_counts;
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
-use crate::decision::DecisionKind;
-use crate::execute::ExecuteError;
+use crate::act::execute::ExecuteError;
+use crate::observe::decision::DecisionKind;
 use crate::shared::{Shared, termination_mode};
 
 /// So many nodes' pods are listed at the same time.

@@ -16,10 +16,10 @@ use spokeshave_model::trim;
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Metrics, Shutdown, StoreOptions, TaskGroup};
 
-use crate::owners::{OwnerSources, hears_workloads};
-use crate::spread::SpreadSources;
-use crate::store_list::{Starter, Versions, Wanted, plain, stores};
-use crate::virtual_pods::BufferSources;
+use crate::state::owners::{OwnerSources, hears_workloads};
+use crate::state::spread::SpreadSources;
+use crate::state::store_list::{Starter, Versions, Wanted, plain, stores};
+use crate::state::virtual_pods::BufferSources;
 
 /// After this time it is worth a word that stores have not been filled (D-049).
 const LONG_TO_FILL: Duration = Duration::from_secs(30);

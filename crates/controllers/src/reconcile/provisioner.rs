@@ -24,12 +24,12 @@ use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
 
-use crate::capacity_buffers::tell_buffers;
-use crate::decision::DecisionKind;
-use crate::execute::ExecuteError;
-use crate::repeats::Repeats;
+use crate::act::execute::ExecuteError;
+use crate::observe::decision::DecisionKind;
+use crate::observe::repeats::Repeats;
+use crate::reconcile::capacity_buffers::tell_buffers;
+use crate::reconcile::vain_launches::real_pods;
 use crate::shared::Shared;
-use crate::vain_launches::real_pods;
 
 /// Pods that stay pending are planned for again after so long (P-052).
 const RETRIGGER: Duration = Duration::from_secs(10);

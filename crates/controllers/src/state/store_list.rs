@@ -78,7 +78,7 @@ macro_rules! stores {
             }
 
             /// Starts the watches that are wanted.
-            pub(crate) fn start(&self, wanted: $crate::store_list::Wanted, starter: &mut $crate::store_list::Starter<'_>) {
+            pub(crate) fn start(&self, wanted: $crate::state::store_list::Wanted, starter: &mut $crate::state::store_list::Starter<'_>) {
                 $(if wanted.$when {
                     starter.start(&self.$field);
                 })*
@@ -86,7 +86,7 @@ macro_rules! stores {
             }
 
             /// Completes when every store that is watched has been filled once.
-            pub(crate) async fn ready(&self, wanted: $crate::store_list::Wanted) {
+            pub(crate) async fn ready(&self, wanted: $crate::state::store_list::Wanted) {
                 $(if wanted.$when {
                     self.$field.ready().await;
                 })*
@@ -94,13 +94,13 @@ macro_rules! stores {
             }
 
             /// Adds how often its stores have changed.
-            pub(crate) fn count(&self, versions: &mut $crate::store_list::Versions) {
+            pub(crate) fn count(&self, versions: &mut $crate::state::store_list::Versions) {
                 $(versions.$role += self.$field.changes();)*
                 $(self.$group.count(versions);)*
             }
 
             /// Names of the stores that are watched but were not filled yet.
-            pub(crate) fn unfilled(&self, wanted: $crate::store_list::Wanted) -> Vec<&'static str> {
+            pub(crate) fn unfilled(&self, wanted: $crate::state::store_list::Wanted) -> Vec<&'static str> {
                 let mut unfilled = Vec::new();
                 $(if wanted.$when && !self.$field.is_ready() {
                     unfilled.push(stringify!($field));

@@ -3,6 +3,11 @@
 //!
 //! Owns the time limit and the metrics of calls, and is the one place where corrected types come from. It changes no other answer.
 
+pub(crate) mod overlays;
+pub(crate) mod registration_hooks;
+pub(crate) mod reserved;
+pub(crate) mod zones;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +20,11 @@ use spokeshave_ports::{
     RegistrationHook, RepairPolicy, SharedClock,
 };
 
-use crate::distress::Failures;
-use crate::metrics::ControllerFamilies;
-use crate::overlays::Overlays;
-use crate::reserved::ReservedHidden;
-use crate::zones::Zones;
+use crate::cloud::overlays::Overlays;
+use crate::cloud::reserved::ReservedHidden;
+use crate::cloud::zones::Zones;
+use crate::observe::metrics::ControllerFamilies;
+use crate::state::distress::Failures;
 
 /// A cloud with a watch in hand.
 #[derive(Clone, Debug)]

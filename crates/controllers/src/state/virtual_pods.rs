@@ -13,7 +13,7 @@ use spokeshave_model::Pod;
 use spokeshave_plan::buffers::{Resolved, Shapes, Workload, WorkloadKind, resolve, virtual_pods};
 use spokeshave_runtime::{ObjectKey, StoreOptions};
 
-use crate::store_list::{Versions, plain, stores};
+use crate::state::store_list::{Versions, plain, stores};
 
 fn without_status<K: Workloads + PartialEq>(_: bool) -> StoreOptions<K> {
     StoreOptions::trimmed(|one| one.trim())

@@ -16,10 +16,10 @@ use spokeshave_plan::termination::{self, NodeEnd, NodeNext};
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
+use crate::act::instance_end::InstanceEnd;
 use crate::cloud::Measured;
-use crate::decision::DecisionKind;
-use crate::eviction::{EvictionKey, Evictions};
-use crate::instance_end::InstanceEnd;
+use crate::observe::decision::DecisionKind;
+use crate::reconcile::eviction::{EvictionKey, Evictions};
 use crate::shared::Shared;
 
 /// Least time between two questions to the cloud for one instance whose Node is not ready.

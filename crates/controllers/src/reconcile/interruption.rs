@@ -15,8 +15,8 @@ use spokeshave_ports::{CloudProvider as _, Interruption};
 use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
 use crate::cloud::Measured;
-use crate::decision::DecisionKind;
-use crate::provisioner::Provisioner;
+use crate::observe::decision::DecisionKind;
+use crate::reconcile::provisioner::Provisioner;
 use crate::shared::Shared;
 
 /// Our own write is seen again within this time.

@@ -14,7 +14,7 @@ use spokeshave_model::snapshot::Snapshot;
 use spokeshave_plan::vain_launches::{Asker, Fate, Pause};
 
 use crate::shared::Shared;
-use crate::stores::Stores;
+use crate::state::stores::Stores;
 
 impl Shared {
     /// What was learnt under other NodePools counts no more.

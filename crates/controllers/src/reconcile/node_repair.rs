@@ -10,7 +10,7 @@ use spokeshave_plan::node_repair::{
 };
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
-use crate::decision::DecisionKind;
+use crate::observe::decision::DecisionKind;
 use crate::shared::Shared;
 
 /// The controller of broken Nodes.

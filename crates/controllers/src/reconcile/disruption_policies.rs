@@ -13,7 +13,7 @@ use spokeshave_plan::disruption_policy::forecast::{NeverOpen, PoolNodes, never_o
 use spokeshave_plan::disruption_policy::{OSCILLATION, status_with};
 use spokeshave_runtime::Shutdown;
 
-use crate::gauges::Series;
+use crate::observe::gauges::Series;
 use crate::shared::Shared;
 
 /// How often it is looked whether a policy says something else now.

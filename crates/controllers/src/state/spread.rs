@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ReplicationController, Service, TopologySpreadC
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use spokeshave_model::default_spread::{DefaultSpread, controller_key};
 
-use crate::store_list::{plain, stores};
+use crate::state::store_list::{plain, stores};
 
 stores! {
     /// The stores.

@@ -12,7 +12,7 @@ use spokeshave_plan::blockers::Refusal;
 use spokeshave_plan::termination::{self, EvictionStep, deadline};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
 
-use crate::execute::ExecuteError;
+use crate::act::execute::ExecuteError;
 use crate::shared::Shared;
 
 /// How often a pod that may not be evicted now is looked at again.

@@ -13,9 +13,9 @@ use spokeshave_model::Resources;
 use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests};
 use spokeshave_runtime::{Gauge, Metrics};
 
-use crate::conditions::show_each;
-use crate::gauges::{Series, seconds, with};
-use crate::pod_times::PodTimes;
+use crate::observe::conditions::show_each;
+use crate::observe::gauges::{Series, seconds, with};
+use crate::observe::pod_times::PodTimes;
 use crate::shared::Shared;
 
 /// Registers everything; `objects` asks for series per node, pod and condition of an object.
@@ -428,7 +428,7 @@ impl Pods {
         self.state.replace_all(states);
         let now = shared.now();
         let waiting = times.waiting();
-        let of = |pick: &dyn Fn(&crate::pod_times::Times) -> Option<Timestamp>| -> Series {
+        let of = |pick: &dyn Fn(&crate::observe::pod_times::Times) -> Option<Timestamp>| -> Series {
             let series = waiting.iter().filter_map(|(namespace, name, times)| {
                 let since = pick(times)?;
                 Some((vec![name.clone(), namespace.clone()], seconds(since, now)))

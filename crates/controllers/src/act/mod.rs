@@ -1,0 +1,8 @@
+//! Act writes: the only writer to Kubernetes and to the cloud's instances, and the steps that more than one controller takes.
+//!
+//! Nothing here decides.
+
+pub(crate) mod creation;
+pub(crate) mod execute;
+pub(crate) mod health_objects;
+pub(crate) mod instance_end;
