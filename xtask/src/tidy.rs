@@ -203,7 +203,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("crates/apiserver/src/verbs/writing.rs", 650),
     ("crates/controllers/src/reconcile/claims.rs", 650),
     ("crates/controllers/src/shared.rs", 700),
-    ("crates/model/src/lower.rs", 650),
     ("crates/plan/src/explain/tests.rs", 900),
     ("crates/plan/src/lifecycle.rs", 750),
     ("crates/plan/tests/it/advance.rs", 700),

@@ -36,7 +36,7 @@ pub use distress::{Distress, PriceFeed};
 pub use instance_type::{
     AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
 };
-pub use lower::{ClusterState, Nomination, NotBegun, lower};
+pub use lower::{Applied, Change, ClusterState, LiveSnapshot, Nomination, NotBegun, lower};
 pub use pod_object::Pod;
 pub use price::{ParsePriceError, Price};
 pub use quantity::QuantityError;

@@ -4,6 +4,8 @@
 //! only: not on the order in which they arrived, and not on the time. An object that cannot be read loses its own meaning, never others'.
 
 mod building;
+mod intern;
+mod live;
 mod pods;
 mod update;
 
@@ -13,27 +15,25 @@ use crate::default_spread::DefaultSpread;
 use crate::distress::Distress;
 use crate::instance_type::InstanceType;
 use crate::labels;
-use crate::pod::{self, DoNotDisrupt};
+use crate::pod;
 use crate::requirement::{Requirement, RequirementError};
 use crate::requirements::Requirements;
 use crate::resources::{ResourceName, Resources};
 use crate::selector::Selector;
-use crate::snapshot::{
-    BudgetId, BudgetView, ClassId, DaemonView, InstanceTypesProblem, KindId, NodeId, NodeKind, NodeView,
-    PodId, PodView, PoolId, PoolView, RequestId, Seniority, Snapshot,
-};
+use crate::snapshot::{BudgetView, DaemonView, InstanceTypesProblem, NodeView, PoolId, PoolView, Snapshot};
 use crate::state_node;
-use crate::vector::{ResourceTable, ResourceVector};
+use crate::vector::ResourceTable;
 use crate::volumes::VolumeObjects;
 use crate::workload_annotations;
+use intern::{Observed, Usage, bind_pods, intern_kinds, intern_pods};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+pub use live::{Applied, Change, LiveSnapshot};
 use pods::LoweredPods;
-use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +133,23 @@ impl Requirements {
 
 /// Makes a Snapshot.
 pub fn lower(state: &ClusterState) -> Snapshot {
+    lower_whole(state).snapshot
+}
+
+/// A Snapshot with what it was made of.
+struct Whole {
+    snapshot: Snapshot,
+    pods: LoweredPods,
+    daemons: Vec<LoweredDaemon>,
+    namespaces: NamespaceLabels,
+    observed: Observed,
+    usage: Vec<Usage>,
+}
+
+/// (`namespace/name`, constraints, requests) of a DaemonSet.
+type LoweredDaemon = (String, Constraints, Resources);
+
+fn lower_whole(state: &ClusterState) -> Whole {
     let namespaces: NamespaceLabels = state
         .namespaces
         .iter()
@@ -152,28 +169,28 @@ pub fn lower(state: &ClusterState) -> Snapshot {
     pods.dedup_by(|left, right| meta_key(&left.metadata) == meta_key(&right.metadata));
     let mut pools = lower_pools(state);
     let mut nodes = state_node::join(state, &pools);
-    let lowered = LoweredPods::new(&pods, &namespaces, &state.volumes, &state.default_spread);
+    let mut lowered = LoweredPods::new(&pods, &namespaces, &state.volumes, &state.default_spread);
     let daemons = lower_daemons(state, &pods, &lowered, &namespaces);
     let table = resource_table(&pools, &nodes, &lowered, &daemons);
     let budgets = lower_budgets(state);
 
     let observed = Observed::of(&lowered, &daemons);
-    let (classes, requests, mut views) = intern_pods(&pods, lowered, &observed, &table, &budgets);
+    let (classes, requests, mut views) = intern_pods(&pods, &mut lowered, &observed, &table, &budgets);
     bind_pods(&mut nodes, &mut views, &table, &requests);
     let kinds = intern_kinds(&mut nodes, &observed);
-    for pool in &mut pools {
-        pool.usage = Resources::new();
-    }
+    let mut usage = vec![Usage::default(); pools.len()];
     for node in nodes.iter().filter(|node| !node.marked_for_deletion) {
         if let Some(pool) = node.pool {
-            let usage = &mut pools[pool.index()].usage;
-            usage.add(&node.capacity);
-            usage.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
+            usage[pool.index()].add(&node.capacity);
         }
     }
-    for command in &state.not_begun {
-        count_as_it_may_end(&mut pools, &nodes, command);
-    }
+    set_usage(&mut pools, &usage, &state.not_begun, || {
+        let by_id: BTreeMap<&str, &NodeView> = nodes
+            .iter()
+            .map(|node| (node.provider_id.as_str(), node))
+            .collect();
+        move |id: &str| by_id.get(id).copied()
+    });
     for node in &mut nodes {
         node.allocatable = table.vector(&node.allocatable_resources);
     }
@@ -181,16 +198,9 @@ pub fn lower(state: &ClusterState) -> Snapshot {
         .node_claims
         .iter()
         .all(|claim| claim.provider_id().is_some());
-    Snapshot {
+    let snapshot = Snapshot {
         well_known: well_known(&pools),
-        daemons: daemons
-            .into_iter()
-            .map(|daemon| DaemonView {
-                key: daemon.0,
-                constraints: daemon.1,
-                requests: table.vector(&daemon.2),
-            })
-            .collect(),
+        daemons: daemons.iter().map(|daemon| daemon_view(daemon, &table)).collect(),
         requests,
         resources: table,
         pools,
@@ -205,6 +215,41 @@ pub fn lower(state: &ClusterState) -> Snapshot {
         disruption_policies: by_name(&state.disruption_policies, DisruptionPolicy::name),
         disruptions: by_name(&state.disruptions, Disruption::name),
         synced,
+    };
+    Whole {
+        snapshot,
+        pods: lowered,
+        daemons,
+        namespaces,
+        observed,
+        usage,
+    }
+}
+
+fn daemon_view((key, constraints, requests): &LoweredDaemon, table: &ResourceTable) -> DaemonView {
+    DaemonView {
+        key: key.clone(),
+        constraints: constraints.clone(),
+        requests: table.vector(requests),
+    }
+}
+
+/// What NodePools use: the sums over their nodes, and what commands that may not stand can add to them. `finder` makes what finds a node by its
+/// provider ID, when it is needed.
+fn set_usage<'a, F: Fn(&str) -> Option<&'a NodeView>>(
+    pools: &mut [PoolView],
+    usage: &[Usage],
+    not_begun: &[NotBegun],
+    finder: impl FnOnce() -> F,
+) {
+    for (pool, usage) in pools.iter_mut().zip(usage) {
+        pool.usage = usage.total();
+    }
+    if !not_begun.is_empty() {
+        let find = finder();
+        for command in not_begun {
+            count_as_it_may_end(pools, &find, command);
+        }
     }
 }
 
@@ -303,110 +348,119 @@ fn well_known(pools: &[PoolView]) -> BTreeSet<String> {
     keys
 }
 
-/// (key, constraints, requests) per DaemonSet, by namespace and name.
+/// DaemonSets, by namespace and name.
 fn lower_daemons(
     state: &ClusterState,
     pods: &[Arc<Pod>],
     lowered: &LoweredPods,
     namespaces: &NamespaceLabels,
-) -> Vec<(String, Constraints, Resources)> {
+) -> Vec<LoweredDaemon> {
     let mut newest: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, pod) in pods
-        .iter()
-        .enumerate()
-        .filter(|(_, pod)| pod::is_active(pod) && pod::is_daemon(pod))
-    {
-        let owners = pod
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .filter(|owner| owner.kind == "DaemonSet");
-        for owner in owners {
-            let entry = newest.entry(owner.uid.as_str()).or_insert(index);
+    for (index, pod) in pods.iter().enumerate() {
+        for owner in daemon_owners(pod) {
+            let entry = newest.entry(owner).or_insert(index);
             if pods[*entry].metadata.creation_timestamp < pod.metadata.creation_timestamp {
                 *entry = index;
             }
         }
     }
-    let mut daemons: Vec<(String, Constraints, Resources)> = state
+    let mut daemons: Vec<LoweredDaemon> = state
         .daemon_sets
         .iter()
         .filter(|daemon_set| daemon_set.metadata.deletion_timestamp.is_none())
         .map(|daemon_set| {
-            let (namespace, name) = meta_key(&daemon_set.metadata);
-            let template = Pod {
-                metadata: ObjectMeta {
-                    namespace: Some(namespace.to_owned()),
-                    ..daemon_set.spec.template.metadata.clone().unwrap_or_default()
-                },
-                spec: daemon_set.spec.template.spec.clone().map(Arc::new),
-                ..Pod::default()
-            };
-            let from_template = constraints::lower(&template, namespaces);
-            let live = daemon_set
-                .metadata
-                .uid
-                .as_deref()
-                .and_then(|uid| newest.get(uid))
-                .map(|index| lowered.of(*index));
-            let (constraints, requests) = match live {
-                // The live pod is pinned to its host; the template's required affinity undoes that (P-062).
-                Some((constraints, requests)) => (
-                    Constraints {
-                        required_terms: from_template.required_terms,
-                        ..constraints.clone()
-                    },
-                    requests.clone(),
-                ),
-                None => {
-                    let spec = template.spec.as_deref();
-                    let requests = spec.map(pod::requests_of_template);
-                    (from_template, requests.unwrap_or_default())
-                }
-            };
-            (format!("{namespace}/{name}"), constraints, requests)
+            let uid = daemon_set.metadata.uid.as_deref();
+            let live = uid.and_then(|uid| newest.get(uid));
+            lower_daemon(daemon_set, live.map(|index| lowered.of(*index)), namespaces)
         })
         .collect();
     daemons.sort_by(|left, right| left.0.cmp(&right.0));
     daemons
 }
 
-fn resource_table(
-    pools: &[PoolView],
-    nodes: &[NodeView],
-    pods: &LoweredPods,
-    daemons: &[(String, Constraints, Resources)],
-) -> ResourceTable {
+/// UIDs of the DaemonSets that an active pod stands for.
+fn daemon_owners(pod: &Pod) -> impl Iterator<Item = &str> {
+    let stands = pod::is_active(pod) && pod::is_daemon(pod);
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let owners = owners.filter(move |owner| stands && owner.kind == "DaemonSet");
+    owners.map(|owner| owner.uid.as_str())
+}
+
+/// A DaemonSet with the constraints and requests of its newest pod, if it has one.
+fn lower_daemon(
+    daemon_set: &DaemonSet,
+    live: Option<(&Constraints, &Resources)>,
+    namespaces: &NamespaceLabels,
+) -> LoweredDaemon {
+    let (namespace, name) = meta_key(&daemon_set.metadata);
+    let template = Pod {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            ..daemon_set.spec.template.metadata.clone().unwrap_or_default()
+        },
+        spec: daemon_set.spec.template.spec.clone().map(Arc::new),
+        ..Pod::default()
+    };
+    let from_template = constraints::lower(&template, namespaces);
+    let (constraints, requests) = match live {
+        // The live pod is pinned to its host; the template's required affinity undoes that (P-062).
+        Some((constraints, requests)) => (
+            Constraints {
+                required_terms: from_template.required_terms,
+                ..constraints.clone()
+            },
+            requests.clone(),
+        ),
+        None => {
+            let spec = template.spec.as_deref();
+            let requests = spec.map(pod::requests_of_template);
+            (from_template, requests.unwrap_or_default())
+        }
+    };
+    (format!("{namespace}/{name}"), constraints, requests)
+}
+
+/// Capacities that NodePools offer.
+fn offered(pools: &[PoolView]) -> impl Iterator<Item = &Resources> {
     let types = pools.iter().flat_map(|pool| pool.instance_types.iter());
     let overrides = types
         .clone()
         .flat_map(|instance_type| &instance_type.offerings)
         .filter_map(|offering| offering.overrides.as_ref().map(|overrides| &overrides.capacity));
-    let occurring = types
+    types
         .map(|instance_type| &instance_type.capacity)
         .chain(overrides)
-        .chain(
-            nodes
-                .iter()
-                .flat_map(|node| [&node.capacity, &node.allocatable_resources]),
-        )
+}
+
+fn resource_table(
+    pools: &[PoolView],
+    nodes: &[NodeView],
+    pods: &LoweredPods,
+    daemons: &[LoweredDaemon],
+) -> ResourceTable {
+    let of_nodes = nodes
+        .iter()
+        .flat_map(|node| [&node.capacity, &node.allocatable_resources]);
+    let occurring = offered(pools)
+        .chain(of_nodes)
         .chain(&pods.requests)
         .chain(daemons.iter().map(|daemon| &daemon.2));
     ResourceTable::new(occurring)
 }
 
 /// A command that does not stand leaves its nodes, one that does brings others: limits must hold either way.
-fn count_as_it_may_end(pools: &mut [PoolView], nodes: &[NodeView], command: &NotBegun) {
+fn count_as_it_may_end<'a>(
+    pools: &mut [PoolView],
+    find: impl Fn(&str) -> Option<&'a NodeView>,
+    command: &NotBegun,
+) {
     let mut totals: BTreeMap<PoolId, [Resources; 2]> = BTreeMap::new();
-    for node in nodes {
-        let Some(pool) = node.pool else { continue };
-        for (side, ids) in [&command.leaves, &command.comes].into_iter().enumerate() {
-            if ids.contains(&node.provider_id) {
-                let total = &mut totals.entry(pool).or_default()[side];
-                total.add(&node.capacity);
-                total.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
-            }
+    for (side, ids) in [&command.leaves, &command.comes].into_iter().enumerate() {
+        for node in ids.iter().filter_map(|id| find(id)) {
+            let Some(pool) = node.pool else { continue };
+            let total = &mut totals.entry(pool).or_default()[side];
+            total.add(&node.capacity);
+            total.add(&Resources::from_amounts([(ResourceName::NODES, 1)]));
         }
     }
     for (pool, [leaves, comes]) in totals {
@@ -419,227 +473,39 @@ fn count_as_it_may_end(pools: &mut [PoolView], nodes: &[NodeView], command: &Not
 }
 
 fn lower_budgets(state: &ClusterState) -> Vec<BudgetView> {
-    let mut budgets: Vec<BudgetView> = state
-        .pod_disruption_budgets
-        .iter()
-        .map(|budget| {
-            let spec = budget.spec.as_ref();
-            let text = |value: Option<&IntOrString>| match value {
-                Some(IntOrString::Int(number)) => number.to_string(),
-                Some(IntOrString::String(text)) => format!("\"{text}\""),
-                None => String::new(),
-            };
-            let unavailable = text(spec.and_then(|spec| spec.max_unavailable.as_ref()));
-            let available = text(spec.and_then(|spec| spec.min_available.as_ref()));
-            let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
-            let (namespace, name) = meta_key(&budget.metadata);
-            let status = budget.status.as_ref();
-            // D-016: nobody knows whom it was meant to protect, so it protects its whole namespace.
-            let understood = Selector::understand(spec.and_then(|spec| spec.selector.as_ref()));
-            let is_understood = understood.is_some();
-            let allowed = status.and_then(|status| status.disruptions_allowed).unwrap_or(0);
-            let disruptions_allowed = if is_understood { allowed } else { 0 };
-            let never = unavailable == "0" || unavailable == "\"0%\"" || available == "\"100%\"";
-            BudgetView {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                selector: understood.unwrap_or_else(Selector::everything),
-                disruptions_allowed,
-                // A workload that was scaled down has more healthy pods than it wants, and for so long the API server lets some go.
-                fully_blocking: never && disruptions_allowed <= 0,
-                always_allows_unhealthy: is_understood && policy == Some("AlwaysAllow"),
-            }
-        })
-        .collect();
+    let budgets = state.pod_disruption_budgets.iter();
+    let mut budgets: Vec<BudgetView> = budgets.map(|budget| lower_budget(budget)).collect();
     budgets.sort_by(|left, right| (&left.namespace, &left.name).cmp(&(&right.namespace, &right.name)));
     budgets
 }
 
-/// Which labels anything in the cluster looks at.
-struct Observed {
-    pod_labels: BTreeSet<String>,
-    node_labels: BTreeSet<String>,
-    any_selector: bool,
-}
-
-impl Observed {
-    fn of(pods: &LoweredPods, daemons: &[(String, Constraints, Resources)]) -> Self {
-        let mut observed = Observed {
-            pod_labels: BTreeSet::new(),
-            node_labels: BTreeSet::new(),
-            any_selector: false,
-        };
-        let add = |set: &mut BTreeSet<String>, key: &str| {
-            if !set.contains(key) {
-                set.insert(key.to_owned());
-            }
-        };
-        let all = pods
-            .constraints
-            .iter()
-            .chain(daemons.iter().map(|daemon| &daemon.1));
-        for constraints in all {
-            for selector in constraints.selectors() {
-                observed.any_selector = true;
-                selector.keys().for_each(|key| add(&mut observed.pod_labels, key));
-            }
-            let terms = constraints.required_terms.iter().chain(&constraints.volume_terms);
-            let terms = terms.chain(constraints.preferred_terms.iter().map(|(_, term)| term));
-            for requirements in std::iter::once(&constraints.node_selector).chain(terms) {
-                requirements
-                    .iter()
-                    .for_each(|requirement| add(&mut observed.node_labels, requirement.key()));
-            }
-        }
-        observed
+fn lower_budget(budget: &PodDisruptionBudget) -> BudgetView {
+    let spec = budget.spec.as_ref();
+    let text = |value: Option<&IntOrString>| match value {
+        Some(IntOrString::Int(number)) => number.to_string(),
+        Some(IntOrString::String(text)) => format!("\"{text}\""),
+        None => String::new(),
+    };
+    let unavailable = text(spec.and_then(|spec| spec.max_unavailable.as_ref()));
+    let available = text(spec.and_then(|spec| spec.min_available.as_ref()));
+    let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+    let (namespace, name) = meta_key(&budget.metadata);
+    let status = budget.status.as_ref();
+    // D-016: nobody knows whom it was meant to protect, so it protects its whole namespace.
+    let understood = Selector::understand(spec.and_then(|spec| spec.selector.as_ref()));
+    let is_understood = understood.is_some();
+    let allowed = status.and_then(|status| status.disruptions_allowed).unwrap_or(0);
+    let disruptions_allowed = if is_understood { allowed } else { 0 };
+    let never = unavailable == "0" || unavailable == "\"0%\"" || available == "\"100%\"";
+    BudgetView {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        selector: understood.unwrap_or_else(Selector::everything),
+        disruptions_allowed,
+        // A workload that was scaled down has more healthy pods than it wants, and for so long the API server lets some go.
+        fully_blocking: never && disruptions_allowed <= 0,
+        always_allows_unhealthy: is_understood && policy == Some("AlwaysAllow"),
     }
-}
-
-fn intern_pods(
-    pods: &[Arc<Pod>],
-    lowered: LoweredPods,
-    observed: &Observed,
-    table: &ResourceTable,
-    budgets: &[BudgetView],
-) -> (Vec<Constraints>, Vec<ResourceVector>, Vec<PodView>) {
-    let mut classes: Vec<Constraints> = Vec::new();
-    let mut class_ids: FxHashMap<Arc<Constraints>, ClassId> = FxHashMap::with_hasher(FxBuildHasher);
-    let mut requests: Vec<ResourceVector> = Vec::new();
-    let mut request_ids: FxHashMap<ResourceVector, RequestId> = FxHashMap::with_hasher(FxBuildHasher);
-    let mut views = Vec::with_capacity(pods.len());
-    let mut class_of: Vec<Option<ClassId>> = vec![None; lowered.constraints.len()];
-    let mut request_of: Vec<Option<RequestId>> = vec![None; lowered.requests.len()];
-    for (object, pod) in pods.iter().zip(lowered.pods) {
-        let labels = object.metadata.labels.as_ref();
-        let class = *class_of[pod.constraints].get_or_insert_with(|| {
-            let mut constraints = lowered.constraints[pod.constraints].clone();
-            if observed.any_selector {
-                constraints
-                    .labels
-                    .retain(|key, _| observed.pod_labels.contains(key));
-            } else {
-                constraints.labels.clear();
-                constraints.namespace.clear();
-            }
-            class_ids.get(&constraints).copied().unwrap_or_else(|| {
-                let id = ClassId::from(classes.len());
-                classes.push(constraints.clone());
-                class_ids.insert(Arc::new(constraints), id);
-                id
-            })
-        });
-        let request = *request_of[pod.requests].get_or_insert_with(|| {
-            let vector = table.vector(&lowered.requests[pod.requests]);
-            request_ids.get(&vector).copied().unwrap_or_else(|| {
-                let id = RequestId::from(requests.len());
-                requests.push(vector.clone());
-                request_ids.insert(vector, id);
-                id
-            })
-        });
-        let (namespace, _) = meta_key(&object.metadata);
-        let empty = BTreeMap::new();
-        // Budgets are sorted by namespace, so those of this pod are one run.
-        let first = budgets.partition_point(|budget| budget.namespace.as_str() < namespace);
-        let same_namespace = budgets[first..]
-            .iter()
-            .take_while(|budget| budget.namespace == namespace);
-        let selected = (first..)
-            .zip(same_namespace)
-            .filter(|(_, budget)| budget.selector.matches(labels.unwrap_or(&empty)));
-        let budgets = selected.map(|(index, _)| BudgetId::from(index)).collect();
-        let mut view = pod_view(object, class, request, budgets);
-        view.attachments = pod.attachments;
-        view.problem = pod.problem;
-        views.push(view);
-    }
-    (classes, requests, views)
-}
-
-/// What of a pod depends on nothing but itself.
-fn pod_view(object: &Arc<Pod>, class: ClassId, request: RequestId, budgets: Vec<BudgetId>) -> PodView {
-    let is_virtual = pod::is_virtual(object);
-    PodView {
-        class,
-        request,
-        node: None,
-        provisionable: pod::is_provisionable(object),
-        active: pod::is_active(object),
-        terminal: pod::is_terminal(object),
-        reschedulable: pod::is_reschedulable(object),
-        daemon: pod::is_daemon(object),
-        mirror: pod::is_mirror(object),
-        tolerates_disrupted_taint: pod::tolerates_disrupted_taint(object),
-        do_not_disrupt: DoNotDisrupt::of(object),
-        ready_false: pod::is_ready_false(object),
-        // D-374: room that is kept costs nobody anything to move.
-        eviction_cost: if is_virtual { 0 } else { pod::eviction_cost(object) },
-        attachments: Vec::new(),
-        problem: None,
-        budgets: if is_virtual { Vec::new() } else { budgets },
-        is_virtual,
-        seniority: Seniority::of(object),
-        object: Arc::clone(object),
-    }
-}
-
-fn bind_pods(
-    nodes: &mut [NodeView],
-    pods: &mut [PodView],
-    table: &ResourceTable,
-    requests: &[ResourceVector],
-) {
-    let by_name: FxHashMap<String, usize> = nodes
-        .iter()
-        .enumerate()
-        .filter_map(|(index, node)| Some((node.node_name()?.to_owned(), index)))
-        .collect();
-    for node in nodes.iter_mut() {
-        node.requested = ResourceVector::zero(table.width());
-        node.daemon_requested = ResourceVector::zero(table.width());
-    }
-    for (index, pod) in pods.iter_mut().enumerate() {
-        let Some(node) = pod::node_name(&pod.object).and_then(|name| by_name.get(name)) else {
-            continue;
-        };
-        pod.node = Some(NodeId::from(*node));
-        let node = &mut nodes[*node];
-        node.pods.push(PodId::from(index));
-        if !pod.terminal {
-            let request = &requests[pod.request.index()];
-            node.requested.add(request);
-            if pod.daemon {
-                node.daemon_requested.add(request);
-            }
-        }
-    }
-}
-
-fn intern_kinds(nodes: &mut [NodeView], observed: &Observed) -> Vec<NodeKind> {
-    let mut kinds: Vec<NodeKind> = Vec::new();
-    let mut ids: FxHashMap<(Requirements, String), KindId> = FxHashMap::with_hasher(FxBuildHasher);
-    for node in nodes {
-        let seen = node
-            .labels
-            .iter()
-            .filter(|(key, _)| observed.node_labels.contains(labels::normalize(key)));
-        let mut requirements = Requirements::from_labels(seen);
-        if observed.node_labels.contains(labels::HOSTNAME) {
-            requirements.replace(Requirement::is(labels::HOSTNAME, &node.hostname));
-        }
-        let taints: Vec<String> = node.taints.iter().map(crate::taint::format_taint).collect();
-        let key = (requirements, taints.join(","));
-        node.kind = ids.get(&key).copied().unwrap_or_else(|| {
-            let id = KindId::from(kinds.len());
-            kinds.push(NodeKind {
-                requirements: key.0.clone(),
-                taints: node.taints.clone(),
-            });
-            ids.insert(key, id);
-            id
-        });
-    }
-    kinds
 }
 
 /// The pool with this name.

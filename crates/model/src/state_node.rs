@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, INSTANCE_TERMINATING};
 use spokeshave_api::labels::PRICE_AT_LAUNCH;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,19 +40,18 @@ pub(crate) fn join(state: &ClusterState, pools: &[PoolView]) -> Vec<NodeView> {
         .into_iter()
         .map(|(id, (node, claim))| view(id, node, claim, state, pools))
         .collect();
-    views.sort_by(|left, right| {
-        right
-            .initialized
-            .cmp(&left.initialized)
-            .then_with(|| left.name.cmp(&right.name))
-            .then_with(|| left.provider_id.cmp(&right.provider_id))
-    });
+    views.sort_by(|left, right| order(left).cmp(&order(right)));
     views
+}
+
+/// The order of nodes (P §6.1): initialised first, then by name.
+pub(crate) fn order(view: &NodeView) -> (Reverse<bool>, &str, &str) {
+    (Reverse(view.initialized), &view.name, &view.provider_id)
 }
 
 /// The provider ID under which a Node is tracked: its name for unmanaged nodes without one. A managed Node is ignored until it has a
 /// provider ID, and until it has an instance type or is initialised (P-141).
-fn tracked_id(node: &Node) -> Option<String> {
+pub(crate) fn tracked_id(node: &Node) -> Option<String> {
     let label = |key: &str| {
         node.metadata
             .labels
@@ -98,7 +98,8 @@ pub fn is_node_ready(node: &Node) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn view(
+/// The view of an entry, without pods, kind and vectors.
+pub(crate) fn view(
     provider_id: String,
     node: Option<Arc<Node>>,
     claim: Option<Arc<NodeClaim>>,

@@ -10,6 +10,14 @@ pub struct ResourceTable {
     names: Vec<ResourceName>,
 }
 
+/// What every table begins with.
+const FIRST: [&str; 4] = [
+    ResourceName::CPU,
+    ResourceName::MEMORY,
+    ResourceName::EPHEMERAL_STORAGE,
+    ResourceName::PODS,
+];
+
 /// Position of CPU in every vector.
 pub const CPU: usize = 0;
 /// Position of memory in every vector.
@@ -22,12 +30,6 @@ pub const PODS: usize = 3;
 impl ResourceTable {
     /// A table of every name that occurs.
     pub fn new<'a>(occurring: impl IntoIterator<Item = &'a Resources>) -> Self {
-        const FIRST: [&str; 4] = [
-            ResourceName::CPU,
-            ResourceName::MEMORY,
-            ResourceName::EPHEMERAL_STORAGE,
-            ResourceName::PODS,
-        ];
         let mut names: BTreeSet<ResourceName> = BTreeSet::new();
         for resources in occurring {
             for (name, _) in resources.iter().filter(|(name, _)| !FIRST.contains(name)) {
@@ -39,6 +41,16 @@ impl ResourceTable {
         ResourceTable {
             names: FIRST.into_iter().map(ResourceName::new).chain(names).collect(),
         }
+    }
+
+    /// The names that occur, without those that every table has.
+    pub(crate) fn occurring(&self) -> &[ResourceName] {
+        &self.names[FIRST.len()..]
+    }
+
+    /// Whether every table has this name.
+    pub(crate) fn is_always_there(name: &str) -> bool {
+        FIRST.contains(&name)
     }
 
     /// How many resources there are.

@@ -271,6 +271,13 @@ impl<K: Object> Store<K> {
         self.read().changes
     }
 
+    /// The keys of all objects that have come, changed or gone since [`changes`](Self::changes) was this number, in order, each once. `None` when
+    /// there were more changes since than a store remembers (some thousands): then compare everything.
+    #[must_use]
+    pub fn changed_since(&self, changes: u64) -> Option<Vec<ObjectKey>> {
+        self.read().changed_since(changes)
+    }
+
     /// Objects on the server that do not decode, with the reason. They are not among the objects.
     #[must_use]
     pub fn rejected(&self) -> Vec<(ObjectKey, String)> {

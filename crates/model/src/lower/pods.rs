@@ -72,26 +72,15 @@ impl LoweredPods {
             let (constraints, requests) = match sibling {
                 Some(sibling) => (lowered[sibling].constraints, lowered[sibling].requests),
                 None => {
-                    let mut lowered = constraints::lower(pod, namespaces);
-                    if !spread.constraints.is_empty() && lowered.spreads.is_empty() {
-                        lowered.spreads = constraints::default_spreads(spread, pod);
-                    }
-                    if !pod::is_terminal(pod) {
-                        lowered.volume_terms = volumes::terms(pod, objects);
-                    }
-                    (constraints.id(lowered), requests.id(pod::requests(pod)))
+                    let (of_pod, asked) = read(pod, namespaces, objects, spread);
+                    (constraints.id(of_pod), requests.id(asked))
                 }
             };
-            let problem = pod::is_provisionable(pod).then(|| {
-                constraints::validate(pod)
-                    .and_then(|()| volumes::validate(pod, objects).map_err(PodProblem::Volume))
-                    .err()
-            });
             lowered.push(LoweredPod {
                 constraints,
                 requests,
                 attachments: volumes::attachments(pod, objects),
-                problem: problem.flatten(),
+                problem: problem(pod, objects),
             });
         }
         LoweredPods {
@@ -106,6 +95,32 @@ impl LoweredPods {
         let pod = &self.pods[pod];
         (&self.constraints[pod.constraints], &self.requests[pod.requests])
     }
+}
+
+/// The constraints, with all labels, and the requests of one pod.
+pub(super) fn read(
+    pod: &Pod,
+    namespaces: &NamespaceLabels,
+    objects: &VolumeObjects,
+    spread: &DefaultSpread,
+) -> (Constraints, Resources) {
+    let mut lowered = constraints::lower(pod, namespaces);
+    if !spread.constraints.is_empty() && lowered.spreads.is_empty() {
+        lowered.spreads = constraints::default_spreads(spread, pod);
+    }
+    if !pod::is_terminal(pod) {
+        lowered.volume_terms = volumes::terms(pod, objects);
+    }
+    (lowered, pod::requests(pod))
+}
+
+/// Why a pod that waits for a place cannot be considered.
+pub(super) fn problem(pod: &Pod, objects: &VolumeObjects) -> Option<PodProblem> {
+    if !pod::is_provisionable(pod) {
+        return None;
+    }
+    let volumes = || volumes::validate(pod, objects).map_err(PodProblem::Volume);
+    constraints::validate(pod).and_then(|()| volumes()).err()
 }
 
 /// Whether nothing that scheduling sees tells two pods apart: equal constraints and requests, and no volumes that could differ.

@@ -1,6 +1,7 @@
 //! One changed pod in an existing Snapshot, where that changes nothing else.
 
-use super::{meta_key, pod_view, pods};
+use super::intern::pod_view;
+use super::{meta_key, pods};
 use crate::Pod;
 use crate::pod;
 use crate::snapshot::{NodeId, NodeView, PodId, Snapshot};

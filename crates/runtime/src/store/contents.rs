@@ -4,7 +4,7 @@
 //! The [`Store`](super::Store) around it knows the kind again. Nothing here tells anybody of a change.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -70,6 +70,9 @@ impl IndexState {
     }
 }
 
+/// How many changes are remembered by key. Whoever looks less often than that starts over.
+pub(super) const REMEMBERED_CHANGES: usize = 8_192;
+
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) objects: BTreeMap<ObjectKey, Erased>,
@@ -83,6 +86,8 @@ pub(super) struct Contents {
     /// Highest resourceVersion that the watch has shown. What we wrote with a lower one and do not have was deleted since.
     seen_version: u64,
     pub(super) changes: u64,
+    /// The keys of the last changes, the latest at the end.
+    changed: VecDeque<ObjectKey>,
 }
 
 impl Contents {
@@ -207,7 +212,9 @@ impl Contents {
     /// Keeps an object, and returns what it takes the place of; `is_change` when it says something else than that.
     pub(super) fn put(&mut self, key: &ObjectKey, new: &Erased, is_change: bool) -> Option<Erased> {
         let old = self.objects.insert(key.clone(), new.clone());
-        self.changes += u64::from(is_change);
+        if is_change {
+            self.note_change(key);
+        }
         for index in &mut self.indexes {
             if let Some(old) = &old {
                 index.remove(key, old);
@@ -220,11 +227,29 @@ impl Contents {
     /// Removes an object and returns it.
     pub(super) fn take(&mut self, key: &ObjectKey) -> Option<Erased> {
         let old = self.objects.remove(key)?;
-        self.changes += 1;
+        self.note_change(key);
         for index in &mut self.indexes {
             index.remove(key, &old);
         }
         Some(old)
+    }
+
+    fn note_change(&mut self, key: &ObjectKey) {
+        self.changes += 1;
+        if self.changed.len() == REMEMBERED_CHANGES {
+            self.changed.pop_front();
+        }
+        self.changed.push_back(key.clone());
+    }
+
+    /// The keys of all objects that have changed since there were so many changes, in order, each once. `None` when that is too long ago.
+    pub(super) fn changed_since(&self, changes: u64) -> Option<Vec<ObjectKey>> {
+        let count = usize::try_from(self.changes.checked_sub(changes)?).ok()?;
+        let first = self.changed.len().checked_sub(count)?;
+        let mut keys: Vec<ObjectKey> = self.changed.range(first..).cloned().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Some(keys)
     }
 
     fn is_gone(&self, key: &ObjectKey, metadata: &ObjectMeta) -> bool {

@@ -175,6 +175,34 @@ fn what_a_write_found_gone_stays_gone_but_its_successor_comes() {
 }
 
 #[test]
+fn what_has_changed_since_a_count_is_known_until_that_is_long_ago() {
+    let store = filled();
+    let before = store.changes();
+    assert_eq!(store.changed_since(before), Some(Vec::new()));
+    store.apply(object("b", "ub", 3));
+    store.delete(&key("a"), Some("ua"), Some(4));
+    store.apply(object("c", "uc", 5));
+    store.apply(object("b", "ub", 6));
+    assert_eq!(
+        store.changed_since(before),
+        Some(vec![key("a"), key("b"), key("c")])
+    );
+    assert_eq!(store.changed_since(store.changes() - 1), Some(vec![key("b")]));
+    assert_eq!(store.changed_since(store.changes() + 1), None, "not yet");
+    // What says the same is no change, and is not remembered as one.
+    let (count, mut same) = (store.changes(), object("b", "ub", 6));
+    same.metadata.resource_version = Some("7".to_owned());
+    store.apply(same);
+    assert_eq!(store.changed_since(count), Some(Vec::new()));
+    let limit = contents::REMEMBERED_CHANGES as u64;
+    for version in 0..limit {
+        store.apply(object("d", "ud", 8 + version));
+    }
+    assert_eq!(store.changed_since(count), Some(vec![key("d")]));
+    assert_eq!(store.changed_since(count - 1), None, "the oldest is forgotten");
+}
+
+#[test]
 fn unreadable_objects_are_set_aside_until_they_are_mended() {
     let store = filled();
     store.reject(&key("a"), Some(3), "missing field spec".into());

@@ -1,0 +1,302 @@
+//! Numbers for what many pods or nodes share: classes, requests and kinds, in order of first occurrence; and which labels tell them apart.
+//!
+//! Owns how one pod and one node are reduced to what constraints can see of them. It reads no object twice and keeps nothing.
+
+use super::meta_key;
+use super::pods::LoweredPods;
+use crate::Pod;
+use crate::constraints::Constraints;
+use crate::labels;
+use crate::pod::{self, DoNotDisrupt};
+use crate::requirement::Requirement;
+use crate::requirements::Requirements;
+use crate::resources::{ResourceName, Resources};
+use crate::snapshot::{
+    BudgetId, BudgetView, ClassId, KindId, NodeId, NodeKind, NodeView, PodId, PodView, RequestId, Seniority,
+};
+use crate::vector::{ResourceTable, ResourceVector};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which labels anything in the cluster looks at, with how many distinct constraints do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    pod_labels: BTreeMap<String, u32>,
+    node_labels: BTreeMap<String, u32>,
+    selectors: u32,
+}
+
+impl Observed {
+    /// Of all distinct constraints of pods, and of DaemonSets.
+    pub(super) fn of(pods: &LoweredPods, daemons: &[(String, Constraints, Resources)]) -> Self {
+        let mut observed = Observed::default();
+        let all = pods
+            .constraints
+            .iter()
+            .chain(daemons.iter().map(|daemon| &daemon.1));
+        all.for_each(|constraints| observed.add(constraints));
+        observed
+    }
+
+    /// Counts what some constraints look at.
+    pub(super) fn add(&mut self, constraints: &Constraints) {
+        fn add(counts: &mut BTreeMap<String, u32>, key: &str) {
+            match counts.get_mut(key) {
+                Some(count) => *count += 1,
+                None => _ = counts.insert(key.to_owned(), 1),
+            }
+        }
+        for selector in constraints.selectors() {
+            self.selectors += 1;
+            selector.keys().for_each(|key| add(&mut self.pod_labels, key));
+        }
+        node_keys(constraints, |key| add(&mut self.node_labels, key));
+    }
+
+    /// Takes back what [`add`](Self::add) has counted.
+    pub(super) fn remove(&mut self, constraints: &Constraints) {
+        fn remove(counts: &mut BTreeMap<String, u32>, key: &str) {
+            let Some(count) = counts.get_mut(key) else { return };
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(key);
+            }
+        }
+        for selector in constraints.selectors() {
+            self.selectors -= 1;
+            selector.keys().for_each(|key| remove(&mut self.pod_labels, key));
+        }
+        node_keys(constraints, |key| remove(&mut self.node_labels, key));
+    }
+
+    /// Whether the same labels are observed, however often.
+    pub(super) fn is_same(&self, other: &Observed) -> bool {
+        (self.selectors > 0) == (other.selectors > 0)
+            && self.pod_labels.keys().eq(other.pod_labels.keys())
+            && self.node_labels.keys().eq(other.node_labels.keys())
+    }
+
+    /// Drops of a pod's constraints what no selector can see.
+    pub(super) fn reduce(&self, constraints: &mut Constraints) {
+        if self.selectors > 0 {
+            constraints
+                .labels
+                .retain(|key, _| self.pod_labels.contains_key(key));
+        } else {
+            constraints.labels.clear();
+            constraints.namespace.clear();
+        }
+    }
+
+    /// What pods can see of a node: equal values are one kind.
+    pub(super) fn kind_of(&self, node: &NodeView) -> KindKey {
+        let seen = node
+            .labels
+            .iter()
+            .filter(|(key, _)| self.node_labels.contains_key(labels::normalize(key)));
+        let mut requirements = Requirements::from_labels(seen);
+        if self.node_labels.contains_key(labels::HOSTNAME) {
+            requirements.replace(Requirement::is(labels::HOSTNAME, &node.hostname));
+        }
+        let taints: Vec<String> = node.taints.iter().map(crate::taint::format_taint).collect();
+        (requirements, taints.join(","))
+    }
+}
+
+/// Calls `each` with every node label that the constraints look at.
+fn node_keys(constraints: &Constraints, mut each: impl FnMut(&str)) {
+    let terms = constraints.required_terms.iter().chain(&constraints.volume_terms);
+    let terms = terms.chain(constraints.preferred_terms.iter().map(|(_, term)| term));
+    for requirements in std::iter::once(&constraints.node_selector).chain(terms) {
+        requirements
+            .iter()
+            .for_each(|requirement| each(requirement.key()));
+    }
+}
+
+/// Observed labels, and taints as text.
+pub(super) type KindKey = (Requirements, String);
+
+/// Classes, requests, and the views of all pods, which are bound to no node yet.
+pub(super) fn intern_pods(
+    pods: &[Arc<Pod>],
+    lowered: &mut LoweredPods,
+    observed: &Observed,
+    table: &ResourceTable,
+    budgets: &[BudgetView],
+) -> (Vec<Constraints>, Vec<ResourceVector>, Vec<PodView>) {
+    let mut classes: Vec<Constraints> = Vec::new();
+    let mut class_ids: FxHashMap<Arc<Constraints>, ClassId> = FxHashMap::with_hasher(FxBuildHasher);
+    let mut requests: Vec<ResourceVector> = Vec::new();
+    let mut request_ids: FxHashMap<ResourceVector, RequestId> = FxHashMap::with_hasher(FxBuildHasher);
+    let mut views = Vec::with_capacity(pods.len());
+    let mut class_of: Vec<Option<ClassId>> = vec![None; lowered.constraints.len()];
+    let mut request_of: Vec<Option<RequestId>> = vec![None; lowered.requests.len()];
+    for (object, pod) in pods.iter().zip(&mut lowered.pods) {
+        let class = *class_of[pod.constraints].get_or_insert_with(|| {
+            let mut constraints = lowered.constraints[pod.constraints].clone();
+            observed.reduce(&mut constraints);
+            class_ids.get(&constraints).copied().unwrap_or_else(|| {
+                let id = ClassId::from(classes.len());
+                classes.push(constraints.clone());
+                class_ids.insert(Arc::new(constraints), id);
+                id
+            })
+        });
+        let request = *request_of[pod.requests].get_or_insert_with(|| {
+            let vector = table.vector(&lowered.requests[pod.requests]);
+            request_ids.get(&vector).copied().unwrap_or_else(|| {
+                let id = RequestId::from(requests.len());
+                requests.push(vector.clone());
+                request_ids.insert(vector, id);
+                id
+            })
+        });
+        let mut view = pod_view(object, class, request, selecting(object, budgets));
+        view.attachments = std::mem::take(&mut pod.attachments);
+        view.problem = pod.problem.take();
+        views.push(view);
+    }
+    (classes, requests, views)
+}
+
+/// The PodDisruptionBudgets that select a pod.
+pub(super) fn selecting(object: &Pod, budgets: &[BudgetView]) -> Vec<BudgetId> {
+    let (namespace, _) = meta_key(&object.metadata);
+    let empty = BTreeMap::new();
+    let labels = object.metadata.labels.as_ref().unwrap_or(&empty);
+    // Budgets are sorted by namespace, so those of this pod are one run.
+    let first = budgets.partition_point(|budget| budget.namespace.as_str() < namespace);
+    let same_namespace = budgets[first..]
+        .iter()
+        .take_while(|budget| budget.namespace == namespace);
+    let selected = (first..)
+        .zip(same_namespace)
+        .filter(|(_, budget)| budget.selector.matches(labels));
+    selected.map(|(index, _)| BudgetId::from(index)).collect()
+}
+
+/// What of a pod depends on nothing but itself.
+pub(super) fn pod_view(
+    object: &Arc<Pod>,
+    class: ClassId,
+    request: RequestId,
+    budgets: Vec<BudgetId>,
+) -> PodView {
+    let is_virtual = pod::is_virtual(object);
+    PodView {
+        class,
+        request,
+        node: None,
+        provisionable: pod::is_provisionable(object),
+        active: pod::is_active(object),
+        terminal: pod::is_terminal(object),
+        reschedulable: pod::is_reschedulable(object),
+        daemon: pod::is_daemon(object),
+        mirror: pod::is_mirror(object),
+        tolerates_disrupted_taint: pod::tolerates_disrupted_taint(object),
+        do_not_disrupt: DoNotDisrupt::of(object),
+        ready_false: pod::is_ready_false(object),
+        // D-374: room that is kept costs nobody anything to move.
+        eviction_cost: if is_virtual { 0 } else { pod::eviction_cost(object) },
+        attachments: Vec::new(),
+        problem: None,
+        budgets: if is_virtual { Vec::new() } else { budgets },
+        is_virtual,
+        seniority: Seniority::of(object),
+        object: Arc::clone(object),
+    }
+}
+
+/// Puts pods on the nodes that they name.
+pub(super) fn bind_pods(
+    nodes: &mut [NodeView],
+    pods: &mut [PodView],
+    table: &ResourceTable,
+    requests: &[ResourceVector],
+) {
+    let by_name: FxHashMap<String, usize> = nodes
+        .iter()
+        .enumerate()
+        .filter_map(|(index, node)| Some((node.node_name()?.to_owned(), index)))
+        .collect();
+    for node in nodes.iter_mut() {
+        node.requested = ResourceVector::zero(table.width());
+        node.daemon_requested = ResourceVector::zero(table.width());
+    }
+    for (index, pod) in pods.iter_mut().enumerate() {
+        let Some(node) = pod::node_name(&pod.object).and_then(|name| by_name.get(name)) else {
+            continue;
+        };
+        pod.node = Some(NodeId::from(*node));
+        let node = &mut nodes[*node];
+        node.pods.push(PodId::from(index));
+        if !pod.terminal {
+            let request = &requests[pod.request.index()];
+            node.requested.add(request);
+            if pod.daemon {
+                node.daemon_requested.add(request);
+            }
+        }
+    }
+}
+
+/// Kinds, and the kind of each node.
+pub(super) fn intern_kinds(nodes: &mut [NodeView], observed: &Observed) -> Vec<NodeKind> {
+    let mut kinds: Vec<NodeKind> = Vec::new();
+    let mut ids: FxHashMap<KindKey, KindId> = FxHashMap::with_hasher(FxBuildHasher);
+    for node in nodes {
+        let key = observed.kind_of(node);
+        node.kind = ids.get(&key).copied().unwrap_or_else(|| {
+            let id = KindId::from(kinds.len());
+            kinds.push(NodeKind {
+                requirements: key.0.clone(),
+                taints: node.taints.clone(),
+            });
+            ids.insert(key, id);
+            id
+        });
+    }
+    kinds
+}
+
+/// What the nodes of a NodePool add up to (P §8.4): a sum from which can be taken what was added, whatever came in between.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage(BTreeMap<ResourceName, (i128, u32)>);
+
+impl Usage {
+    /// Counts a node.
+    pub(super) fn add(&mut self, capacity: &Resources) {
+        for (name, amount) in capacity.iter().chain([(ResourceName::NODES, 1)]) {
+            match self.0.get_mut(name) {
+                Some((sum, count)) => (*sum, *count) = (*sum + i128::from(amount), *count + 1),
+                None => _ = self.0.insert(ResourceName::new(name), (i128::from(amount), 1)),
+            }
+        }
+    }
+
+    /// Takes a node back that was counted.
+    pub(super) fn subtract(&mut self, capacity: &Resources) {
+        for (name, amount) in capacity.iter().chain([(ResourceName::NODES, 1)]) {
+            let Some((sum, count)) = self.0.get_mut(name) else {
+                continue;
+            };
+            (*sum, *count) = (*sum - i128::from(amount), *count - 1);
+            if *count == 0 {
+                self.0.remove(name);
+            }
+        }
+    }
+
+    /// The sums.
+    pub(super) fn total(&self) -> Resources {
+        let amount = |sum: i128| {
+            let limit = if sum < 0 { i64::MIN } else { i64::MAX };
+            i64::try_from(sum).unwrap_or(limit)
+        };
+        let sums = self.0.iter();
+        sums.map(|(name, (sum, _))| (name.clone(), amount(*sum)))
+            .collect()
+    }
+}
