@@ -2,6 +2,19 @@
 //!
 //! Owns reading and drawing; it never runs a simulation and never decides anything about nodes.
 
+pub mod chance;
+pub mod facts;
+mod fields;
+pub mod file;
+pub mod generate;
+pub mod import;
+pub mod pods;
+pub mod source;
 pub mod timeline;
+pub mod workload;
 
+pub use facts::Facts;
+pub use fields::{Problem, duration_ms};
+pub use file::Scenario;
+pub use generate::generate;
 pub use timeline::{Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};

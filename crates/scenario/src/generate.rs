@@ -1,0 +1,327 @@
+//! Workloads of a scenario as a timeline: replica counts along their curves, jobs as they come, each draw named by seed and path.
+//!
+//! Owns the drawing. The same seed gives the same timeline whatever policy lives it, and a workload's draws do not depend on which other workloads there are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rand::Rng as _;
+use spokeshave_ports::Entropy;
+
+use crate::chance::{normal, uniform, wait};
+use crate::file::Scenario;
+use crate::pods;
+use crate::timeline::{Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
+use crate::workload::{Arrivals, Daily, Kind, Replicas, Shape, Workload};
+
+const DAY_MS: u64 = 86_400_000;
+const HOUR_MS: u64 = 3_600_000;
+/// A month of 20,000 pods a day is 600,000 events; this bounds memory to about a gigabyte.
+pub const MOST_EVENTS: u64 = 20_000_000;
+/// Pods of one owner; more is a slip of the pen.
+const MOST_REPLICAS: f64 = 1_000_000.0;
+
+/// Why a scenario cannot be lived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TooMuch {
+    /// The workload that is too much.
+    pub workload: String,
+    /// How many events it would have, about.
+    pub events: u64,
+}
+
+impl std::fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "workload {:?} would have about {} events, and at most {MOST_EVENTS} fit; shorten duration, or lower its count",
+            self.workload, self.events
+        )
+    }
+}
+
+impl std::error::Error for TooMuch {}
+
+/// The timeline of a scenario under a seed. Imports are taken from `imported`, by the workload's name; one that is missing there is nothing.
+///
+/// # Errors
+/// It would have more events than fit into memory.
+pub fn generate(
+    scenario: &Scenario,
+    seed: u64,
+    imported: &BTreeMap<String, Timeline>,
+) -> Result<Timeline, TooMuch> {
+    check_size(scenario)?;
+    let root = Entropy::new(seed).child("workloads");
+    let mut timeline = Timeline::default();
+    for workload in &scenario.workloads {
+        let chance = root.child(&workload.name);
+        match &workload.kind {
+            Kind::Import(_) => {
+                if let Some(import) = imported.get(&workload.name) {
+                    timeline.append(import.clone());
+                }
+            }
+            _ => Drawing {
+                workload,
+                start: scenario.start,
+                duration_ms: scenario.duration_ms,
+                chance,
+                timeline: &mut timeline,
+            }
+            .draw(),
+        }
+    }
+    timeline.cut(scenario.duration_ms);
+    timeline.sort();
+    Ok(timeline)
+}
+
+fn check_size(scenario: &Scenario) -> Result<(), TooMuch> {
+    let mut whole = 0.0;
+    for workload in &scenario.workloads {
+        let duration = scenario.duration_ms as f64;
+        let of_replicas = |count: &u32, replicas: &Replicas| {
+            f64::from(*count)
+                * match replicas {
+                    Replicas::Constant(_) => 1.0,
+                    Replicas::Daily(daily) => 1.0 + duration / daily.every_ms as f64,
+                }
+        };
+        whole += match &workload.kind {
+            Kind::Deployments { count, replicas } => of_replicas(count, replicas),
+            Kind::StatefulSets { count, replicas, .. } => of_replicas(count, replicas),
+            Kind::Jobs { arrivals, .. } => match arrivals {
+                Arrivals::Cron { cron, count, .. } => {
+                    let hits = hits(cron, scenario.start, scenario.duration_ms);
+                    hits.count() as f64 * f64::from(*count)
+                }
+                Arrivals::Rate { per_day, .. } => per_day * duration / DAY_MS as f64,
+            },
+            Kind::Import(_) => 0.0,
+        };
+        if whole > MOST_EVENTS as f64 {
+            return Err(TooMuch {
+                workload: workload.name.clone(),
+                events: whole as u64,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Milliseconds after the start at which a schedule fires; one that fires at the start itself counts.
+pub(crate) fn hits(
+    cron: &spokeshave_api::Cron,
+    start: Timestamp,
+    duration_ms: u64,
+) -> impl Iterator<Item = u64> {
+    let first = start.as_millisecond();
+    let mut after = Timestamp::from_millisecond(first - 1).unwrap_or(start);
+    std::iter::from_fn(move || {
+        let hit = cron.next_after(after).ok()?;
+        after = hit;
+        let at = u64::try_from(hit.as_millisecond() - first).ok()?;
+        (at < duration_ms).then_some(at)
+    })
+}
+
+struct Drawing<'a> {
+    workload: &'a Workload,
+    start: Timestamp,
+    duration_ms: u64,
+    chance: Entropy,
+    timeline: &'a mut Timeline,
+}
+
+impl Drawing<'_> {
+    fn draw(&mut self) {
+        let workload = self.workload;
+        let Some(shape) = &workload.shape else {
+            return;
+        };
+        match &workload.kind {
+            Kind::Deployments { count, replicas } => {
+                self.owners(*count, OwnerKind::Deployment, false, shape, replicas);
+            }
+            Kind::StatefulSets {
+                count,
+                replicas,
+                zonal,
+            } => {
+                self.owners(*count, OwnerKind::StatefulSet, *zonal, shape, replicas);
+            }
+            Kind::Jobs { arrivals, runs } => self.jobs(shape, arrivals, *runs),
+            Kind::Import(_) => {}
+        }
+    }
+
+    fn owners(&mut self, count: u32, kind: OwnerKind, zonal: bool, shape: &Shape, replicas: &Replicas) {
+        for index in 0..count {
+            let name = match count {
+                1 => self.workload.name.clone(),
+                _ => format!("{}-{index}", self.workload.name),
+            };
+            let owner = self.owner(name, kind, zonal, shape, index as usize);
+            match replicas {
+                Replicas::Constant(count) => self.event(0, owner, Change::Replicas(*count)),
+                Replicas::Daily(daily) => self.curve(owner, daily, index, count),
+            }
+        }
+    }
+
+    fn owner(&mut self, name: String, kind: OwnerKind, zonal: bool, shape: &Shape, turn: usize) -> OwnerId {
+        let id = OwnerId(u32::try_from(self.timeline.owners.len()).unwrap_or(u32::MAX));
+        let template = pods::template(&name, shape, turn);
+        self.timeline.owners.push(Owner {
+            namespace: self.workload.namespace.clone(),
+            name,
+            kind,
+            template: Arc::new(template),
+            ready: self.workload.ready,
+            max_unavailable: shape.max_unavailable.clone(),
+            claims: if zonal {
+                vec![pods::zonal_claim()]
+            } else {
+                Vec::new()
+            },
+        });
+        id
+    }
+
+    fn event(&mut self, at_ms: u64, owner: OwnerId, change: Change) {
+        self.timeline.events.push(Event { at_ms, owner, change });
+    }
+
+    /// Looks at the curve every so often; owners look one after the other, as their autoscalers do.
+    fn curve(&mut self, owner: OwnerId, daily: &Daily, index: u32, count: u32) {
+        let mut rng = self.chance.child(&format!("{index}")).rng("replicas");
+        // Noise has a memory of about an hour: a service that is busy now is busy in a quarter of an hour, too.
+        let memory = libm::exp(-(daily.every_ms as f64) / HOUR_MS as f64);
+        let fresh = libm::sqrt(1.0 - memory * memory);
+        let mut noise = normal(rng.next_u64());
+        let shift = daily.every_ms * u64::from(index) / u64::from(count.max(1));
+        let mut last = None;
+        let mut at = 0;
+        while at < self.duration_ms {
+            let wanted = daily.at(self.start, at, noise);
+            if last != Some(wanted) {
+                self.event(at, owner, Change::Replicas(wanted));
+                last = Some(wanted);
+            }
+            noise = memory * noise + fresh * normal(rng.next_u64());
+            at = match at {
+                0 if shift > 0 => shift,
+                _ => at.saturating_add(daily.every_ms),
+            };
+        }
+    }
+
+    fn jobs(&mut self, shape: &Shape, arrivals: &Arrivals, runs: Spread) {
+        // One owner for each size of pod, because an owner has one template.
+        let sizes = shape.cpu_milli.len().max(shape.memory_bytes.len()).max(1);
+        let owners: Vec<OwnerId> = (0..sizes)
+            .map(|size| {
+                let name = match sizes {
+                    1 => self.workload.name.clone(),
+                    _ => format!("{}-{size}", self.workload.name),
+                };
+                self.owner(name, OwnerKind::Job, false, shape, size)
+            })
+            .collect();
+        let mut rng = self.chance.rng("jobs");
+        let mut number: u64 = 0;
+        let mut begin = |drawing: &mut Self, at: u64, length: u64| {
+            let change = Change::Begin {
+                pod: number,
+                runs_ms: Some(runs.draw(length)),
+            };
+            drawing.event(at, owners[(number % sizes as u64) as usize], change);
+            number += 1;
+        };
+        match arrivals {
+            Arrivals::Cron {
+                cron,
+                count,
+                within_ms,
+            } => {
+                for hit in hits(cron, self.start, self.duration_ms) {
+                    for _ in 0..*count {
+                        let offset = uniform(rng.next_u64()) * *within_ms as f64;
+                        let length = rng.next_u64();
+                        begin(self, hit.saturating_add(offset as u64), length);
+                    }
+                }
+            }
+            Arrivals::Rate {
+                per_day,
+                peak_at_ms,
+                weekend,
+            } => {
+                // Thinning: candidates come at the highest rate there ever is, and each stays with the share that its instant has of it.
+                let highest = if peak_at_ms.is_some() { 2.0 } else { 1.0 } * weekend.max(1.0);
+                let mean = DAY_MS as f64 / (per_day * highest);
+                let mut at = 0.0;
+                loop {
+                    at += wait(mean, rng.next_u64());
+                    if at >= self.duration_ms as f64 {
+                        break;
+                    }
+                    let (keep, length) = (uniform(rng.next_u64()), rng.next_u64());
+                    let place = Place::of(self.start, at as u64);
+                    let daily = peak_at_ms.map_or(1.0, |peak| 1.0 + place.wave(peak));
+                    let share = daily * if place.is_weekend { *weekend } else { 1.0 };
+                    if keep * highest < share {
+                        begin(self, at as u64, length);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where in the week an instant is.
+struct Place {
+    of_day_ms: u64,
+    is_weekend: bool,
+}
+
+impl Place {
+    fn of(start: Timestamp, at_ms: u64) -> Self {
+        let milliseconds = start.as_millisecond().saturating_add_unsigned(at_ms);
+        let of_day_ms = milliseconds.rem_euclid(DAY_MS as i64).unsigned_abs();
+        let weekday = Timestamp::from_millisecond(milliseconds)
+            .map(|instant| instant.to_zoned(TimeZone::UTC).weekday().to_monday_zero_offset())
+            .unwrap_or_default();
+        Self {
+            of_day_ms,
+            is_weekend: weekday >= 5,
+        }
+    }
+
+    /// From 1 at the peak to −1 half a day later.
+    fn wave(&self, peak_at_ms: u64) -> f64 {
+        let turn = (self.of_day_ms as f64 - peak_at_ms as f64) / DAY_MS as f64;
+        libm::cos(turn * std::f64::consts::TAU)
+    }
+}
+
+impl Daily {
+    /// The count at an instant; `noise` in standard deviations.
+    fn at(&self, start: Timestamp, at_ms: u64, noise: f64) -> u32 {
+        let place = Place::of(start, at_ms);
+        let (low, high) = (f64::from(self.low), f64::from(self.high));
+        let level = low + (high - low) * f64::midpoint(1.0, place.wave(self.peak_at_ms));
+        let level = level * if place.is_weekend { self.weekend } else { 1.0 };
+        let count = libm::round(level * (1.0 + self.noise * noise));
+        // A workload that never rests keeps its last pod.
+        let least = if self.low > 0 && self.weekend > 0.0 {
+            1.0
+        } else {
+            0.0
+        };
+        count.clamp(least, MOST_REPLICAS) as u32
+    }
+}

@@ -1,0 +1,453 @@
+//! What a dump holds: workloads, and pods by the workload that made them.
+//!
+//! Owns the way from a pod to its owner, and from a dump to the timeline of a cluster that stays as it is. Several dumps in a row are the business of `dumps`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use spokeshave_api::Cron;
+
+use super::objects::{Budget, Meta, Object, Pod, Workload};
+use super::{Builder, ImportError, Key};
+use crate::timeline::{Change, Owner, OwnerKind, Spread, Timeline};
+
+/// From the start on a node until a pod is ready, which no dump says.
+pub(crate) const READY: Spread = Spread {
+    median_ms: 5_000,
+    p99_ms: 20_000,
+};
+/// How long a Job runs that has never been seen to end.
+const RUNS_MS: u64 = 10 * 60_000;
+/// Labels by which controllers tell versions of a template apart; a simulated owner has one template.
+const VERSION_LABELS: [&str; 4] = [
+    "pod-template-hash",
+    "controller-revision-hash",
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+];
+
+/// The objects of one dump.
+#[derive(Debug, Default, Clone)]
+pub struct Inventory {
+    workloads: BTreeMap<(String, String, String), Workload>,
+    pods: BTreeMap<(String, String), Pod>,
+    budgets: Vec<Budget>,
+    newest: Option<Timestamp>,
+}
+
+/// Who made a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// A workload.
+    Of(Key),
+    /// A DaemonSet, or a node's own: it comes with its node.
+    Node,
+}
+
+impl Inventory {
+    /// Adds an object; of two with one name the later one counts.
+    pub fn add(&mut self, object: Object) {
+        let meta = match &object {
+            Object::Workload(workload) => Some(&workload.meta),
+            Object::Pod(pod) => Some(&pod.meta),
+            _ => None,
+        };
+        self.newest = self.newest.max(meta.and_then(|meta| meta.creation_timestamp));
+        match object {
+            Object::Workload(workload) => {
+                let key = (
+                    workload.kind.clone(),
+                    workload.meta.namespace().to_owned(),
+                    workload.meta.name().to_owned(),
+                );
+                self.workloads.insert(key, *workload);
+            }
+            Object::Pod(pod) => {
+                let key = (pod.meta.namespace().to_owned(), pod.meta.name().to_owned());
+                self.pods.insert(key, *pod);
+            }
+            Object::Budget(budget) => self.budgets.push(budget),
+            Object::Other => {}
+        }
+    }
+
+    /// When the newest workload or pod was made.
+    #[must_use]
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.newest
+    }
+
+    /// The PodDisruptionBudgets.
+    #[must_use]
+    pub fn budgets(&self) -> &[Budget] {
+        &self.budgets
+    }
+
+    /// What had to be assumed, in sentences.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let runs = self.runs_of_jobs();
+        let scheduled = self
+            .top_workloads()
+            .into_iter()
+            .filter(|(_, workload)| workload.schedule.is_some());
+        let unknown: Vec<String> = scheduled
+            .filter(|(key, _)| !runs.contains_key(key))
+            .map(|((_, namespace, name), _)| format!("{namespace}/{name}"))
+            .collect();
+        let mut notes = Vec::new();
+        if let Some(first) = unknown.first() {
+            let more = match unknown.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            notes.push(format!(
+                "no finished run of CronJob {first}{more} is in the dump: each run is taken to last {} minutes",
+                RUNS_MS / 60_000
+            ));
+        }
+        notes
+    }
+
+    /// Pods by their owner; those of nodes are left out.
+    pub(crate) fn pods_by_owner(&self) -> BTreeMap<Key, Vec<&Pod>> {
+        let mut found: BTreeMap<Key, Vec<&Pod>> = BTreeMap::new();
+        for pod in self.pods.values() {
+            if let Maker::Of(key) = self.maker_of(pod) {
+                found.entry(key).or_default().push(pod);
+            }
+        }
+        found
+    }
+
+    /// Workloads that no other workload of the dump makes, by key.
+    pub(crate) fn top_workloads(&self) -> BTreeMap<Key, &Workload> {
+        let top = self.workloads.values().filter_map(|workload| {
+            let kind = match workload.kind.as_str() {
+                "Deployment" | "ReplicaSet" => OwnerKind::Deployment,
+                "StatefulSet" => OwnerKind::StatefulSet,
+                _ => OwnerKind::Job,
+            };
+            let made = workload.meta.controller().is_some();
+            let key = (
+                kind,
+                workload.meta.namespace().to_owned(),
+                workload.meta.name().to_owned(),
+            );
+            (!made).then_some((key, workload))
+        });
+        top.collect()
+    }
+
+    /// Who made a pod: through its ReplicaSet or Job, also when that is not in the dump.
+    pub(crate) fn maker_of(&self, pod: &Pod) -> Maker {
+        let namespace = pod.meta.namespace();
+        let Some(owner) = pod.meta.controller() else {
+            return Maker::Of((OwnerKind::Bare, namespace.to_owned(), pod.meta.name().to_owned()));
+        };
+        let key = |kind: OwnerKind, name: &str| Maker::Of((kind, namespace.to_owned(), name.to_owned()));
+        let known = |kind: &str| {
+            let key = (kind.to_owned(), namespace.to_owned(), owner.name.clone());
+            self.workloads
+                .get(&key)
+                .and_then(|workload| workload.meta.controller())
+        };
+        match owner.kind.as_str() {
+            "DaemonSet" | "Node" => Maker::Node,
+            "ReplicaSet" => match known("ReplicaSet") {
+                Some(above) => key(OwnerKind::Deployment, &above.name),
+                None => key(OwnerKind::Deployment, without_hash(&owner.name, &pod.meta)),
+            },
+            "StatefulSet" => key(OwnerKind::StatefulSet, &owner.name),
+            "Job" => match known("Job") {
+                Some(above) => key(OwnerKind::Job, &above.name),
+                None => key(OwnerKind::Job, without_time(&owner.name)),
+            },
+            // Any other controller makes its pods again, too.
+            _ => key(OwnerKind::Deployment, &owner.name),
+        }
+    }
+
+    /// Ends of Jobs, by the CronJob that made them: how long each ran.
+    fn runs_of_jobs(&self) -> BTreeMap<Key, Vec<u64>> {
+        let mut found: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
+        let mut note = |namespace: &str, name: &str, from: Option<Timestamp>, to: Option<Timestamp>| {
+            let (Some(from), Some(to)) = (from, to) else {
+                return;
+            };
+            let runs = to.as_millisecond().saturating_sub(from.as_millisecond());
+            if let Ok(runs) = u64::try_from(runs) {
+                let key = (OwnerKind::Job, namespace.to_owned(), name.to_owned());
+                found.entry(key).or_default().push(runs);
+            }
+        };
+        for workload in self.workloads.values().filter(|workload| workload.kind == "Job") {
+            let above = workload
+                .meta
+                .controller()
+                .map_or(workload.meta.name(), |owner| owner.name.as_str());
+            note(
+                workload.meta.namespace(),
+                above,
+                workload.started,
+                workload.completed,
+            );
+        }
+        for pod in self.pods.values() {
+            if let Maker::Of((OwnerKind::Job, namespace, name)) = self.maker_of(pod) {
+                note(&namespace, &name, pod.started, pod.finished);
+            }
+        }
+        found
+    }
+
+    /// The timeline of a cluster whose workloads stay as they are, and whose CronJobs go on.
+    ///
+    /// # Errors
+    /// It would have more events than fit into memory.
+    pub fn constant(&self, start: Timestamp, duration_ms: u64) -> Result<Timeline, ImportError> {
+        let mut builder = Builder::default();
+        let by_owner = self.pods_by_owner();
+        let workloads = self.top_workloads();
+        let runs = self.runs_of_jobs();
+        let keys: std::collections::BTreeSet<&Key> = by_owner.keys().chain(workloads.keys()).collect();
+        for key in keys {
+            let workload = workloads.get(key).copied();
+            let pods: &[&Pod] = by_owner.get(key).map_or(&[], Vec::as_slice);
+            let living: Vec<&Pod> = pods.iter().copied().filter(|pod| is_living(pod)).collect();
+            let Some(owner) = self.owner(key, workload, pods.first().copied()) else {
+                continue;
+            };
+            match key.0 {
+                OwnerKind::Deployment | OwnerKind::StatefulSet => {
+                    let count = workload.map_or(u32::try_from(living.len()).unwrap_or(u32::MAX), |one| {
+                        one.replicas
+                    });
+                    if count > 0 {
+                        let id = builder.owner(key, || owner)?;
+                        builder.event(0, id, Change::Replicas(count))?;
+                    }
+                }
+                OwnerKind::Bare => {
+                    if !living.is_empty() {
+                        let id = builder.owner(key, || owner)?;
+                        builder.event(
+                            0,
+                            id,
+                            Change::Begin {
+                                pod: 0,
+                                runs_ms: None,
+                            },
+                        )?;
+                    }
+                }
+                OwnerKind::Job => {
+                    let id = builder.owner(key, || owner)?;
+                    let known = runs.get(key).map_or(&[][..], Vec::as_slice);
+                    let length = |number: u64| match known {
+                        [] => RUNS_MS,
+                        known => known[number as usize % known.len()],
+                    };
+                    let mut number = 0;
+                    for _ in &living {
+                        let runs_ms = Some(length(number));
+                        builder.event(0, id, Change::Begin { pod: number, runs_ms })?;
+                        number += 1;
+                    }
+                    let schedule = workload.and_then(|workload| workload.schedule.as_deref());
+                    let Some(Ok(schedule)) = schedule.map(str::parse::<Cron>) else {
+                        continue;
+                    };
+                    let count = workload.map_or(0, |workload| workload.replicas);
+                    for hit in crate::generate::hits(&schedule, start, duration_ms) {
+                        for _ in 0..count {
+                            let runs_ms = Some(length(number));
+                            builder.event(hit, id, Change::Begin { pod: number, runs_ms })?;
+                            number += 1;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(builder.finish())
+    }
+
+    /// An owner, from its template or else from one of its pods.
+    pub(crate) fn owner(&self, key: &Key, workload: Option<&Workload>, pod: Option<&Pod>) -> Option<Owner> {
+        let (kind, namespace, name) = key;
+        let (mut template, mut claims) =
+            match (workload.and_then(|one| Some((one, one.template.clone()?))), pod) {
+                (Some((workload, template)), _) => (template, workload.claims.clone()),
+                (None, Some(pod)) => (template_of(pod), Vec::new()),
+                (None, None) => return None,
+            };
+        strip(&mut template);
+        let mounted = unmount(&mut template, *kind == OwnerKind::StatefulSet);
+        if claims.is_empty() {
+            claims = mounted;
+        }
+        let labels = template
+            .metadata
+            .as_ref()
+            .and_then(|meta| meta.labels.clone())
+            .unwrap_or_default();
+        let replicas = workload.map(|workload| workload.replicas);
+        Some(Owner {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            kind: *kind,
+            template: Arc::new(template),
+            ready: READY,
+            max_unavailable: max_unavailable(&self.budgets, namespace, &labels, replicas),
+            claims,
+        })
+    }
+}
+
+/// It runs or waits to run.
+pub(crate) fn is_living(pod: &Pod) -> bool {
+    !matches!(pod.phase.as_str(), "Succeeded" | "Failed") && pod.meta.deletion_timestamp.is_none()
+}
+
+/// A template from which a pod like this one would be made.
+pub(crate) fn template_of(pod: &Pod) -> PodTemplateSpec {
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: pod.meta.labels.clone(),
+            annotations: pod.meta.annotations.clone(),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(pod.spec.clone()),
+    }
+}
+
+/// Takes away what belongs to one pod and not to its owner, and what no decision reads.
+pub(crate) fn strip(template: &mut PodTemplateSpec) {
+    if let Some(meta) = &mut template.metadata {
+        if let Some(labels) = &mut meta.labels {
+            labels.retain(|key, _| !VERSION_LABELS.contains(&key.as_str()));
+        }
+        let read = |key: &str| key.starts_with("karpenter.sh/") || key.starts_with("spokeshave.dev/");
+        let read = |key: &String| read(key) || key.starts_with("cluster-autoscaler.kubernetes.io/");
+        if let Some(annotations) = &mut meta.annotations {
+            annotations.retain(|key, _| read(key));
+        }
+        meta.annotations = meta
+            .annotations
+            .take()
+            .filter(|annotations| !annotations.is_empty());
+    }
+    let Some(spec) = &mut template.spec else {
+        return;
+    };
+    spec.node_name = None;
+    spec.hostname = None;
+    for container in spec
+        .containers
+        .iter_mut()
+        .chain(spec.init_containers.iter_mut().flatten())
+    {
+        let ports = container.ports.take();
+        *container = k8s_openapi::api::core::v1::Container {
+            name: std::mem::take(&mut container.name),
+            resources: container.resources.take(),
+            restart_policy: container.restart_policy.take(),
+            // Ports of the host are a constraint.
+            ports: ports.map(|ports| {
+                ports
+                    .into_iter()
+                    .filter(|port| port.host_port.is_some())
+                    .collect()
+            }),
+            ..k8s_openapi::api::core::v1::Container::default()
+        };
+    }
+}
+
+/// Takes volumes that are claimed out of a template, since their claims are not there in a simulation; those of a StatefulSet's pod come back as claims of
+/// each pod.
+fn unmount(template: &mut PodTemplateSpec, are_kept: bool) -> Vec<PersistentVolumeClaim> {
+    let Some(PodSpec {
+        volumes: Some(volumes),
+        ..
+    }) = &mut template.spec
+    else {
+        return Vec::new();
+    };
+    let claimed = volumes
+        .iter()
+        .filter(|volume| volume.persistent_volume_claim.is_some());
+    let claims = claimed.map(|volume| {
+        let mut claim = crate::pods::zonal_claim();
+        claim.metadata.name = Some(volume.name.clone());
+        claim
+    });
+    let claims: Vec<PersistentVolumeClaim> = claims.collect();
+    template.spec.iter_mut().for_each(|spec| spec.volumes = None);
+    if are_kept { claims } else { Vec::new() }
+}
+
+/// `web` of the ReplicaSet `web-5d4f8c7b9`.
+fn without_hash<'n>(name: &'n str, pod: &Meta) -> &'n str {
+    let hash = pod
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get("pod-template-hash"));
+    let rest = hash.and_then(|hash| name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    rest.unwrap_or(name)
+}
+
+/// `backup` of the Job `backup-29012345`: a CronJob numbers its Jobs by minutes.
+fn without_time(name: &str) -> &str {
+    match name.rsplit_once('-') {
+        Some((rest, number)) if number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        _ => name,
+    }
+}
+
+/// What the first PodDisruptionBudget over these pods allows.
+pub(crate) fn max_unavailable(
+    budgets: &[Budget],
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+    replicas: Option<u32>,
+) -> Option<String> {
+    let over = |budget: &&Budget| budget.namespace == namespace && selects(&budget.selector, labels);
+    let budget = budgets.iter().find(over)?;
+    if let Some(most) = &budget.max_unavailable {
+        return Some(most.clone());
+    }
+    let least = budget.min_available.as_deref()?;
+    match least.strip_suffix('%') {
+        Some(share) => {
+            let share: u32 = share.parse().ok()?;
+            Some(format!("{}%", 100_u32.saturating_sub(share)))
+        }
+        None => {
+            let least: u32 = least.parse().ok()?;
+            Some(replicas?.saturating_sub(least).to_string())
+        }
+    }
+}
+
+/// Whether a selector takes these labels; an empty one takes all, as policy/v1 has it.
+fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector.match_labels.iter().flatten();
+    let mut equal = equal.map(|(key, value)| labels.get(key) == Some(value));
+    let rules = selector.match_expressions.iter().flatten();
+    let mut rules = rules.map(|rule| {
+        let value = labels.get(&rule.key);
+        let among = |value: &String| rule.values.iter().flatten().any(|known| known == value);
+        match rule.operator.as_str() {
+            "In" => value.is_some_and(among),
+            "NotIn" => !value.is_some_and(among),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    });
+    equal.all(|holds| holds) && rules.all(|holds| holds)
+}

@@ -1,0 +1,312 @@
+//! Kubernetes objects as recordings hold them: what a workload wants, and the pods that are there.
+//!
+//! Owns the reading of single objects. It keeps only what a simulation needs: no environment, no image but the name, no status but phase and times.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
+
+/// Which object, and whose.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// Its namespace; empty for the default one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Labels.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Annotations.
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// What made it.
+    pub owner_references: Option<Vec<OwnerReference>>,
+    /// When it was made.
+    pub creation_timestamp: Option<Timestamp>,
+    /// When it was told to go.
+    pub deletion_timestamp: Option<Timestamp>,
+}
+
+/// What made an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct OwnerReference {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it is the one that manages the object.
+    pub controller: Option<bool>,
+}
+
+impl Meta {
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.namespace
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or("default")
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// What manages the object.
+    #[must_use]
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        let owners = self.owner_references.as_deref().unwrap_or_default();
+        let managing = owners.iter().find(|owner| owner.controller == Some(true));
+        managing.or(owners.first())
+    }
+}
+
+/// Something that makes pods.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Workload {
+    /// `Deployment`, `StatefulSet`, `ReplicaSet`, `Job` or `CronJob`.
+    pub kind: String,
+    /// Which one.
+    pub meta: Meta,
+    /// How many pods it wants at the same time.
+    pub replicas: u32,
+    /// What its pods are made from.
+    pub template: Option<PodTemplateSpec>,
+    /// Volumes of each pod.
+    pub claims: Vec<PersistentVolumeClaim>,
+    /// When it runs (CronJob); none when suspended.
+    pub schedule: Option<String>,
+    /// When it began (Job).
+    pub started: Option<Timestamp>,
+    /// When it was complete (Job).
+    pub completed: Option<Timestamp>,
+}
+
+/// A pod.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pod {
+    /// Which one.
+    pub meta: Meta,
+    /// Its specification.
+    pub spec: PodSpec,
+    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    pub phase: String,
+    /// When its kubelet took it up.
+    pub started: Option<Timestamp>,
+    /// When the last of its containers ended.
+    pub finished: Option<Timestamp>,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Budget {
+    /// Its namespace.
+    pub namespace: String,
+    /// Whom it is for.
+    pub selector: LabelSelector,
+    /// How many may be away: a number or a percentage.
+    pub max_unavailable: Option<String>,
+    /// How many have to be there.
+    pub min_available: Option<String>,
+}
+
+/// An object of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    /// Something that makes pods.
+    Workload(Box<Workload>),
+    /// A pod.
+    Pod(Box<Pod>),
+    /// A PodDisruptionBudget.
+    Budget(Budget),
+    /// Anything else.
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    kind: String,
+}
+
+impl Object {
+    /// Reads an object from its JSON. `default` is the kind of one that does not say it, as the items of a `PodList`.
+    ///
+    /// # Errors
+    /// It is not JSON, or a field that is needed has the wrong type.
+    pub fn read(json: &str, default: Option<&str>) -> Result<Self, serde_json::Error> {
+        let head: Head = serde_json::from_str(json)?;
+        let kind = match head.kind.as_str() {
+            "" => default.unwrap_or_default(),
+            kind => kind,
+        };
+        Ok(match kind {
+            "Deployment" | "StatefulSet" | "ReplicaSet" | "Job" | "CronJob" => {
+                Object::Workload(Box::new(workload(kind, serde_json::from_str(json)?)))
+            }
+            "Pod" => Object::Pod(Box::new(pod(serde_json::from_str(json)?))),
+            "PodDisruptionBudget" => Object::Budget(budget(serde_json::from_str(json)?)),
+            _ => Object::Other,
+        })
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AnyWorkload {
+    metadata: Meta,
+    spec: AnySpec,
+    status: AnyStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AnySpec {
+    replicas: Option<i32>,
+    template: Option<PodTemplateSpec>,
+    volume_claim_templates: Option<Vec<PersistentVolumeClaim>>,
+    parallelism: Option<i32>,
+    completions: Option<i32>,
+    suspend: Option<bool>,
+    schedule: Option<String>,
+    job_template: Option<JobTemplate>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JobTemplate {
+    spec: JobSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JobSpec {
+    parallelism: Option<i32>,
+    completions: Option<i32>,
+    template: Option<PodTemplateSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AnyStatus {
+    start_time: Option<Timestamp>,
+    completion_time: Option<Timestamp>,
+}
+
+fn workload(kind: &str, read: AnyWorkload) -> Workload {
+    let spec = read.spec;
+    let suspended = spec.suspend == Some(true);
+    let at_once = |parallelism: Option<i32>, completions: Option<i32>| {
+        let parallelism = parallelism.unwrap_or(1);
+        parallelism.min(completions.unwrap_or(parallelism))
+    };
+    let (replicas, template) = match (kind, spec.job_template) {
+        ("CronJob", Some(job)) => (
+            at_once(job.spec.parallelism, job.spec.completions),
+            job.spec.template,
+        ),
+        ("CronJob", None) => (0, None),
+        ("Job", _) => (at_once(spec.parallelism, spec.completions), spec.template),
+        _ => (spec.replicas.unwrap_or(1), spec.template),
+    };
+    let is_off = suspended && matches!(kind, "Job" | "CronJob");
+    Workload {
+        kind: kind.to_owned(),
+        meta: read.metadata,
+        replicas: if is_off {
+            0
+        } else {
+            u32::try_from(replicas).unwrap_or(0)
+        },
+        template,
+        claims: spec.volume_claim_templates.unwrap_or_default(),
+        schedule: spec.schedule.filter(|_| !suspended),
+        started: read.status.start_time,
+        completed: read.status.completion_time,
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AnyPod {
+    metadata: Meta,
+    spec: Option<PodSpec>,
+    status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodStatus {
+    phase: String,
+    start_time: Option<Timestamp>,
+    container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerStatus {
+    state: ContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    terminated: Option<Terminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Terminated {
+    finished_at: Option<Timestamp>,
+}
+
+fn pod(read: AnyPod) -> Pod {
+    let statuses = read.status.container_statuses.unwrap_or_default();
+    let finished = statuses
+        .into_iter()
+        .filter_map(|status| status.state.terminated?.finished_at)
+        .max();
+    Pod {
+        meta: read.metadata,
+        spec: read.spec.unwrap_or_default(),
+        phase: read.status.phase,
+        started: read.status.start_time,
+        finished,
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AnyBudget {
+    metadata: Meta,
+    spec: BudgetSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BudgetSpec {
+    selector: Option<LabelSelector>,
+    max_unavailable: Option<IntOrString>,
+    min_available: Option<IntOrString>,
+}
+
+fn budget(read: AnyBudget) -> Budget {
+    let text = |value: Option<IntOrString>| {
+        value.map(|value| match value {
+            IntOrString::Int(number) => number.to_string(),
+            IntOrString::String(text) => text,
+        })
+    };
+    Budget {
+        namespace: read.metadata.namespace().to_owned(),
+        selector: read.spec.selector.unwrap_or_default(),
+        max_unavailable: text(read.spec.max_unavailable),
+        min_available: text(read.spec.min_available),
+    }
+}

@@ -1,0 +1,213 @@
+//! Reading scenario files: the example of the documentation, and what is said about wrong ones.
+
+use spokeshave_scenario::file::ModelName;
+use spokeshave_scenario::workload::{Arrivals, Kind, Replicas};
+use spokeshave_scenario::{Problem, Scenario, Spread};
+
+use super::document;
+
+const COMPLETE: &str = r#"
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {name: shop-month}
+spec:
+  start: 2026-03-02T00:00:00Z
+  duration: 30d
+  warmup: 1d
+  seeds: 10
+  cluster:
+    manifests: [pools.yaml]
+    snapshot: monday.yaml
+    catalog: builtin
+    scheduler: {scoring: LeastAllocated}
+  workloads:
+  - name: web
+    deployments: {count: 40, cpu: [250m, 500m, 1], memory: 512Mi, spread: zone, maxUnavailable: 10%}
+    replicas: {low: 6, high: 40, peakAt: "14:00", weekend: 0.5, noise: 0.1}
+    ready: {median: 8s, p99: 40s}
+  - name: nightly
+    jobs: {cron: "0 1 * * *", count: 800, cpu: 2, memory: 4Gi, runs: {median: 12m, p99: 2h}}
+  - name: db
+    statefulSets: {count: 6, replicas: 3, cpu: 4, memory: 32Gi, volume: zonal, doNotDisrupt: true}
+  - name: services
+    import: {format: dlrm, file: disaggregated_DLRM_trace.csv, scaleCpu: 0.05, repeat: false}
+  cloud:
+    boot: {median: 35s, p99: 90s}
+    spot: {interruptionsPerNodeHour: 0.01, notice: 2m}
+    shortages: [{at: 10d9h, for: 2h, cheapest: 20}]
+  policies:
+  - {name: now}
+  - {name: patient, merge: {NodePool: {spec: {disruption: {consolidateAfter: 10m}}}}}
+  - {name: karpenter-model, model: karpenter-1.14}
+  - {name: ca-model, model: cluster-autoscaler}
+  - {name: never, model: none}
+  baseline: now
+  expect:
+  - patient.cost <= 1.02 * now.cost
+  - patient.evictionsPerPodDay < now.evictionsPerPodDay
+"#;
+
+fn problems(text: &str) -> Vec<Problem> {
+    Scenario::read(&document(text)).expect_err("wrong")
+}
+
+#[test]
+fn the_complete_example_means_what_it_says() {
+    let found = Scenario::read(&document(COMPLETE)).expect("valid");
+    assert_eq!(
+        (found.duration_ms, found.warmup_ms, found.seeds),
+        (2_592_000_000, 86_400_000, 10)
+    );
+    assert_eq!(found.cluster.snapshot.as_deref(), Some("monday.yaml"));
+    assert_eq!(found.cluster.catalog, None);
+    let Kind::Deployments {
+        count: 40,
+        replicas: Replicas::Daily(daily),
+    } = &found.workloads[0].kind
+    else {
+        panic!("{:?}", found.workloads[0]);
+    };
+    assert_eq!((daily.low, daily.high, daily.peak_at_ms), (6, 40, 50_400_000));
+    let shape = found.workloads[0].shape.as_ref().expect("a shape");
+    assert_eq!(shape.cpu_milli, [250, 500, 1_000]);
+    assert!(shape.spread_zones && !shape.spread_hosts);
+    assert_eq!(
+        found.workloads[0].ready,
+        Spread {
+            median_ms: 8_000,
+            p99_ms: 40_000
+        }
+    );
+    assert!(matches!(
+        &found.workloads[1].kind,
+        Kind::Jobs {
+            arrivals: Arrivals::Cron { count: 800, .. },
+            ..
+        }
+    ));
+    assert!(matches!(
+        &found.workloads[2].kind,
+        Kind::StatefulSets {
+            count: 6,
+            replicas: Replicas::Constant(3),
+            zonal: true
+        }
+    ));
+    let Kind::Import(source) = &found.workloads[3].kind else {
+        panic!("{:?}", found.workloads[3]);
+    };
+    assert_eq!(
+        (source.files[0].as_str(), source.scale_cpu),
+        ("disaggregated_DLRM_trace.csv", 0.05)
+    );
+    assert_eq!(found.cloud.spot.expect("spot").per_million_node_hours, 10_000);
+    assert_eq!(found.cloud.shortages[0].at_ms, (10 * 24 + 9) * 3_600_000);
+    assert_eq!(found.policies[2].model, ModelName::Karpenter);
+    assert_eq!(
+        found.policies[1].merge[0].patch["spec"]["disruption"]["consolidateAfter"],
+        "10m"
+    );
+    assert_eq!((found.baseline.as_str(), found.expect.len()), ("now", 2));
+}
+
+#[test]
+fn several_problems_are_named_at_once() {
+    let text = COMPLETE
+        .replace("seeds: 10", "seeds: none")
+        .replace("maxUnavailable: 10%", "maxUnavailble: 10%")
+        .replace("p99: 2h", "p99: 2m");
+    let fields: Vec<String> = problems(&text).into_iter().map(|problem| problem.field).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.seeds",
+            "spec.workloads[0].deployments.maxUnavailble",
+            "spec.workloads[1].jobs.runs",
+        ]
+    );
+}
+
+#[test]
+fn a_document_that_is_something_else_is_refused() {
+    for (text, field, expected) in [
+        (
+            "[]",
+            "",
+            "expected a mapping with apiVersion, kind, metadata, spec",
+        ),
+        ("kind: Scenario", "", "apiVersion is missing"),
+        (
+            "apiVersion: karpenter.sh/v1\nkind: NodePool",
+            "apiVersion",
+            "expected simulate.spokeshave.dev/v1alpha1",
+        ),
+        (
+            "apiVersion: simulate.spokeshave.dev/v1alpha1\nkind: Scenarios",
+            "kind",
+            "did you mean \"Scenario\"?",
+        ),
+        (
+            "apiVersion: simulate.spokeshave.dev/v1alpha1\nkind: Scenario",
+            "",
+            "metadata is missing",
+        ),
+    ] {
+        let problems = problems(text);
+        assert_eq!(problems[0].field, field, "{text}");
+        assert!(problems[0].message.contains(expected), "{text}: {problems:?}");
+    }
+}
+
+#[test]
+fn no_change_of_a_single_value_makes_reading_panic() {
+    // Each value of the complete example is replaced by each of some that do not belong there.
+    let whole = document(COMPLETE);
+    let strange = [
+        serde_json::json!(null),
+        serde_json::json!(-1),
+        serde_json::json!(1e300),
+        serde_json::json!(""),
+        serde_json::json!("é\u{0}'\""),
+        serde_json::json!([]),
+        serde_json::json!({}),
+        serde_json::json!([[{"a": null}]]),
+        serde_json::json!(u64::MAX),
+    ];
+    let mut paths = Vec::new();
+    collect(&whole, String::new(), &mut paths);
+    assert!(paths.len() > 80, "{}", paths.len());
+    let mut refused = 0;
+    for path in &paths {
+        for value in &strange {
+            let mut document = whole.clone();
+            *document.pointer_mut(path).expect("it is there") = value.clone();
+            if let Err(problems) = Scenario::read(&document) {
+                assert!(!problems.is_empty(), "{path} = {value}: refused without a word");
+                refused += 1;
+            }
+        }
+    }
+    assert!(
+        refused > paths.len() * 5,
+        "{refused} of {}",
+        paths.len() * strange.len()
+    );
+}
+
+fn collect(value: &serde_json::Value, path: String, paths: &mut Vec<String>) {
+    let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                collect(value, format!("{path}/{}", escape(key)), paths);
+            }
+        }
+        serde_json::Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                collect(value, format!("{path}/{index}"), paths);
+            }
+        }
+        _ => {}
+    }
+    paths.push(path);
+}
