@@ -1,3 +1,23 @@
 //! What simulated runs show side by side: paired differences over seeds, tables, JSON and one HTML file.
 //!
 //! Owns statistics and wording ("cheaper", "dearer", "no difference shown"); it never runs a simulation and never reads a file.
+
+mod compare;
+mod curves;
+mod expect;
+mod metric;
+mod numbers;
+mod setting;
+mod settled;
+mod statistics;
+mod table;
+
+pub use compare::{
+    API_VERSION, CompareError, Comparison, Difference, Method, MetricFacts, PolicyResult, RawRun, Summary,
+    Verdict,
+};
+pub use curves::{MeanCurve, Waiting};
+pub use expect::{Answer, ExpectError, Expectation, Expected};
+pub use metric::{METRICS, Metric, Unit};
+pub use setting::{Input, NOT_MODELLED, Policy, Setting};
+pub use statistics::{FEWEST_SEEDS, Interval, interval, mean, t_quantile};

@@ -1,0 +1,205 @@
+//! The course of a policy over time and the distribution of its waiting times, averaged over seeds and thinned to what a chart can show.
+//!
+//! Owns averaging only; what is drawn of it is the report's business.
+
+use serde::Serialize;
+use spokeshave_simulate::{Curve, Run};
+
+use crate::metric::waits;
+
+/// Points of a curve at most.
+const POINTS: usize = 240;
+
+/// Mean over the completed runs. A point is the mean of its stretch of time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MeanCurve {
+    /// Milliseconds that each point stands for; the first begins at the scenario's start, warm-up included.
+    pub step_ms: u64,
+    /// Dollars per hour.
+    pub cost_per_hour: Vec<f64>,
+    /// Lower bound, in dollars per hour.
+    pub bound_per_hour: Vec<f64>,
+    /// Nodes.
+    pub nodes: Vec<f64>,
+    /// Workload pods.
+    pub pods: Vec<f64>,
+    /// Pods that wait for a node.
+    pub pending: Vec<f64>,
+}
+
+impl MeanCurve {
+    pub(crate) fn of(runs: &[&Run]) -> Self {
+        let curves: Vec<&Curve> = runs.iter().map(|run| &run.curve).collect();
+        let length = curves
+            .iter()
+            .map(|curve| curve.cost_micros_per_hour.len())
+            .max()
+            .unwrap_or_default();
+        let stretch = length.div_ceil(POINTS).max(1);
+        let dollars = |micros: &u64| *micros as f64 / 1e6;
+        let count = |count: &u32| f64::from(*count);
+        Self {
+            step_ms: curves.first().map_or(0, |curve| curve.step_ms) * stretch as u64,
+            cost_per_hour: average(&curves, |curve| &curve.cost_micros_per_hour, dollars, stretch),
+            bound_per_hour: average(&curves, |curve| &curve.bound_micros_per_hour, dollars, stretch),
+            nodes: average(&curves, |curve| &curve.nodes, count, stretch),
+            pods: average(&curves, |curve| &curve.pods, count, stretch),
+            pending: average(&curves, |curve| &curve.pending, count, stretch),
+        }
+    }
+}
+
+/// The mean of all points of all runs in each stretch; values keep four digits after the point, which is a hundredth of a cent.
+fn average<T>(
+    curves: &[&Curve],
+    of: impl Fn(&Curve) -> &Vec<T>,
+    number: impl Fn(&T) -> f64,
+    stretch: usize,
+) -> Vec<f64> {
+    let length = curves
+        .iter()
+        .map(|curve| of(curve).len())
+        .max()
+        .unwrap_or_default();
+    (0..length.div_ceil(stretch))
+        .map(|point| {
+            let (mut sum, mut seen) = (0.0, 0_usize);
+            for curve in curves {
+                for value in of(curve).iter().skip(point * stretch).take(stretch) {
+                    sum += number(value);
+                    seen += 1;
+                }
+            }
+            (sum / seen.max(1) as f64 * 1e4).round() / 1e4
+        })
+        .collect()
+}
+
+/// The distribution of waiting times: which share of all pods had been bound after so many seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    /// Seconds, ascending.
+    pub seconds: Vec<f64>,
+    /// Mean over seeds of the share of pods that waited no longer. Pods that still waited at the end never count as bound.
+    pub share: Vec<f64>,
+    /// The smallest share of a seed.
+    pub lowest: Vec<f64>,
+    /// The largest share of a seed.
+    pub highest: Vec<f64>,
+}
+
+impl Waiting {
+    pub(crate) fn of(runs: &[&Run]) -> Self {
+        let samples: Vec<(Vec<u32>, usize)> = runs
+            .iter()
+            .map(|run| {
+                let mut ended = run.measured.pending_born_ms.clone();
+                ended.extend(&run.measured.pending_moved_ms);
+                // Two sorted runs, which the stable sort merges.
+                ended.sort();
+                (ended, waits(&run.measured).len())
+            })
+            .filter(|(_, all)| *all > 0)
+            .collect();
+        if samples.is_empty() {
+            return Self::default();
+        }
+        let mut waiting = Self::default();
+        for milliseconds in steps() {
+            let shares: Vec<f64> = samples
+                .iter()
+                .map(|(ended, all)| {
+                    let within = ended.partition_point(|wait| u64::from(*wait) <= milliseconds);
+                    within as f64 / *all as f64
+                })
+                .collect();
+            let round = |share: f64| (share * 1e5).round() / 1e5;
+            waiting.seconds.push(milliseconds as f64 / 1000.0);
+            waiting
+                .share
+                .push(round(shares.iter().sum::<f64>() / shares.len() as f64));
+            waiting
+                .lowest
+                .push(round(shares.iter().copied().fold(1.0, f64::min)));
+            waiting
+                .highest
+                .push(round(shares.iter().copied().fold(0.0, f64::max)));
+            let longest = samples
+                .iter()
+                .filter_map(|(ended, _)| ended.last())
+                .max()
+                .copied()
+                .unwrap_or_default();
+            if milliseconds >= u64::from(longest) {
+                break;
+            }
+        }
+        waiting
+    }
+}
+
+/// 100 ms to eleven days, in steps of roughly a ninth: what an axis of powers of ten can show.
+fn steps() -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(100_u64), |step| Some(step + (step / 9).max(1)))
+        .take_while(|step| *step < 1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_simulate::{Engine, Measured};
+
+    fn run(cost: Vec<u64>, measured: Measured) -> Run {
+        Run {
+            policy: "now".into(),
+            seed: 1,
+            engine: Engine::Fast,
+            measured,
+            curve: Curve {
+                step_ms: 60_000,
+                cost_micros_per_hour: cost,
+                ..Curve::default()
+            },
+            digest: String::new(),
+            partial: false,
+        }
+    }
+
+    #[test]
+    fn a_curve_is_thinned_by_means_that_keep_its_integral() {
+        let cost: Vec<u64> = (0..1000).map(|index| index * 1_000_000).collect();
+        let other: Vec<u64> = (0..1000).map(|index| index * 3_000_000).collect();
+        let runs = [run(cost, Measured::default()), run(other, Measured::default())];
+        let curve = MeanCurve::of(&runs.iter().collect::<Vec<_>>());
+        assert_eq!(curve.step_ms, 5 * 60_000);
+        assert_eq!(curve.cost_per_hour.len(), 200);
+        assert_eq!(curve.cost_per_hour[0], 4.0);
+        assert_eq!(curve.cost_per_hour.iter().sum::<f64>() * 5.0, 2.0 * 499_500.0);
+    }
+
+    #[test]
+    fn pods_that_never_got_a_node_keep_the_share_below_one() {
+        let measured = Measured {
+            pending_born_ms: vec![1_000, 1_000],
+            pending_moved_ms: vec![30_000],
+            pending_at_end_ms: vec![500],
+            ..Measured::default()
+        };
+        let waiting = Waiting::of(&[&run(Vec::new(), measured)]);
+        let at = |seconds: f64| {
+            let index = waiting
+                .seconds
+                .iter()
+                .position(|value| *value >= seconds)
+                .unwrap();
+            waiting.share[index]
+        };
+        assert_eq!(at(0.1), 0.0);
+        assert_eq!(at(1.0), 0.5);
+        assert_eq!(waiting.share.last(), Some(&0.75));
+        assert!(*waiting.seconds.last().unwrap() >= 30.0);
+        assert_eq!(Waiting::of(&[]), Waiting::default());
+    }
+}

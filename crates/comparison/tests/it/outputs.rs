@@ -1,0 +1,258 @@
+//! What people and programs read: table, JSON, expectations, and what is said where little is known.
+
+use crate::draws::{LEVEL, Planted, run, setting, with_curve};
+use serde_json::Value;
+use spokeshave_comparison::{Answer, CompareError, Comparison, Expectation, Verdict, interval, mean};
+use spokeshave_simulate::{Engine, Run};
+
+const PATIENT: Planted = Planted {
+    cost: 1.019,
+    noise: 0.004,
+    evictions: 3_900.0,
+};
+const MODEL: Planted = Planted {
+    cost: 1.135,
+    noise: 0.008,
+    evictions: 18_000.0,
+};
+const POLICIES: [&str; 4] = ["now", "patient", "same", "karpenter-model"];
+
+fn runs(seeds: u64) -> Vec<Run> {
+    let all = [
+        ("now", LEVEL),
+        ("patient", PATIENT),
+        ("same", LEVEL),
+        ("karpenter-model", MODEL),
+    ];
+    (1..)
+        .zip(all)
+        .flat_map(|(luck, (name, planted))| {
+            (1..=seeds).map(move |seed| with_curve(run(name, seed, luck, planted)))
+        })
+        .collect()
+}
+
+fn expectations(texts: &[&str]) -> Vec<Expectation> {
+    texts
+        .iter()
+        .map(|text| Expectation::parse(text, &POLICIES).unwrap())
+        .collect()
+}
+
+fn month(seeds: u64) -> Comparison {
+    let expected = expectations(&[
+        "patient.cost <= 1.03 * now.cost",
+        "patient.evictionsPerPodDay < now.evictionsPerPodDay",
+        "karpenter-model.cost <= now.cost",
+        "same.cost < now.cost",
+    ]);
+    Comparison::of(setting(&POLICIES), &runs(seeds), &expected).unwrap()
+}
+
+#[test]
+fn the_table_is_as_committed_at_every_width() {
+    let comparison = month(10);
+    let mut text = String::new();
+    for width in [150, 100, 80, 40] {
+        text += &format!("== {width} columns\n{}", comparison.to_text(width));
+    }
+    text += &format!("== 2 seeds\n{}", month(2).to_text(150));
+    golden("table.txt", &text);
+    for width in [150, 100, 80, 40] {
+        let longest = comparison
+            .to_text(width)
+            .lines()
+            .map(|line| line.chars().count())
+            .max();
+        assert!(longest <= Some(width), "{longest:?} of {width}");
+    }
+}
+
+/// Compares with a committed file; `BLESS=1` writes it.
+fn golden(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it")
+        .join(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, committed, "{}: BLESS=1 rewrites it", path.display());
+}
+
+#[test]
+fn the_order_in_which_runs_end_changes_no_byte() {
+    let forward = month(10).to_json();
+    let mut reversed = runs(10);
+    reversed.reverse();
+    let expected = expectations(&[
+        "patient.cost <= 1.03 * now.cost",
+        "patient.evictionsPerPodDay < now.evictionsPerPodDay",
+        "karpenter-model.cost <= now.cost",
+        "same.cost < now.cost",
+    ]);
+    let other = Comparison::of(setting(&POLICIES), &reversed, &expected).unwrap();
+    assert!(forward == other.to_json());
+    let mut changed = runs(10);
+    changed[3].digest = "different".into();
+    let changed = Comparison::of(setting(&POLICIES), &changed, &[]).unwrap();
+    assert_ne!(changed.digest, other.digest);
+}
+
+#[test]
+fn anyone_can_redo_the_statistics_from_the_raw_values_of_the_json() {
+    let json: Value = serde_json::from_str(&month(10).to_json()).unwrap();
+    assert_eq!(json["apiVersion"], "comparison.simulate.spokeshave.dev/v1alpha1");
+    let raw = |policy: &str, metric: &str| -> Vec<f64> {
+        let runs = json["runs"].as_array().unwrap().iter();
+        runs.filter(|run| run["policy"] == policy)
+            .map(|run| run["values"][metric].as_f64().unwrap())
+            .collect()
+    };
+    for policy in json["policies"].as_array().unwrap() {
+        let name = policy["name"].as_str().unwrap();
+        for (metric, summary) in policy["values"].as_object().unwrap() {
+            let (own, base) = (raw(name, metric), raw("now", metric));
+            // The reader of JSON may miss the last bit of a number.
+            let same = |found: &Value, expected: f64| {
+                let found = found.as_f64().unwrap();
+                let close = (found - expected).abs() <= 1e-9 * (1.0 + expected.abs());
+                assert!(close, "{name}.{metric}: {found}, again {expected}");
+            };
+            same(&summary["mean"], mean(&own).unwrap());
+            let Some(against) = summary.get("against") else {
+                assert_eq!(name, "now");
+                continue;
+            };
+            let differences: Vec<f64> = own.iter().zip(&base).map(|(own, base)| own - base).collect();
+            let expected = interval(&differences, 0.05 / 3.0).unwrap();
+            same(&against["interval"]["low"], expected.low);
+            same(&against["interval"]["high"], expected.high);
+        }
+    }
+    // Every name in `values` is explained.
+    let explained: Vec<&str> = json["metrics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|metric| {
+            metric["meaning"]
+                .as_str()
+                .is_some_and(|meaning| !meaning.is_empty())
+        })
+        .map(|metric| metric["name"].as_str().unwrap())
+        .collect();
+    let used = json["runs"][0]["values"].as_object().unwrap();
+    assert!(used.keys().all(|name| explained.contains(&name.as_str())));
+}
+
+#[test]
+fn words_follow_the_interval() {
+    let comparison = month(10);
+    let verdict = |policy: usize, metric: &str| {
+        let against = comparison.policies[policy].values[metric]
+            .against
+            .as_ref()
+            .unwrap();
+        (against.verdict, against.words)
+    };
+    assert_eq!(verdict(1, "cost"), (Verdict::Higher, "dearer"));
+    assert_eq!(verdict(1, "evictionsPerPodDay"), (Verdict::Lower, "lower"));
+    assert_eq!(
+        verdict(2, "cost"),
+        (Verdict::NoDifferenceShown, "no difference shown")
+    );
+    assert_eq!(verdict(3, "cost"), (Verdict::Higher, "dearer"));
+    // The baseline is compared with nobody.
+    assert!(comparison.policies[0].values["cost"].against.is_none());
+}
+
+#[test]
+fn expectations_hold_are_contradicted_or_not_shown() {
+    let answers: Vec<Answer> = month(10)
+        .expectations
+        .iter()
+        .map(|expected| expected.answer)
+        .collect();
+    assert_eq!(
+        answers,
+        [
+            Answer::Holds,
+            Answer::Holds,
+            Answer::Contradicted,
+            Answer::NotShown
+        ]
+    );
+    assert!(month(10).contradicted());
+    let few = month(4);
+    assert!(
+        few.expectations
+            .iter()
+            .all(|expected| expected.answer == Answer::NotShown)
+    );
+    assert!(!few.contradicted());
+}
+
+#[test]
+fn a_wait_that_has_not_ended_cannot_fulfil_a_limit_but_can_break_one() {
+    let mut runs = runs(10);
+    for run in &mut runs {
+        run.measured.pending_at_end_ms = vec![200_000];
+    }
+    let judged = |text: &str| {
+        let comparison = Comparison::of(setting(&POLICIES), &runs, &expectations(&[text])).unwrap();
+        comparison.expectations[0].answer
+    };
+    assert_eq!(judged("now.pendingMax < 300"), Answer::NotShown);
+    assert_eq!(judged("now.pendingMax < 100"), Answer::Contradicted);
+    assert_eq!(judged("now.pendingMax > 100"), Answer::Holds);
+    assert_eq!(judged("300 < now.pendingMax"), Answer::NotShown);
+    assert_eq!(judged("now.unplaced <= 1"), Answer::Holds);
+    assert_eq!(judged("now.unplaced < 1"), Answer::Contradicted);
+    assert_eq!(judged("now.unplaced >= 1"), Answer::Holds);
+}
+
+#[test]
+fn interrupted_and_missing_runs_are_marked_and_in_no_mean() {
+    let mut runs = runs(6);
+    runs[0].partial = true;
+    runs[0].measured.cost_on_demand_micros = 1;
+    runs.pop();
+    let comparison = Comparison::of(setting(&POLICIES), &runs, &[]).unwrap();
+    assert!(comparison.partial);
+    assert_eq!(comparison.policies[0].seeds, [2, 3, 4, 5, 6]);
+    assert!(comparison.policies[0].values["cost"].minimum > 10_000.0);
+    let pairs = |policy: usize| {
+        comparison.policies[policy].values["cost"]
+            .against
+            .as_ref()
+            .unwrap()
+            .pairs
+    };
+    assert_eq!((pairs(1), pairs(3)), (5, 4));
+    assert_eq!(comparison.runs.len(), 23);
+    assert!(comparison.to_text(120).contains("PARTIAL"));
+}
+
+#[test]
+fn runs_that_do_not_belong_together_are_refused() {
+    let of = |runs: &[Run], policies: &[&str]| Comparison::of(setting(policies), runs, &[]).unwrap_err();
+    assert_eq!(of(&[], &POLICIES), CompareError::Nothing);
+    assert_eq!(
+        of(&runs(1), &["now"]),
+        CompareError::UnknownPolicy("patient".into())
+    );
+    let mut twice = runs(1);
+    twice.push(twice[0].clone());
+    assert_eq!(of(&twice, &POLICIES), CompareError::Twice("now".into(), 1));
+    let mut mixed = runs(1);
+    mixed[2].engine = Engine::Full;
+    assert_eq!(of(&mixed, &POLICIES), CompareError::Engines);
+    let mut baseline = setting(&POLICIES);
+    baseline.baseline = "nwo".into();
+    let error = Comparison::of(baseline, &runs(1), &[]).unwrap_err();
+    assert!(
+        error.to_string().contains("karpenter-model, now, patient, same"),
+        "{error}"
+    );
+}
