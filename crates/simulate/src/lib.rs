@@ -3,6 +3,7 @@
 //! Owns the clockwork (queue, delays, the scheduler's model, bookkeeping of money and waiting). It never decides: what is launched, disrupted or evicted is the
 //! answer of `plan` on a Snapshot.
 
+pub mod bound;
 pub mod run;
 pub mod world;
 

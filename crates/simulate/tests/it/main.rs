@@ -1,0 +1,3 @@
+//! What a simulation measures, against other ways to find the same.
+
+mod bound;
