@@ -30,8 +30,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "spokeshave-web",
-        &["spokeshave-model", "spokeshave-plan", "spokeshave-view"],
+        &[
+            "spokeshave-charts",
+            "spokeshave-model",
+            "spokeshave-plan",
+            "spokeshave-view",
+        ],
     ),
+    ("spokeshave-charts", &[]),
     ("spokeshave-convert", &["spokeshave-api"]),
     (
         "spokeshave-scenario",
@@ -50,7 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "spokeshave-comparison",
-        &["spokeshave-scenario", "spokeshave-simulate"],
+        &["spokeshave-charts", "spokeshave-scenario", "spokeshave-simulate"],
     ),
     ("spokeshave-example", &["spokeshave-api", "spokeshave-model"]),
     ("spokeshave-ports", &["spokeshave-api", "spokeshave-model"]),
@@ -158,6 +164,7 @@ const PURE: &[&str] = &[
     "spokeshave-plan",
     "spokeshave-audit",
     "spokeshave-convert",
+    "spokeshave-charts",
     "spokeshave-view",
 ];
 

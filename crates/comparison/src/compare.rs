@@ -12,6 +12,7 @@ use spokeshave_simulate::{Engine, Run};
 use crate::curves::{MeanCurve, Waiting};
 use crate::expect::{Expectation, Expected};
 use crate::metric::{METRICS, Metric, Unit};
+use crate::raw::{RawRun, Table};
 use crate::setting::{NOT_MODELLED, Setting};
 use crate::settled;
 use crate::statistics::{FEWEST_SEEDS, Interval, MISSES, interval, mean, standard_deviation};
@@ -204,69 +205,6 @@ impl Verdict {
             (Verdict::NoDifferenceShown, _) => "no difference shown",
             (Verdict::TooFewSeeds, _) => "too few seeds",
         }
-    }
-}
-
-/// The raw values of one run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RawRun {
-    /// Its policy.
-    pub policy: String,
-    /// Its seed.
-    pub seed: u64,
-    /// True when it was interrupted: shown, but in no mean.
-    pub partial: bool,
-    /// Its digest over decisions and figures.
-    pub digest: String,
-    /// Each metric that is defined.
-    pub values: BTreeMap<&'static str, f64>,
-    /// Metrics of which the value is a lower bound.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub at_least: Vec<&'static str>,
-}
-
-impl RawRun {
-    fn of(run: &Run) -> Self {
-        let values = METRICS
-            .iter()
-            .filter_map(|metric| Some((metric.name, metric.of(&run.measured)?)));
-        let at_least = METRICS.iter().filter(|metric| metric.is_at_least(&run.measured));
-        Self {
-            policy: run.policy.clone(),
-            seed: run.seed,
-            partial: run.partial,
-            digest: run.digest.clone(),
-            values: values.collect(),
-            at_least: at_least.map(|metric| metric.name).collect(),
-        }
-    }
-}
-
-/// The completed raw runs, for pairing.
-pub(crate) struct Table<'a>(BTreeMap<(&'a str, u64), &'a RawRun>);
-
-impl<'a> Table<'a> {
-    fn of(runs: &'a [RawRun]) -> Self {
-        let completed = runs.iter().filter(|run| !run.partial);
-        Self(
-            completed
-                .map(|run| ((run.policy.as_str(), run.seed), run))
-                .collect(),
-        )
-    }
-
-    /// The values of a policy by seed.
-    pub(crate) fn values(&self, policy: &str, metric: &str) -> BTreeMap<u64, f64> {
-        let own = self.0.iter().filter(|((name, _), _)| *name == policy);
-        own.filter_map(|((_, seed), run)| Some((*seed, *run.values.get(metric)?)))
-            .collect()
-    }
-
-    /// True when a run's value of the metric is only a lower bound.
-    pub(crate) fn is_at_least(&self, policy: &str, metric: &str) -> bool {
-        let own = self.0.iter().filter(|((name, _), _)| *name == policy);
-        own.into_iter().any(|(_, run)| run.at_least.contains(&metric))
     }
 }
 

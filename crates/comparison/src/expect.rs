@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::compare::Table;
 use crate::metric::{METRICS, Metric};
+use crate::raw::Table;
 use crate::statistics::{Interval, interval, mean};
 
 /// Why an expression cannot be read, and where.

@@ -7,17 +7,19 @@ mod curves;
 mod expect;
 mod metric;
 mod numbers;
+mod raw;
+mod report;
 mod setting;
 mod settled;
 mod statistics;
 mod table;
 
 pub use compare::{
-    API_VERSION, CompareError, Comparison, Difference, Method, MetricFacts, PolicyResult, RawRun, Summary,
-    Verdict,
+    API_VERSION, CompareError, Comparison, Difference, Method, MetricFacts, PolicyResult, Summary, Verdict,
 };
 pub use curves::{MeanCurve, Waiting};
 pub use expect::{Answer, ExpectError, Expectation, Expected};
 pub use metric::{METRICS, Metric, Unit};
+pub use raw::RawRun;
 pub use setting::{Input, NOT_MODELLED, Policy, Setting};
 pub use statistics::{FEWEST_SEEDS, Interval, interval, mean, t_quantile};

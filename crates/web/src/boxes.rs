@@ -4,6 +4,7 @@ use crate::draw::{Look, count, dollars, percent, verdict_words, why};
 use crate::query::{Group, Query, Size};
 use crate::treemap::{Rect, strips};
 use maud::{Markup, PreEscaped, html};
+use spokeshave_charts::units;
 use spokeshave_model::Price;
 use spokeshave_view::{NodeRow, View};
 use std::collections::BTreeMap;
@@ -367,10 +368,4 @@ fn legend(view: &View, shown: usize, is_compact: bool) -> Markup {
             }
         }
     }
-}
-
-/// A tenth of a unit is enough for anybody.
-pub(crate) fn units(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }

@@ -1,9 +1,9 @@
 //! When disruption budgets allow how many nodes: seven days, one row for each NodePool and reason, from the same intervals as `spokeshave budgets`.
 
-use crate::boxes::units;
 use crate::draw::count;
 use jiff::Timestamp;
 use maud::{Markup, html};
+use spokeshave_charts::units;
 use spokeshave_plan::calendar::Interval;
 use spokeshave_view::{BudgetNow, Budgets, PoolCalendar, View};
 

@@ -1,10 +1,11 @@
 //! Time: what the cluster cost, with the commands below it and pods that waited above.
 
-use crate::boxes::{choice, units};
+use crate::boxes::choice;
 use crate::draw::{change, count, dollars, time};
 use crate::query::Query;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
+use spokeshave_charts::{TimeAxis, round_top, units};
 use spokeshave_model::Price;
 use spokeshave_view::{Entry, Range, Sample, View};
 use std::fmt::Write as _;
@@ -20,88 +21,36 @@ const SHORTEST: SignedDuration = SignedDuration::from_mins(2);
 /// Commands that are told in words.
 const TOLD: usize = 6;
 
-struct Axis {
-    from: Timestamp,
-    until: Timestamp,
-}
-
-impl Axis {
-    /// From the range asked for, less the part of which nothing is known.
-    fn of(view: &View, samples: &[Sample], range: Range) -> Self {
-        let until = view.header.now;
-        let begin = until.saturating_sub(range.length()).unwrap_or(Timestamp::MIN);
-        let first = samples.first().map(|sample| sample.at);
-        let command = view
-            .commands
-            .iter()
-            .map(|entry| entry.decided)
-            .find(|at| *at >= begin);
-        let known = [first, command].into_iter().flatten().min().unwrap_or(until);
-        let latest = until.saturating_sub(SHORTEST).unwrap_or(Timestamp::MIN);
-        Self {
-            from: known.max(begin).min(latest),
-            until,
-        }
-    }
-
-    fn x(&self, at: Timestamp) -> f64 {
-        let whole = self.until.duration_since(self.from).as_secs_f64().max(1.0);
-        let part = at.duration_since(self.from).as_secs_f64() / whole;
-        LEFT + part.clamp(0.0, 1.0) * (WIDTH - LEFT)
-    }
-
-    /// Instants to write below, and how.
-    fn marks(&self) -> (Vec<Timestamp>, &'static str) {
-        let whole = self.until.duration_since(self.from).as_secs();
-        let steps = [
-            10,
-            30,
-            60,
-            300,
-            600,
-            900,
-            3600,
-            3 * 3600,
-            6 * 3600,
-            86_400,
-            5 * 86_400,
-        ];
-        let step = steps
-            .into_iter()
-            .find(|step| whole / step <= 8)
-            .unwrap_or(10 * 86_400);
-        let format = if step >= 86_400 {
-            "%b %-d"
-        } else if step < 60 {
-            "%H:%M:%S"
-        } else {
-            "%H:%M"
-        };
-        let first = self.from.as_second().div_euclid(step) + 1;
-        let marks = (first..)
-            .map(|number| number * step)
-            .take_while(|second| *second <= self.until.as_second());
-        (
-            marks
-                .filter_map(|second| Timestamp::from_second(second).ok())
-                .collect(),
-            format,
-        )
+/// From the range asked for, less the part of which nothing is known.
+fn axis_of(view: &View, samples: &[Sample], range: Range) -> TimeAxis {
+    let until = view.header.now;
+    let begin = until.saturating_sub(range.length()).unwrap_or(Timestamp::MIN);
+    let first = samples.first().map(|sample| sample.at);
+    let command = view
+        .commands
+        .iter()
+        .map(|entry| entry.decided)
+        .find(|at| *at >= begin);
+    let known = [first, command].into_iter().flatten().min().unwrap_or(until);
+    let latest = until.saturating_sub(SHORTEST).unwrap_or(Timestamp::MIN);
+    TimeAxis {
+        from: known.max(begin).min(latest),
+        until,
+        left: LEFT,
+        right: WIDTH,
     }
 }
 
 /// The panel.
 pub(crate) fn panel(view: &View, query: &Query) -> Markup {
     let samples: Vec<Sample> = view.history.samples(query.range).copied().collect();
-    let axis = Axis::of(view, &samples, query.range);
-    let top = nice(
-        samples
-            .iter()
-            .map(|sample| sample.price)
-            .max()
-            .unwrap_or_default()
-            .max(view.header.price.0),
-    );
+    let axis = axis_of(view, &samples, query.range);
+    let highest = samples
+        .iter()
+        .map(|sample| sample.price)
+        .max()
+        .unwrap_or_default();
+    let top = round_top(highest.max(view.header.price.0).dollars());
     let shown: Vec<&Entry> = view
         .commands
         .iter()
@@ -157,23 +106,11 @@ fn summary(view: &View, samples: &[Sample], commands: usize) -> String {
     )
 }
 
-/// A round number of dollars that is not less.
-fn nice(price: Price) -> f64 {
-    let value = price.dollars().max(0.01);
-    let power = 10_f64.powf(value.log10().floor());
-    let steps = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
-    steps
-        .into_iter()
-        .map(|step| step * power)
-        .find(|step| *step >= value * 1.02)
-        .unwrap_or(power * 12.0)
-}
-
 fn y(price: Price, top: f64) -> f64 {
     TOP + CHART * (1.0 - (price.dollars() / top).clamp(0.0, 1.0))
 }
 
-fn grid(axis: &Axis, top: f64) -> Markup {
+fn grid(axis: &TimeAxis, top: f64) -> Markup {
     let (marks, format) = axis.marks();
     let bottom = TOP + CHART;
     html! {
@@ -192,35 +129,20 @@ fn grid(axis: &Axis, top: f64) -> Markup {
     }
 }
 
-/// Steps: a price holds until the next one is known.
-fn line(axis: &Axis, samples: &[Sample], view: &View, top: f64) -> String {
-    let mut path = String::new();
-    for (index, sample) in samples.iter().enumerate() {
-        let (x, y) = (units(axis.x(sample.at)), units(y(sample.price, top)));
-        let _ = if index == 0 {
-            write!(path, "M{x} {y}")
-        } else {
-            write!(path, "H{x}V{y}")
-        };
-    }
-    let _ = write!(
-        path,
-        "H{}V{}",
-        units(axis.x(axis.until)),
-        units(y(view.header.price.0, top))
-    );
-    path
+/// A price holds until the next one is known.
+fn line(axis: &TimeAxis, samples: &[Sample], view: &View, top: f64) -> String {
+    let known = samples.iter().map(|sample| (sample.at, sample.price));
+    let now = (axis.until, view.header.price.0);
+    spokeshave_charts::steps(known.chain([now]).map(|(at, price)| (axis.x(at), y(price, top))))
 }
 
-fn area(axis: &Axis, samples: &[Sample], view: &View, top: f64) -> String {
+fn area(axis: &TimeAxis, samples: &[Sample], view: &View, top: f64) -> String {
     let begin = samples.first().map_or(LEFT, |sample| axis.x(sample.at));
-    let bottom = TOP + CHART;
-    let line = line(axis, samples, view, top);
-    format!("{line}V{}H{}Z", units(bottom), units(begin))
+    spokeshave_charts::area(&line(axis, samples, view, top), TOP + CHART, begin)
 }
 
 /// A tick for each moment at which pods waited.
-fn waiting(axis: &Axis, samples: &[Sample]) -> String {
+fn waiting(axis: &TimeAxis, samples: &[Sample]) -> String {
     let mut path = String::new();
     for sample in samples.iter().filter(|sample| sample.pending > 0) {
         let _ = write!(path, "M{} 4v8", units(axis.x(sample.at)));
@@ -228,7 +150,7 @@ fn waiting(axis: &Axis, samples: &[Sample]) -> String {
     path
 }
 
-fn bars(axis: &Axis, entries: &[&Entry]) -> Markup {
+fn bars(axis: &TimeAxis, entries: &[&Entry]) -> Markup {
     let mut ends = [f64::NEG_INFINITY; LANES];
     let top = TOP + CHART + 8.0;
     let placed = entries.iter().map(|entry| {

@@ -5,3 +5,4 @@
 mod check_8;
 mod draws;
 mod outputs;
+mod report;

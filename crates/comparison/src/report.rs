@@ -1,0 +1,242 @@
+//! The comparison as one HTML file: whole without scripts, nothing loaded from anywhere, light and dark.
+//!
+//! Owns the document and its sections. Every number that the JSON has too carries its exact value and name (`data-of`), so that both can be checked against
+//! each other. It computes nothing that the comparison does not hold.
+
+mod charts;
+mod tables;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::compare::{Comparison, Difference, PolicyResult, Summary, Verdict};
+use crate::expect::Answer;
+use crate::metric::{Metric, Unit};
+use crate::numbers;
+use crate::setting::Input;
+use crate::table::{described, shown_name};
+
+const STYLE: &str = include_str!("../assets/report.css");
+
+/// Styles of lines and markers; more policies than these begin again from the first.
+const STYLES: usize = 8;
+
+/// The class that gives a policy its colour, dash and marker.
+fn style_of(place: usize) -> String {
+    format!("p{}", place % STYLES)
+}
+
+impl Comparison {
+    /// The report as one HTML document.
+    pub fn to_html(&self) -> String {
+        let setting = &self.setting;
+        let heading = self.heading();
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    // The browser is forbidden to load anything: the file is all there is.
+                    meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                    title { (setting.scenario) " · simulation" }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    header {
+                        p .kind { "spokeshave simulate" }
+                        h1 { (setting.scenario) }
+                        @for line in &heading { p .facts { (line) } }
+                    }
+                    main {
+                        (self.result())
+                        (tables::main_table(self))
+                        (charts::cost(self))
+                        (charts::difference(self))
+                        div .halves {
+                            (charts::pareto(self))
+                            (charts::waiting(self))
+                        }
+                        (tables::all_metrics(self))
+                        (tables::runs(self))
+                        (self.method_section())
+                        (self.not_modelled_section())
+                        (self.inputs_section())
+                    }
+                }
+            }
+        }
+        .into_string()
+    }
+
+    fn result(&self) -> Markup {
+        let others = self
+            .policies
+            .iter()
+            .enumerate()
+            .filter(|(_, policy)| !policy.baseline);
+        html! {
+            section aria-labelledby="result" {
+                h2 #result { "Result" }
+                ul .result {
+                    @for (place, policy) in others {
+                        li { (key(place, policy)) " " (self.sentence(policy)) }
+                    }
+                    @if self.policies.len() < 2 { li { "One policy only: nothing to compare it with." } }
+                }
+                @if !self.expectations.is_empty() {
+                    h3 { "Expected by the scenario" }
+                    ul .expected {
+                        @for expected in &self.expectations {
+                            li .(badge(expected.answer)) {
+                                span .badge { (expected.answer.words()) } " " code { (described(expected)) }
+                            }
+                        }
+                    }
+                }
+                @for note in self.notes().iter().filter(|note| note.contains("not settled")) { p .warning { (note) } }
+            }
+        }
+    }
+
+    /// `is dearer than now: +1.5 % [+0.9, +2.1]; evictions −57 %; pending p99: no difference shown.`
+    fn sentence(&self, policy: &PolicyResult) -> Markup {
+        let Some(cost) = policy
+            .values
+            .get("cost")
+            .and_then(|summary| summary.against.as_ref())
+        else {
+            return html! { "has no completed run to compare." };
+        };
+        let baseline = &self.setting.baseline;
+        let interval = cost
+            .relative_interval
+            .map(|interval| format!(" {} %", numbers::relative_interval(interval)))
+            .unwrap_or_default();
+        let relative = cost.relative.map(numbers::relative).unwrap_or_default();
+        html! {
+            @match cost.verdict {
+                Verdict::Lower | Verdict::Higher => { "is " strong { (cost.words) } " than " (baseline) ": " (relative) (interval) }
+                Verdict::NoDifferenceShown => { strong { "no difference" } " of cost from " (baseline) " shown: " (relative) (interval) }
+                Verdict::TooFewSeeds => { "costs " (relative) " against " (baseline) " in " (numbers::count(cost.pairs, "seed")) ", too few to tell it from chance" }
+            }
+            @for (name, words) in [("evictionsPerPodDay", "evictions"), ("pendingP99", "pending p99"), ("wastedNodeHours", "wasted node-hours")] {
+                @if let Some(against) = policy.values.get(name).and_then(|summary| summary.against.as_ref()) {
+                    "; " (words) " " (changed(against))
+                }
+            }
+            "."
+        }
+    }
+
+    fn method_section(&self) -> Markup {
+        let method = &self.method;
+        html! {
+            section aria-labelledby="method" {
+                h2 #method { "How differences are judged" }
+                p {
+                    "All policies live the same months: workload, boot times and weather are drawn by seed, not by policy. So each difference is taken within a seed, and tested by a "
+                    (method.test) ". With " (numbers::count(method.comparisons, "comparison")) ", one interval misses with probability "
+                    (format!("{:.4}", method.misses_of_each)) " and all of a metric together with at most " (method.misses)
+                    ". Below " (method.fewest_seeds) " seeds there is no interval. Words follow the interval: where it contains zero, no difference is shown, whatever the means are."
+                }
+                @for note in self.notes().iter().filter(|note| !note.starts_with("expect") && !note.contains("not settled") && !note.starts_with("Not modelled")) {
+                    p .note { (note) }
+                }
+            }
+        }
+    }
+
+    fn not_modelled_section(&self) -> Markup {
+        html! {
+            section aria-labelledby="limits" {
+                h2 #limits { "What is not modelled" }
+                ul { @for limit in &self.not_modelled { li { (limit) } } }
+            }
+        }
+    }
+
+    fn inputs_section(&self) -> Markup {
+        let setting = &self.setting;
+        let scenario = Input {
+            file: setting.scenario.clone(),
+            format: "scenario".into(),
+            sha256: setting.scenario_sha256.clone(),
+            licence: None,
+        };
+        html! {
+            section aria-labelledby="inputs" {
+                h2 #inputs { "Inputs" }
+                div .scroll tabindex="0" role="region" aria-label="Inputs" {
+                    table {
+                        caption { "What went in. Licences are as the scenario states them." }
+                        thead { tr { th scope="col" { "File" } th scope="col" { "Read as" } th scope="col" { "SHA-256" } th scope="col" { "Licence" } } }
+                        tbody {
+                            @for input in [&scenario].into_iter().chain(&setting.inputs) {
+                                tr {
+                                    th scope="row" { (input.file) } td { (input.format) } td { code { (input.sha256) } }
+                                    td { (input.licence.as_deref().unwrap_or("not stated")) }
+                                }
+                            }
+                        }
+                    }
+                }
+                p .note { "Spokeshave " (setting.version) ". Digest of all decisions and figures: " code { "sha256:" (self.digest) } ". The JSON form of this report (" code { "-o json" } ") has every value of every run." }
+            }
+        }
+    }
+}
+
+fn badge(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Holds => "holds",
+        Answer::Contradicted => "contradicted",
+        Answer::NotShown => "open",
+    }
+}
+
+/// `−57 %`, `no difference shown`.
+fn changed(difference: &Difference) -> String {
+    match (difference.verdict, difference.relative) {
+        (Verdict::NoDifferenceShown, _) => "no difference shown".into(),
+        (_, Some(relative)) => numbers::relative(relative),
+        (_, None) => difference.words.into(),
+    }
+}
+
+/// The sign of a policy's line and marker with its name, as in every legend and table.
+fn key(place: usize, policy: &PolicyResult) -> Markup {
+    html! {
+        span .key {
+            svg .swatch .(style_of(place)) viewBox="0 0 26 12" aria-hidden="true" {
+                path .line d="M0 6H26" {}
+                (charts::marker(place, 13.0, 6.0))
+            }
+            (shown_name(policy))
+        }
+    }
+}
+
+/// A number with its exact value and name.
+fn datum(policy: &str, metric: &str, field: &str, exact: f64, shown: &str) -> Markup {
+    html! { data data-of=(format!("{policy} {metric} {field}")) value=(exact) { (shown) } }
+}
+
+/// The mean of a metric, as a datum.
+fn mean_of(policy: &PolicyResult, metric: &Metric, summary: &Summary) -> Markup {
+    let sign = if summary.at_least { "≥ " } else { "" };
+    let shown = format!("{sign}{}", numbers::value(summary.mean, metric.unit));
+    datum(&policy.name, metric.name, "mean", summary.mean, &shown)
+}
+
+/// The unit as a heading says it.
+fn unit_words(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Dollars => "US dollars",
+        Unit::Share => "share",
+        Unit::Seconds => "seconds",
+        Unit::NodeHours => "node-hours",
+        Unit::PerPodDay => "per pod and day",
+        Unit::Count => "count",
+    }
+}
