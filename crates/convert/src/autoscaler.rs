@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::delays;
 use crate::fields::{set, set_some};
 use crate::flags::{self, Flag, Flags};
 use crate::report::Notes;
@@ -119,7 +120,7 @@ struct Group {
 
 fn pools(found: &Flags, context: &Context, world: &mut World, notes: &mut Notes) {
     let groups = groups(found, notes);
-    let pace = flags::pace(found, notes);
+    let pace = flags::pace(found, &delays::READ, notes);
     let limits = flags::limits(found, groups.len(), notes);
     let class = context.class_for_want_of_one("spec.template.spec.nodeClassRef", notes);
     notes.added(
@@ -151,6 +152,9 @@ fn pools(found: &Flags, context: &Context, world: &mut World, notes: &mut Notes)
             class.as_ref().map(crate::ClassRef::value),
         );
         world.push(pool, notes);
+    }
+    for policy in delays::policies(found, notes) {
+        world.push(policy, notes);
     }
     notes.added(
         "spec.template.spec.expireAfter",

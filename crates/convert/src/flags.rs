@@ -18,7 +18,7 @@ pub(crate) struct Flag {
 pub(crate) type Flags = BTreeMap<String, Vec<Flag>>;
 
 /// Flags that say what nothing here can say, with what comes nearest.
-const NO_COUNTERPART: [(&str, &str); 20] = [
+const NO_COUNTERPART: [(&str, &str); 15] = [
     (
         "scale-down-utilization-threshold",
         "no threshold decides here, but the price: a node goes when its pods fit elsewhere or on a cheaper node; consolidationPolicy Balanced weighs the saving against the pods that move",
@@ -26,18 +26,6 @@ const NO_COUNTERPART: [(&str, &str); 20] = [
     (
         "scale-down-gpu-utilization-threshold",
         "no threshold decides here, but the price",
-    ),
-    (
-        "scale-down-delay-after-add",
-        "a DisruptionPolicy of spokeshave.dev/v1alpha1 pauses the whole cluster after a new node (spec.hold); consolidateAfter is a pause for each node after its last pod event",
-    ),
-    (
-        "scale-down-delay-after-delete",
-        "a DisruptionPolicy pauses after a removal (spec.hold.triggers: [ScaleDown]); each command is validated again before it acts",
-    ),
-    (
-        "scale-down-delay-after-failure",
-        "a DisruptionPolicy pauses when replacements did not come up (spec.hold.triggers: [FailedLaunch])",
     ),
     (
         "max-graceful-termination-sec",
@@ -91,8 +79,6 @@ const NO_COUNTERPART: [(&str, &str); 20] = [
         "scale-down-unready-enabled",
         "nodes that stay unready are repaired where the cloud provider has a policy for it",
     ),
-    ("ok-total-unready-count", "there is no such brake yet"),
-    ("max-total-unready-percentage", "there is no such brake yet"),
 ];
 
 /// Flags about how the program itself works.
@@ -148,8 +134,9 @@ const OWN_WORKINGS: [&str; 49] = [
     "write-status-configmap",
 ];
 
-/// The disruption block of a NodePool that keeps the autoscaler's pace; reports every flag that is not a limit or a group.
-pub(crate) fn pace(found: &Flags, notes: &mut Notes) -> Value {
+/// The disruption block of a NodePool that keeps the autoscaler's pace; reports every flag that is not a limit, a
+/// group, or read elsewhere.
+pub(crate) fn pace(found: &Flags, read_elsewhere: &[&str], notes: &mut Notes) -> Value {
     let mut block = json!({"consolidationPolicy": "WhenEmptyOrUnderutilized"});
     let after = consolidate_after(found, notes);
     set(&mut block, &["consolidateAfter"], json!(after));
@@ -171,11 +158,11 @@ pub(crate) fn pace(found: &Flags, notes: &mut Notes) -> Value {
         "spec.disruption.budgets",
         "10% for drift, which cluster-autoscaler does not have: nodes whose NodePool or NodeClass has changed are replaced",
     );
-    others(found, notes);
+    others(found, read_elsewhere, notes);
     block
 }
 
-fn last<'a>(found: &'a Flags, name: &str) -> Option<&'a Flag> {
+pub(crate) fn last<'a>(found: &'a Flags, name: &str) -> Option<&'a Flag> {
     found.get(name).and_then(|flags| flags.last())
 }
 
@@ -215,7 +202,7 @@ fn consolidate_after(found: &Flags, notes: &mut Notes) -> String {
 }
 
 /// The pattern of the CRD, `([0-9]+(s|m|h))+`.
-fn is_duration(text: &str) -> bool {
+pub(crate) fn is_duration(text: &str) -> bool {
     let mut digits = 0;
     for letter in text.chars() {
         match letter {
@@ -302,7 +289,7 @@ pub(crate) fn limits(found: &Flags, pools: usize, notes: &mut Notes) -> Value {
 }
 
 /// Flags that neither `pace` nor `limits` nor the groups have read.
-fn others(found: &Flags, notes: &mut Notes) {
+fn others(found: &Flags, read_elsewhere: &[&str], notes: &mut Notes) {
     const READ: [&str; 10] = [
         "nodes",
         "node-group-auto-discovery",
@@ -317,7 +304,7 @@ fn others(found: &Flags, notes: &mut Notes) {
     ];
     for (name, flags) in found {
         for flag in flags {
-            if READ.contains(&name.as_str()) {
+            if READ.contains(&name.as_str()) || read_elsewhere.contains(&name.as_str()) {
                 continue;
             }
             if name == "scale-down-enabled" {

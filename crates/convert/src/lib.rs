@@ -10,6 +10,7 @@
 mod aks_node_class;
 mod autoscaler;
 mod class_ref;
+mod delays;
 mod fields;
 mod flags;
 mod holder;

@@ -1,6 +1,7 @@
 //! What churning clusters launch, move and pay with and without a DisruptionPolicy: `cargo run --release -p spokeshave-sim --example policies -- [CASE…]`.
 //!
-//! Prints the table of docs/policies.md and fails when a figure is worse than in `crates/sim/policies.json`; `--write` writes both instead.
+//! Prints the tables of docs/policies.md and fails when a figure is worse than in `crates/sim/policies.json` and `crates/sim/guards.json`; `--write` writes
+//! all of them instead.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,6 +9,9 @@ use std::sync::Mutex;
 
 use clap::Parser as _;
 use spokeshave_sim::performance::churn::{CASES, Case, Churn, POLICIES, Table, live, markdown};
+use spokeshave_sim::performance::guard::{
+    GUARD_CASES, GuardCase, GuardTable, Guarded, guard_markdown, live_guarded,
+};
 
 /// As in the product; unoptimised it is slower than the system's.
 #[cfg(not(debug_assertions))]
@@ -26,40 +30,41 @@ struct Arguments {
     /// Live this seed, and compare nothing
     #[arg(long)]
     seed: Option<u64>,
+    /// Print the commands of each run
+    #[arg(long)]
+    commands: bool,
 }
 
 const SEED: u64 = 1;
 
-fn run(case: &Case, policy: Option<&str>, seed: u64) -> Result<Churn, String> {
+fn block_on<T>(future: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .map_err(|error| error.to_string())?;
-    runtime.block_on(live(case, policy, seed))
+    runtime.block_on(future)
 }
 
-type Done = (&'static str, &'static str, Result<Churn, String>);
-
-/// All runs, as many at once as there are processors.
-fn run_all(cases: &[Case], seed: u64) -> Vec<Done> {
-    let jobs: Vec<(Case, (&'static str, Option<&'static str>))> = cases
-        .iter()
-        .flat_map(|case| POLICIES.iter().map(move |policy| (*case, *policy)))
-        .collect();
+/// All runs, as many at once as there are processors, each by what it is of.
+fn run_all<J: Copy + Send + Sync, T: std::fmt::Debug + Send>(
+    jobs: &[J],
+    name: impl Fn(J) -> String + Sync,
+    live: impl Fn(J) -> Result<T, String> + Sync,
+) -> Vec<(J, Result<T, String>)> {
     let next = Mutex::new(jobs.iter());
-    let done: Mutex<Vec<Done>> = Mutex::default();
+    let done: Mutex<Vec<(J, Result<T, String>)>> = Mutex::default();
     let poisoned = "a run panicked";
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
-                    let Some((case, (name, policy))) = next.lock().expect(poisoned).next() else {
+                    let Some(job) = next.lock().expect(poisoned).next() else {
                         break;
                     };
-                    let churn = run(case, *policy, seed);
-                    eprintln!("{} with {name}: {churn:?}", case.name);
-                    done.lock().expect(poisoned).push((case.name, name, churn));
+                    let answer = live(*job);
+                    eprintln!("{}: {answer:?}", name(*job));
+                    done.lock().expect(poisoned).push((*job, answer));
                 }
             });
         }
@@ -67,93 +72,169 @@ fn run_all(cases: &[Case], seed: u64) -> Vec<Done> {
     done.into_inner().expect(poisoned)
 }
 
+/// Figures as they are committed; none where there are none yet.
+fn committed<T: serde::de::DeserializeOwned>(path: &str) -> Result<T, String> {
+    let text = std::fs::read_to_string(file(path)).unwrap_or_else(|_| "{}".to_owned());
+    serde_json::from_str(&text).map_err(|error| format!("crates/sim/{path}: {error}"))
+}
+
+fn write_figures(path: &str, figures: &impl serde::Serialize) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(figures).map_err(|error| error.to_string())? + "\n";
+    std::fs::write(file(path), text).map_err(|error| error.to_string())
+}
+
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Replaces what stands between the marks in docs/policies.md.
-fn publish(table: &Table) -> Result<(), String> {
+/// Replaces what stands between the marks of a name in docs/policies.md.
+fn publish(name: &str, table: &str) -> Result<(), String> {
     let path = file("../../docs/policies.md");
     let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
-    let (head, rest) = text
-        .split_once("<!-- figures -->\n")
-        .ok_or("docs/policies.md has no mark `figures`")?;
-    let (_, tail) = rest
-        .split_once("<!-- end of figures -->")
-        .ok_or("docs/policies.md has no mark `end of figures`")?;
-    let text = format!(
-        "{head}<!-- figures -->\n{}<!-- end of figures -->{tail}",
-        markdown(table)
-    );
-    std::fs::write(path, text).map_err(|error| error.to_string())
+    let (first, last) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let missing = || format!("docs/policies.md has no marks {name:?}");
+    let (head, rest) = text.split_once(&first).ok_or_else(missing)?;
+    let (_, tail) = rest.split_once(&last).ok_or_else(missing)?;
+    std::fs::write(path, format!("{head}{first}{table}{last}{tail}")).map_err(|error| error.to_string())
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let wanted: Vec<Case> = CASES
-        .into_iter()
-        .filter(|case| arguments.cases.is_empty() || arguments.cases.iter().any(|name| name == case.name))
+/// How clusters that churn come to rest. False when a figure is worse than it was, or a run was broken.
+fn churn(cases: &[Case], arguments: &Arguments) -> Result<bool, String> {
+    let jobs: Vec<(&Case, (&str, Option<&str>))> = cases
+        .iter()
+        .flat_map(|case| POLICIES.iter().map(move |policy| (case, *policy)))
         .collect();
-    if wanted.is_empty() {
-        let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        eprintln!("policies: no such case; there are: {}", names.join(", "));
-        return ExitCode::from(2);
-    }
-    let text = std::fs::read_to_string(file("policies.json")).unwrap_or_else(|_| "{}".to_owned());
-    let mut table: Table = match serde_json::from_str(&text) {
-        Ok(table) => table,
-        Err(error) => {
-            eprintln!("policies: crates/sim/policies.json: {error}");
-            return ExitCode::from(2);
+    let seed = arguments.seed.unwrap_or(SEED);
+    let runs = run_all(
+        &jobs,
+        |(case, (name, _))| format!("{} with {name}", case.name),
+        |(case, (name, policy))| {
+            let log = |line: &str| eprintln!("{} with {name}: {line}", case.name);
+            let log: &(dyn Fn(&str) + Sync) = &log;
+            block_on(live(case, policy, seed, arguments.commands.then_some(log)))
+        },
+    );
+    let mut table: Table = committed("policies.json")?;
+    let (mut found, mut fine) = (Table::new(), true);
+    for ((case, (policy, _)), churn) in runs {
+        let churn: Churn = match churn {
+            Ok(churn) => churn,
+            Err(why) => {
+                println!("{} with {policy}: {why}", case.name);
+                fine = false;
+                continue;
+            }
+        };
+        found
+            .entry(case.name.to_owned())
+            .or_default()
+            .insert(policy.to_owned(), churn);
+        let known = table.entry(case.name.to_owned()).or_default();
+        match known.get(policy) {
+            _ if arguments.seed.is_some() => {}
+            _ if arguments.write => drop(known.insert(policy.to_owned(), churn)),
+            Some(before) => {
+                for worse in churn.worse_than(before) {
+                    println!("{} with {policy}: {worse}", case.name);
+                    fine = false;
+                }
+            }
+            None => println!(
+                "{} with {policy}: no committed figures yet; --write makes them",
+                case.name
+            ),
         }
-    };
-    let mut found = Table::new();
-    let mut fine = true;
-    for (case, policy, churn) in run_all(&wanted, arguments.seed.unwrap_or(SEED)) {
-        match churn {
-            Ok(churn) => {
-                found
-                    .entry(case.to_owned())
-                    .or_default()
-                    .insert(policy.to_owned(), churn);
+    }
+    println!("{}", markdown(&found));
+    if arguments.write && fine && arguments.seed.is_none() {
+        write_figures("policies.json", &table)?;
+        publish("figures", &markdown(&table))?;
+    }
+    Ok(fine)
+}
+
+/// What policies keep from happening. False when a figure is worse than it was, or a run was broken.
+fn guards(cases: &[GuardCase], arguments: &Arguments) -> Result<bool, String> {
+    let jobs: Vec<(&GuardCase, bool)> = cases
+        .iter()
+        .flat_map(|case| [(case, false), (case, true)])
+        .collect();
+    let seed = arguments.seed.unwrap_or(SEED);
+    let runs = run_all(
+        &jobs,
+        |(case, with_policy)| {
+            format!(
+                "{} {} its policy",
+                case.name,
+                if with_policy { "with" } else { "without" }
+            )
+        },
+        |(case, with_policy)| block_on(live_guarded(case, with_policy, seed)),
+    );
+    let mut table: GuardTable = committed("guards.json")?;
+    let (mut found, mut fine) = (GuardTable::new(), true);
+    for ((case, with_policy), run) in runs {
+        match run {
+            Ok(run) => {
+                let runs: &mut [Guarded; 2] = found.entry(case.name.to_owned()).or_default();
+                runs[usize::from(with_policy)] = run;
             }
             Err(why) => {
-                println!("{case} with {policy}: {why}");
+                println!("{}: {why}", case.name);
                 fine = false;
             }
         }
     }
-    println!("{}", markdown(&found));
+    println!("{}", guard_markdown(&found));
     if arguments.seed.is_some() {
-        return if fine {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        };
+        return Ok(fine);
     }
-    for (case, runs) in found {
-        for (policy, churn) in runs {
-            let before = table.get(&case).and_then(|runs| runs.get(&policy));
-            match before.filter(|_| !arguments.write) {
-                Some(before) => {
-                    for worse in churn.worse_than(before) {
-                        println!("{case} with {policy}: {worse}");
-                        fine = false;
-                    }
-                }
-                None if arguments.write => {
-                    table.entry(case.clone()).or_default().insert(policy, churn);
-                }
-                None => println!("{case} with {policy}: no committed figures yet; --write makes them"),
+    for (case, runs) in &found {
+        let before = table.get(case).filter(|_| !arguments.write);
+        // Without a policy, only what the table claims counts: that it is worse.
+        if let Some(before) = before {
+            for worse in runs[1].worse_than(&before[1]) {
+                println!("{case} with its policy: {worse}");
+                fine = false;
             }
+        }
+        if arguments.write {
+            table.insert(case.clone(), *runs);
         }
     }
     if arguments.write && fine {
-        let text = serde_json::to_string_pretty(&table).unwrap_or_default() + "\n";
-        let written = std::fs::write(file("policies.json"), text).map_err(|error| error.to_string());
-        if let Err(error) = written.and_then(|()| publish(&table)) {
-            eprintln!("policies: {error}");
-            fine = false;
+        write_figures("guards.json", &table)?;
+        publish("guards", &guard_markdown(&table))?;
+    }
+    Ok(fine)
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let is_wanted =
+        |name: &str| arguments.cases.is_empty() || arguments.cases.iter().any(|wanted| wanted == name);
+    let cases: Vec<Case> = CASES.into_iter().filter(|case| is_wanted(case.name)).collect();
+    let guard_cases: Vec<GuardCase> = GUARD_CASES
+        .into_iter()
+        .filter(|case| is_wanted(case.name))
+        .collect();
+    if cases.is_empty() && guard_cases.is_empty() {
+        let names: Vec<&str> = CASES
+            .iter()
+            .map(|case| case.name)
+            .chain(GUARD_CASES.iter().map(|case| case.name))
+            .collect();
+        eprintln!("policies: no such case; there are: {}", names.join(", "));
+        return ExitCode::from(2);
+    }
+    let mut fine = true;
+    for answer in [churn(&cases, &arguments), guards(&guard_cases, &arguments)] {
+        match answer {
+            Ok(kept) => fine &= kept,
+            Err(why) => {
+                eprintln!("policies: {why}");
+                fine = false;
+            }
         }
     }
     if fine {

@@ -153,6 +153,8 @@ fn entry(disruption: &Disruption, prices: &BTreeMap<&str, Price>) -> Entry {
         })
         .map(|came| Dollars(before.saturating_sub(came.into_iter().sum())));
     let status = disruption.status.as_ref();
+    let written = status.and_then(|status| status.realised_savings.as_deref());
+    let realised = written.map(|text| Dollars(price(text))).or(realised);
     Entry {
         name: disruption.metadata.name.clone().unwrap_or_default(),
         decided: spec.decided_at.0,

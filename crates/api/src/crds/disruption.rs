@@ -24,6 +24,7 @@ pub(super) fn crd() -> Value {
             column("Phase", "string", ".status.phase"),
             column("Age", "date", ".metadata.creationTimestamp"),
             wide_column("Method", "string", ".spec.method"),
+            wide_column("Realised/h", "string", ".status.realisedSavings"),
             wide_column("Evictions", "integer", ".spec.evictions"),
             wide_column("Message", "string", ".status.message"),
         ],
@@ -171,6 +172,7 @@ fn status() -> Value {
             "startedAt": time("When all nodes were tainted and all replacements created."),
             "deletedAt": time("When the deletion of the nodes began."),
             "finishedAt": time("When it ended."),
+            "realisedSavings": text("Dollars per hour that were saved in fact, with the replacements as they were launched; spec.savings is what was predicted."),
         },
     })
 }

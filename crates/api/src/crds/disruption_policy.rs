@@ -78,8 +78,8 @@ fn spec() -> Value {
         "description": "What is wanted.",
         "type": "object",
         "x-kubernetes-validations": [rule(
-            "has(self.freeze) || has(self.hold) || has(self.expiry) || has(self.rollout) || has(self.workloads) || has(self.circuitBreakers) || has(self.convergence) || (has(self.budgets) && self.budgets.size() > 0)",
-            "set freeze, hold, budgets, expiry, rollout, workloads, circuitBreakers or convergence: a policy without any does nothing",
+            "has(self.freeze) || has(self.hold) || has(self.expiry) || has(self.rollout) || has(self.blockedDrains) || has(self.workloads) || has(self.circuitBreakers) || has(self.convergence) || (has(self.budgets) && self.budgets.size() > 0)",
+            "set freeze, hold, budgets, expiry, rollout, blockedDrains, workloads, circuitBreakers or convergence: a policy without any does nothing",
         )],
         "properties": {
             "nodePools": {
@@ -113,6 +113,13 @@ fn spec() -> Value {
             "budgets": list("Limits of how much and how fast; all of them hold.", &budget(), 50),
             "expiry": expiry(),
             "rollout": rollout(),
+            "blockedDrains": {
+                "description": "Drifted nodes of NodePools with terminationGracePeriod are not replaced while a PodDisruptionBudget or karpenter.sh/do-not-disrupt keeps a pod on them, so that no replacement is paid for while a drain waits.",
+                "type": "object",
+                "properties": {
+                    "escalateAfter": shared::duration("How long after they have drifted they are replaced all the same, and drained by their grace period; without it, never."),
+                },
+            },
             "workloads": workloads(),
             "circuitBreakers": breakers(),
             "convergence": convergence(),

@@ -96,7 +96,7 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
                             "objects": [{"apiVersion": "apps/v1", "resource": "statefulsets", "namespace": "shop", "name": "db", "expression": "self.status.readyReplicas == 3"}]}},
                 "circuitBreakers": {"notReady": {"percent": 30, "scope": "Zone"}, "failedLaunches": {"count": 3, "within": "15m"},
                                     "cloud": {"count": 10, "within": "5m"}, "apiServer": {"count": 10, "within": "5m"}, "prices": {"olderThan": "30m"}},
-                "expiry": {"softAfter": "24h", "jitter": "1h"},
+                "expiry": {"softAfter": "24h", "jitter": "1h"}, "blockedDrains": {"escalateAfter": "72h"},
                 "workloads": {"maximumQuietTime": "24h", "minimumMovesPerDay": 1, "maximumClosed": "168h", "statefulSets": "OneAtATime"},
                 "convergence": {"rest": "10m", "maximumRest": "8h", "restartCost": "0.005", "horizon": "4h"},
             },
@@ -140,7 +140,7 @@ fn p_001_the_types_and_the_schemas_have_the_same_fields() {
                 "nodeSummary": "n", "replacementSummary": "1",
             },
             "status": {"phase": "Replacing", "message": "m", "startedAt": "2026-01-01T00:00:00.000000Z", "deletedAt": "2026-01-01T00:00:00.000000Z",
-                       "finishedAt": "2026-01-01T00:00:00.000000Z"},
+                       "finishedAt": "2026-01-01T00:00:00.000000Z", "realisedSavings": "0.04"},
         }),
     );
     check::<crate::KWOKNodeClass>(

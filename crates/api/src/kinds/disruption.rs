@@ -215,6 +215,10 @@ pub struct DisruptionStatus {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
+    /// Dollars per hour that were saved in fact, with the replacements as they were launched, as decimal text; `spec.savings` is what was predicted.
+    /// Written with the end of a command that succeeded, where all prices are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realised_savings: Option<String>,
     /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: UnknownFields,

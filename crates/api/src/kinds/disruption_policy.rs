@@ -136,6 +136,9 @@ pub struct DisruptionPolicySpec {
     /// Drift in waves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
+    /// What becomes of drifted nodes that cannot be drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_drains: Option<BlockedDrains>,
     /// Hears what workloads ask for by annotation, and how much they may ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<WorkloadRules>,
@@ -274,6 +277,16 @@ pub struct Expiry {
     /// where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<GoDuration>,
+}
+
+/// Drifted nodes of NodePools with `terminationGracePeriod` are not replaced while a PodDisruptionBudget or `karpenter.sh/do-not-disrupt` keeps a pod on
+/// them, so that no replacement is paid for while a drain waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockedDrains {
+    /// How long after they have drifted they are replaced all the same, and drained by their grace period; absent means never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalate_after: Option<GoDuration>,
 }
 
 /// Hears the annotations `spokeshave.dev/quiet-time`, `/moves-per-day` and `/move-windows` of pods, their owners and namespaces.

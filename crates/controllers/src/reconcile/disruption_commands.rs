@@ -14,7 +14,7 @@ use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::{Action, Price};
 use spokeshave_plan::disrupt::advance::{
-    Milestone, Present, PresentNode, WaitsFor, advance, expired, finished_at, needs_pods_of_server,
+    Milestone, Present, PresentNode, WaitsFor, advance, expired, finished_at, is_gone, needs_pods_of_server,
 };
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
@@ -119,6 +119,9 @@ impl Commands {
                 );
             }
         }
+        if is_gone(&disruption, &present) {
+            present.price_after = self.price_after(&disruption).await;
+        }
         let next = advance(&disruption, &present, now);
         for (action, milestone) in &next.steps {
             match shared.execute.run(action).await {
@@ -222,7 +225,26 @@ impl Commands {
             waits_for: None,
             queued_nodes,
             frozen: self.frozen(disruption),
+            price_after: None,
         }
+    }
+
+    /// What the replacements cost an hour as they were launched; unknown where one is gone or has no price.
+    async fn price_after(&self, disruption: &Disruption) -> Option<Price> {
+        let replacements = &disruption.spec.replacements;
+        if replacements.is_empty() {
+            return Some(Price::ZERO);
+        }
+        let snapshot = self.shared.freeze().await;
+        let price = |name: &str| {
+            let mut nodes = snapshot.nodes.iter();
+            let node = nodes.find(|node| node.claim_name() == Some(name))?;
+            Some(node.price).filter(|price| *price > Price::ZERO)
+        };
+        let prices = replacements.iter().map(|one| price(&one.node_claim));
+        prices
+            .collect::<Option<Vec<Price>>>()
+            .map(|prices| prices.into_iter().sum())
     }
 
     /// The freeze by hand that stands for one of its NodePools, or the halt of its roll-out.

@@ -1,6 +1,6 @@
 //! When calls of the API server and of the cloud have failed lately, for the circuit breakers of DisruptionPolicies.
 //!
-//! It forgets what is older than an hour, and more than a thousand of each. A restart begins anew: what fails then is seen again soon.
+//! It forgets what is older than an hour, and more than a thousand of each. A restart counts from zero; a breaker that has tripped is in the status of its policy.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 //! Nothing is remembered between two looks but what stands in the objects: a look after a restart, by another leader, or twice in a row leads on
 //! from where the writes have come. It decides no command and knows no Snapshot.
 
-use super::record::{is_protected, replacement_claim};
+use super::record::{is_protected, realised, replacement_claim};
 use super::steps::{condition_patch, taint_patch};
 use crate::report::count;
 use jiff::{SignedDuration, Timestamp};
@@ -17,6 +17,7 @@ use spokeshave_api::constants::{
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionMethod, DisruptionPhase};
 use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::Pod;
+use spokeshave_model::Price;
 use spokeshave_model::state_node::{is_cordoned, is_node_ready};
 use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource, pod};
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct Present {
     pub queued_nodes: usize,
     /// The freeze by hand that stands for one of its NodePools, in words.
     pub frozen: Option<String>,
+    /// What its replacements cost an hour as they were launched, when its nodes are gone; unknown where the price of one is.
+    pub price_after: Option<Price>,
 }
 
 /// A watch that is behind is given so much time before it is compared with the API server again.
@@ -374,14 +377,20 @@ fn terminating_events(node: &PresentNode, reason: &DisruptionReason) -> Vec<Even
     on_node.into_iter().chain(on_claim).collect()
 }
 
+/// Whether a command has come to its end: its nodes are gone, and the ledger is about to say so.
+pub fn is_gone(disruption: &Disruption, present: &Present) -> bool {
+    disruption.phase() == DisruptionPhase::Draining && present.nodes.iter().all(|node| node.claim.is_none())
+}
+
 /// Waits until the NodeClaims are gone; termination does the work, and this look writes the end into the ledger.
 fn drain(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
-    if present.nodes.iter().any(|node| node.claim.is_some()) {
+    if !is_gone(disruption, present) {
         return Advance::default();
     }
-    let gone = count(disruption.spec.nodes.len(), "node");
-    let message = format!("{gone} gone, {} $/h saved", disruption.spec.savings);
-    let steps = status(disruption, DisruptionPhase::Succeeded, &message, now);
+    let (realised, message) = realised(disruption, present.price_after);
+    let mut ended = disruption.clone();
+    ended.status.get_or_insert_default().realised_savings = realised;
+    let steps = status_from(disruption, ended, DisruptionPhase::Succeeded, &message, now);
     Advance {
         steps: steps
             .map(|action| (action, Some(Milestone::Succeeded)))
@@ -514,7 +523,17 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
 }
 
 fn status(disruption: &Disruption, phase: DisruptionPhase, message: &str, now: Timestamp) -> Option<Action> {
-    let mut after = disruption.clone();
+    status_from(disruption, disruption.clone(), phase, message, now)
+}
+
+/// The same; `after` is the object with what else changes in its status.
+fn status_from(
+    disruption: &Disruption,
+    mut after: Disruption,
+    phase: DisruptionPhase,
+    message: &str,
+    now: Timestamp,
+) -> Option<Action> {
     let status = after.status.get_or_insert_default();
     let time = Some(MicroTime(now));
     match phase {

@@ -47,7 +47,7 @@ impl BudgetMapping {
         now: Timestamp,
         own: &BTreeSet<&str>,
     ) -> Self {
-        Self::build_with(snapshot, reason, now, own, &Memo::new(snapshot, now))
+        Self::build_with(snapshot, reason, now, own, &Memo::new(snapshot, now, own))
     }
 
     /// The same, with what was found for another reason already.
@@ -93,7 +93,7 @@ impl BudgetMapping {
         BudgetMapping {
             reason: reason.clone(),
             pools: pools.collect(),
-            policies: disruption_policy::limits_with(snapshot, reason, now, own, memo),
+            policies: disruption_policy::limits_with(snapshot, reason, memo),
         }
     }
 

@@ -61,7 +61,10 @@ impl<'a> Ground<'a> {
             DisruptionReason::Underutilized,
         ];
         let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
-        let memo = Memo::new(snapshot, now);
+        let memo = Memo::new(snapshot, now, own).knowing_pods(|node| {
+            let candidate = graceful[node.index()].as_ref();
+            candidate.ok().map(|candidate| candidate.pods.len())
+        });
         let budgets = reasons.into_iter().chain(expired).map(|reason| {
             let mapping = BudgetMapping::build_with(snapshot, &reason, now, own, &memo);
             (reason, mapping)

@@ -270,3 +270,17 @@ pub fn command_of(disruption: &Disruption) -> Command {
 pub(super) fn is_protected(pod: &spokeshave_model::Pod, now: Timestamp) -> bool {
     pod::is_active(pod) && pod::DoNotDisrupt::of(pod).is_active(now)
 }
+
+/// What a command has saved an hour in fact, when its nodes are gone and its replacements cost so much, and the end of it in words.
+pub(super) fn realised(disruption: &Disruption, price_after: Option<Price>) -> (Option<String>, String) {
+    let spec = &disruption.spec;
+    let gone = crate::report::count(spec.nodes.len(), "node");
+    let prices = spec.price_before.parse::<Price>().ok().zip(price_after);
+    let realised = prices.map(|(before, after)| before.saturating_sub(after).to_string());
+    let predicted = &spec.savings;
+    let message = match realised.as_ref().filter(|realised| *realised != predicted) {
+        Some(realised) => format!("{gone} gone, {realised} $/h saved, {predicted} $/h predicted"),
+        None => format!("{gone} gone, {predicted} $/h saved"),
+    };
+    (realised, message)
+}

@@ -3,7 +3,8 @@
 use super::hold;
 use super::limits::{Left, Limit};
 use super::rules::{Scene, rule};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::conditions::{Conditioned as _, VALIDATION_SUCCEEDED};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::disruption_policy::{
     CircuitBreakers, FailedLaunchesBreaker, FailuresBreaker, NotReadyBreaker, PolicyScope, PricesBreaker,
@@ -23,14 +24,17 @@ pub(super) fn add(scene: &Scene<'_>, breakers: &CircuitBreakers, limits: &mut Ve
                 breaker.within
             )
         };
-        let (count, until) = tripped(times, breaker.count, breaker.within.to_signed(), scene.now)?;
-        let mut stands = rule(
-            scene,
-            &format!("spec.circuitBreakers.{field}"),
-            &text(count),
-            |_| Some(1),
-        );
-        stands.until = Some(until);
+        let field = format!("spec.circuitBreakers.{field}");
+        let within = breaker.within.to_signed();
+        let counted = tripped(times, breaker.count, within, scene.now);
+        let known = known(scene, &field, within);
+        let message = match (&counted, &known) {
+            (Some((count, _)), _) => text(*count),
+            (None, known) => known.as_ref()?.0.clone(),
+        };
+        let mut stands = rule(scene, &field, &message, scene.all());
+        let ends = [counted.map(|(_, until)| until), known.map(|(_, until)| until)];
+        stands.until = ends.into_iter().flatten().max();
         Some(shut(stands))
     };
     let not_ready = breakers.not_ready.as_ref();
@@ -50,6 +54,19 @@ pub(super) fn add(scene: &Scene<'_>, breakers: &CircuitBreakers, limits: &mut Ve
     limits.extend(prices.and_then(|breaker| prices_breaker(scene, breaker)));
 }
 
+/// What the status says of a breaker that has tripped, and until when it stands: the failures that tripped it may have been counted by an operator that is
+/// gone. A status of another generation says nothing, so that whoever raises the count is heard at once.
+fn known(scene: &Scene<'_>, field: &str, within: SignedDuration) -> Option<(String, Timestamp)> {
+    let policy = scene.policy;
+    let judged = policy.condition(VALIDATION_SUCCEEDED)?.observed_generation;
+    let mut active = policy.status.as_ref()?.active.iter();
+    let entry = active.find(|entry| entry.field == field && judged == policy.metadata.generation)?;
+    // By a clock that was set back it stands no longer than failures of this moment would keep it.
+    let latest = scene.now.saturating_add(within).unwrap_or(Timestamp::MAX);
+    let until = entry.until.as_ref()?.0.min(latest);
+    (until > scene.now).then(|| (entry.message.clone(), until))
+}
+
 fn shut(rule: super::Rule) -> Limit {
     Limit {
         rule: rule.into(),
@@ -61,7 +78,7 @@ fn shut(rule: super::Rule) -> Limit {
 fn tripped(
     times: &[Timestamp],
     count: i64,
-    within: jiff::SignedDuration,
+    within: SignedDuration,
     now: Timestamp,
 ) -> Option<(usize, Timestamp)> {
     let mut recent: Vec<Timestamp> = times
@@ -89,24 +106,36 @@ fn prices_breaker(scene: &Scene<'_>, breaker: &PricesBreaker) -> Option<Limit> {
             age.as_mins(),
             breaker.older_than
         );
-        shut(rule(scene, "spec.circuitBreakers.prices", &message, |_| Some(1)))
+        shut(rule(scene, "spec.circuitBreakers.prices", &message, scene.all()))
     })
 }
 
 /// Too large a share of initialised nodes is not Ready, of the policy's NodePools or not.
 fn not_ready_breaker(scene: &Scene<'_>, breaker: &NotReadyBreaker) -> Option<Limit> {
     let by_zone = breaker.scope == Some(PolicyScope::Zone);
-    let mut counts: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+    let zones = scene.memo.zones();
+    let mut by_domain = vec![(0, 0); if by_zone { zones.names.len() } else { 1 }];
     for id in scene.snapshot.node_ids() {
         let node = scene.snapshot.node(id);
         if !node.is_managed() || !node.initialized {
             continue;
         }
-        let zone = by_zone.then(|| scene.memo.zone(id)).flatten();
-        let (all, lost) = counts.entry(zone.unwrap_or_default()).or_default();
+        let domain = if by_zone { zones.domain(id) as usize } else { 0 };
+        let (all, lost) = &mut by_domain[domain];
         *all += 1;
         *lost += i64::from(!node.ready);
     }
+    let name = |domain: usize| {
+        zones
+            .names
+            .get(domain)
+            .filter(|_| by_zone)
+            .map_or("", String::as_str)
+    };
+    let counts: BTreeMap<&str, (i64, i64)> = (0..)
+        .zip(by_domain)
+        .map(|(domain, count)| (name(domain), count))
+        .collect();
     let trips = |(all, lost): &(i64, i64)| *lost > 0 && *lost * 100 >= *all * breaker.percent;
     let (zone, (all, lost)) = counts.into_iter().find(|(_, count)| trips(count))?;
     let place = if zone.is_empty() {
@@ -119,7 +148,7 @@ fn not_ready_breaker(scene: &Scene<'_>, breaker: &NotReadyBreaker) -> Option<Lim
         breaker.percent
     );
     let field = "spec.circuitBreakers.notReady";
-    let mut stands = rule(scene, field, &message, |_| Some(1));
+    let mut stands = rule(scene, field, &message, scene.all());
     stands.domain = (!zone.is_empty()).then(|| zone.to_owned());
     Some(shut(stands))
 }
@@ -142,9 +171,12 @@ fn failed_launches_breaker(scene: &Scene<'_>, breaker: &FailedLaunchesBreaker) -
         crate::report::count(count, "command"),
         breaker.within
     );
-    let mut stands = rule(scene, "spec.circuitBreakers.failedLaunches", &message, |_| {
-        Some(1)
-    });
+    let mut stands = rule(
+        scene,
+        "spec.circuitBreakers.failedLaunches",
+        &message,
+        scene.all(),
+    );
     stands.until = Some(until);
     Some(shut(stands))
 }

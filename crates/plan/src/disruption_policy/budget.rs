@@ -1,12 +1,12 @@
 //! Budgets of policies: how much at once, how much an hour, in one zone at a time, inside windows.
 
-use super::limits::{Left, Limit, Rule};
+use super::limits::{Left, Limit, Rule, Weights};
+use super::memo::Domains;
 use super::rules::{Scene, rule};
 use super::windows::{Windows, time_zone};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase};
 use spokeshave_api::disruption_policy::{BudgetUnit, OutsideWindows, PolicyBudget, PolicyScope};
-use spokeshave_model::snapshot::{NodeId, NodeView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn add(scene: &Scene<'_>, index: usize, budget: &PolicyBudget, limits
             if budget.outside_windows == Some(OutsideWindows::Unlimited) {
                 return;
             }
-            let mut closed = rule(scene, &field, "none of its windows is open", |_| Some(1));
+            let mut closed = rule(scene, &field, "none of its windows is open", scene.all());
             closed.until = windows.next_change(scene.now);
             limits.push(Limit {
                 rule: closed.into(),
@@ -36,59 +36,49 @@ pub(super) fn add(scene: &Scene<'_>, index: usize, budget: &PolicyBudget, limits
             return;
         }
     }
-    let domains = Domains::of(scene, budget);
+    let places = Places::of(scene, budget);
     if let Some(limit) = &budget.limit {
-        at_once(scene, &field, budget, limit, &domains, limits);
+        at_once(scene, &field, budget, limit, &places, limits);
     }
     if let Some(rate) = budget.per_hour {
-        per_hour(scene, &field, budget, rate, &domains, limits);
+        per_hour(scene, &field, budget, rate, &places, limits);
     }
     if budget.one_at_a_time {
-        one_at_a_time(scene, &field, budget, &domains, limits);
+        one_at_a_time(scene, &field, budget, &places, limits);
     }
 }
 
-/// What each node counts under: the position of a name, by the position of the node.
-struct Domains {
-    of: Arc<[u32]>,
-    names: Vec<String>,
+/// What each node counts under.
+struct Places {
+    domains: Arc<Domains>,
     /// Those of nodes that the policy covers, in the order of their names.
     all: Vec<u32>,
 }
 
-impl Domains {
-    fn of<'a>(scene: &Scene<'a>, budget: &PolicyBudget) -> Self {
-        let name = |id: NodeId, node: &'a NodeView| match scope(budget) {
-            PolicyScope::NodePool => node.pool_name.as_deref(),
-            PolicyScope::Zone => scene.memo.zone(id),
-            PolicyScope::Label => node.labels.get(budget.label.as_deref()?).map(String::as_str),
-            PolicyScope::Cluster | PolicyScope::Other(_) => None,
-        };
-        let mut known: BTreeMap<&str, u32> = BTreeMap::new();
-        let mut of = Vec::with_capacity(scene.snapshot.nodes.len());
-        let mut covered = BTreeSet::new();
-        for (id, node) in scene.snapshot.node_ids().zip(&scene.snapshot.nodes) {
-            let name = name(id, node).unwrap_or_default();
-            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
-            let domain = *known.entry(name).or_insert(next);
-            of.push(domain);
-            if scene.covers(id) {
-                covered.insert((name, domain));
+impl Places {
+    fn of(scene: &Scene<'_>, budget: &PolicyBudget) -> Self {
+        let nodes = scene.snapshot.nodes.iter();
+        let domains = match scope(budget) {
+            PolicyScope::NodePool => scene.memo.pools().clone(),
+            PolicyScope::Zone => scene.memo.zones().clone(),
+            PolicyScope::Label => {
+                let label = budget.label.as_deref().unwrap_or_default();
+                let values = nodes.map(|node| node.labels.get(label).map_or("", String::as_str));
+                Domains::of(values).into()
             }
+            PolicyScope::Cluster | PolicyScope::Other(_) => Domains::of(nodes.map(|_| "")).into(),
+        };
+        let mut is_covered = vec![false; domains.names.len()];
+        for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
+            is_covered[domains.domain(node) as usize] = true;
         }
-        let mut names = vec![String::new(); known.len()];
-        for (name, domain) in known {
-            name.clone_into(&mut names[domain as usize]);
-        }
-        Domains {
-            of: of.into(),
-            names,
-            all: covered.into_iter().map(|(_, domain)| domain).collect(),
-        }
-    }
-
-    fn name(&self, domain: u32) -> &str {
-        self.names.get(domain as usize).map_or("", String::as_str)
+        let mut all: Vec<u32> = (0..)
+            .zip(&is_covered)
+            .filter(|(_, is)| **is)
+            .map(|(domain, _)| domain)
+            .collect();
+        all.sort_unstable_by_key(|domain| domains.name(*domain));
+        Places { domains, all }
     }
 }
 
@@ -125,13 +115,43 @@ fn unit(budget: &PolicyBudget) -> &'static str {
     }
 }
 
-fn weight(scene: &Scene<'_>, budget: &PolicyBudget, node: NodeId) -> i64 {
-    let view = scene.snapshot.node(node);
+fn weights(scene: &Scene<'_>, budget: &PolicyBudget) -> Weights {
     match budget.unit {
-        Some(BudgetUnit::Cpu) => view.capacity.get("cpu"),
-        Some(BudgetUnit::Pods) => scene.memo.pods(node),
-        _ => 1,
+        Some(BudgetUnit::Cpu) => scene.amounts(scene.memo.millicores()),
+        Some(BudgetUnit::Pods) => scene.amounts(scene.memo.pods()),
+        _ => scene.all(),
     }
+}
+
+/// What nodes of one domain come to.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    whole: i64,
+    /// On their way out, or not Ready.
+    used: i64,
+    /// Those that may still be chosen.
+    open: i64,
+}
+
+fn sums(scene: &Scene<'_>, weights: &Weights, domains: &Domains) -> Vec<Sum> {
+    let mut sums = vec![Sum::default(); domains.names.len()];
+    for node in scene.snapshot.node_ids() {
+        let Some(own) = weights.of(node) else { continue };
+        let state = scene.memo.on_its_way(node);
+        let sum = &mut sums[domains.domain(node) as usize];
+        sum.whole += own;
+        sum.used += if state.is_disrupting { own } else { 0 };
+        sum.open += if state.is_leaving { 0 } else { own };
+    }
+    sums
+}
+
+/// A limit of which something is left, unless all that may be chosen fits into it: such a limit would be asked for each node and never say no.
+fn unless_roomy(rule: Rule, left: i64, is_unused: bool, open: i64) -> Option<Limit> {
+    (left <= 0 || left < open).then(|| Limit {
+        rule: rule.into(),
+        left: Left::Amount { left, is_unused },
+    })
 }
 
 /// A number, or a share of the whole, rounded up; `None` when it is neither.
@@ -158,19 +178,14 @@ fn at_once(
     field: &str,
     budget: &PolicyBudget,
     limit: &str,
-    domains: &Domains,
+    places: &Places,
     limits: &mut Vec<Limit>,
 ) {
-    let every = rule(scene, field, "", |node| Some(weight(scene, budget, node)));
-    let mut sums = vec![(0, 0); domains.names.len()];
-    for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
-        let own = every.weights[node.index()].unwrap_or_default();
-        let (whole, used) = &mut sums[domains.of[node.index()] as usize];
-        *whole += own;
-        *used += if scene.is_disrupting(node) { own } else { 0 };
-    }
-    for domain in domains.all.iter().copied() {
-        let (whole, used) = sums[domain as usize];
+    let domains = &places.domains;
+    let every = rule(scene, field, "", weights(scene, budget));
+    let sums = sums(scene, &every.weights, domains);
+    for domain in places.all.iter().copied() {
+        let Sum { whole, used, open } = sums[domain as usize];
         let name = domains.name(domain);
         let scale = scale(budget);
         // A limit that cannot be read is closed elsewhere.
@@ -189,13 +204,7 @@ fn at_once(
             ..every.clone()
         };
         stands.domain = named(name);
-        limits.push(Limit {
-            rule: stands.into(),
-            left: Left::Amount {
-                left: allowed - used,
-                is_unused: used == 0,
-            },
-        });
+        limits.extend(unless_roomy(stands, allowed - used, used == 0, open));
     }
 }
 
@@ -227,9 +236,11 @@ fn per_hour(
     field: &str,
     budget: &PolicyBudget,
     rate: i64,
-    domains: &Domains,
+    places: &Places,
     limits: &mut Vec<Limit>,
 ) {
+    let domains = &places.domains;
+    let every = rule(scene, field, "", weights(scene, budget));
     let is_pods = budget.unit == Some(BudgetUnit::Pods);
     let mut used: BTreeMap<String, (i64, Timestamp)> = BTreeMap::new();
     let mut add = |domain: String, amount: i64, at: Timestamp| {
@@ -252,15 +263,12 @@ fn per_hour(
         let view = scene.snapshot.node(node);
         let id = view.provider_id.as_str();
         if view.in_command && !scene.own.contains(id) && !written.contains(id) {
-            add(
-                domains.name(domains.of[node.index()]).to_owned(),
-                weight(scene, budget, node),
-                scene.now,
-            );
+            let own = every.weights.of(node).unwrap_or_default();
+            add(domains.name(domains.domain(node)).to_owned(), own, scene.now);
         }
     }
-    let every = rule(scene, field, "", |node| Some(weight(scene, budget, node)));
-    for domain in domains.all.iter().copied() {
+    let sums = sums(scene, &every.weights, domains);
+    for domain in places.all.iter().copied() {
         let name = domains.name(domain);
         let spent = used.get(name).copied();
         let (sum, first) = spent.unwrap_or((0, scene.now));
@@ -276,13 +284,12 @@ fn per_hour(
         };
         stands.domain = named(name);
         stands.until = (sum >= rate && sum > 0).then(|| first.saturating_add(HOUR).unwrap_or(Timestamp::MAX));
-        limits.push(Limit {
-            rule: stands.into(),
-            left: Left::Amount {
-                left: rate - sum,
-                is_unused: sum == 0,
-            },
-        });
+        limits.extend(unless_roomy(
+            stands,
+            rate - sum,
+            sum == 0,
+            sums[domain as usize].open,
+        ));
     }
 }
 
@@ -290,14 +297,15 @@ fn one_at_a_time(
     scene: &Scene<'_>,
     field: &str,
     budget: &PolicyBudget,
-    domains: &Domains,
+    places: &Places,
     limits: &mut Vec<Limit>,
 ) {
+    let domains = &places.domains;
     let under_way = scene
         .snapshot
         .node_ids()
         .filter(|node| scene.covers(*node) && scene.is_disrupting(*node));
-    let open: BTreeSet<u32> = under_way.map(|node| domains.of[node.index()]).collect();
+    let open: BTreeSet<u32> = under_way.map(|node| domains.domain(node)).collect();
     let what = match scope(budget) {
         PolicyScope::Zone => "zone".to_owned(),
         PolicyScope::NodePool => "NodePool".to_owned(),
@@ -310,7 +318,7 @@ fn one_at_a_time(
         names.join(" and ")
     );
     limits.push(Limit {
-        rule: rule(scene, field, &message, |_| Some(1)).into(),
+        rule: rule(scene, field, &message, scene.all()).into(),
         left: Left::OneDomain {
             domains: domains.of.clone(),
             open,

@@ -82,7 +82,7 @@ struct Arrival {
     at: Timestamp,
     /// How often they have been moved within the day, this time included.
     moves: u32,
-    /// The node came for one of the same type.
+    /// The node came for one of the same type, or of a type on which its pods were before.
     is_swap: bool,
 }
 
@@ -111,6 +111,25 @@ fn is_consolidation(one: &Disruption) -> bool {
         one.spec.reason,
         DisruptionReason::Empty | DisruptionReason::Underutilized
     )
+}
+
+/// Instance type and capacity type.
+type Sort<'a> = (&'a str, &'a str);
+
+/// For each replacement of a single node, by its NodeClaim: what its pods were on before, as far back as they were moved from replacement to replacement.
+fn types_left<'a>(ledger: &[(&'a Disruption, Timestamp)]) -> BTreeMap<&'a str, BTreeSet<Sort<'a>>> {
+    let mut left: BTreeMap<&str, BTreeSet<Sort<'_>>> = BTreeMap::new();
+    for (one, _) in ledger.iter().filter(|(one, _)| is_consolidation(one)) {
+        let ([gone], [new]) = (one.spec.nodes.as_slice(), one.spec.replacements.as_slice()) else {
+            continue;
+        };
+        let mut before = left.get(gone.node_claim.as_str()).cloned().unwrap_or_default();
+        if let (Some(of), Some(capacity)) = (&gone.instance_type, &gone.capacity_type) {
+            before.insert((of, capacity));
+        }
+        left.insert(&new.node_claim, before);
+    }
+    left
 }
 
 impl Facts {
@@ -211,14 +230,7 @@ impl Facts {
         if by_name.is_empty() {
             return;
         }
-        let mut swapped: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
-        for (one, _) in ledger.iter().filter(|(one, _)| is_consolidation(one)) {
-            if let ([gone], [new]) = (one.spec.nodes.as_slice(), one.spec.replacements.as_slice())
-                && let (Some(of), Some(capacity)) = (&gone.instance_type, &gone.capacity_type)
-            {
-                swapped.insert((&new.node_claim, of, capacity));
-            }
-        }
+        let left = types_left(ledger);
         for (id, node) in snapshot.node_ids().zip(&snapshot.nodes) {
             let names = [node.claim_name(), node.node_name()];
             let found = names.into_iter().flatten().filter_map(|name| by_name.get(name));
@@ -226,12 +238,12 @@ impl Facts {
                 continue;
             };
             let label = |key: &str| node.labels.get(key).map_or("", String::as_str);
-            let is_of = (
-                node.claim_name().unwrap_or_default(),
+            let own = (
                 label(spokeshave_model::labels::INSTANCE_TYPE),
                 label(spokeshave_model::labels::CAPACITY_TYPE),
             );
-            if swapped.contains(&is_of) {
+            let name = node.claim_name().unwrap_or_default();
+            if left.get(name).is_some_and(|left| left.contains(&own)) {
                 arrival.is_swap = true;
                 arrival.moves = arrival.moves.saturating_add(1);
             }
@@ -250,6 +262,12 @@ impl Facts {
             }
         }
         (count, last)
+    }
+
+    /// From when until when pods of commands came back elsewhere, of those that were at it after `earliest`.
+    fn moving_since(&self, earliest: Timestamp) -> Vec<(Timestamp, Timestamp)> {
+        let all = self.moving.iter().copied();
+        all.filter(|(_, until)| *until > earliest).collect()
     }
 
     fn next_growth(&self, pool: &str, after: Timestamp) -> Option<Timestamp> {
@@ -307,11 +325,14 @@ impl Resting {
         let nodes = crate::report::count(self.details.len(), "node");
         let message = match domain {
             Some(_) => what.to_owned(),
-            None => format!("{nodes} {what}"),
+            None => format!("at rest: {nodes} {what}"),
         };
-        let mut stands = rule(scene, field, &message, |node| {
-            self.details.contains_key(&node).then_some(1)
-        });
+        let mut stands = rule(
+            scene,
+            field,
+            &message,
+            scene.only(|node| self.details.contains_key(&node)),
+        );
         stands.domain = domain.map(str::to_owned);
         stands.until = Some(first);
         stands.details = self.details;
@@ -322,30 +343,27 @@ impl Resting {
     }
 }
 
-/// Adds what rests now.
+/// Adds what rests now: empty nodes, or those whose pods have to move.
 pub(super) fn add(
     scene: &Scene<'_>,
     convergence: &Convergence,
     facts: &Facts,
-    reason: &DisruptionReason,
+    is_empty: bool,
     limits: &mut Vec<Limit>,
 ) {
-    let is_empty = *reason == DisruptionReason::Empty;
-    if !is_empty && *reason != DisruptionReason::Underutilized {
-        return;
-    }
     let terms = Terms::of(convergence);
     let end = |at: Timestamp, rest: SignedDuration| at.saturating_add(rest).unwrap_or(Timestamp::MAX);
+    let moving = facts.moving_since(scene.now.saturating_sub(terms.rest).unwrap_or(Timestamp::MIN));
     let (mut fresh, mut again) = (Resting::default(), Resting::default());
     for node in scene.snapshot.node_ids().filter(|node| scene.covers(*node)) {
         if let Some(born) = scene.memo.born(node) {
-            fresh.add(scene.now, node, end(born, terms.rest), "it was launched lately");
+            fresh.add(scene.now, node, end(born, terms.rest), "it was launched recently");
         }
         let arrival = facts.arrivals.get(&node).filter(|_| !is_empty);
         if let Some(arrival) = arrival {
             let until = end(arrival.at, terms.after(arrival.moves));
             if arrival.is_swap {
-                let text = "it replaced a node of the same type, so that its pods rest";
+                let text = "its pods were moved from its instance type to the same again, so that they rest";
                 again.add(scene.now, node, until, text);
             } else if arrival.moves > 1 {
                 let text = format!(
@@ -357,7 +375,7 @@ pub(super) fn add(
                 fresh.add(scene.now, node, until, "pods were moved to it lately");
             }
         }
-        if let Some(at) = came(scene, facts, &terms, node).filter(|_| !is_empty) {
+        if let Some(at) = came(scene, &moving, node).filter(|_| !is_empty) {
             fresh.add(
                 scene.now,
                 node,
@@ -366,14 +384,9 @@ pub(super) fn add(
             );
         }
     }
-    let rests = "launched lately, or with pods that were moved lately, so that they rest";
+    let rests = "launched recently, or with pods that were moved recently";
     limits.extend(fresh.limit(scene, &format!("{FIELD}.rest"), None, rests));
-    limits.extend(again.limit(
-        scene,
-        FIELD,
-        None,
-        "with pods that are moved again and again, so that they rest",
-    ));
+    limits.extend(again.limit(scene, FIELD, None, "with pods that are moved again and again"));
     for pool in scene
         .snapshot
         .pools
@@ -385,12 +398,10 @@ pub(super) fn add(
 }
 
 /// When the last pod came to a node while pods of some command came back: pods are not known by name any more when they come back.
-fn came(scene: &Scene<'_>, facts: &Facts, terms: &Terms, node: NodeId) -> Option<Timestamp> {
-    let earliest = scene.now.saturating_sub(terms.rest).unwrap_or(Timestamp::MIN);
-    let recent = |(_, until): &&(Timestamp, Timestamp)| *until > earliest;
-    let mut moving = facts.moving.iter().filter(recent).peekable();
-    moving.peek()?;
-    let moving: Vec<&(Timestamp, Timestamp)> = moving.collect();
+fn came(scene: &Scene<'_>, moving: &[(Timestamp, Timestamp)], node: NodeId) -> Option<Timestamp> {
+    if moving.is_empty() {
+        return None;
+    }
     let pods = scene
         .snapshot
         .node(node)

@@ -21,12 +21,40 @@ pub struct Rule {
     pub since: Option<Timestamp>,
     /// Until when, as far as that is known.
     pub until: Option<Timestamp>,
-    /// What each node counts, by its position; `None` where the rule does not apply.
-    pub(super) weights: Arc<[Option<i64>]>,
+    /// What each node counts.
+    pub(super) weights: Weights,
     /// The domain of each node, and the only one that it is about; rules of several domains share the rest.
     pub(super) within: Option<(Arc<[u32]>, u32)>,
     /// What it says of single nodes, where it says something else of each.
     pub(super) details: BTreeMap<NodeId, Detail>,
+}
+
+/// What each node counts, by its position. Rules share what they can: there may be dozens for thousands of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Weights {
+    /// The rule is about no node by itself.
+    None,
+    /// One each, where it applies.
+    One(Arc<[bool]>),
+    /// So much each, where it applies.
+    Amounts {
+        /// Where it applies.
+        covered: Arc<[bool]>,
+        /// How much.
+        amounts: Arc<[i64]>,
+    },
+}
+
+impl Weights {
+    /// What a node counts; `None` where the rule does not apply.
+    pub(super) fn of(&self, node: NodeId) -> Option<i64> {
+        let is_covered = |covered: &[bool]| covered.get(node.index()).copied().unwrap_or_default();
+        match self {
+            Weights::None => None,
+            Weights::One(covered) => is_covered(covered).then_some(1),
+            Weights::Amounts { covered, amounts } => is_covered(covered).then(|| amounts[node.index()]),
+        }
+    }
 }
 
 /// What a rule says of one node.
@@ -42,6 +70,7 @@ impl Rule {
         let detail = self.details.get(&node);
         let message = detail.map_or(&self.message, |detail| &detail.message);
         let until = detail.map(|detail| detail.until).or(self.until);
+        let until = until.filter(|until| *until < Timestamp::MAX);
         let until = until.map_or_else(String::new, |until| {
             format!(", until {}", until.strftime("%Y-%m-%d %H:%M:%SZ"))
         });
@@ -52,7 +81,7 @@ impl Rule {
     }
 
     fn weight(&self, node: NodeId) -> Option<i64> {
-        let weight = self.weights.get(node.index()).copied().flatten()?;
+        let weight = self.weights.of(node)?;
         let is_here = |(domains, own): &(Arc<[u32]>, u32)| domains.get(node.index()) == Some(own);
         self.within.as_ref().is_none_or(is_here).then_some(weight)
     }

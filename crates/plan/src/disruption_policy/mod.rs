@@ -4,6 +4,7 @@
 //! writes nothing. What is forceful (interruption, expiry, repair) never asks here.
 
 mod annotations;
+mod blocked;
 mod breakers;
 mod budget;
 mod convergence;

@@ -105,12 +105,15 @@ fn taken<'a>(snapshot: &'a Snapshot, pool: &str, since: Timestamp, own: &BTreeSe
 }
 
 /// Nodes that a command holds which is not in the ledger yet.
-fn unwritten(scene: &Scene<'_>, pool: PoolId, written: &[&DisruptedNode]) -> usize {
+fn unwritten(scene: &Scene<'_>, pool: u32, written: &[&DisruptedNode]) -> usize {
+    let pools = scene.memo.pools();
     let is_pending = |node: &NodeId| {
+        if pools.domain(*node) != pool {
+            return false;
+        }
         let view = scene.snapshot.node(*node);
         let id = view.provider_id.as_str();
-        view.pool == Some(pool)
-            && view.in_command
+        view.in_command
             && !scene.own.contains(id)
             && !scene
                 .snapshot
@@ -128,11 +131,12 @@ fn count(number: usize) -> i64 {
 
 /// Adds what the roll-outs of a policy leave to drift now.
 pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>) {
-    for (index, pool) in scene.snapshot.pools.iter().enumerate() {
+    let domains = scene.memo.pools();
+    for pool in &scene.snapshot.pools {
         if !scene.selects(&pool.name) {
             continue;
         }
-        let id = PoolId::from(index);
+        let domain = domains.find(&pool.name);
         let status = known(scene.policy, pool);
         let waits_for = match status {
             Some(status) => status.waits_for.clone(),
@@ -159,7 +163,7 @@ pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>)
                     ),
                 };
                 let taken = taken(scene.snapshot, &pool.name, since, scene.own);
-                let used = count(taken.nodes.len() + unwritten(scene, id, &taken.nodes));
+                let used = count(taken.nodes.len() + unwritten(scene, domain, &taken.nodes));
                 let message = format!(
                     "wave {wave} is {}, {used} of which have begun",
                     crate::report::count(usize::try_from(size).unwrap_or(0), "node")
@@ -167,9 +171,8 @@ pub(super) fn add(scene: &Scene<'_>, rollout: &Rollout, limits: &mut Vec<Limit>)
                 (Some((size - used, used)), message)
             }
         };
-        let mut stands = rule(scene, "spec.rollout", &message, |node| {
-            (scene.snapshot.node(node).pool == Some(id)).then_some(1)
-        });
+        let mut stands = rule(scene, "spec.rollout", &message, scene.all());
+        stands.within = Some((domains.of.clone(), domain));
         stands.domain = Some(pool.name.clone());
         limits.push(Limit {
             rule: stands.into(),

@@ -2,14 +2,16 @@
 
 use super::convergence;
 use super::hold::{self, Held};
-use super::limits::{Left, Limit, Limits, Rule};
+use super::limits::{Left, Limit, Limits, Rule, Weights};
 use super::memo::Memo;
-use super::{breakers, budget, rollout, status, workloads};
+use super::status::Fault;
+use super::{blocked, breakers, budget, rollout, workloads};
 use jiff::Timestamp;
-use spokeshave_api::disruption_policy::{Freeze, Hold, PolicyScope};
+use spokeshave_api::disruption_policy::{DisruptionPolicySpec, Freeze, Hold, PolicyScope};
 use spokeshave_api::{DisruptionPolicy, DisruptionReason};
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What one policy is looked at with.
 pub(super) struct Scene<'a> {
@@ -20,35 +22,21 @@ pub(super) struct Scene<'a> {
     /// Nodes, by provider ID, that use nothing up by being in a command: it is the one that is looked at.
     pub(super) own: &'a BTreeSet<&'a str>,
     /// For each node, whether the policy applies to it.
-    covered: Vec<bool>,
+    covered: Arc<[bool]>,
 }
 
 impl<'a> Scene<'a> {
-    fn new(
-        snapshot: &'a Snapshot,
-        policy: &'a DisruptionPolicy,
-        own: &'a BTreeSet<&'a str>,
-        memo: &'a Memo<'a>,
-        now: Timestamp,
-    ) -> Self {
+    fn new(snapshot: &'a Snapshot, policy: &'a DisruptionPolicy, memo: &'a Memo<'a>) -> Self {
         let mut scene = Scene {
             snapshot,
             policy,
-            now,
+            now: memo.now,
             memo,
-            own,
-            covered: Vec::new(),
+            own: memo.own,
+            covered: Vec::new().into(),
         };
-        let pools: Vec<bool> = snapshot
-            .pools
-            .iter()
-            .map(|pool| scene.selects(&pool.name))
-            .collect();
-        let covers = |node: NodeId| {
-            let view = snapshot.node(node);
-            view.is_managed() && view.pool.is_some_and(|pool| pools[pool.index()])
-        };
-        scene.covered = snapshot.node_ids().map(covers).collect();
+        let selected = snapshot.pools.iter().map(|pool| scene.selects(&pool.name));
+        scene.covered = memo.covered(selected.collect());
         scene
     }
 
@@ -68,20 +56,31 @@ impl<'a> Scene<'a> {
 
     /// Not Ready, on its way out, or in another command.
     pub(super) fn is_disrupting(&self, node: NodeId) -> bool {
-        let view = self.snapshot.node(node);
-        let in_other = view.in_command && !self.own.contains(view.provider_id.as_str());
-        view.marked_for_deletion || in_other || (view.initialized && !view.ready)
+        self.memo.on_its_way(node).is_disrupting
+    }
+
+    /// All nodes that the policy covers count one each.
+    pub(super) fn all(&self) -> Weights {
+        Weights::One(self.covered.clone())
+    }
+
+    /// Some of the nodes that the policy covers count one each.
+    pub(super) fn only(&self, is_meant: impl Fn(NodeId) -> bool) -> Weights {
+        let nodes = self.snapshot.node_ids();
+        Weights::One(nodes.map(|node| self.covers(node) && is_meant(node)).collect())
+    }
+
+    /// All nodes that the policy covers count so much each.
+    pub(super) fn amounts(&self, amounts: &Arc<[i64]>) -> Weights {
+        Weights::Amounts {
+            covered: self.covered.clone(),
+            amounts: amounts.clone(),
+        }
     }
 }
 
-/// A rule about the nodes of a scene that `weight` names.
-pub(super) fn rule(
-    scene: &Scene<'_>,
-    field: &str,
-    message: &str,
-    weight: impl Fn(NodeId) -> Option<i64>,
-) -> Rule {
-    let of = |node: NodeId| scene.covers(node).then(|| weight(node)).flatten();
+/// A rule about the nodes of a scene.
+pub(super) fn rule(scene: &Scene<'_>, field: &str, message: &str, weights: Weights) -> Rule {
     Rule {
         policy: scene.policy.name().to_owned(),
         field: field.to_owned(),
@@ -89,7 +88,7 @@ pub(super) fn rule(
         message: message.to_owned(),
         since: None,
         until: None,
-        weights: scene.snapshot.node_ids().map(of).collect(),
+        weights,
         within: None,
         details: BTreeMap::new(),
     }
@@ -102,22 +101,72 @@ pub fn limits(
     now: Timestamp,
     own: &BTreeSet<&str>,
 ) -> Limits {
-    limits_with(snapshot, reason, now, own, &Memo::new(snapshot, now))
+    limits_with(snapshot, reason, &Memo::new(snapshot, now, own))
 }
 
 /// The same, with what was found for another reason already.
-pub fn limits_with(
-    snapshot: &Snapshot,
-    reason: &DisruptionReason,
-    now: Timestamp,
-    own: &BTreeSet<&str>,
-    memo: &Memo<'_>,
-) -> Limits {
+pub fn limits_with(snapshot: &Snapshot, reason: &DisruptionReason, memo: &Memo<'_>) -> Limits {
     let mut limits = Vec::new();
     for policy in &snapshot.disruption_policies {
-        of_policy(snapshot, policy, reason, now, own, memo, &mut limits);
+        of_policy(snapshot, policy, reason, memo, &mut limits);
     }
     Limits { limits }
+}
+
+/// A part of a policy, whose limits are the same for each reason that it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Fault(usize),
+    Freeze,
+    Hold,
+    Budget(usize),
+    Rollout,
+    BlockedDrains,
+    Convergence { is_empty: bool },
+    Workloads,
+    Breakers,
+}
+
+/// The parts of a policy that cover a reason.
+fn parts(spec: &DisruptionPolicySpec, faults: &[Fault], reason: &DisruptionReason) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for (index, fault) in faults.iter().enumerate() {
+        if covers(fault.reasons.as_ref(), reason) {
+            parts.push(Part::Fault(index));
+        }
+    }
+    if spec.freeze.is_some() {
+        parts.push(Part::Freeze);
+    }
+    if spec
+        .hold
+        .as_ref()
+        .is_some_and(|hold| covers(hold.reasons.as_ref(), reason))
+    {
+        parts.push(Part::Hold);
+    }
+    for (index, budget) in spec.budgets.iter().enumerate() {
+        if covers(budget.reasons.as_ref(), reason) {
+            parts.push(Part::Budget(index));
+        }
+    }
+    if spec.rollout.is_some() && *reason == DisruptionReason::Drifted {
+        parts.push(Part::Rollout);
+    }
+    if spec.blocked_drains.is_some() && *reason == DisruptionReason::Drifted {
+        parts.push(Part::BlockedDrains);
+    }
+    let is_empty = *reason == DisruptionReason::Empty;
+    if spec.convergence.is_some() && (is_empty || *reason == DisruptionReason::Underutilized) {
+        parts.push(Part::Convergence { is_empty });
+    }
+    if spec.workloads.is_some() {
+        parts.push(Part::Workloads);
+    }
+    if spec.circuit_breakers.is_some() {
+        parts.push(Part::Breakers);
+    }
+    parts
 }
 
 /// Adds the limits of one policy for one reason.
@@ -125,61 +174,79 @@ pub(super) fn of_policy(
     snapshot: &Snapshot,
     policy: &DisruptionPolicy,
     reason: &DisruptionReason,
-    now: Timestamp,
-    own: &BTreeSet<&str>,
     memo: &Memo<'_>,
     limits: &mut Vec<Limit>,
 ) {
-    let scene = Scene::new(snapshot, policy, own, memo, now);
-    let spec = &policy.spec;
-    for fault in status::faults(policy) {
-        if fault
-            .reasons
-            .as_ref()
-            .is_none_or(|reasons| covers(Some(reasons), reason))
-        {
+    let faults = memo.faults(policy);
+    let parts = parts(&policy.spec, &faults, reason);
+    if parts.is_empty() {
+        return;
+    }
+    let scene = Scene::new(snapshot, policy, memo);
+    for part in parts {
+        let found = memo.part(policy, part, || of_part(&scene, part, &faults));
+        limits.extend(found.iter().cloned());
+    }
+}
+
+/// The limits of one part of a policy.
+fn of_part(scene: &Scene<'_>, part: Part, faults: &[Fault]) -> Vec<Limit> {
+    let spec = &scene.policy.spec;
+    let mut limits = Vec::new();
+    match part {
+        Part::Fault(index) => {
+            let fault = &faults[index];
             let message = format!("cannot be evaluated, so nothing is disrupted: {}", fault.message);
-            shut(rule(&scene, &fault.field, &message, |_| Some(1)), limits);
+            shut(rule(scene, &fault.field, &message, scene.all()), &mut limits);
+        }
+        Part::Freeze => {
+            if let Some((freeze, text)) = spec
+                .freeze
+                .as_ref()
+                .and_then(|freeze| Some((freeze, frozen_text(freeze, scene.now)?)))
+            {
+                let mut stands = rule(scene, "spec.freeze", &text, scene.all());
+                stands.until = freeze.until.as_ref().map(|until| until.0);
+                shut(stands, &mut limits);
+            }
+        }
+        Part::Hold => {
+            if let Some(hold) = &spec.hold {
+                add_holds(scene, hold, &mut limits);
+            }
+        }
+        Part::Budget(index) => budget::add(scene, index, &spec.budgets[index], &mut limits),
+        Part::Rollout => {
+            if let Some(waves) = &spec.rollout {
+                rollout::add(scene, waves, &mut limits);
+            }
+        }
+        Part::BlockedDrains => {
+            if let Some(drains) = &spec.blocked_drains {
+                blocked::add(scene, drains, &mut limits);
+            }
+        }
+        Part::Convergence { is_empty } => {
+            if let Some(judged) = &spec.convergence {
+                convergence::add(scene, judged, scene.memo.facts(), is_empty, &mut limits);
+            }
+        }
+        Part::Workloads => {
+            if let Some(rules) = &spec.workloads {
+                if scene.snapshot.owners_unknown {
+                    let message = "Deployments, StatefulSets, ReplicaSets and Jobs have not been read yet, so that nobody knows what they ask for";
+                    shut(rule(scene, "spec.workloads", message, scene.all()), &mut limits);
+                }
+                workloads::add(scene, rules, &mut limits);
+            }
+        }
+        Part::Breakers => {
+            if let Some(all) = &spec.circuit_breakers {
+                breakers::add(scene, all, &mut limits);
+            }
         }
     }
-    if let Some(text) = spec.freeze.as_ref().and_then(|freeze| frozen_text(freeze, now)) {
-        let mut stands = rule(&scene, "spec.freeze", &text, |_| Some(1));
-        let until = spec.freeze.as_ref().and_then(|freeze| freeze.until.as_ref());
-        stands.until = until.map(|until| until.0);
-        shut(stands, limits);
-    }
-    if let Some(hold) = spec
-        .hold
-        .as_ref()
-        .filter(|hold| covers(hold.reasons.as_ref(), reason))
-    {
-        add_holds(&scene, hold, limits);
-    }
-    for (index, budget) in spec.budgets.iter().enumerate() {
-        if covers(budget.reasons.as_ref(), reason) {
-            budget::add(&scene, index, budget, limits);
-        }
-    }
-    if let Some(waves) = spec
-        .rollout
-        .as_ref()
-        .filter(|_| *reason == DisruptionReason::Drifted)
-    {
-        rollout::add(&scene, waves, limits);
-    }
-    if let Some(judged) = &spec.convergence {
-        convergence::add(&scene, judged, memo.facts(), reason, limits);
-    }
-    if let Some(rules) = &spec.workloads {
-        if snapshot.owners_unknown {
-            let message = "Deployments, StatefulSets, ReplicaSets and Jobs have not been read yet, so that nobody knows what they ask for";
-            shut(rule(&scene, "spec.workloads", message, |_| Some(1)), limits);
-        }
-        workloads::add(&scene, rules, limits);
-    }
-    if let Some(breakers) = &spec.circuit_breakers {
-        breakers::add(&scene, breakers, limits);
-    }
+    limits
 }
 
 fn shut(rule: Rule, limits: &mut Vec<Limit>) {
@@ -240,10 +307,14 @@ fn add_holds(scene: &Scene<'_>, hold: &Hold, limits: &mut Vec<Limit>) {
         let Some(held) = hold::held(&times, hold, known, scene.now) else {
             return;
         };
-        let mut stands = rule(scene, "spec.hold", message, |node| {
-            let own = snapshot.node(node).pool_name.as_deref();
-            (pool.is_none() || pool == own).then_some(1)
-        });
+        let weights = match pool {
+            None => scene.all(),
+            Some(pool) => {
+                let pools = scene.memo.pools();
+                scene.only(|node| pools.name(pools.domain(node)) == pool)
+            }
+        };
+        let mut stands = rule(scene, "spec.hold", message, weights);
         stands.domain = pool.map(str::to_owned);
         (stands.since, stands.until) = (Some(held.since), Some(held.until));
         shut(stands, limits);

@@ -453,18 +453,11 @@ fn active(policy: &DisruptionPolicy, snapshot: &Snapshot, now: Timestamp) -> Vec
     ];
     let expired = expiry::is_wanted(snapshot).then_some(DisruptionReason::Expired);
     let mut active: Vec<ActiveRule> = Vec::new();
-    let memo = Memo::new(snapshot, now);
+    let own = BTreeSet::new();
+    let memo = Memo::new(snapshot, now, &own);
     for reason in reasons.into_iter().chain(expired) {
         let mut limits: Vec<Limit> = Vec::new();
-        rules::of_policy(
-            snapshot,
-            policy,
-            &reason,
-            now,
-            &BTreeSet::new(),
-            &memo,
-            &mut limits,
-        );
+        rules::of_policy(snapshot, policy, &reason, &memo, &mut limits);
         for rule in limits
             .iter()
             .filter(|limit| limit.is_shut())

@@ -5,7 +5,7 @@
 //! moved is a new pod, so that its creation says when it moved; how many moved follows from the ledger. Nothing is remembered besides.
 
 use super::annotations::{Notes, Wishes};
-use super::limits::{Left, Limit, Rule};
+use super::limits::{Left, Limit, Rule, Weights};
 use super::rules::{Scene, rule};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::disruption::{DisruptedNode, Disruption, DisruptionPhase, MovedWorkload};
@@ -129,7 +129,7 @@ pub(super) fn add(scene: &Scene<'_>, rules: &WorkloadRules, limits: &mut Vec<Lim
     }
     if workloads != Workloads::default() {
         limits.push(Limit {
-            rule: rule(scene, FIELD, "pods rest", |_| None).into(),
+            rule: rule(scene, FIELD, "pods rest", Weights::None).into(),
             left: Left::Workloads(workloads.into()),
         });
     }
@@ -143,7 +143,7 @@ fn said(scene: &Scene<'_>, message: String, until: Option<Timestamp>) -> Rule {
         message,
         since: None,
         until,
-        weights: Vec::new().into(),
+        weights: Weights::None,
         within: None,
         details: BTreeMap::new(),
     }

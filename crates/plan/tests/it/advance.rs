@@ -16,7 +16,7 @@ use spokeshave_plan::disrupt::advance::{
     Milestone, Present, PresentNode, WaitsFor, advance, expired, time_limit,
 };
 
-fn at(second: i64) -> Timestamp {
+pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
 }
 
@@ -33,7 +33,7 @@ fn claim(name: &str) -> NodeClaim {
     claim
 }
 
-fn command(nodes: &[&str], replacements: &[&str], method: &str) -> Disruption {
+pub(crate) fn command(nodes: &[&str], replacements: &[&str], method: &str) -> Disruption {
     let nodes: Vec<Value> = nodes
         .iter()
         .map(|name| json!({"name": name, "nodeClaim": name, "nodeClaimUID": format!("uid-{name}"), "providerID": name, "nodePool": "p", "price": "1", "pods": 2}))
@@ -60,8 +60,8 @@ fn command(nodes: &[&str], replacements: &[&str], method: &str) -> Disruption {
 
 /// Objects that do what writes say.
 #[derive(Clone)]
-struct World {
-    disruption: Disruption,
+pub(crate) struct World {
+    pub(crate) disruption: Disruption,
     nodes: BTreeMap<String, Node>,
     claims: BTreeMap<String, NodeClaim>,
     pods: Vec<Arc<Pod>>,
@@ -69,7 +69,7 @@ struct World {
 }
 
 impl World {
-    fn new(disruption: Disruption) -> Self {
+    pub(crate) fn new(disruption: Disruption) -> Self {
         let names: Vec<String> = disruption.spec.nodes.iter().map(|one| one.name.clone()).collect();
         World {
             disruption,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    fn present(&self) -> Present {
+    pub(crate) fn present(&self) -> Present {
         let spec = &self.disruption.spec;
         Present {
             nodes: spec
@@ -102,14 +102,12 @@ impl World {
                 .iter()
                 .map(|name| (name.clone(), self.nodes.get(name).cloned().map(Arc::new)))
                 .collect(),
-            crowded: None,
-            waits_for: None,
             queued_nodes: spec.nodes.len(),
-            frozen: None,
+            ..Present::default()
         }
     }
 
-    fn apply(&mut self, action: &Action) {
+    pub(crate) fn apply(&mut self, action: &Action) {
         match action {
             Action::CreateNodeClaim { claim, .. } => {
                 let mut claim = NodeClaim::clone(claim);
@@ -134,7 +132,7 @@ impl World {
     }
 
     /// Looks until nothing more is written; dies for good after `writes`. Returns the writes that were made.
-    fn run(&mut self, mut now: Timestamp, mut writes: usize) -> usize {
+    pub(crate) fn run(&mut self, mut now: Timestamp, mut writes: usize) -> usize {
         let mut made = 0;
         for _ in 0..50 {
             let next = advance(&self.disruption, &self.present(), now);
@@ -157,12 +155,12 @@ impl World {
         panic!("it never comes to rest: {:?}", self.disruption.status);
     }
 
-    fn initialise(&mut self, name: &str) {
+    pub(crate) fn initialise(&mut self, name: &str) {
         self.claims.get_mut(name).unwrap().set_true(INITIALIZED, at(1));
     }
 
     /// Termination: what is told to go is gone.
-    fn terminate(&mut self) {
+    pub(crate) fn terminate(&mut self) {
         let going: Vec<String> = self
             .claims
             .values()
@@ -216,7 +214,7 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-const FOR_EVER: usize = usize::MAX;
+pub(crate) const FOR_EVER: usize = usize::MAX;
 
 #[test]
 fn d_098_d_111_a_delete_taints_marks_deletes_and_ends() {

@@ -75,6 +75,55 @@ fn failures_of_cloud_and_api_server_trip_and_fade() {
     }
 }
 
+/// An operator that begins has counted nothing yet: what the last one wrote into the status stands until its end, unless the policy was changed since.
+#[test]
+fn a_breaker_that_has_tripped_stands_through_a_restart() {
+    let distress = Distress {
+        cloud: at(&[-100, -50, -10]),
+        ..Distress::default()
+    };
+    let breaker = json!({"cloud": {"count": 3, "within": "5m"}});
+    let mut world = under(&breaker, distress);
+    let written = status(
+        &world.state.disruption_policies[0],
+        &world.snapshot(),
+        &[],
+        world.now,
+    );
+    world.state.disruption_policies[0] = Arc::new(written.clone());
+    world.state.distress = Distress::default();
+    assert_eq!(acts(&world), [""; 0], "it was tripped before the restart");
+    let said = active(&world);
+    assert_eq!(said["until"], json!(later(200).to_string()), "{said}");
+    assert!(
+        said["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("3 calls of the cloud"),
+        "{said}"
+    );
+    world.now = later(199);
+    assert_eq!(acts(&world), [""; 0]);
+    world.now = later(200);
+    assert_eq!(acts(&world), [DELETE_A], "it ends when it would have ended");
+    world.now = later(0);
+    world.state.distress.cloud = at(&[-5, -4, -3]);
+    assert_eq!(
+        active(&world)["until"],
+        json!(later(295).to_string()),
+        "what fails now counts as well"
+    );
+    world.state.distress = Distress::default();
+    let mut changed = written;
+    changed.metadata.generation = Some(2);
+    world.state.disruption_policies[0] = Arc::new(changed);
+    assert_eq!(
+        acts(&world),
+        [DELETE_A],
+        "a changed policy is judged by what is counted now"
+    );
+}
+
 #[test]
 fn prices_that_were_not_read_for_long_stop_and_fixed_ones_never_do() {
     let breaker = json!({"prices": {"olderThan": "1h"}});

@@ -83,7 +83,7 @@ fn a_node_that_was_just_launched_rests_and_then_goes() {
     let world = |now: i64| at(under(aged(old_pair(), "a", 0), &json!({})), now);
     assert_eq!(acts(&world(9 * MINUTE)), [""; 0]);
     let text = why(&world(9 * MINUTE), "a");
-    assert!(text.contains("DisruptionPolicy settle (spec.convergence.rest): it was launched lately, until 2026-01-01 00:10:00Z"), "{text}");
+    assert!(text.contains("DisruptionPolicy settle (spec.convergence.rest): it was launched recently, until 2026-01-01 00:10:00Z"), "{text}");
     let status = said(&world(9 * MINUTE));
     assert_eq!(status["active"][0]["field"], "spec.convergence.rest");
     assert_eq!(status["nextChange"], json!(Time(later(10 * MINUTE))));
@@ -170,12 +170,38 @@ fn a_swap_for_the_same_type_is_one_move_more() {
         let more = json!({"decision": "Replace", "replacements": [replacement("claim-a")], "nodes": node});
         under(ledger(old_pair(), "x", 0, &more), &json!({"restartCost": "0"}))
     };
-    assert!(why(&at(swapped("small"), 19 * MINUTE), "a").contains("it replaced a node of the same type"));
+    assert!(
+        why(&at(swapped("small"), 19 * MINUTE), "a").contains("from its instance type to the same again")
+    );
     assert_eq!(acts(&at(swapped("small"), 20 * MINUTE)), [DELETE_A]);
     assert_eq!(
         acts(&at(swapped("medium"), 19 * MINUTE)),
         [DELETE_A],
         "a cheaper one is what it was for"
+    );
+}
+
+/// From small to medium and back: prices that take turns, and pods that go to and fro after them.
+#[test]
+fn a_move_back_to_the_type_that_pods_were_on_is_a_swap_as_well() {
+    let from = |name: &str, instance_type: &str| {
+        json!([{"name": name, "nodeClaim": format!("claim-{name}"), "nodeClaimUID": name, "providerID": format!("kwok://{name}"), "nodePool": "default",
+                "instanceType": instance_type, "capacityType": "on-demand", "price": "0.08", "pods": 1}])
+    };
+    let chain = |first: &str| {
+        let one = json!({"decision": "Replace", "replacements": [replacement("claim-y")], "nodes": from("x", first)});
+        let two = json!({"decision": "Replace", "replacements": [replacement("claim-a")], "nodes": from("y", "medium")});
+        let world = ledger(ledger(old_pair(), "x", 0, &one), "y", MINUTE, &two);
+        under(world, &json!({"restartCost": "0"}))
+    };
+    // Two moves rest for 20 minutes, and the swap for 40.
+    assert_eq!(acts(&at(chain("small"), 40 * MINUTE)), [""; 0]);
+    assert!(why(&at(chain("small"), 40 * MINUTE), "a").contains("from its instance type to the same again"));
+    assert_eq!(acts(&at(chain("small"), 41 * MINUTE)), [DELETE_A]);
+    assert_eq!(
+        acts(&at(chain("large"), 21 * MINUTE)),
+        [DELETE_A],
+        "a third type is no way back"
     );
 }
 

@@ -3,6 +3,7 @@
 mod adopt;
 mod advance;
 mod audited_worlds;
+mod blocked_drains;
 mod breakers;
 mod convergence;
 mod disrupt;
@@ -23,6 +24,7 @@ mod expiry;
 mod policy_forecast;
 mod provision;
 mod quiet;
+mod realised;
 mod rollouts;
 mod support;
 mod termination;

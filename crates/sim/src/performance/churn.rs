@@ -13,6 +13,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeOverlay};
 use spokeshave_runtime::Api;
 
@@ -22,10 +23,13 @@ use crate::lab::{Lab, LabOptions};
 
 /// How often what is paid is added up.
 const LOOK: Duration = Duration::from_secs(20);
-/// After the last change the cluster has so long to settle: the longest that nodes rest, and what moves then.
-const SETTLING: Duration = Duration::from_secs(150 * 60);
+/// After the last change the cluster has so long to settle: a hold begins again with each replacement, and pods that were moved rest for up to two hours,
+/// so that one move after the other is made.
+const SETTLING: Duration = Duration::from_secs(6 * 3600);
+/// What it costs is added up for so long after the last change.
+const PAID_MINUTES: u64 = 150;
 /// Then it is watched for so long; nothing may move.
-const WATCHED: Duration = Duration::from_secs(2 * 3600);
+const WATCHED: Duration = Duration::from_secs(4 * 3600);
 /// Things that begin at the same time are so far apart.
 const SPREAD: Duration = Duration::from_secs(5);
 
@@ -111,7 +115,10 @@ pub struct Churn {
     pub node_minutes: u64,
     /// Micro-dollars paid.
     pub paid: i64,
-    /// Pods evicted once nothing had changed for two and a half hours.
+    /// Minutes after the last change in which a pod was evicted for the last time; zero where none was.
+    #[serde(default)]
+    pub last_move_minutes: u64,
+    /// Pods evicted once nothing had changed for six hours.
     pub moves_at_rest: usize,
 }
 
@@ -144,6 +151,13 @@ impl Churn {
             ),
             ("paid", self.paid, before.paid, 100, 0),
             (
+                "lastMoveMinutes",
+                amount(self.last_move_minutes),
+                amount(before.last_move_minutes),
+                500,
+                30,
+            ),
+            (
                 "movesAtRest",
                 count(self.moves_at_rest),
                 count(before.moves_at_rest),
@@ -165,7 +179,7 @@ impl Churn {
 #[must_use]
 pub fn markdown(table: &Table) -> String {
     let mut text = String::from(
-        "| Case | Policy | Launches | Evictions | Commands | Node-hours | Paid | Evictions at rest |\n|---|---|---:|---:|---:|---:|---:|---:|\n",
+        "| Case | Policy | Launches | Evictions | Commands | Node-hours | Paid | Last move | Evictions at rest |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for case in CASES {
         for (index, (policy, _)) in POLICIES.iter().enumerate() {
@@ -179,13 +193,14 @@ pub fn markdown(table: &Table) -> String {
                 format!("`{policy}`")
             };
             text += &format!(
-                "| {about} | {policy} | {} | {} | {} | {} | ${}.{:02} | {} |\n",
+                "| {about} | {policy} | {} | {} | {} | {} | ${}.{:02} | {} min | {} |\n",
                 churn.launches,
                 churn.evictions,
                 churn.commands,
                 churn.node_minutes.div_ceil(60),
                 churn.paid / 1_000_000,
                 churn.paid / 10_000 % 100,
+                churn.last_move_minutes,
                 churn.moves_at_rest
             );
         }
@@ -193,21 +208,47 @@ pub fn markdown(table: &Table) -> String {
     text
 }
 
-/// Lives a case with a policy.
+/// Lives a case with a policy. Each command is written to `log` as it is decided.
 ///
 /// # Errors
 /// The server's; or what was broken.
-pub async fn live(case: &Case, policy: Option<&str>, seed: u64) -> Result<Churn, String> {
+pub async fn live(
+    case: &Case,
+    policy: Option<&str>,
+    seed: u64,
+    log: Option<&(dyn Fn(&str) + Sync)>,
+) -> Result<Churn, String> {
     let mut options = LabOptions::new(seed);
     options.cluster.spread = SPREAD;
     options.operator.feature_gates.node_overlay = case.change == Change::Prices;
     let mut lab = Lab::new(options).await;
     let answer = Life::new(&lab).live(&mut lab, case, policy).await;
+    if let Some(log) = log {
+        tell(&lab, log).await;
+    }
     let broken = lab.invariants.violations();
     lab.end().await;
     match broken.first() {
         Some(first) => Err(format!("{}: {first}", case.name)),
         None => answer.map_err(|why| format!("{}: {why}", case.name)),
+    }
+}
+
+/// The ledger of a run, for whoever wants to know what moved: a line for each command that is still there.
+async fn tell(lab: &Lab, log: &(dyn Fn(&str) + Sync)) {
+    for one in lab.list::<Disruption>().await {
+        let spec = &one.spec;
+        let message = one.status.as_ref().and_then(|status| status.message.as_deref());
+        log(&format!(
+            "{} {} {} -> {} for {} with {} pods: {}",
+            spec.decided_at.0,
+            spec.method,
+            spec.node_summary,
+            spec.replacement_summary,
+            spec.savings,
+            spec.evictions,
+            message.unwrap_or_default()
+        ));
     }
 }
 
@@ -252,10 +293,7 @@ impl Life {
             self.pass(lab, Duration::from_secs(60)).await;
         }
         self.finish(lab, case.change).await.map_err(told)?;
-        self.pass(lab, SETTLING).await;
-        let before = self.seen.moved;
-        self.pass(lab, WATCHED).await;
-        self.churn.moves_at_rest = self.seen.moved - before;
+        self.rest(lab).await;
         self.churn.launches = self.seen.launched;
         self.churn.evictions = self.seen.moved;
         self.churn.commands = self.seen.commands.len();
@@ -272,6 +310,27 @@ impl Life {
             self.spent += lab.invariants.cost() * i64::try_from(LOOK.as_secs()).unwrap_or(0);
             self.node_seconds += lab.invariants.instances() * LOOK.as_secs();
         }
+    }
+
+    /// Lets the cluster settle, and watches it then.
+    async fn rest(&mut self, lab: &Lab) {
+        let all = (SETTLING + WATCHED).as_secs() / 60;
+        let mut settled = self.seen.moved;
+        for minute in 1..=all {
+            let before = self.seen.moved;
+            let (spent, node_seconds) = (self.spent, self.node_seconds);
+            self.pass(lab, Duration::from_secs(60)).await;
+            if minute > PAID_MINUTES {
+                (self.spent, self.node_seconds) = (spent, node_seconds);
+            }
+            if self.seen.moved > before {
+                self.churn.last_move_minutes = minute;
+            }
+            if minute == SETTLING.as_secs() / 60 {
+                settled = self.seen.moved;
+            }
+        }
+        self.churn.moves_at_rest = self.seen.moved - settled;
     }
 
     async fn minute(&mut self, lab: &Lab, change: Change, minute: u64) -> kube::Result<()> {

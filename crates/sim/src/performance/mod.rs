@@ -3,6 +3,7 @@
 
 pub mod churn;
 pub mod figures;
+pub mod guard;
 pub mod settle;
 
 use k8s_openapi::api::apps::v1::Deployment;

@@ -193,6 +193,36 @@ async fn waves_wait_for_approval_and_a_pause_keeps_all() {
     cluster.until("all have gone", all_blue).await;
 }
 
+/// The policy is deleted in the middle of a wave: nothing is left half done, and what is left drifts by the budgets of its NodePool alone.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_deleted_in_mid_wave_leaves_drift_to_the_budgets() {
+    let cluster = Cluster::new(216, for_drift("2")).await;
+    policy(&cluster, json!({"soak": "10h"})).await;
+    let _operator = cluster.operator();
+    busy_nodes(&cluster, NODES).await;
+    new_team(&cluster).await;
+    until_replacing(&cluster).await;
+    cluster.delete::<DisruptionPolicy>("waves").await;
+    let mut most = 0;
+    for _ in 0..360 {
+        let ledger = cluster.ledger().await;
+        let open = ledger.iter().filter(|one| !one.is_finished());
+        most = most.max(open.map(|one| one.spec.nodes.len()).sum());
+        if all_blue(&cluster).await {
+            break;
+        }
+        cluster.pass(5).await;
+    }
+    assert!(
+        all_blue(&cluster).await,
+        "ten hours of soak are over with the policy"
+    );
+    assert_eq!(most, 2, "the budget of the NodePool");
+    assert_eq!(cluster.ended("Drifted", DisruptionPhase::RolledBack).await, 0);
+    cluster.pass(60).await;
+    cluster.assert_at_rest().await;
+}
+
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A node with one pod, for each value of a label that nodes are chosen by.
