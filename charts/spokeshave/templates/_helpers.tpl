@@ -148,6 +148,9 @@ annotations:
       containerName: {{ .Values.controller.containerName }}
       divisor: 1m
       resource: requests.cpu
+{{- if eq .Values.cloudProvider "azure" }}
+{{ include "spokeshave.azureEnvironment" . | trim }}
+{{- end }}
 {{- with .Values.controller.env }}
 {{ toYaml . }}
 {{- end }}
@@ -155,7 +158,7 @@ annotations:
 
 {{/* "true" where files are mounted from the ConfigMap. */}}
 {{- define "spokeshave.hasFiles" -}}
-{{- if or .Values.settings.schedulerConfig .Values.settings.instanceTypes -}}true{{- end -}}
+{{- if or .Values.settings.schedulerConfig .Values.settings.instanceTypes (and (eq .Values.cloudProvider "azure") (or .Values.azure.bootstrapTemplate .Values.azure.environment)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Rules by the name of their template; of a shadow only what reads. */}}

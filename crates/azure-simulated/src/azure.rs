@@ -113,6 +113,16 @@ impl Azure {
         self.state().lost_replies = (start.to_owned(), requests);
     }
 
+    /// Nothing is refused, denied, throttled or lost any more, and quota is plenty.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        state.refusals.clear();
+        state.denied.clear();
+        state.throttled = (0, 0);
+        state.lost_replies = (String::new(), 0);
+        state.options.quota.clear();
+    }
+
     /// All tokens are worthless from now on.
     pub fn revoke_tokens(&self) {
         self.state().tokens.clear();

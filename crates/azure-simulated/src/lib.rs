@@ -5,6 +5,7 @@
 //! Machines join a cluster as Nodes where they are let ([`Azure::join`]); kubelets are somebody else's.
 
 mod azure;
+mod lifeline;
 mod machine_facts;
 mod machines;
 mod nodes;
@@ -15,6 +16,7 @@ mod settings;
 mod state;
 
 pub use azure::Azure;
+pub use lifeline::Lifeline;
 pub use machine_facts::TEMPLATE;
 pub use nodes::MESSAGE;
 pub use options::{Options, Refusal};

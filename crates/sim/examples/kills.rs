@@ -1,16 +1,16 @@
 //! Tells every story of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
 //!
-//! The story `ec2` is told on the simulated EC2, with a kill at every call to AWS.
+//! The stories `ec2` and `azure` are told on these simulated clouds, with a kill at every call to them.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spokeshave_sim::kills::{Story, compare, stories, tell};
-use spokeshave_sim::rehearsal;
+use spokeshave_sim::rehearsal::{self, CloudName};
 
-/// Name of the story that is told on the simulated EC2.
-const EC2: &str = "ec2";
+/// Names of the stories that are told on a simulated cloud.
+const ON_CLOUDS: [(&str, CloudName); 2] = [("ec2", CloudName::Aws), ("azure", CloudName::Azure)];
 
 /// Most of a telling is small objects that come and go.
 #[global_allocator]
@@ -38,13 +38,15 @@ fn main() -> ExitCode {
             clean &= every_write(&story, at);
         }
     }
-    if only.as_deref().is_none_or(|name| name == EC2) {
-        told += 1;
-        clean &= every_call(at);
+    for (name, cloud) in ON_CLOUDS {
+        if only.as_deref().is_none_or(|only| only == name) {
+            told += 1;
+            clean &= every_call(name, cloud, at);
+        }
     }
     if told == 0 {
         let mut names: Vec<&str> = stories().iter().map(|story| story.name).collect();
-        names.push(EC2);
+        names.extend(ON_CLOUDS.map(|(name, _)| name));
         eprintln!("kills: no such story; there are: {}", names.join(", "));
         return ExitCode::from(2);
     }
@@ -70,12 +72,14 @@ fn every_write(story: &Story, at: Option<u64>) -> bool {
     })
 }
 
-/// Whether the story on EC2 ends as it should whatever call to AWS its operator dies at.
-fn every_call(at: Option<u64>) -> bool {
-    match rehearsal::lived() {
-        Ok(calls) => at_each(EC2, ("calls to AWS", calls), at, rehearsal::every_call),
+/// Whether the story on a cloud ends as it should whatever call to it its operator dies at.
+fn every_call(name: &str, cloud: CloudName, at: Option<u64>) -> bool {
+    match rehearsal::lived(cloud) {
+        Ok(calls) => at_each(name, ("calls to the cloud", calls), at, |call| {
+            rehearsal::every_call(cloud, call)
+        }),
         Err(problem) => {
-            println!("{EC2}: {problem}");
+            println!("{name}: {problem}");
             false
         }
     }

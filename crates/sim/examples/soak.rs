@@ -44,6 +44,9 @@ struct Arguments {
     /// The cloud that the seeds live on
     #[arg(long, value_name = "NAME", default_value = "kwok")]
     cloud: CloudName,
+    /// Let operators reach their provider through the provider protocol, as if it were a process of its own
+    #[arg(long)]
+    protocol: bool,
     /// Write into the log what scheduler, kubelets and workload controllers do, too
     #[arg(long, requires = "log")]
     log_cluster: bool,
@@ -59,13 +62,16 @@ enum CloudName {
     Kwok,
     /// The AWS provider on the simulated EC2
     Aws,
+    /// The provider for Azure on the simulated Azure
+    Azure,
 }
 
 impl CloudName {
     fn run(self, seed: u64, options: RunOptions) -> Outcome {
         match self {
             Self::Kwok => soak::run_with(seed, options),
-            Self::Aws => rehearsal::run_with(seed, options),
+            Self::Aws => rehearsal::run_with(rehearsal::CloudName::Aws, seed, options),
+            Self::Azure => rehearsal::run_with(rehearsal::CloudName::Azure, seed, options),
         }
     }
 }
@@ -126,6 +132,7 @@ fn main() -> ExitCode {
     let options = RunOptions {
         keep_log: arguments.log.is_some() && arguments.count == 1,
         log_cluster: arguments.log_cluster,
+        over_protocol: arguments.protocol,
         ..RunOptions::default()
     };
     let outcomes: Mutex<BTreeMap<u64, Result<Outcome, ()>>> = Mutex::default();

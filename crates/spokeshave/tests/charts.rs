@@ -41,7 +41,7 @@ fn names_after<'a>(text: &'a str, prefix: &str) -> BTreeSet<&'a str> {
 #[test]
 fn p_209_the_chart_of_definitions_is_what_the_program_prints() {
     let folder = charts().join("spokeshave-crds/definitions");
-    let printed = ["kwok", "aws"].map(|cloud| spokeshave(&["crds", "--cloud-provider", cloud]));
+    let printed = ["kwok", "aws", "azure"].map(|cloud| spokeshave(&["crds", "--cloud-provider", cloud]));
     let mut wanted = BTreeMap::new();
     for document in printed
         .iter()
@@ -84,6 +84,27 @@ fn p_209_the_chart_of_definitions_is_what_the_program_prints() {
         assert!(
             found[name] == *document,
             "{name} is old: BLESS=1 cargo test -p spokeshave --test charts"
+        );
+    }
+}
+
+#[test]
+fn p_209_the_chart_sets_only_variables_that_the_provider_for_azure_reads() {
+    let template = read(&charts().join("spokeshave/templates/_azure.tpl"));
+    let source = read(&charts().join("../crates/spokeshave/src/azure.rs"));
+    let set: BTreeSet<&str> = names_after(&template, "(list \"")
+        .into_iter()
+        .chain(names_after(&template, "- name: "))
+        .filter(|name| {
+            name.chars()
+                .all(|character| character.is_ascii_uppercase() || character == '_')
+        })
+        .collect();
+    assert!(set.len() > 12, "{set:?}");
+    for name in set {
+        assert!(
+            source.contains(&format!("\"{name}\"")),
+            "the operator does not read {name}"
         );
     }
 }

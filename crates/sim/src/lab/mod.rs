@@ -23,6 +23,7 @@ use serde_json::Value;
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_controllers::{LeaderElectionOptions, Operator, Options as OperatorOptions};
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock, TokioClock};
+use spokeshave_provider_grpc::{ServerOptions, over_pipe};
 use spokeshave_provider_kwok::{KwokOptions, KwokProvider};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Api, Shutdown, TaskGroup};
@@ -60,6 +61,8 @@ pub struct LabOptions {
     pub log_cluster: bool,
     /// Whether the cloud lives by itself; otherwise somebody must run a provider.
     pub cloud_lives: bool,
+    /// Whether operators reach their providers through the whole provider protocol, as if these were processes of their own.
+    pub over_protocol: bool,
 }
 
 impl LabOptions {
@@ -82,6 +85,7 @@ impl LabOptions {
             keep_log: true,
             log_cluster: false,
             cloud_lives: true,
+            over_protocol: false,
         }
     }
 }
@@ -300,12 +304,25 @@ impl Lab {
                 identity: name.to_owned(),
             });
         }
-        let operator = Operator::new(client, provider, self.clock.clone(), entropy, options);
+        let (clock, over_protocol) = (self.clock.clone(), self.options.over_protocol);
         let shutdown = Shutdown::new();
         let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (stop, done) = (shutdown.clone(), ended.clone());
         let (log, invariants, who) = (self.log.clone(), self.invariants.clone(), name.to_owned());
         let task = tokio::spawn(async move {
+            let provider = if over_protocol {
+                match over_pipe(provider, clock.clone(), ServerOptions::default()).await {
+                    Ok(remote) => Arc::new(remote),
+                    Err(error) => {
+                        log.note(&format!("operator {who} does not reach its provider: {error}"));
+                        done.store(true, std::sync::atomic::Ordering::Relaxed);
+                        return;
+                    }
+                }
+            } else {
+                provider
+            };
+            let operator = Operator::new(client, provider, clock, entropy, options);
             let outcome = operator.run(stop).await;
             log.note(&format!("operator {who} has ended: {outcome:?}"));
             invariants.disturb();

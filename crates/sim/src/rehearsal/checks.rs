@@ -1,6 +1,6 @@
-//! What must hold of instances on EC2: each belongs to one NodeClaim, none is left over, and in the end nothing of a cluster is left.
+//! What must hold of machines in the cloud: each belongs to one NodeClaim, none is left over, and in the end nothing of a cluster is left.
 //!
-//! Owns these checks. They see EC2 and the API server, and nothing of the operator.
+//! Owns these checks. They see the cloud and the API server, and nothing of the operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
-use spokeshave_api::{EC2NodeClass, NodeClaim};
+use spokeshave_api::NodeClaim;
 
 use super::World;
 use crate::invariants::Violation;
@@ -16,28 +16,26 @@ use crate::objects::is_deleting;
 
 /// Garbage collection looks every two minutes, and an operator may be down for some of them.
 const LEAK_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// The tag of an instance with its NodeClaim.
-const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
-
-/// Instances and since when nobody wants them.
+/// Machines and since when nobody wants them.
 #[derive(Debug, Default)]
-pub(super) struct Instances {
+pub(super) struct Machines {
     unwanted: BTreeMap<String, Timestamp>,
     reported: BTreeSet<String>,
 }
 
-fn instance_of(provider_id: &str) -> &str {
-    provider_id.rsplit('/').next().unwrap_or_default()
+/// The machine's own name in a provider ID; Azure does not tell names apart by case.
+fn machine_of(provider_id: &str) -> String {
+    provider_id.rsplit('/').next().unwrap_or_default().to_lowercase()
 }
 
-impl Instances {
+impl Machines {
     /// Looks at what there is now.
     pub(super) async fn look(&mut self, world: &World) -> Vec<Violation> {
         let now = world.lab.clock.now();
         let mut found = Vec::new();
         let mut owners: BTreeMap<String, String> = BTreeMap::new();
         for claim in world.lab.list::<NodeClaim>().await {
-            let id = instance_of(claim.provider_id().unwrap_or_default()).to_owned();
+            let id = machine_of(claim.provider_id().unwrap_or_default());
             if id.is_empty() {
                 continue;
             }
@@ -48,28 +46,25 @@ impl Instances {
         }
         let mut tagged: BTreeMap<String, String> = BTreeMap::new();
         let mut unwanted = BTreeMap::new();
-        for instance in world.cloud.instances() {
-            if instance.state == "shutting-down" {
+        for machine in world.cloud.machines() {
+            if machine.is_ending {
                 continue;
             }
-            if let Some(claim) = instance.tags.get(CLAIM_TAG)
-                && let Some(other) = tagged.insert(claim.clone(), instance.id.clone())
+            if let Some(claim) = &machine.claim
+                && let Some(other) = tagged.insert(claim.clone(), machine.id.clone())
             {
                 let text = format!("is the second of NodeClaim {claim}, beside {other}");
-                found.push(self.violation(&instance.id, text, now));
+                found.push(self.violation(&machine.id, text, now));
             }
-            if owners.contains_key(&instance.id) {
+            if owners.contains_key(&machine.id) {
                 continue;
             }
-            let since = self.unwanted.get(&instance.id).copied().unwrap_or(now);
+            let since = self.unwanted.get(&machine.id).copied().unwrap_or(now);
             if world.lab.clock.since(since) > LEAK_LIMIT {
-                let text = format!(
-                    "runs since {:?} and has had no NodeClaim since {since}",
-                    instance.launched_at
-                );
-                found.push(self.violation(&instance.id, text, now));
+                let text = format!("runs, and has had no NodeClaim since {since}");
+                found.push(self.violation(&machine.id, text, now));
             }
-            unwanted.insert(instance.id, since);
+            unwanted.insert(machine.id, since);
         }
         self.unwanted = unwanted;
         found.into_iter().flatten().collect()
@@ -80,12 +75,12 @@ impl Instances {
         self.unwanted.values_mut().for_each(|since| *since = now);
     }
 
-    fn violation(&mut self, instance: &str, text: String, at: Timestamp) -> Option<Violation> {
+    fn violation(&mut self, machine: &str, text: String, at: Timestamp) -> Option<Violation> {
         self.reported
-            .insert(format!("{instance} {text}"))
+            .insert(format!("{machine} {text}"))
             .then(|| Violation {
                 invariant: 11,
-                object: format!("instance {instance}"),
+                object: format!("machine {machine}"),
                 at,
                 text,
             })
@@ -108,20 +103,24 @@ pub(super) async fn unsettled(world: &World, pods: usize) -> Vec<String> {
     for claim in claims.iter().filter(|claim| is_deleting(&claim.metadata)) {
         found.push(format!("nodeclaim {} is on its way out", claim.name()));
     }
-    let claimed: BTreeSet<&str> = claims
+    let claimed: BTreeSet<String> = claims
         .iter()
-        .map(|claim| instance_of(claim.provider_id().unwrap_or_default()))
+        .map(|claim| machine_of(claim.provider_id().unwrap_or_default()))
         .collect();
-    let instances = world.cloud.instances();
-    let living: BTreeSet<&str> = instances.iter().map(|instance| instance.id.as_str()).collect();
+    let living: BTreeSet<String> = world
+        .cloud
+        .machines()
+        .into_iter()
+        .map(|machine| machine.id)
+        .collect();
     let nodes = world.lab.list::<Node>().await;
-    let with_node: BTreeSet<&str> = nodes
+    let with_node: BTreeSet<String> = nodes
         .iter()
-        .filter_map(|node| Some(instance_of(node.spec.as_ref()?.provider_id.as_deref()?)))
+        .filter_map(|node| Some(machine_of(node.spec.as_ref()?.provider_id.as_deref()?)))
         .collect();
     if claimed != living || living != with_node {
         found.push(format!(
-            "NodeClaims have {claimed:?}, EC2 {living:?}, Nodes {with_node:?}"
+            "NodeClaims have {claimed:?}, the cloud {living:?}, Nodes {with_node:?}"
         ));
     }
     for node in &nodes {
@@ -133,7 +132,7 @@ pub(super) async fn unsettled(world: &World, pods: usize) -> Vec<String> {
     found
 }
 
-/// What is left in the cluster and in EC2.
+/// What is left in the cluster and in the cloud.
 pub(super) async fn left(world: &World) -> Vec<String> {
     let mut left = Vec::new();
     let mut add =
@@ -145,13 +144,13 @@ pub(super) async fn left(world: &World) -> Vec<String> {
     );
     let nodes = world.lab.list::<Node>().await;
     add("node", nodes.iter().map(|one| one.name_any()).collect());
-    let classes = world.lab.list::<EC2NodeClass>().await;
-    add("class", classes.iter().map(|one| one.name().to_owned()).collect());
+    add("class", world.class_names().await);
     add(
-        "instance",
-        world.cloud.instances().into_iter().map(|one| one.id).collect(),
+        "machine",
+        world.cloud.machines().into_iter().map(|one| one.id).collect(),
     );
-    add("launch template", world.cloud.templates());
-    add("instance profile", world.cloud.profiles());
+    for (what, names) in world.cloud.belongings() {
+        add(what, names);
+    }
     left
 }

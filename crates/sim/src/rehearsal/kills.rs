@@ -1,18 +1,18 @@
-//! An operator that is killed at any of its calls to AWS, and started again, ends as one that lives on.
+//! An operator that is killed at any of its calls to the cloud, and started again, ends as one that lives on.
 //!
 //! A story (a class, a pool, pods, an interruption, the end of it all) is told once to count the calls, then with a death at each: the call takes
-//! effect, and nobody learns of it. Each telling must come to rest with every pod running and end with nothing left in EC2.
+//! effect, and nobody learns of it. Each telling must come to rest with every pod running and end with nothing left in the cloud.
 
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::DeleteParams;
 use serde_json::json;
-use spokeshave_api::{EC2NodeClass, NodePool};
-use spokeshave_ec2_simulated::{Lifeline, Options};
+use spokeshave_api::NodePool;
 use spokeshave_runtime::Api;
 
-use super::{CLASS, CLUSTER, OPERATOR, World, checks, pool, violations};
+use super::stage::HasDied;
+use super::{CloudName, OPERATOR, World, checks, violations};
 use crate::lab::LabOptions;
 
 /// Longest time that a part of the story may take.
@@ -20,51 +20,45 @@ const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const LOOK: Duration = Duration::from_secs(10);
 const PODS: usize = 3;
 
-/// How many calls to AWS the story makes when nobody dies.
+/// How many calls to the cloud the story makes when nobody dies.
 ///
 /// # Errors
 /// The story does not come to its end.
-pub fn lived() -> Result<u64, String> {
-    tell(u64::MAX)
+pub fn lived(cloud: CloudName) -> Result<u64, String> {
+    tell(cloud, u64::MAX)
 }
 
 /// Tells the story with a death at this call, counted from one.
 ///
 /// # Errors
 /// It does not end as it should.
-pub fn every_call(call: u64) -> Result<(), String> {
-    tell(call)
+pub fn every_call(cloud: CloudName, call: u64) -> Result<(), String> {
+    tell(cloud, call)
         .map(drop)
-        .map_err(|problem| format!("killed at call {call} to AWS: {problem}"))
+        .map_err(|problem| format!("killed at call {call} to {cloud:?}: {problem}"))
 }
 
-fn tell(dies_at: u64) -> Result<u64, String> {
+fn tell(cloud: CloudName, dies_at: u64) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(telling(dies_at))
+    runtime.block_on(telling(cloud, dies_at))
 }
 
 fn text(error: impl std::fmt::Display) -> String {
     format!("the story cannot go on: {error}")
 }
 
-async fn telling(dies_at: u64) -> Result<u64, String> {
-    let ec2 = Options {
-        join_delay: Duration::from_secs(15),
-        ..Options::new(CLUSTER)
-    };
-    let mut world = World::new(LabOptions::new(11), ec2).await?;
+async fn telling(cloud: CloudName, dies_at: u64) -> Result<u64, String> {
+    const SEED: u64 = 11;
+    let mut world = World::new(LabOptions::new(SEED), cloud, (SEED, false)).await?;
     let mut life = Some(world.start_mortal(dies_at));
-    world.class().await?;
+    world.make_class().await?;
     let pools: Api<NodePool> = Api::all(world.lab.client.clone());
-    world
-        .lab
-        .create(&pools, pool("p", &json!({})))
-        .await
-        .map_err(text)?;
+    let pool = world.pool("p", &json!({}));
+    world.lab.create(&pools, pool).await.map_err(text)?;
     let deployments: Api<Deployment> = Api::namespaced(world.lab.client.clone(), "default");
     let deployment = json!({"metadata": {"name": "w", "namespace": "default"}, "spec": {
         "replicas": PODS, "selector": {"matchLabels": {"app": "w"}},
@@ -75,13 +69,9 @@ async fn telling(dies_at: u64) -> Result<u64, String> {
         checks::unsettled(world, PODS).await
     })
     .await?;
-    let spot = world
-        .cloud
-        .instances()
-        .into_iter()
-        .find(|one| one.lifecycle == "spot");
-    if let Some(instance) = spot {
-        world.cloud.interrupt(&instance.id);
+    let spot = world.cloud.machines().into_iter().find(|one| one.is_spot);
+    if let Some(machine) = spot {
+        world.cloud.interrupt(&world.lab, &machine.id).await?;
     }
     settle(&mut world, &mut life, async |world| {
         checks::unsettled(world, PODS).await
@@ -92,14 +82,10 @@ async fn telling(dies_at: u64) -> Result<u64, String> {
         .await
         .map_err(text)?;
     pools.delete("p", &DeleteParams::default()).await.map_err(text)?;
-    let classes: Api<EC2NodeClass> = Api::all(world.lab.client.clone());
-    classes
-        .delete(CLASS, &DeleteParams::default())
-        .await
-        .map_err(text)?;
+    world.delete_class().await?;
     settle(&mut world, &mut life, async |world| checks::left(world).await).await?;
     let found = violations(&world.lab);
-    let calls = world.cloud.calls().values().sum();
+    let calls = world.cloud.calls().into_iter().map(|(_, count)| count).sum();
     world.lab.end().await;
     match found.first() {
         Some(one) => Err(format!("{} promise(s) broken: {one}", found.len())),
@@ -110,15 +96,15 @@ async fn telling(dies_at: u64) -> Result<u64, String> {
 /// Waits until nothing is missing for half a minute and more. An operator that has died is replaced.
 async fn settle(
     world: &mut World,
-    life: &mut Option<Lifeline>,
+    has_died: &mut Option<HasDied>,
     missing: impl AsyncFn(&World) -> Vec<String>,
 ) -> Result<(), String> {
     let start = world.lab.clock.now();
     let mut calm = 0;
     while calm < 4 {
         world.lab.clock.sleep(LOOK).await;
-        if life.as_ref().is_some_and(Lifeline::has_ended) {
-            *life = None;
+        if has_died.as_ref().is_some_and(|has_died| has_died()) {
+            *has_died = None;
             world.lab.kill(OPERATOR).await;
             world.start();
         }

@@ -1,30 +1,32 @@
-//! Seeds on EC2: the shipped AWS provider on the simulated EC2, with bad days drawn from the seed, then calm, then the end of everything.
+//! Seeds on a cloud: a shipped provider on its simulated cloud, with bad days drawn from the seed, then calm, then the end of everything.
 //!
-//! Owns the world of such a seed and who runs in it. What happens is in `steps`, what must hold of instances in `checks`; Kubernetes' side is watched by the
-//! same checkers as every other seed. In the end EC2 must be as empty as the cluster: no instance, launch template or instance profile.
+//! Owns the world of such a seed and who runs in it. What a cloud is and what may happen on it is its stage (`ec2`, `azure`); what happens is in `steps`, what
+//! must hold of machines in `checks`; Kubernetes' side is watched by the same checkers as every other seed. In the end the cloud must be as empty as the
+//! cluster: no machine, and nothing that was made for one.
 
+mod azure;
 mod checks;
+mod ec2;
 mod kills;
+mod stage;
 mod steps;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::PostParams;
+use kube::ResourceExt as _;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use spokeshave_api::EC2NodeClass;
-use spokeshave_api::crds::{Cloud, crds_of};
-use spokeshave_api::validation::LabelRules;
-use spokeshave_aws_cloud::ports::Aws;
-use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
+use spokeshave_api::crds::crds_of;
 use spokeshave_controllers::Options as OperatorOptions;
-use spokeshave_ec2_simulated::{Lifeline, Options, REGION, SimulatedEc2};
 use spokeshave_runtime::Api;
 
 use crate::invariants::{Actor, Violation};
 use crate::lab::{Lab, LabOptions};
 use crate::soak::{Outcome, RunOptions};
+use stage::{HasDied, Stage};
+use steps::failed;
 
 pub use kills::{every_call, lived};
 
@@ -33,24 +35,38 @@ const CLUSTER: &str = "rehearsal";
 const CLASS: &str = "default";
 /// The one replica.
 const OPERATOR: &str = "one";
-/// Kubernetes' minor version, as the embedded API server has it.
-const MINOR: u32 = 36;
 
-/// A cluster on the simulated EC2.
+/// A simulated cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloudName {
+    /// EC2, with the AWS provider.
+    Aws,
+    /// Azure, with its provider.
+    Azure,
+}
+
+/// A cluster on a simulated cloud.
 struct World {
     lab: Lab,
-    cloud: SimulatedEc2,
+    cloud: Box<dyn Stage>,
 }
 
 impl World {
-    async fn new(options: LabOptions, ec2: Options) -> Result<Self, String> {
+    async fn new(
+        options: LabOptions,
+        cloud: CloudName,
+        (seed, is_slow): (u64, bool),
+    ) -> Result<Self, String> {
+        let stage = |clock| -> Box<dyn Stage> {
+            match cloud {
+                CloudName::Aws => Box::new(ec2::Ec2::new(clock, ec2::Ec2::options(seed, is_slow))),
+                CloudName::Azure => Box::new(azure::OnAzure::new(clock, azure::OnAzure::options(is_slow))),
+            }
+        };
         let mut operator = OperatorOptions {
-            label_rules: LabelRules {
-                restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
-                well_known: spokeshave_provider_aws::labels::WELL_KNOWN
-                    .iter()
-                    .map(|label| (*label).to_owned())
-                    .collect(),
+            label_rules: match cloud {
+                CloudName::Aws => ec2::label_rules(),
+                CloudName::Azure => azure::label_rules(),
             },
             ..OperatorOptions::default()
         };
@@ -61,9 +77,10 @@ impl World {
             ..options
         })
         .await;
+        let cloud = stage(lab.clock.clone());
         let definitions: Api<CustomResourceDefinition> = Api::all(lab.client.clone());
-        for definition in crds_of(Cloud::Aws) {
-            let known = spokeshave_api::crds::crds();
+        let known = spokeshave_api::crds::crds();
+        for definition in crds_of(cloud.definitions()) {
             if known
                 .iter()
                 .all(|known| known.metadata.name != definition.metadata.name)
@@ -72,71 +89,87 @@ impl World {
                 made.map_err(|error| format!("the API server refuses a definition: {error}"))?;
             }
         }
-        let cloud = SimulatedEc2::new(lab.clock.clone(), ec2);
-        let (machines, client) = (cloud.clone(), lab.client_as(Actor::Cloud));
-        tokio::spawn(async move { machines.join(client, std::future::pending()).await });
+        cloud.join(lab.client_as(Actor::Cloud));
         Ok(World { lab, cloud })
     }
 
-    /// Makes the class.
-    async fn class(&self) -> Result<(), String> {
-        let terms = json!([{"tags": {"karpenter.sh/discovery": CLUSTER}}]);
-        let class = json!({"metadata": {"name": CLASS}, "spec": {
-            "role": "KarpenterNodeRole", "amiSelectorTerms": [{"alias": "al2023@latest"}],
-            "subnetSelectorTerms": terms, "securityGroupSelectorTerms": terms,
-        }});
-        let api: Api<EC2NodeClass> = Api::all(self.lab.client.clone());
-        let made = self.lab.create(&api, class).await;
+    fn classes(&self) -> kube::Api<DynamicObject> {
+        let class = self.cloud.class();
+        let text = |field: &str| class[field].as_str().unwrap_or_default().to_owned();
+        let (group, version) = {
+            let api_version = text("apiVersion");
+            let (group, version) = api_version.split_once('/').unwrap_or_default();
+            (group.to_owned(), version.to_owned())
+        };
+        let kind = GroupVersionKind::gvk(&group, &version, &text("kind"));
+        kube::Api::all_with(self.lab.client.clone(), &ApiResource::from_gvk(&kind))
+    }
+
+    async fn make_class(&self) -> Result<(), String> {
+        let class = serde_json::from_value(self.cloud.class()).map_err(failed)?;
+        let made = self.classes().create(&PostParams::default(), &class).await;
         made.map(drop)
             .map_err(|error| format!("cannot make the class: {error}"))
     }
 
+    async fn change_class(&self, patch: Value) -> Result<(), String> {
+        let patched = self
+            .classes()
+            .patch(CLASS, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        patched.map(drop).map_err(failed)
+    }
+
+    async fn delete_class(&self) -> Result<(), String> {
+        let deleted = self.classes().delete(CLASS, &DeleteParams::default()).await;
+        deleted.map(drop).map_err(failed)
+    }
+
+    async fn class_names(&self) -> Vec<String> {
+        let classes = self.classes().list(&ListParams::default()).await;
+        classes
+            .map(|list| list.items.iter().map(|class| class.name_any()).collect())
+            .unwrap_or_default()
+    }
+
+    /// A NodePool of the class, as a manifest, with these fields of its `spec` besides.
+    fn pool(&self, name: &str, spec: &Value) -> Value {
+        let class = self.cloud.class();
+        let group = class["apiVersion"].as_str().unwrap_or_default();
+        let group = group.split('/').next().unwrap_or_default();
+        let mut pool = json!({"metadata": {"name": name}, "spec": {
+            "template": {"spec": {
+                "nodeClassRef": {"group": group, "kind": class["kind"], "name": CLASS},
+                "requirements": self.cloud.requirements(),
+                "expireAfter": "Never",
+            }},
+            "disruption": {"consolidateAfter": "60s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "50%"}]},
+        }});
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            pool["spec"][field] = value.clone();
+        }
+        pool
+    }
+
     /// Starts the operator, unless it runs.
     fn start(&mut self) {
-        let services = self.cloud.services();
-        self.start_on(services);
-    }
-
-    /// Starts an operator that gets no answer any more from its call to AWS of this number on.
-    fn start_mortal(&mut self, calls: u64) -> Lifeline {
-        let (services, life) = self.cloud.mortal_services(calls);
-        self.start_on(services);
-        life
-    }
-
-    fn start_on(&mut self, services: Aws) {
-        if self.lab.is_running(OPERATOR) {
-            return;
+        if !self.lab.is_running(OPERATOR) {
+            let client = self.lab.client_as(Actor::Operator(OPERATOR.to_owned()));
+            let provider = self.cloud.provider(&self.lab, client.clone());
+            self.lab.start_provider(OPERATOR, client, provider);
         }
-        let mut options = AwsOptions::new(REGION, CLUSTER);
-        options.kubernetes_minor = MINOR;
-        options.interruption_queue = Some(CLUSTER.to_owned());
+    }
+
+    /// Starts an operator that gets no answer any more from its call to the cloud of this number on.
+    fn start_mortal(&mut self, calls: u64) -> HasDied {
         let client = self.lab.client_as(Actor::Operator(OPERATOR.to_owned()));
-        let provider = AwsProvider::new(services, client.clone(), self.lab.clock.clone(), options);
-        self.lab.start_provider(OPERATOR, client, Arc::new(provider));
+        let (provider, has_died) = self.cloud.mortal_provider(&self.lab, client.clone(), calls);
+        self.lab.start_provider(OPERATOR, client, provider);
+        has_died
     }
 }
 
-fn pool(name: &str, spec: &Value) -> Value {
-    let mut pool = json!({"metadata": {"name": name}, "spec": {
-        "template": {"spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": CLASS},
-            "requirements": [
-                {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5", "c6i", "r6i", "m7g"]},
-                {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["17"]},
-                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
-            ],
-            "expireAfter": "Never",
-        }},
-        "disruption": {"consolidateAfter": "60s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "50%"}]},
-    }});
-    for (field, value) in spec.as_object().into_iter().flatten() {
-        pool["spec"][field] = value.clone();
-    }
-    pool
-}
-
-/// What the checkers of every seed found: of instances these know only those of the kwok cloud, and a NodeClaim whose instance is missing is looked for
+/// What the checkers of every seed found: of instances these know only those of the kwok cloud, and a NodeClaim whose machine is missing is looked for
 /// in `checks`.
 fn violations(lab: &Lab) -> Vec<Violation> {
     let mut found = lab.invariants.violations();
@@ -146,7 +179,7 @@ fn violations(lab: &Lab) -> Vec<Violation> {
 
 /// Runs one seed, in a runtime of its own whose time is paused.
 #[must_use]
-pub fn run_with(seed: u64, options: RunOptions) -> Outcome {
+pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> Outcome {
     let empty = |stuck: String| Outcome {
         seed,
         scenario: String::new(),
@@ -162,20 +195,23 @@ pub fn run_with(seed: u64, options: RunOptions) -> Outcome {
         .start_paused(true)
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(story(seed, options)).unwrap_or_else(empty),
+        Ok(runtime) => runtime
+            .block_on(story(cloud, seed, options))
+            .unwrap_or_else(empty),
         Err(error) => empty(format!("no runtime: {error}")),
     }
 }
 
-async fn story(seed: u64, options: RunOptions) -> Result<Outcome, String> {
+async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<Outcome, String> {
     let scenario = steps::Scenario::draw(seed);
-    let text = format!("{scenario} on EC2");
     let mut lab_options = LabOptions::new(seed);
+    lab_options.over_protocol = options.over_protocol;
     lab_options.keep_log = options.keep_log;
     lab_options.log_cluster = options.log_cluster;
     // Machines take half a minute, and a launch that finds nothing takes three until it may try again.
     lab_options.expectations.launch_within = Duration::from_secs(15 * 60);
-    let mut world = World::new(lab_options, scenario.ec2()).await?;
+    let mut world = World::new(lab_options, cloud, (scenario.seed, scenario.is_slow)).await?;
+    let text = format!("{scenario} on {}", world.cloud.name());
     let start = world.lab.clock.now();
     world.lab.log.note(&text);
     let traffic = world.lab.traffic.clone();

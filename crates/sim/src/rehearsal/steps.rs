@@ -1,4 +1,4 @@
-//! What happens on a seed: workloads that grow and shrink, EC2 at its worst, operators that are killed; then calm, then the end.
+//! What happens on a seed: workloads that grow and shrink, a cloud at its worst, operators that are killed; then calm, then the end.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,11 @@ use kube::api::DeleteParams;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
-use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
-use spokeshave_ec2_simulated::{Check, Lifeline, Options};
-use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 
-use super::{CLASS, CLUSTER, World, checks, pool};
+use super::stage::HasDied;
+use super::{World, checks};
 use crate::invariants::{FITS, Violation};
 use crate::soak::pick;
 
@@ -24,18 +23,18 @@ const LOOK: Duration = Duration::from_secs(20);
 const SETTLES_WITHIN: Duration = Duration::from_secs(3 * 3600);
 /// It must be at rest for so many looks in a row.
 const CALM_LOOKS: u32 = 15;
-const ZONES: [&str; 4] = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"];
 
 /// What a seed chooses before anything happens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scenario {
-    seed: u64,
+    pub(super) seed: u64,
     pools: usize,
     workloads: usize,
     minutes: u64,
     /// What may happen, one bit each: a run in which one thing never happens finds what a run with everything hides.
     kinds: u32,
-    slow: bool,
+    /// Whether the cloud takes its time.
+    pub(super) is_slow: bool,
 }
 
 impl Scenario {
@@ -48,34 +47,15 @@ impl Scenario {
             pools: chance.random_range(1..=2),
             workloads: chance.random_range(2..=4),
             minutes: *pick(&mut chance, &[15, 30, 60]),
-            kinds: chance.random_range(1..1 << STEPS.len()),
-            slow: chance.random_bool(0.4),
+            kinds: chance.random_range(1..=u32::MAX),
+            is_slow: chance.random_bool(0.4),
         }
     }
 
-    pub(super) fn ec2(&self) -> Options {
-        let usual = Options {
-            seed: self.seed,
-            ..Options::new(CLUSTER)
-        };
-        if !self.slow {
-            return usual;
-        }
-        Options {
-            latency: Duration::from_millis(1500),
-            visibility_delay: Duration::from_secs(12),
-            join_delay: Duration::from_secs(90),
-            termination_delay: Duration::from_secs(100),
-            profile_delay: Duration::from_secs(20),
-            ..usual
-        }
-    }
-
-    fn steps(&self) -> Vec<Step> {
-        let chosen = STEPS
-            .iter()
-            .enumerate()
-            .filter(|(bit, _)| self.kinds & (1 << bit) != 0);
+    /// What happens: what may happen anywhere, and these troubles of a cloud, as far as the seed has chosen them; at least workloads grow and shrink.
+    fn steps(&self, troubles: &[Step]) -> Vec<Step> {
+        let all = ANYWHERE.iter().chain(troubles).enumerate();
+        let chosen = all.filter(|(bit, _)| *bit == 0 || self.kinds & (1 << bit) != 0);
         chosen.map(|(_, step)| *step).collect()
     }
 }
@@ -93,79 +73,79 @@ impl fmt::Display for Scenario {
             f,
             "seed {seed}: {pools} pool(s), {workloads} workload(s), {minutes} minutes"
         )?;
-        if self.slow {
+        if self.is_slow {
             f.write_str(", slow answers")?;
         }
-        self.steps().iter().try_for_each(|step| write!(f, ", {step:?}"))
+        Ok(())
     }
 }
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
+    /// A workload grows or shrinks.
     Scale,
-    Interrupt,
-    TerminateByHand,
-    Impair,
-    Maintenance,
-    RunOut,
-    ZoneOutage,
-    FailCalls,
-    ReleaseImages,
+    /// The class asks for something else.
     ChangeClass,
+    /// A user deletes a NodeClaim.
     DeleteClaim,
-    RemoveTemplate,
-    KeepFromJoining,
-    StrangeMessage,
+    /// The operator is killed, and stays away for a while.
     Kill,
+    /// The operator is killed in the middle of a call to the cloud.
     DieAtCall,
+    /// The cloud takes a machine back, with notice.
+    Interrupt,
+    /// A user ends a machine.
+    TerminateByHand,
+    /// A machine fails its checks.
+    Impair,
+    /// The cloud announces maintenance of a machine.
+    Maintenance,
+    /// There is no more of some offering.
+    RunOut,
+    /// There is nothing in a zone.
+    ZoneOutage,
+    /// Launches are accepted and fail afterwards.
+    FailLater,
+    /// Quota is nearly used up.
+    Quota,
+    /// Calls are throttled, or fail.
+    FailCalls,
+    /// Calls take effect, and their replies are lost.
+    LoseReplies,
+    /// Credentials are worthless from now on.
+    RevokeTokens,
+    /// There are new images.
+    ReleaseImages,
+    /// A user deletes a launch template.
+    RemoveTemplate,
+    /// A machine never joins.
+    KeepFromJoining,
+    /// The queue has a message that is none.
+    StrangeMessage,
 }
 
-const STEPS: [Step; 16] = [
+/// What may happen on every cloud.
+const ANYWHERE: [Step; 5] = [
     Step::Scale,
-    Step::Interrupt,
-    Step::TerminateByHand,
-    Step::Impair,
-    Step::Maintenance,
-    Step::RunOut,
-    Step::ZoneOutage,
-    Step::FailCalls,
-    Step::ReleaseImages,
     Step::ChangeClass,
     Step::DeleteClaim,
-    Step::RemoveTemplate,
-    Step::KeepFromJoining,
-    Step::StrangeMessage,
     Step::Kill,
     Step::DieAtCall,
-];
-
-/// Calls that are made to fail.
-const CALLS: [&str; 10] = [
-    "CreateFleet",
-    "CreateLaunchTemplate",
-    "DescribeInstances",
-    "TerminateInstances",
-    "DescribeLaunchTemplates",
-    "DeleteLaunchTemplate",
-    "DescribeSubnets",
-    "GetInstanceProfile",
-    "CreateTags",
-    "ReceiveMessage",
 ];
 
 /// The days of a seed.
 pub(super) struct Days {
     scenario: Scenario,
     chance: ChaCha8Rng,
-    instances: checks::Instances,
-    life: Option<Lifeline>,
+    machines: checks::Machines,
+    has_died: Option<HasDied>,
     replicas: Vec<usize>,
     pub(super) steps: usize,
     pub(super) found: Vec<Violation>,
 }
 
-fn failed(error: impl fmt::Display) -> String {
+pub(super) fn failed(error: impl fmt::Display) -> String {
     format!("the story cannot go on: {error}")
 }
 
@@ -174,8 +154,8 @@ impl Days {
         Days {
             scenario,
             chance: world.lab.entropy.child("rehearsal").rng("days"),
-            instances: checks::Instances::default(),
-            life: None,
+            machines: checks::Machines::default(),
+            has_died: None,
             replicas: Vec::new(),
             steps: 0,
             found: Vec::new(),
@@ -184,12 +164,12 @@ impl Days {
 
     pub(super) async fn live(&mut self, world: &mut World) -> Result<(), String> {
         world.start();
-        world.class().await?;
+        world.make_class().await?;
         let pools: Api<NodePool> = Api::all(world.lab.client.clone());
         for index in 0..self.scenario.pools {
             let after = *pick(&mut self.chance, &["0s", "30s", "Never"]);
             let disruption = json!({"consolidateAfter": after, "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "50%"}]});
-            let made = pool(&format!("p{index}"), &json!({"disruption": disruption}));
+            let made = world.pool(&format!("p{index}"), &json!({"disruption": disruption}));
             world.lab.create(&pools, made).await.map_err(failed)?;
         }
         for index in 0..self.scenario.workloads {
@@ -197,7 +177,8 @@ impl Days {
             let cpu = *pick(&mut self.chance, &["300m", "1", "2500m"]);
             self.deploy(world, index, replicas, cpu).await?;
         }
-        let steps = self.scenario.steps();
+        let steps = self.scenario.steps(world.cloud.troubles());
+        world.lab.log.note(&format!("what may happen: {steps:?}"));
         let end = world.lab.clock.now()
             + jiff::SignedDuration::from_mins(i64::try_from(self.scenario.minutes).unwrap_or_default());
         while world.lab.clock.now() < end {
@@ -248,22 +229,17 @@ impl Days {
         while world.lab.clock.since(start) < time {
             let left = time.saturating_sub(world.lab.clock.since(start));
             world.lab.clock.sleep(left.min(LOOK)).await;
-            if self.life.as_ref().is_some_and(Lifeline::has_ended) {
-                self.life = None;
+            if self.has_died.as_ref().is_some_and(|has_died| has_died()) {
+                self.has_died = None;
                 world.lab.kill(super::OPERATOR).await;
-                self.instances.forgive(world.lab.clock.now());
+                self.machines.forgive(world.lab.clock.now());
             }
-            if self.life.is_none() && !world.lab.is_running(super::OPERATOR) {
+            if self.has_died.is_none() && !world.lab.is_running(super::OPERATOR) {
                 world.start();
             }
-            let found = self.instances.look(world).await;
+            let found = self.machines.look(world).await;
             self.found.extend(found);
         }
-    }
-
-    fn some_instance(&mut self, world: &World) -> Option<String> {
-        let instances = world.cloud.instances();
-        (!instances.is_empty()).then(|| pick(&mut self.chance, &instances).id.clone())
     }
 
     async fn act(&mut self, world: &mut World, step: Step) -> Result<(), String> {
@@ -274,68 +250,9 @@ impl Days {
                 let replicas = self.chance.random_range(0..=12);
                 self.scale(world, index, replicas).await?;
             }
-            Step::Interrupt
-            | Step::TerminateByHand
-            | Step::Impair
-            | Step::Maintenance
-            | Step::KeepFromJoining => {
-                if let Some(id) = self.some_instance(world) {
-                    world.lab.invariants.disturb();
-                    let cloud = &world.cloud;
-                    match step {
-                        Step::Interrupt => drop(cloud.interrupt(&id)),
-                        Step::TerminateByHand => drop(cloud.terminate(&id)),
-                        Step::Impair => cloud.impair(
-                            &id,
-                            *pick(&mut self.chance, &[Check::Instance, Check::System]),
-                            true,
-                        ),
-                        Step::Maintenance => cloud.announce_maintenance(&id),
-                        _ => cloud.keep_from_joining(&id),
-                    }
-                }
-            }
-            Step::RunOut => {
-                let pattern = *pick(
-                    &mut self.chance,
-                    &["*/*/spot", "m5.*", "c6i.large", "*/us-east-1a", "m7g.*//spot"],
-                );
-                let left = self.chance.random_range(0..3);
-                let pattern = pattern.parse().map_err(failed)?;
-                world.cloud.limit(pattern, left);
-            }
-            Step::ZoneOutage => {
-                let zone = *pick(&mut self.chance, &ZONES);
-                let is_out = self.chance.random_bool(0.6);
-                world.cloud.set_outage(zone, is_out);
-            }
-            Step::FailCalls => {
-                let errors = [
-                    ApiError::new("RequestLimitExceeded", "Request limit exceeded."),
-                    ApiError::new("", "no answer"),
-                    ApiError {
-                        server_fault: true,
-                        ..ApiError::new("InternalError", "An internal error has occurred")
-                    },
-                ];
-                let (call, error) = (
-                    *pick(&mut self.chance, &CALLS),
-                    pick(&mut self.chance, &errors).clone(),
-                );
-                let times = self.chance.random_range(1..6);
-                world.cloud.fail(call, &error, times);
-                world.lab.invariants.disturb();
-            }
-            Step::ReleaseImages => world.cloud.release_images(),
             Step::ChangeClass => {
-                let api: Api<EC2NodeClass> = Api::all(world.lab.client.clone());
-                let text = format!("#!/bin/sh\necho {}\n", self.chance.random_range(0..3));
-                let patch = json!({"spec": {"userData": text}});
-                world
-                    .lab
-                    .merge::<EC2NodeClass>(&api, CLASS, patch)
-                    .await
-                    .map_err(failed)?;
+                let change = world.cloud.class_change(self.chance.random_range(0..3));
+                world.change_class(change).await?;
             }
             Step::DeleteClaim => {
                 let claims = world.lab.list::<NodeClaim>().await;
@@ -345,56 +262,35 @@ impl Days {
                     drop(api.delete(&name, &DeleteParams::default()).await);
                 }
             }
-            Step::RemoveTemplate => {
-                let templates = world.cloud.templates();
-                if !templates.is_empty() {
-                    let name = pick::<String>(&mut self.chance, &templates);
-                    world.cloud.remove_template(name);
-                }
-            }
-            Step::StrangeMessage => {
-                let body = *pick(
-                    &mut self.chance,
-                    &[
-                        "",
-                        "hello",
-                        "{}",
-                        "{\"version\":\"0\",\"source\":\"aws.ec2\"}",
-                        "[1]",
-                    ],
-                );
-                world.cloud.send_message(body.to_owned());
-            }
             Step::Kill => {
-                self.life = None;
+                self.has_died = None;
                 world.lab.kill(super::OPERATOR).await;
                 let down = Duration::from_secs(self.chance.random_range(0..90));
                 world.lab.clock.sleep(down).await;
-                self.instances.forgive(world.lab.clock.now());
+                self.machines.forgive(world.lab.clock.now());
                 world.start();
             }
             Step::DieAtCall => {
-                self.life = None;
+                self.has_died = None;
                 world.lab.kill(super::OPERATOR).await;
-                self.instances.forgive(world.lab.clock.now());
+                self.machines.forgive(world.lab.clock.now());
                 let calls = self.chance.random_range(1..80);
-                self.life = Some(world.start_mortal(calls));
+                self.has_died = Some(world.start_mortal(calls));
             }
+            trouble => world.cloud.act(&world.lab, trouble, &mut self.chance).await?,
         }
         Ok(())
     }
 
-    /// EC2 is whole again, the operator lives: the cluster must come to rest.
+    /// The cloud is whole again, the operator lives: the cluster must come to rest.
     async fn calm(&mut self, world: &mut World) -> Result<(), String> {
         world.lab.log.note("calm");
         world.cloud.heal();
-        world.cloud.unlimited();
-        ZONES.iter().for_each(|zone| world.cloud.set_outage(zone, false));
-        self.life = None;
+        self.has_died = None;
         world.lab.kill(super::OPERATOR).await;
         world.start();
         world.lab.invariants.disturb();
-        self.instances.forgive(world.lab.clock.now());
+        self.machines.forgive(world.lab.clock.now());
         let pods: usize = self.replicas.iter().sum();
         let start = world.lab.clock.now();
         let mut calm = 0;
@@ -412,7 +308,7 @@ impl Days {
         Ok(())
     }
 
-    /// Workloads, pools and class go: nothing may be left in the cluster and in EC2.
+    /// Workloads, pools and class go: nothing may be left in the cluster and in the cloud.
     async fn end(&mut self, world: &mut World) -> Result<(), String> {
         world.lab.log.note("the end");
         let deployments: Api<Deployment> = Api::namespaced(world.lab.client.clone(), "default");
@@ -432,11 +328,7 @@ impl Days {
                 .await
                 .map_err(failed)?;
         }
-        let classes: Api<EC2NodeClass> = Api::all(world.lab.client.clone());
-        classes
-            .delete(CLASS, &DeleteParams::default())
-            .await
-            .map_err(failed)?;
+        world.delete_class().await?;
         let start = world.lab.clock.now();
         loop {
             self.pass(world, LOOK).await;

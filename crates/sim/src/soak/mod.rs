@@ -62,6 +62,8 @@ pub struct RunOptions {
     pub keep_log: bool,
     /// Whether it tells what scheduler, kubelets and workload controllers write, too.
     pub log_cluster: bool,
+    /// Whether operators reach their providers through the provider protocol, which changes what happens when.
+    pub over_protocol: bool,
 }
 
 impl Default for RunOptions {
@@ -70,11 +72,12 @@ impl Default for RunOptions {
             request_limit: REQUEST_LIMIT,
             keep_log: true,
             log_cluster: false,
+            over_protocol: false,
         }
     }
 }
 
-/// [`run`], with options. None of them changes what happens.
+/// [`run`], with options.
 #[must_use]
 pub fn run_with(seed: u64, options: RunOptions) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -101,6 +104,7 @@ async fn story(seed: u64, options: RunOptions) -> Outcome {
     let lab_options = LabOptions {
         keep_log: options.keep_log,
         log_cluster: options.log_cluster,
+        over_protocol: options.over_protocol,
         ..scenario.lab_options()
     };
     let mut lab = Lab::new(lab_options).await;

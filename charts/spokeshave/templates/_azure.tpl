@@ -1,0 +1,46 @@
+{{/* Environment of the provider for Azure: `azure` of the values. The webhook of workload identity adds the tenant, the client and the token's file. */}}
+{{- define "spokeshave.azureEnvironment" -}}
+{{- $azure := .Values.azure -}}
+{{- $given := dict -}}
+{{- range .Values.controller.env -}}{{- $_ := set $given .name true -}}{{- end -}}
+{{- $tags := list -}}
+{{- range $key, $value := $azure.additionalTags -}}{{- $tags = append $tags (printf "%s=%s" $key (toString $value)) -}}{{- end -}}
+{{- $names := list
+  (list "AZURE_SUBSCRIPTION_ID" "azure.subscriptionID" $azure.subscriptionID true)
+  (list "AZURE_NODE_RESOURCE_GROUP" "azure.nodeResourceGroup" $azure.nodeResourceGroup true)
+  (list "LOCATION" "azure.location" $azure.location true)
+  (list "VNET_SUBNET_ID" "azure.vnetSubnetID" $azure.vnetSubnetID true)
+  (list "SSH_PUBLIC_KEY" "azure.sshPublicKey" $azure.sshPublicKey true)
+  (list "BOOTSTRAP_TEMPLATE_FILE" "azure.bootstrapTemplate" (ternary "/etc/spokeshave/bootstrap-template" "" (not (empty $azure.bootstrapTemplate))) true)
+  (list "LINUX_ADMIN_USERNAME" "" $azure.linuxAdminUsername false)
+  (list "NODE_IDENTITIES" "" (join "," $azure.nodeIdentities) false)
+  (list "ADDITIONAL_TAGS" "" (join "," $tags) false)
+  (list "NODE_OSDISK_DISKENCRYPTIONSET_ID" "" $azure.nodeOSDiskDiskEncryptionSetID false)
+  (list "NETWORK_PLUGIN" "" $azure.networkPlugin false)
+  (list "NETWORK_PLUGIN_MODE" "" $azure.networkPluginMode false)
+  (list "AZURE_ENVIRONMENT_FILEPATH" "" (ternary "/etc/spokeshave/azure-environment.json" "" (not (empty $azure.environment))) false)
+-}}
+{{- range $names }}
+{{- $name := index . 0 }}
+{{- $value := toString (default "" (index . 2)) }}
+{{- if and (ne $value "") (not (hasKey $given $name)) }}
+- name: {{ $name }}
+  value: {{ tpl $value $ | quote }}
+{{- else if and (index . 3) (eq $value "") (not (hasKey $given $name)) (empty $.Values.controller.envFrom) }}
+{{- fail (printf "%s: needed with cloudProvider=azure (or %s in controller.env)" (index . 1) $name) }}
+{{- end }}
+{{- end }}
+{{- range $setting := list "clusterName" "clusterEndpoint" }}
+{{- $variable := ternary "CLUSTER_NAME" "CLUSTER_ENDPOINT" (eq $setting "clusterName") }}
+{{- if and (empty (get $.Values.settings $setting)) (not (hasKey $given $variable)) (empty $.Values.controller.envFrom) }}
+{{- fail (printf "settings.%s: needed with cloudProvider=azure (or %s in controller.env)" $setting $variable) }}
+{{- end }}
+{{- end }}
+{{- with $azure.bootstrapTokenSecret.name }}
+- name: KUBELET_BOOTSTRAP_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $azure.bootstrapTokenSecret.key }}
+{{- end }}
+{{- end -}}

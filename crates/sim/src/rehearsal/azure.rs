@@ -1,0 +1,328 @@
+//! Seeds on the simulated Azure, with the shipped provider for Azure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Client, ResourceExt as _};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use spokeshave_api::crds::Cloud;
+use spokeshave_api::validation::LabelRules;
+use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Endpoints, Http, Outside};
+use spokeshave_azure_simulated::{Azure, MESSAGE, Options, Refusal, TEMPLATE};
+use spokeshave_ports::{CloudProvider, SharedClock};
+use spokeshave_provider_azure::bootstrap::Cluster;
+use spokeshave_provider_azure::instance_types::Settings;
+use spokeshave_provider_azure::names::Place;
+use spokeshave_provider_azure::requests::Access;
+use spokeshave_provider_azure::{labels, tags};
+use spokeshave_runtime::Api;
+
+use super::stage::{HasDied, Machine, Stage};
+use super::steps::{Step, failed};
+use super::{CLASS, CLUSTER};
+use crate::lab::Lab;
+use crate::soak::pick;
+
+/// The resource group of the nodes.
+const RESOURCE_GROUP: &str = "rehearsal-nodes";
+
+const TROUBLES: [Step; 11] = [
+    Step::Interrupt,
+    Step::TerminateByHand,
+    Step::Maintenance,
+    Step::RunOut,
+    Step::ZoneOutage,
+    Step::FailLater,
+    Step::Quota,
+    Step::FailCalls,
+    Step::LoseReplies,
+    Step::RevokeTokens,
+    Step::ReleaseImages,
+];
+
+/// Requests whose replies are lost.
+const REQUESTS: [&str; 4] = ["PUT", "DELETE", "GET", "POST"];
+
+/// An Azure.
+pub(super) struct OnAzure {
+    azure: Azure,
+    options: Options,
+}
+
+impl OnAzure {
+    pub(super) fn new(clock: SharedClock, options: Options) -> Self {
+        OnAzure {
+            azure: Azure::new(options.clone(), clock),
+            options,
+        }
+    }
+
+    /// One whose machines join after half a minute, or one that takes its time in everything.
+    pub(super) fn options(is_slow: bool) -> Options {
+        if is_slow {
+            return Options {
+                graph_lag: SignedDuration::from_secs(150),
+                making: SignedDuration::from_secs(100),
+                ..Options::slow()
+            };
+        }
+        Options {
+            joining: SignedDuration::from_secs(30),
+            ..Options::instant()
+        }
+    }
+
+    fn provider_on(&self, http: Arc<dyn Http>, lab: &Lab, client: Client) -> Arc<dyn CloudProvider> {
+        let outside = Outside {
+            http,
+            assertion: Arc::new(self.azure.clone()),
+        };
+        let clock = lab.clock.clone();
+        Arc::new(AzureProvider::of_cluster(
+            outside,
+            client,
+            clock,
+            provider_options(&self.options),
+        ))
+    }
+
+    fn some_machine(&self, chance: &mut ChaCha8Rng) -> Option<String> {
+        let machines = self.machines();
+        (!machines.is_empty()).then(|| pick(chance, &machines).id.clone())
+    }
+
+    async fn happen(&self, lab: &Lab, step: Step, chance: &mut ChaCha8Rng) -> Result<(), String> {
+        match step {
+            Step::Interrupt | Step::Maintenance | Step::TerminateByHand => {
+                let Some(name) = self.some_machine(chance) else {
+                    return Ok(());
+                };
+                lab.invariants.disturb();
+                match step {
+                    Step::Interrupt => annotate(lab, &name, "spot_evicted").await?,
+                    Step::Maintenance => annotate(lab, &name, "maintenance_scheduled").await?,
+                    _ => self.azure.evict(&name),
+                }
+            }
+            Step::RunOut => {
+                let codes = [
+                    "SkuNotAvailable",
+                    "AllocationFailed",
+                    "OverconstrainedAllocationRequest",
+                ];
+                self.azure.refuse(Refusal {
+                    size: chance.random_bool(0.5).then(|| "Standard_D4s_v5".to_owned()),
+                    spot: chance.random_bool(0.7).then_some(true),
+                    status: Some(409),
+                    code: (*pick(chance, &codes)).to_owned(),
+                    message: "The requested size is not available.".to_owned(),
+                    ..Refusal::default()
+                });
+            }
+            Step::ZoneOutage => self.azure.refuse(Refusal {
+                zone: Some(chance.random_range(1..=3).to_string()),
+                status: Some(409),
+                code: "ZonalAllocationFailed".to_owned(),
+                message: "Allocation failed. We do not have sufficient capacity in this zone.".to_owned(),
+                ..Refusal::default()
+            }),
+            Step::FailLater => self.azure.refuse(Refusal {
+                spot: Some(chance.random_bool(0.5)),
+                status: None,
+                code: "AllocationFailed".to_owned(),
+                message: "Allocation failed.".to_owned(),
+                ..Refusal::default()
+            }),
+            Step::Quota => {
+                let family = *pick(chance, &["standardDSv5Family", "standardFSv2Family"]);
+                let left = chance.random_range(0..12);
+                self.azure.set_quota(BTreeMap::from([(family.to_owned(), left)]));
+            }
+            Step::FailCalls => {
+                self.azure
+                    .throttle(chance.random_range(1..8), chance.random_range(1..40));
+                lab.invariants.disturb();
+            }
+            Step::LoseReplies => {
+                self.azure
+                    .lose_replies(*pick(chance, &REQUESTS), chance.random_range(1..4));
+                lab.invariants.disturb();
+            }
+            Step::RevokeTokens => self.azure.revoke_tokens(),
+            Step::ReleaseImages => {
+                let version = format!(
+                    "2026{:02}.{}.0",
+                    chance.random_range(9..=12),
+                    chance.random_range(1..28)
+                );
+                self.azure.publish_image(&version);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Lets something happen to the machine of a Node, if that has joined.
+async fn annotate(lab: &Lab, machine: &str, message: &str) -> Result<(), String> {
+    let nodes: Vec<Node> = lab.list().await;
+    let Some(node) = nodes
+        .iter()
+        .map(|node| node.name_any())
+        .find(|name| name.eq_ignore_ascii_case(machine))
+    else {
+        return Ok(());
+    };
+    let api: Api<Node> = Api::all(lab.client.clone());
+    let patch = json!({"metadata": {"annotations": {MESSAGE: message}}});
+    match lab.merge::<Node>(&api, &node, patch).await {
+        // It may have ended meanwhile.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        patched => patched.map(drop).map_err(failed),
+    }
+}
+
+fn provider_options(options: &Options) -> AzureOptions {
+    let base = &options.base;
+    AzureOptions {
+        endpoints: Endpoints {
+            resource_manager: base.clone(),
+            login: base.clone(),
+            audience: base.clone(),
+            prices: base.clone(),
+        },
+        tenant_id: options.tenant.clone(),
+        client_id: options.client_id.clone(),
+        cluster_name: CLUSTER.to_owned(),
+        place: Place {
+            subscription: options.subscription.clone(),
+            resource_group: RESOURCE_GROUP.to_owned(),
+        },
+        settings: Settings {
+            region: options.region.clone(),
+            node_resource_group: RESOURCE_GROUP.to_owned(),
+            ..Settings::default()
+        },
+        vnet_subnet_id: options.subnets[0].clone(),
+        access: Access {
+            admin_username: "azureuser".to_owned(),
+            ssh_public_key: "ssh-ed25519 AAAA rehearsal".to_owned(),
+            ..Access::default()
+        },
+        cluster: Cluster {
+            name: CLUSTER.to_owned(),
+            endpoint: "https://rehearsal.example:6443".to_owned(),
+            ..Cluster::default()
+        },
+        bootstrap_template: TEMPLATE.to_owned(),
+        ..AzureOptions::default()
+    }
+}
+
+/// What it adds to the rules about labels.
+pub(super) fn label_rules() -> LabelRules {
+    LabelRules {
+        restricted_domains: vec!["karpenter.azure.com".to_owned()],
+        well_known: labels::WELL_KNOWN
+            .iter()
+            .map(|label| (*label).to_owned())
+            .collect(),
+    }
+}
+
+impl Stage for OnAzure {
+    fn name(&self) -> &'static str {
+        "Azure"
+    }
+
+    fn definitions(&self) -> Cloud {
+        Cloud::Azure
+    }
+
+    fn class(&self) -> Value {
+        json!({"apiVersion": "karpenter.azure.com/v1beta1", "kind": "AKSNodeClass", "metadata": {"name": CLASS}, "spec": {}})
+    }
+
+    fn class_change(&self, number: u32) -> Value {
+        json!({"spec": {"osDiskSizeGB": 128 + number}})
+    }
+
+    fn requirements(&self) -> Value {
+        json!([
+            {"key": "karpenter.azure.com/sku-family", "operator": "In", "values": ["D", "F"]},
+            {"key": "karpenter.azure.com/sku-cpu", "operator": "Lt", "values": ["17"]},
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
+        ])
+    }
+
+    fn join(&self, client: Client) {
+        let machines = self.azure.clone();
+        tokio::spawn(async move { machines.join(client, std::future::pending()).await });
+    }
+
+    fn provider(&self, lab: &Lab, client: Client) -> Arc<dyn CloudProvider> {
+        self.provider_on(Arc::new(self.azure.clone()), lab, client)
+    }
+
+    fn mortal_provider(&self, lab: &Lab, client: Client, calls: u64) -> (Arc<dyn CloudProvider>, HasDied) {
+        let (http, life) = self.azure.mortal(calls);
+        (
+            self.provider_on(http, lab, client),
+            Box::new(move || life.has_ended()),
+        )
+    }
+
+    fn machines(&self) -> Vec<Machine> {
+        let machines = self.azure.machines();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        machines
+            .iter()
+            .map(|body| Machine {
+                id: text(&body["name"]).unwrap_or_default().to_lowercase(),
+                claim: text(&body["tags"][tags::NODE_CLAIM]),
+                is_ending: body["properties"]["provisioningState"] == "Deleting",
+                is_spot: body["properties"]["priority"] == "Spot",
+            })
+            .collect()
+    }
+
+    fn belongings(&self) -> Vec<(&'static str, Vec<String>)> {
+        vec![("network interface", self.azure.interfaces())]
+    }
+
+    fn calls(&self) -> Vec<(String, u64)> {
+        let mut calls: BTreeMap<String, u64> = BTreeMap::new();
+        for line in self.azure.log() {
+            let method = line.split(' ').next().unwrap_or_default().to_owned();
+            *calls.entry(method).or_default() += 1;
+        }
+        calls.into_iter().collect()
+    }
+
+    fn troubles(&self) -> &'static [Step] {
+        &TROUBLES
+    }
+
+    fn act<'a>(
+        &'a self,
+        lab: &'a Lab,
+        step: Step,
+        chance: &'a mut ChaCha8Rng,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        self.happen(lab, step, chance).boxed()
+    }
+
+    fn interrupt<'a>(&'a self, lab: &'a Lab, machine: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        annotate(lab, machine, "spot_evicted").boxed()
+    }
+
+    fn heal(&self) {
+        self.azure.heal();
+    }
+}

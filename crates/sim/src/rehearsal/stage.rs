@@ -1,0 +1,70 @@
+//! What a seed needs of the cloud under its cluster.
+//!
+//! Owns the interface only. What may happen on a cloud is said by its stage; when it happens is drawn in `steps`.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use kube::Client;
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+use spokeshave_api::crds::Cloud;
+use spokeshave_ports::CloudProvider;
+
+use super::steps::Step;
+use crate::lab::Lab;
+
+/// A machine of the cloud.
+#[derive(Debug, Clone)]
+pub(super) struct Machine {
+    /// As in the last part of its provider ID.
+    pub(super) id: String,
+    /// The NodeClaim that its tags name.
+    pub(super) claim: Option<String>,
+    /// Whether it was told to end.
+    pub(super) is_ending: bool,
+    /// Whether it can be reclaimed.
+    pub(super) is_spot: bool,
+}
+
+/// Says whether a provider has made the last call that it will ever get an answer to.
+pub(super) type HasDied = Box<dyn Fn() -> bool>;
+
+/// A simulated cloud.
+pub(super) trait Stage {
+    /// As people call it.
+    fn name(&self) -> &'static str;
+    /// The definitions that a cluster on it needs.
+    fn definitions(&self) -> Cloud;
+    /// The NodeClass of all NodePools, as a manifest.
+    fn class(&self) -> Value;
+    /// A merge patch of the class; nodes of another number have drifted.
+    fn class_change(&self, number: u32) -> Value;
+    /// Requirements of NodePools: as few types as keep a seed quick.
+    fn requirements(&self) -> Value;
+    /// Lets machines join the cluster, until its end.
+    fn join(&self, client: Client);
+    /// A provider.
+    fn provider(&self, lab: &Lab, client: Client) -> Arc<dyn CloudProvider>;
+    /// A provider that gets no answer any more from its call of this number on.
+    fn mortal_provider(&self, lab: &Lab, client: Client, calls: u64) -> (Arc<dyn CloudProvider>, HasDied);
+    /// Machines that are there.
+    fn machines(&self) -> Vec<Machine>;
+    /// What the cluster has there besides machines: kinds and names.
+    fn belongings(&self) -> Vec<(&'static str, Vec<String>)>;
+    /// Calls that were made, by name.
+    fn calls(&self) -> Vec<(String, u64)>;
+    /// What may happen on it, besides what may happen on all.
+    fn troubles(&self) -> &'static [Step];
+    /// Lets something happen.
+    fn act<'a>(
+        &'a self,
+        lab: &'a Lab,
+        step: Step,
+        chance: &'a mut ChaCha8Rng,
+    ) -> BoxFuture<'a, Result<(), String>>;
+    /// Takes a spot machine back, with notice.
+    fn interrupt<'a>(&'a self, lab: &'a Lab, machine: &'a str) -> BoxFuture<'a, Result<(), String>>;
+    /// Ends all troubles.
+    fn heal(&self);
+}
