@@ -1,6 +1,7 @@
 //! The tests of the whole stack on virtual time: one program, because each would be built and linked with all of it.
 
 mod appendix;
+mod clouds;
 mod disruption;
 mod disruption_deaths;
 mod faulty;
