@@ -29,7 +29,14 @@ impl Comparison {
     /// The report as one HTML document.
     pub fn to_html(&self) -> String {
         let setting = &self.setting;
-        let heading = self.heading();
+        let mut heading = self.heading();
+        if let Some(first) = heading.first_mut() {
+            // The title has said the name.
+            *first = first
+                .trim_start_matches(setting.scenario.as_str())
+                .trim_start_matches(" · ")
+                .to_owned();
+        }
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -99,32 +106,36 @@ impl Comparison {
         }
     }
 
-    /// `is dearer than now: +1.5 % [+0.9, +2.1]; evictions −57 %; pending p99: no difference shown.`
+    /// `is dearer than now: +1.5 % [+0.9, +2.1]; evictions −57 %; no difference shown in pending p99.`
     fn sentence(&self, policy: &PolicyResult) -> Markup {
-        let Some(cost) = policy
-            .values
-            .get("cost")
-            .and_then(|summary| summary.against.as_ref())
-        else {
+        let Some(cost) = against(policy, "cost") else {
             return html! { "has no completed run to compare." };
         };
         let baseline = &self.setting.baseline;
         let interval = cost
             .relative_interval
-            .map(|interval| format!(" {} %", numbers::relative_interval(interval)))
+            .map(|interval| format!(" {}", numbers::relative_interval(interval)))
             .unwrap_or_default();
         let relative = cost.relative.map(numbers::relative).unwrap_or_default();
+        let others = [
+            ("evictionsPerPodDay", "evictions"),
+            ("pendingP99", "pending p99"),
+            ("wastedNodeHours", "wasted node-hours"),
+        ];
+        let judged = others
+            .iter()
+            .filter_map(|(name, words)| Some((against(policy, name)?, *words)));
+        let (open, shown): (Vec<_>, Vec<_>) =
+            judged.partition(|(difference, _)| difference.verdict == Verdict::NoDifferenceShown);
+        let open: Vec<&str> = open.into_iter().map(|(_, words)| words).collect();
         html! {
             @match cost.verdict {
                 Verdict::Lower | Verdict::Higher => { "is " strong { (cost.words) } " than " (baseline) ": " (relative) (interval) }
                 Verdict::NoDifferenceShown => { strong { "no difference" } " of cost from " (baseline) " shown: " (relative) (interval) }
                 Verdict::TooFewSeeds => { "costs " (relative) " against " (baseline) " in " (numbers::count(cost.pairs, "seed")) ", too few to tell it from chance" }
             }
-            @for (name, words) in [("evictionsPerPodDay", "evictions"), ("pendingP99", "pending p99"), ("wastedNodeHours", "wasted node-hours")] {
-                @if let Some(against) = policy.values.get(name).and_then(|summary| summary.against.as_ref()) {
-                    "; " (words) " " (changed(against))
-                }
-            }
+            @for (difference, words) in &shown { "; " (words) " " (changed(difference)) }
+            @if !open.is_empty() { "; no difference shown in " (open.join(" and ")) }
             "."
         }
     }
@@ -195,10 +206,15 @@ fn badge(answer: Answer) -> &'static str {
     }
 }
 
-/// `−57 %`, `no difference shown`.
+/// The difference from the baseline in a metric.
+fn against<'a>(policy: &'a PolicyResult, name: &str) -> Option<&'a Difference> {
+    policy.values.get(name)?.against.as_ref()
+}
+
+/// `−57 %`, or `≈` where no difference is shown.
 fn changed(difference: &Difference) -> String {
     match (difference.verdict, difference.relative) {
-        (Verdict::NoDifferenceShown, _) => "no difference shown".into(),
+        (Verdict::NoDifferenceShown, _) => "≈".into(),
         (_, Some(relative)) => numbers::relative(relative),
         (_, None) => difference.words.into(),
     }

@@ -57,15 +57,19 @@ fn figure(
     drawing: Markup,
     below: Markup,
 ) -> Markup {
+    let is_wide = width > 600.0;
     html! {
         section aria-labelledby=(id) {
             h2 id=(id) { (title) }
             (above)
             figure {
-                svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
-                    title id={ (id) "-t" } { (title) }
-                    desc id={ (id) "-d" } { (says) }
-                    (drawing)
+                // A wide drawing stays legible on a narrow screen, which scrolls it.
+                div .scroll[is_wide] tabindex=[is_wide.then_some("0")] role=[is_wide.then_some("region")] aria-label=[is_wide.then_some(title)] {
+                    svg .wide[is_wide] viewBox=(format!("0 0 {width} {height}")) role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
+                        title id={ (id) "-t" } { (title) }
+                        desc id={ (id) "-d" } { (says) }
+                        (drawing)
+                    }
                 }
                 figcaption { (below) }
             }
@@ -453,9 +457,21 @@ pub(super) fn waiting(comparison: &Comparison) -> Markup {
     else {
         return html! {};
     };
+    // Before the first pod has a node there is nothing to see.
+    let first = with
+        .iter()
+        .map(|(_, policy)| {
+            let mut shares = policy.waiting.seconds.iter().zip(&policy.waiting.highest);
+            shares
+                .rfind(|(_, share)| **share == 0.0)
+                .map_or(0.1, |(seconds, _)| *seconds)
+        })
+        .fold(f64::INFINITY, f64::min);
+    let until = longest.max(10.0);
+    let from = (first / 1.5).clamp(0.1, until / 10.0);
     let x = Scale {
-        from: -1.0,
-        until: longest.log10().max(1.0),
+        from: from.log10(),
+        until: until.log10(),
         low: LEFT,
         high: SIDE - 14.0,
     };
@@ -469,8 +485,11 @@ pub(super) fn waiting(comparison: &Comparison) -> Markup {
     let marks = [
         (0.1, "0.1 s"),
         (1.0, "1 s"),
+        (3.0, "3 s"),
         (10.0, "10 s"),
+        (30.0, "30 s"),
         (60.0, "1 min"),
+        (180.0, "3 min"),
         (600.0, "10 min"),
         (3_600.0, "1 h"),
         (36_000.0, "10 h"),
@@ -493,7 +512,7 @@ pub(super) fn waiting(comparison: &Comparison) -> Markup {
             path .grid d=(format!("M{} {}H{}", units(x.low), units(y.at(mark)), units(x.high))) {}
             text .axis x=(units(LEFT - 6.0)) y=(units(y.at(mark) + 4.0)) text-anchor="end" { (format!("{:.0} %", mark * 100.0)) }
         }
-        @for (seconds, label) in marks.into_iter().filter(|(seconds, _)| *seconds <= longest.max(10.0)) {
+        @for (seconds, label) in marks.into_iter().filter(|(seconds, _)| (from..=until).contains(seconds)) {
             path .grid d=(format!("M{} {}V{}", units(at(seconds)), units(y.high), units(y.low + 4.0))) {}
             text .axis x=(units(at(seconds))) y=(units(y.low + 17.0)) text-anchor="middle" { (label) }
         }

@@ -5,18 +5,17 @@
 use maud::{Markup, html};
 
 use super::{changed, datum, key, mean_of, unit_words};
-use crate::compare::{Comparison, Difference, PolicyResult};
+use crate::compare::{Comparison, PolicyResult};
 use crate::metric::{METRICS, Metric, Unit};
 use crate::numbers;
 
 /// Metrics of the table at the top, with the heading that fits above it.
-const MAIN: [(&str, &str); 7] = [
+const MAIN: [(&str, &str); 6] = [
     ("evictionsPerPodDay", "Evictions per pod and day"),
     ("pendingP50", "Pending p50"),
     ("pendingP99", "Pending p99"),
     ("wastedNodeHours", "Wasted node-hours"),
     ("regret", "Regret"),
-    ("bound", "Lower bound"),
     ("gap", "Gap"),
 ];
 
@@ -45,7 +44,7 @@ pub(super) fn main_table(comparison: &Comparison) -> Markup {
     };
     let table = html! {
         table .main {
-            caption { "Means over seeds; ± is the 95 % interval of a mean, [ ] the interval of the paired difference." }
+            caption { "Means over seeds; ± is the 95 % interval of a mean, [ ] the interval of the paired difference, ≈ no difference shown. Gap: at most so much more could be saved." }
             (head)
             tbody {
                 @for (place, policy) in comparison.policies.iter().enumerate() {
@@ -74,13 +73,9 @@ fn cost(policy: &PolicyResult) -> Markup {
     }
 }
 
-fn difference<'a>(policy: &'a PolicyResult, name: &str) -> Option<&'a Difference> {
-    policy.values.get(name)?.against.as_ref()
-}
-
 /// `dearer +1.5 % [+0.9, +2.1]`.
 fn against(policy: &PolicyResult, name: &str) -> Markup {
-    let Some(against) = difference(policy, name) else {
+    let Some(against) = super::against(policy, name) else {
         return html! { @if policy.baseline { span .note { "the baseline" } } };
     };
     html! {
@@ -105,7 +100,7 @@ fn with_change(policy: &PolicyResult, name: &str) -> Markup {
     html! {
         (mean_of(policy, metric, summary))
         @if let Some(against) = &summary.against {
-            @if name != "bound" { div .note { (changed(against)) } }
+            div .note { (changed(against)) }
         }
     }
 }
@@ -123,7 +118,7 @@ pub(super) fn all_metrics(comparison: &Comparison) -> Markup {
     });
     let table = html! {
         table .all {
-            caption { "Means over seeds, the range over seeds, and what the paired difference from " (comparison.setting.baseline) " shows. Metrics that are 0 everywhere are left out." }
+            caption { "Means over seeds, the range over seeds, and what the paired difference from " (comparison.setting.baseline) " shows (≈: nothing). Metrics that are 0 everywhere are left out." }
             thead { tr {
                 th scope="col" { "Metric" }
                 @for (place, policy) in comparison.policies.iter().enumerate() { th scope="col" .number { (key(place, policy)) } }
