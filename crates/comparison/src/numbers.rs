@@ -98,6 +98,11 @@ pub fn relative(share: f64) -> String {
     format!("{} %", signed(share * 100.0, decimals))
 }
 
+/// The difference of two shares, in percentage points: `+0.9 points`.
+pub fn points(difference: f64) -> String {
+    format!("{} points", signed(difference * 100.0, 1))
+}
+
 /// `+1.9`, `−0.3`, `0.0`.
 fn signed(number: f64, decimals: usize) -> String {
     let text = grouped(number, decimals);
@@ -184,6 +189,7 @@ mod tests {
         assert_eq!(relative(0.0187), "+1.9 %");
         assert_eq!(relative(-0.57), "−57 %");
         assert_eq!(relative(-0.0001), "0.0 %");
+        assert_eq!(points(0.0094), "+0.9 points");
         let interval = Interval {
             low: 0.016,
             high: 0.0213,

@@ -134,7 +134,7 @@ impl Comparison {
                 Verdict::NoDifferenceShown => { strong { "no difference" } " of cost from " (baseline) " shown: " (relative) (interval) }
                 Verdict::TooFewSeeds => { "costs " (relative) " against " (baseline) " in " (numbers::count(cost.pairs, "seed")) ", too few to tell it from chance" }
             }
-            @for (difference, words) in &shown { "; " (words) " " (changed(difference)) }
+            @for (difference, words) in &shown { "; " (words) " " (changed(difference, Unit::Count)) }
             @if !open.is_empty() { "; no difference shown in " (open.join(" and ")) }
             "."
         }
@@ -211,10 +211,12 @@ fn against<'a>(policy: &'a PolicyResult, name: &str) -> Option<&'a Difference> {
     policy.values.get(name)?.against.as_ref()
 }
 
-/// `−57 %`, or `≈` where no difference is shown.
-fn changed(difference: &Difference) -> String {
+/// `−57 %`, of a share `+0.9 points`, or `≈` where no difference is shown.
+fn changed(difference: &Difference, unit: Unit) -> String {
     match (difference.verdict, difference.relative) {
         (Verdict::NoDifferenceShown, _) => "≈".into(),
+        // The share of a share misleads.
+        _ if unit == Unit::Share => numbers::points(difference.mean),
         (_, Some(relative)) => numbers::relative(relative),
         (_, None) => difference.words.into(),
     }

@@ -100,7 +100,7 @@ fn with_change(policy: &PolicyResult, name: &str) -> Markup {
     html! {
         (mean_of(policy, metric, summary))
         @if let Some(against) = &summary.against {
-            div .note { (changed(against)) }
+            div .note { (changed(against, metric.unit)) }
         }
     }
 }
@@ -150,7 +150,7 @@ fn full(policy: &PolicyResult, metric: &Metric) -> Markup {
         @if summary.minimum != summary.maximum {
             div .note { (numbers::value(summary.minimum, metric.unit)) " to " (numbers::value(summary.maximum, metric.unit)) }
         }
-        @if let Some(against) = &summary.against { div .note { (changed(against)) } }
+        @if let Some(against) = &summary.against { div .note { (changed(against, metric.unit)) } }
     }
 }
 
