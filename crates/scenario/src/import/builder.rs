@@ -36,6 +36,16 @@ impl Builder {
         Ok(id)
     }
 
+    /// The owner of a key, if there is one.
+    pub(crate) fn known(&self, key: &Key) -> Option<OwnerId> {
+        self.index.get(key).copied()
+    }
+
+    /// How many owners there are.
+    pub(crate) fn owners(&self) -> usize {
+        self.timeline.owners.len()
+    }
+
     pub(crate) fn event(&mut self, at_ms: u64, owner: OwnerId, change: Change) -> Result<(), ImportError> {
         if self.timeline.events.len() as u64 >= MOST_EVENTS {
             return Err(ImportError::whole(format!(

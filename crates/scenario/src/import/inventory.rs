@@ -409,7 +409,8 @@ fn without_time(name: &str) -> &str {
 }
 
 /// What the first PodDisruptionBudget over these pods allows.
-pub(crate) fn max_unavailable(
+#[must_use]
+pub fn max_unavailable(
     budgets: &[Budget],
     namespace: &str,
     labels: &BTreeMap<String, String>,

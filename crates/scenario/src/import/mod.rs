@@ -3,15 +3,27 @@
 //! Owns the limits within which a recording is read, the words for a broken one, and how a recording is bent to size. Each format has a file of its own; all
 //! take bytes or readers and open nothing.
 
+mod audit;
 mod bend;
 mod builder;
+mod dumps;
 pub mod inventory;
+mod kubereplay;
+mod lines;
 pub mod objects;
+mod prometheus;
+pub mod record;
+mod recording;
+pub mod redact;
+mod sktrace;
+mod stream;
+mod table;
 
 use std::fmt;
 
 pub use bend::bend;
 pub(crate) use builder::{Builder, Key};
+pub use recording::Recording;
 
 /// Owners that a recording may have; more is a recording that is something else.
 pub const MOST_OWNERS: usize = 500_000;

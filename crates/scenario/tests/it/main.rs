@@ -1,6 +1,7 @@
 //! What scenario files mean, and what their workloads come to.
 
 mod generated;
+mod imports;
 mod scenario_files;
 
 use serde_json::Value;

@@ -1,0 +1,182 @@
+//! Audit logs of an API server: one event a line, with the objects that were sent and answered.
+//!
+//! Owns which requests say something about workloads. Evictions are left out: they are what a simulation finds out.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::lines::Lines;
+use super::objects::Object;
+use super::record::broken;
+use super::stream::Stream;
+use super::{ImportError, Place};
+use crate::timeline::OwnerKind;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    kind: Option<String>,
+    stage: Option<String>,
+    #[serde(default)]
+    verb: String,
+    #[serde(default)]
+    object_ref: Reference,
+    #[serde(borrow)]
+    request_object: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response_object: Option<&'a RawValue>,
+    #[serde(default)]
+    response_status: Status,
+    stage_timestamp: Option<Timestamp>,
+    request_received_timestamp: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: Option<i32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Scale {
+    spec: ScaleSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ScaleSpec {
+    replicas: Option<i32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kind {
+    kind: String,
+}
+
+/// Reads further logs into one stream; how many events they had, and how many of these hold no object where one was expected.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    events: u64,
+    bare: u64,
+}
+
+/// Resources and the kinds of their objects.
+const KINDS: [(&str, &str); 6] = [
+    ("deployments", "Deployment"),
+    ("replicasets", "ReplicaSet"),
+    ("statefulsets", "StatefulSet"),
+    ("jobs", "Job"),
+    ("pods", "Pod"),
+    ("poddisruptionbudgets", "PodDisruptionBudget"),
+];
+
+impl Audit {
+    pub(crate) fn read(&mut self, bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError> {
+        let mut lines = Lines::new(bytes);
+        while let Some((number, text)) = lines.next()? {
+            let place = Place::Line(number);
+            let event: Event<'_> =
+                serde_json::from_str(text).map_err(|error| ImportError::new(place, broken(&error)))?;
+            if event.kind.as_deref() != Some("Event") {
+                return Err(ImportError::new(
+                    place,
+                    "is not an audit event; expected one object of kind Event (audit.k8s.io/v1) a line",
+                ));
+            }
+            self.events += 1;
+            self.event(&event, stream).map_err(|error| error.at(place))?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event<'_>, stream: &mut Stream) -> Result<(), ImportError> {
+        let reference = &event.object_ref;
+        let Some((_, kind)) = KINDS.iter().find(|(resource, _)| *resource == reference.resource) else {
+            return Ok(());
+        };
+        let succeeded = event
+            .response_status
+            .code
+            .is_none_or(|code| (200..300).contains(&code));
+        let is_end = event
+            .stage
+            .as_deref()
+            .is_none_or(|stage| stage == "ResponseComplete");
+        if !(succeeded && is_end) {
+            return Ok(());
+        }
+        let Some(at) = event.stage_timestamp.or(event.request_received_timestamp) else {
+            return Err(ImportError::whole(
+                "has neither stageTimestamp nor requestReceivedTimestamp",
+            ));
+        };
+        let at = at.as_millisecond();
+        let wrong = |error: serde_json::Error| ImportError::whole(broken(&error));
+        match (event.verb.as_str(), reference.subresource.as_str()) {
+            ("update" | "patch", "scale") => {
+                let Some(object) = event.response_object.or(event.request_object) else {
+                    self.bare += 1;
+                    return Ok(());
+                };
+                let scale: Scale = serde_json::from_str(object.get()).map_err(wrong)?;
+                let owner = match *kind {
+                    "StatefulSet" => OwnerKind::StatefulSet,
+                    "Deployment" => OwnerKind::Deployment,
+                    // ReplicaSets are scaled by their Deployments.
+                    _ => return Ok(()),
+                };
+                match scale.spec.replicas {
+                    Some(replicas) => {
+                        let replicas = u32::try_from(replicas).unwrap_or(0);
+                        stream.scaled(at, owner, &reference.namespace, &reference.name, replicas)
+                    }
+                    None => Ok(()),
+                }
+            }
+            ("create" | "update" | "patch", "" | "status") => {
+                // A patch is only a part of an object; what is answered is the whole.
+                let whole = event.response_object.filter(|object| is_of(object, kind));
+                let sent = event.request_object.filter(|_| event.verb != "patch");
+                let Some(object) = whole.or(sent.filter(|object| is_of(object, kind))) else {
+                    self.bare += 1;
+                    return Ok(());
+                };
+                let object = Object::read(object.get(), Some(kind)).map_err(wrong)?;
+                stream.applied(at, object)
+            }
+            ("delete", "") => stream.deleted(at, kind, &reference.namespace, &reference.name),
+            _ => Ok(()),
+        }
+    }
+
+    /// A log without any object is of the wrong level.
+    pub(crate) fn check(&self, stream: &Stream) -> Result<(), ImportError> {
+        if self.events == 0 {
+            return Err(ImportError::whole("holds no audit event"));
+        }
+        if stream.is_empty() && self.bare > 0 {
+            return Err(ImportError::whole(
+                "holds no objects: it was written at level Metadata; set level RequestResponse for deployments, statefulsets, jobs and pods in the audit policy",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Answers to failed and dry requests are a Status.
+fn is_of(object: &RawValue, kind: &str) -> bool {
+    let read: Kind = serde_json::from_str(object.get()).unwrap_or_default();
+    read.kind.is_empty() || read.kind == kind
+}

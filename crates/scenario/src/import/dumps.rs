@@ -1,0 +1,141 @@
+//! Several dumps of one cluster as a timeline: what changed between two of them happened at the later one, unless a pod says when it was made or ended.
+//!
+//! Owns differences of inventories.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::inventory::{Inventory, is_living};
+use super::{Builder, ImportError, Key};
+use crate::timeline::{Change, OwnerId, OwnerKind, Timeline};
+
+/// Dumps in the order of time.
+#[derive(Debug, Default)]
+pub(crate) struct Dumps {
+    builder: Builder,
+    base_ms: Option<i64>,
+    last_ms: i64,
+    replicas: BTreeMap<Key, u32>,
+    /// Single pods that are there: owner, number, and when it began.
+    pods: BTreeMap<(String, String), (OwnerId, u64, u64)>,
+    next_pod: BTreeMap<OwnerId, u64>,
+    count: u64,
+}
+
+impl Dumps {
+    /// Adds the next dump, of this instant.
+    pub(crate) fn add(&mut self, instant: Timestamp, inventory: &Inventory) -> Result<(), ImportError> {
+        let now = instant.as_millisecond();
+        let base = *self.base_ms.get_or_insert(now);
+        if self.count > 0 && now <= self.last_ms {
+            return Err(ImportError::whole(format!(
+                "is of {instant}, which is not after the dump before it; a dump's time is that in its file name (such as 2026-03-02T14-00.yaml), or else that of its newest object"
+            )));
+        }
+        let before = self.last_ms;
+        self.last_ms = now;
+        self.count += 1;
+        let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
+        let at = after(now);
+        let is_later = self.count > 1;
+        // An instant that an object tells, as far as it is between the two dumps.
+        let within = |told: Option<Timestamp>| match told.map(|told| told.as_millisecond()) {
+            Some(told) if told > before && told <= now && is_later => after(told),
+            _ => at,
+        };
+        let by_owner = inventory.pods_by_owner();
+        let workloads = inventory.top_workloads();
+        let keys: BTreeSet<&Key> = by_owner.keys().chain(workloads.keys()).collect();
+        let mut wanted: BTreeMap<Key, u32> = BTreeMap::new();
+        let mut there: BTreeSet<(String, String)> = BTreeSet::new();
+        for key in keys {
+            let workload = workloads.get(key).copied();
+            let pods = by_owner.get(key).map_or(&[][..], Vec::as_slice);
+            let living = pods.iter().filter(|pod| is_living(pod));
+            let Some(owner) = inventory.owner(key, workload, pods.first().copied()) else {
+                continue;
+            };
+            if matches!(key.0, OwnerKind::Deployment | OwnerKind::StatefulSet) {
+                let count = match workload {
+                    Some(workload) => workload.replicas,
+                    None => u32::try_from(living.count()).unwrap_or(u32::MAX),
+                };
+                self.builder.owner(key, || owner)?;
+                wanted.insert(key.clone(), count);
+                continue;
+            }
+            if pods.is_empty() {
+                continue;
+            }
+            let id = self.builder.owner(key, || owner)?;
+            for pod in living {
+                let name = (pod.meta.namespace().to_owned(), pod.meta.name().to_owned());
+                there.insert(name.clone());
+                if self.pods.contains_key(&name) {
+                    continue;
+                }
+                let begin = within(pod.meta.creation_timestamp);
+                let pod = self.number(id);
+                self.builder
+                    .event(begin, id, Change::Begin { pod, runs_ms: None })?;
+                self.pods.insert(name, (id, pod, begin));
+            }
+            for pod in pods.iter().filter(|pod| !is_living(pod)) {
+                let name = (pod.meta.namespace().to_owned(), pod.meta.name().to_owned());
+                if let Some((id, pod_number, begin)) = self.pods.remove(&name) {
+                    let end = within(pod.finished).max(begin);
+                    self.builder.event(end, id, Change::End { pod: pod_number })?;
+                } else if let (Some(created), Some(finished)) = (pod.meta.creation_timestamp, pod.finished)
+                    && created.as_millisecond() > before
+                    && finished >= created
+                    && is_later
+                {
+                    // Born and gone between two dumps.
+                    let pod = self.number(id);
+                    let begin = within(Some(created));
+                    self.builder
+                        .event(begin, id, Change::Begin { pod, runs_ms: None })?;
+                    self.builder
+                        .event(within(Some(finished)).max(begin), id, Change::End { pod })?;
+                }
+            }
+        }
+        for key in self.replicas.keys() {
+            wanted.entry(key.clone()).or_insert(0);
+        }
+        for (key, count) in wanted {
+            if self.replicas.get(&key).copied().unwrap_or(0) != count
+                && let Some(id) = self.builder.known(&key)
+            {
+                self.builder.event(at, id, Change::Replicas(count))?;
+                self.replicas.insert(key, count);
+            }
+        }
+        let gone: Vec<(String, String)> = self
+            .pods
+            .keys()
+            .filter(|name| !there.contains(*name))
+            .cloned()
+            .collect();
+        for name in gone {
+            if let Some((id, pod, begin)) = self.pods.remove(&name) {
+                self.builder.event(at.max(begin), id, Change::End { pod })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, owner: OwnerId) -> u64 {
+        let next = self.next_pod.entry(owner).or_default();
+        *next += 1;
+        *next - 1
+    }
+
+    pub(crate) fn finish(self) -> Result<Timeline, ImportError> {
+        match self.count {
+            0 => Err(ImportError::whole("there is no dump")),
+            _ => Ok(self.builder.finish()),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Answers of Prometheus to range queries: replica counts of Deployments and StatefulSets, and what their containers request.
+//!
+//! Owns the names of kube-state-metrics' series. Resolution is the step of the query.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::inventory::READY;
+use super::lines::reader;
+use super::record::broken;
+use super::{Builder, ImportError, Key, Place};
+use crate::pods::template;
+use crate::timeline::{Change, Owner, OwnerKind, Timeline};
+use crate::workload::Shape;
+
+const MOST_BYTES: u64 = 1 << 30;
+/// What a container is taken to request that no series tells of: a quarter of a core and 256 MiB.
+const CPU_MILLI: i64 = 250;
+const MEMORY_BYTES: i64 = 256 << 20;
+
+#[derive(Deserialize)]
+struct Answer {
+    status: String,
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    data: Option<Data>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Data {
+    result_type: String,
+    result: Vec<Series>,
+}
+
+#[derive(Deserialize)]
+struct Series {
+    metric: BTreeMap<String, String>,
+    #[serde(default)]
+    values: Vec<(f64, String)>,
+}
+
+/// What several answers say together.
+#[derive(Debug, Default)]
+pub(crate) struct Prometheus {
+    /// By owner: instant in milliseconds → replicas.
+    replicas: BTreeMap<Key, BTreeMap<i64, u32>>,
+    /// By namespace and pod: container → (thousandths of a core, bytes, GPUs).
+    requests: BTreeMap<(String, String), BTreeMap<String, (i64, i64, i64)>>,
+    /// Series that say nothing about workloads, by name.
+    others: BTreeMap<String, u64>,
+}
+
+impl Prometheus {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
+        let mut text = String::new();
+        reader(bytes)
+            .take(MOST_BYTES)
+            .read_to_string(&mut text)
+            .map_err(|error| ImportError::whole(format!("cannot be read as text: {error}")))?;
+        let answer: Answer = serde_json::from_str(&text)
+            .map_err(|error| ImportError::new(Place::Line(error.line().max(1) as u64), broken(&error)))?;
+        let data = match (answer.status.as_str(), answer.data) {
+            ("success", Some(data)) => data,
+            (status, _) => {
+                let why = answer.error.unwrap_or_else(|| "it has no data".to_owned());
+                return Err(ImportError::whole(format!(
+                    "is an answer of status {status:?}: {why}"
+                )));
+            }
+        };
+        if data.result_type != "matrix" {
+            return Err(ImportError::whole(format!(
+                "holds a {}; expected the matrix that /api/v1/query_range answers",
+                data.result_type
+            )));
+        }
+        for (index, series) in data.result.into_iter().enumerate() {
+            self.series(series)
+                .map_err(|problem| ImportError::whole(format!("series {}: {problem}", index + 1)))?;
+        }
+        Ok(())
+    }
+
+    fn series(&mut self, series: Series) -> Result<(), String> {
+        let label = |name: &str| series.metric.get(name).cloned().unwrap_or_default();
+        let owner = [
+            ("deployment", OwnerKind::Deployment),
+            ("statefulset", OwnerKind::StatefulSet),
+        ]
+        .into_iter()
+        .find(|(name, _)| series.metric.contains_key(*name));
+        // Without a name, as after an aggregation, labels say what it is.
+        match (label("__name__").as_str(), owner) {
+            ("kube_deployment_spec_replicas" | "kube_statefulset_replicas" | "", Some((name, kind))) => {
+                let namespace = Some(label("namespace")).filter(|name| !name.is_empty());
+                let key = (
+                    kind,
+                    namespace.unwrap_or_else(|| "default".to_owned()),
+                    label(name),
+                );
+                let counts = self.replicas.entry(key).or_default();
+                for (seconds, value) in series.values {
+                    counts.insert(instant(seconds)?, count(&value)?);
+                }
+            }
+            ("kube_pod_container_resource_requests", _) => {
+                let Some((_, value)) = series
+                    .values
+                    .iter()
+                    .max_by(|left, right| left.0.total_cmp(&right.0))
+                else {
+                    return Ok(());
+                };
+                let amount: f64 = value
+                    .parse()
+                    .map_err(|_| format!("value {value:?} is not a number"))?;
+                if !(0.0..=1e15).contains(&amount) {
+                    return Err(format!("value {value:?} is not a request"));
+                }
+                let pod = self
+                    .requests
+                    .entry((label("namespace"), label("pod")))
+                    .or_default();
+                let container = pod.entry(label("container")).or_default();
+                match label("resource").as_str() {
+                    "cpu" => container.0 = libm::ceil(amount * 1_000.0) as i64,
+                    "memory" => container.1 = libm::ceil(amount) as i64,
+                    "nvidia_com_gpu" => container.2 = libm::ceil(amount) as i64,
+                    _ => {}
+                }
+            }
+            (name, _) => *self.others.entry(name.to_owned()).or_default() += 1,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Result<(Timeline, Vec<String>), ImportError> {
+        let instants = self.replicas.values().filter_map(|counts| counts.keys().next());
+        let Some(base) = instants.min().copied() else {
+            return Err(ImportError::whole(
+                "holds no replica count; expected series of kube_deployment_spec_replicas or kube_statefulset_replicas",
+            ));
+        };
+        let end = self
+            .replicas
+            .values()
+            .filter_map(|counts| counts.keys().next_back())
+            .max()
+            .copied();
+        let mut notes = Vec::new();
+        let mut assumed = 0_u64;
+        let mut builder = Builder::default();
+        for (key, counts) in &self.replicas {
+            let (cpu, memory, gpus) = self.request_of(key).unwrap_or_else(|| {
+                assumed += 1;
+                (CPU_MILLI, MEMORY_BYTES, 0)
+            });
+            let shape = Shape {
+                cpu_milli: vec![cpu],
+                memory_bytes: vec![memory],
+                gpus,
+                ..Shape::default()
+            };
+            let id = builder.owner(key, || Owner {
+                namespace: key.1.clone(),
+                name: key.2.clone(),
+                kind: key.0,
+                template: Arc::new(template(&key.2, &shape, 0)),
+                ready: READY,
+                max_unavailable: None,
+                claims: Vec::new(),
+            })?;
+            let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
+            let mut before = 0;
+            for (instant, count) in counts {
+                if *count != before {
+                    builder.event(after(*instant), id, Change::Replicas(*count))?;
+                    before = *count;
+                }
+            }
+            // A series that ends before the others is of a workload that was deleted.
+            let last = counts.keys().next_back().copied().unwrap_or(base);
+            let step = counts.keys().rev().nth(1).map_or(0, |previous| last - previous);
+            if before > 0 && step > 0 && end.is_some_and(|end| end > last) {
+                builder.event(after(last.saturating_add(step)), id, Change::Replicas(0))?;
+            }
+        }
+        if assumed > 0 {
+            notes.push(format!(
+                "no series kube_pod_container_resource_requests tells what {assumed} of {} workloads request: 250m and 256Mi are taken",
+                self.replicas.len()
+            ));
+        }
+        let others: u64 = self.others.values().sum();
+        if others > 0 {
+            let names: Vec<&str> = self.others.keys().map(String::as_str).take(3).collect();
+            notes.push(format!(
+                "{others} other series are left out ({})",
+                names.join(", ")
+            ));
+        }
+        Ok((builder.finish(), notes))
+    }
+
+    /// The requests of one pod of an owner: that of the longest name that a pod's name goes on from.
+    fn request_of(&self, (kind, namespace, name): &Key) -> Option<(i64, i64, i64)> {
+        let from = (namespace.clone(), format!("{name}-"));
+        let pods = self
+            .requests
+            .range(from..)
+            .take_while(|((space, pod), _)| space == namespace && pod.starts_with(name.as_str()));
+        let is_own = |pod: &str| {
+            let rest = pod
+                .strip_prefix(name.as_str())
+                .and_then(|rest| rest.strip_prefix('-'));
+            rest.is_some_and(|rest| match kind {
+                OwnerKind::StatefulSet => rest.bytes().all(|byte| byte.is_ascii_digit()),
+                // HASH-SUFFIX
+                _ => rest.split('-').count() == 2,
+            })
+        };
+        let own = pods.filter(|((_, pod), _)| is_own(pod)).map(|(_, containers)| {
+            containers.values().fold((0, 0, 0), |sum: (i64, i64, i64), one| {
+                (
+                    sum.0.saturating_add(one.0),
+                    sum.1.saturating_add(one.1),
+                    sum.2.saturating_add(one.2),
+                )
+            })
+        });
+        own.max()
+    }
+}
+
+fn instant(seconds: f64) -> Result<i64, String> {
+    match (0.0..=1e11).contains(&seconds) {
+        true => Ok(libm::round(seconds * 1_000.0) as i64),
+        false => Err(format!("{seconds} is not an instant in seconds since 1970")),
+    }
+}
+
+fn count(value: &str) -> Result<u32, String> {
+    match value.parse::<f64>() {
+        Ok(count) if (0.0..=1e6).contains(&count) => Ok(libm::round(count) as u32),
+        _ => Err(format!("value {value:?} is not a number of replicas")),
+    }
+}

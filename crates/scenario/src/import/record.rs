@@ -1,0 +1,99 @@
+//! Recordings of `spokeshave record`: one JSON object a line, the first of them a head.
+//!
+//! Owns the format. Each line after the head is `{"at": INSTANT, "what": "applied" or "deleted", "object": {…}}`, in order of time.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::lines::Lines;
+use super::objects::{Meta, Object};
+use super::stream::Stream;
+use super::{ImportError, Place};
+
+/// What the head names the format.
+pub const FORMAT: &str = "recording.spokeshave.dev/v1alpha1";
+
+#[derive(Deserialize)]
+struct Head {
+    recording: String,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    at: Timestamp,
+    what: What,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum What {
+    Applied,
+    Deleted,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Identity {
+    kind: String,
+    metadata: Meta,
+}
+
+pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError> {
+    let mut lines = Lines::new(bytes);
+    let head: Option<Head> = lines
+        .next()?
+        .and_then(|(_, text)| serde_json::from_str(text).ok());
+    if head.is_none_or(|head| head.recording != FORMAT) {
+        return Err(ImportError::new(
+            Place::Line(1),
+            format!(
+                "is not the head of a recording; expected {{\"recording\": {FORMAT:?}}}, which `spokeshave record` writes"
+            ),
+        ));
+    }
+    let mut last: Option<Timestamp> = None;
+    while let Some((number, text)) = lines.next()? {
+        let place = Place::Line(number);
+        let wrong = |error: serde_json::Error| ImportError::new(place, broken(&error));
+        let line: Line<'_> = serde_json::from_str(text).map_err(wrong)?;
+        if let Some(last) = last
+            && line.at < last
+        {
+            return Err(ImportError::new(
+                place,
+                format!(
+                    "is of {}, before the line above it, which is of {last}; expected lines in order of time",
+                    line.at
+                ),
+            ));
+        }
+        last = Some(line.at);
+        let at = line.at.as_millisecond();
+        match line.what {
+            What::Applied => {
+                let object = Object::read(line.object.get(), None).map_err(wrong)?;
+                stream.applied(at, object)
+            }
+            What::Deleted => {
+                let gone: Identity = serde_json::from_str(line.object.get()).map_err(wrong)?;
+                stream.deleted(at, &gone.kind, gone.metadata.namespace(), gone.metadata.name())
+            }
+        }
+        .map_err(|error| error.at(place))?;
+    }
+    Ok(())
+}
+
+/// What a JSON parser says, without its own idea of where.
+pub(crate) fn broken(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let message = message.split(" at line ").next().unwrap_or_default();
+    match error.is_eof() {
+        true => "ends in the middle of a value; the file seems to be cut off".to_owned(),
+        false => format!("cannot be read: {message}"),
+    }
+}

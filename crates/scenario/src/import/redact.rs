@@ -1,0 +1,244 @@
+//! What of an object may be written down: what a simulation reads, and nothing that is anybody's secret.
+//!
+//! Owns lists of what is kept; everything else is left out, so that a field that Kubernetes adds tomorrow is left out as well.
+
+use serde_json::{Map, Value};
+
+/// Fields of a pod specification by which it is scheduled, evicted and stopped.
+const POD: [&str; 18] = [
+    "affinity",
+    "containers",
+    "hostNetwork",
+    "initContainers",
+    "nodeName",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "resources",
+    "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "schedulingGates",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+];
+const META: [&str; 8] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generateName",
+    "labels",
+    "name",
+    "namespace",
+    "ownerReferences",
+];
+/// Annotations that decisions read begin with one of these.
+const ANNOTATIONS: [&str; 4] = [
+    "karpenter.sh/",
+    "karpenter.kwok.sh/",
+    "spokeshave.dev/",
+    "cluster-autoscaler.kubernetes.io/",
+];
+const WORKLOAD: [&str; 12] = [
+    "replicas",
+    "parallelism",
+    "completions",
+    "suspend",
+    "schedule",
+    "selector",
+    "template",
+    "jobTemplate",
+    "volumeClaimTemplates",
+    "maxUnavailable",
+    "minAvailable",
+    "updateStrategy",
+];
+/// Kinds that hold settings of the autoscaler only, whose specification is kept whole.
+const WHOLE: [&str; 6] = [
+    "NodePool",
+    "NodeOverlay",
+    "DisruptionPolicy",
+    "KWOKNodeClass",
+    "StorageClass",
+    "CapacityBuffer",
+];
+
+/// The object without what a simulation does not read. None for a kind that none reads.
+#[must_use]
+pub fn redacted(object: &Value) -> Option<Value> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let mut kept = Map::new();
+    for key in ["apiVersion", "kind"] {
+        kept.insert(key.to_owned(), object[key].clone());
+    }
+    kept.insert("metadata".to_owned(), metadata(&object["metadata"]));
+    match kind {
+        "Pod" => {
+            kept.insert("spec".to_owned(), pod(&object["spec"]));
+            kept.insert("status".to_owned(), status(&object["status"]));
+        }
+        "Deployment"
+        | "ReplicaSet"
+        | "StatefulSet"
+        | "DaemonSet"
+        | "Job"
+        | "CronJob"
+        | "PodDisruptionBudget" => {
+            kept.insert("spec".to_owned(), workload(&object["spec"]));
+            kept.insert("status".to_owned(), status(&object["status"]));
+        }
+        kind if WHOLE.contains(&kind) => {
+            for key in ["spec", "provisioner", "volumeBindingMode", "allowedTopologies"] {
+                if let Some(value) = object.get(key) {
+                    kept.insert(key.to_owned(), value.clone());
+                }
+            }
+        }
+        _ => return None,
+    }
+    Some(Value::Object(kept))
+}
+
+fn only(value: &Value, keys: &[&str]) -> Map<String, Value> {
+    let entries = value.as_object().into_iter().flatten();
+    entries
+        .filter(|(key, value)| keys.contains(&key.as_str()) && !value.is_null())
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+fn metadata(value: &Value) -> Value {
+    let mut kept = only(value, &META);
+    if let Some(Value::Object(annotations)) = kept.get_mut("annotations") {
+        annotations.retain(|key, _| ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
+    }
+    kept.retain(|key, value| key != "annotations" || value.as_object().is_some_and(|map| !map.is_empty()));
+    Value::Object(kept)
+}
+
+fn workload(spec: &Value) -> Value {
+    let mut kept = only(spec, &WORKLOAD);
+    if let Some(template) = kept.get_mut("template") {
+        *template = self::template(template);
+    }
+    if let Some(job) = kept.get_mut("jobTemplate") {
+        *job = Value::Object(Map::from_iter([("spec".to_owned(), workload(&job["spec"]))]));
+    }
+    if let Some(Value::Array(claims)) = kept.get_mut("volumeClaimTemplates") {
+        for claim in claims {
+            *claim = Value::Object(Map::from_iter([
+                ("metadata".to_owned(), metadata(&claim["metadata"])),
+                (
+                    "spec".to_owned(),
+                    Value::Object(only(
+                        &claim["spec"],
+                        &["accessModes", "resources", "storageClassName"],
+                    )),
+                ),
+            ]));
+        }
+    }
+    Value::Object(kept)
+}
+
+fn template(template: &Value) -> Value {
+    Value::Object(Map::from_iter([
+        ("metadata".to_owned(), metadata(&template["metadata"])),
+        ("spec".to_owned(), pod(&template["spec"])),
+    ]))
+}
+
+fn pod(spec: &Value) -> Value {
+    let mut kept = only(spec, &POD);
+    for list in ["containers", "initContainers"] {
+        if let Some(Value::Array(containers)) = kept.get_mut(list) {
+            for container in containers {
+                let mut own = only(container, &["name", "resources", "restartPolicy", "ports"]);
+                if let Some(Value::Array(ports)) = own.get_mut("ports") {
+                    ports.retain(|port| port.get("hostPort").is_some());
+                }
+                own.retain(|key, value| {
+                    key != "ports" || value.as_array().is_some_and(|ports| !ports.is_empty())
+                });
+                *container = Value::Object(own);
+            }
+        }
+    }
+    // Of volumes only those with claims bind a pod to a place.
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let claimed: Vec<Value> = volumes
+        .filter(|volume| volume.get("persistentVolumeClaim").is_some())
+        .map(|volume| Value::Object(only(volume, &["name", "persistentVolumeClaim"])))
+        .collect();
+    if !claimed.is_empty() {
+        kept.insert("volumes".to_owned(), Value::Array(claimed));
+    }
+    Value::Object(kept)
+}
+
+fn status(status: &Value) -> Value {
+    let mut kept = only(
+        status,
+        &["phase", "startTime", "completionTime", "observedGeneration"],
+    );
+    let statuses = status["containerStatuses"].as_array().into_iter().flatten();
+    let ended: Vec<Value> = statuses
+        .filter_map(|status| status.pointer("/state/terminated/finishedAt"))
+        .map(|finished| serde_json::json!({"state": {"terminated": {"finishedAt": finished}}}))
+        .collect();
+    if !ended.is_empty() {
+        kept.insert("containerStatuses".to_owned(), Value::Array(ended));
+    }
+    Value::Object(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_stay_where_they_are() {
+        let secret = "hunter2";
+        let spec = json!({
+            "nodeName": "n1", "serviceAccountName": secret, "imagePullSecrets": [{"name": secret}], "nodeSelector": {"disk": "ssd"},
+            "containers": [{"name": "main", "image": secret, "args": [secret], "command": [secret], "env": [{"name": "A", "value": secret}],
+                "resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 1}, {"hostPort": 2, "containerPort": 2}],
+                "volumeMounts": [{"name": secret}], "livenessProbe": {"exec": {"command": [secret]}}}],
+            "volumes": [{"name": "token", "secret": {"secretName": secret}}, {"name": "data", "persistentVolumeClaim": {"claimName": "d"}}],
+        });
+        let meta = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}, "managedFields": [secret],
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": secret, "karpenter.sh/do-not-disrupt": "true"}});
+        let template = json!({"metadata": meta, "spec": spec});
+        for (object, needed) in [
+            (
+                json!({"kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Running", "message": secret, "podIP": secret}}),
+                "/spec/containers/0/resources/requests/cpu",
+            ),
+            (
+                json!({"kind": "Deployment", "metadata": meta, "spec": {"replicas": 3, "template": template}}),
+                "/spec/template/spec/volumes/0/persistentVolumeClaim",
+            ),
+            (
+                json!({"kind": "CronJob", "metadata": meta, "spec": {"schedule": "@daily", "jobTemplate": {"metadata": {"annotations": {"a": secret}}, "spec": {"template": template}}}}),
+                "/spec/jobTemplate/spec/template/spec/nodeSelector/disk",
+            ),
+        ] {
+            let kept = redacted(&object).expect("a kind that is read");
+            let text = kept.to_string();
+            assert!(!text.contains(secret), "{text}");
+            assert!(kept.pointer(needed).is_some(), "{needed} in {text}");
+            assert_eq!(
+                kept["metadata"]["annotations"],
+                json!({"karpenter.sh/do-not-disrupt": "true"})
+            );
+        }
+        assert_eq!(redacted(&json!({"kind": "Secret", "data": {"a": secret}})), None);
+        let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": meta, "spec": {"limits": {"cpu": "4"}}, "status": {}});
+        assert_eq!(redacted(&pool).expect("kept")["spec"]["limits"]["cpu"], "4");
+    }
+}

@@ -1,0 +1,289 @@
+//! Objects that come and go, one after the other, as a timeline: what record, audit log, kubereplay and SimKube's traces have in common.
+//!
+//! Owns what the appearance, change and end of an object mean for its pods. Where the objects come from is the business of the formats.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::inventory::{Inventory, Maker, is_living};
+use super::objects::{Object, Pod, Workload};
+use super::{Builder, ImportError, Key};
+use crate::timeline::{Change, OwnerId, OwnerKind, Timeline};
+
+/// How long a Job is taken to run whose end is not in the recording.
+const RUNS_MS: u64 = 10 * 60_000;
+
+/// A timeline in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    builder: Builder,
+    /// The instant of the first object, in milliseconds since 1970.
+    base_ms: Option<i64>,
+    last_ms: i64,
+    /// Wanted replicas of Deployments, ReplicaSets and StatefulSets.
+    replicas: BTreeMap<Key, u32>,
+    /// Jobs that run, by kind, namespace and name: their owner, the numbers of their pods, and when they began.
+    running: BTreeMap<(String, String, String), Running>,
+    /// Jobs that have ended: what is heard of them later is old.
+    ended: BTreeSet<(String, String, String)>,
+    next_pod: BTreeMap<OwnerId, u64>,
+    /// For the way from pods to owners, and for budgets. Pods are not kept in it.
+    objects: Inventory,
+    /// Workloads without a template: their pods cannot be known.
+    without_template: BTreeSet<Key>,
+    /// Changes of workloads that were never seen.
+    unknown: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    owner: OwnerId,
+    pods: Vec<u64>,
+    began_ms: u64,
+}
+
+impl Stream {
+    /// Milliseconds after the beginning.
+    fn at(&mut self, instant_ms: i64) -> u64 {
+        let base = *self.base_ms.get_or_insert(instant_ms);
+        self.last_ms = self.last_ms.max(instant_ms);
+        u64::try_from(instant_ms.saturating_sub(base)).unwrap_or(0)
+    }
+
+    /// Whether anything has been learned.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next_pod.is_empty() && self.replicas.is_empty()
+    }
+
+    /// An object is there, or is different now.
+    pub(crate) fn applied(&mut self, instant_ms: i64, object: Object) -> Result<(), ImportError> {
+        let at = self.at(instant_ms);
+        match object {
+            Object::Workload(workload) => {
+                self.workload(at, &workload)?;
+                self.objects.add(Object::Workload(workload));
+            }
+            Object::Pod(pod) => self.pod(at, &pod)?,
+            Object::Budget(_) => self.objects.add(object),
+            Object::Other => {}
+        }
+        Ok(())
+    }
+
+    /// The replica count of a workload was changed, through its subresource `scale`.
+    pub(crate) fn scaled(
+        &mut self,
+        instant_ms: i64,
+        kind: OwnerKind,
+        namespace: &str,
+        name: &str,
+        replicas: u32,
+    ) -> Result<(), ImportError> {
+        let at = self.at(instant_ms);
+        let key = (kind, namespace.to_owned(), name.to_owned());
+        match self.builder.known(&key) {
+            Some(owner) => self.wants(at, &key, owner, replicas),
+            None => {
+                self.unknown += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// An object is gone.
+    pub(crate) fn deleted(
+        &mut self,
+        instant_ms: i64,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), ImportError> {
+        let at = self.at(instant_ms);
+        let owner_kind = match kind {
+            "Deployment" | "ReplicaSet" => OwnerKind::Deployment,
+            "StatefulSet" => OwnerKind::StatefulSet,
+            _ => return self.ended(at, kind, namespace, name),
+        };
+        let key = (owner_kind, namespace.to_owned(), name.to_owned());
+        match self.builder.known(&key) {
+            Some(owner) => self.wants(at, &key, owner, 0),
+            None => Ok(()),
+        }
+    }
+
+    fn workload(&mut self, at: u64, workload: &Workload) -> Result<(), ImportError> {
+        let namespace = workload.meta.namespace().to_owned();
+        let name = workload.meta.name().to_owned();
+        let controller = workload.meta.controller().map(|owner| owner.name.clone());
+        let kind = match workload.kind.as_str() {
+            "Deployment" => OwnerKind::Deployment,
+            "ReplicaSet" if controller.is_none() => OwnerKind::Deployment,
+            "StatefulSet" => OwnerKind::StatefulSet,
+            "Job" => OwnerKind::Job,
+            _ => return Ok(()),
+        };
+        if kind == OwnerKind::Job {
+            return self.job(at, workload, &namespace, &name, controller);
+        }
+        let key = (kind, namespace, name);
+        let Some(owner) = self.owner(&key, Some(workload), None)? else {
+            return Ok(());
+        };
+        self.wants(at, &key, owner, workload.replicas)
+    }
+
+    fn job(
+        &mut self,
+        at: u64,
+        workload: &Workload,
+        namespace: &str,
+        name: &str,
+        controller: Option<String>,
+    ) -> Result<(), ImportError> {
+        let identity = ("Job".to_owned(), namespace.to_owned(), name.to_owned());
+        if workload.completed.is_some() {
+            let began = self.running.contains_key(&identity);
+            // A Job that was over before the recording began is none of its business.
+            return if began {
+                self.ended(at, "Job", namespace, name)
+            } else {
+                Ok(())
+            };
+        }
+        if self.running.contains_key(&identity) || self.ended.contains(&identity) || workload.replicas == 0 {
+            return Ok(());
+        }
+        let above = controller.unwrap_or_else(|| name.to_owned());
+        let key = (OwnerKind::Job, namespace.to_owned(), above);
+        let Some(owner) = self.owner(&key, Some(workload), None)? else {
+            return Ok(());
+        };
+        self.begin(at, identity, owner, workload.replicas)
+    }
+
+    fn pod(&mut self, at: u64, pod: &Pod) -> Result<(), ImportError> {
+        let (namespace, name) = (pod.meta.namespace().to_owned(), pod.meta.name().to_owned());
+        if !is_living(pod) {
+            return self.ended(at, "Pod", &namespace, &name);
+        }
+        let key = match self.objects.maker_of(pod) {
+            Maker::Node => return Ok(()),
+            // Pods of workloads that are recorded themselves are counted there.
+            Maker::Of((OwnerKind::Bare, namespace, name)) => (OwnerKind::Bare, namespace, name),
+            Maker::Of((kind, namespace, name)) => {
+                let recorded = ["Deployment", "ReplicaSet", "StatefulSet", "Job"];
+                let controller = pod.meta.controller().map(|owner| owner.kind.as_str());
+                if controller.is_some_and(|kind| recorded.contains(&kind)) {
+                    return Ok(());
+                }
+                debug_assert_eq!(kind, OwnerKind::Deployment);
+                (OwnerKind::Job, namespace, name)
+            }
+        };
+        let identity = ("Pod".to_owned(), namespace, name);
+        if self.running.contains_key(&identity) || self.ended.contains(&identity) {
+            return Ok(());
+        }
+        let Some(owner) = self.owner(&key, None, Some(pod))? else {
+            return Ok(());
+        };
+        self.begin(at, identity, owner, 1)
+    }
+
+    fn begin(
+        &mut self,
+        at: u64,
+        identity: (String, String, String),
+        owner: OwnerId,
+        count: u32,
+    ) -> Result<(), ImportError> {
+        let mut pods = Vec::new();
+        for _ in 0..count {
+            let next = self.next_pod.entry(owner).or_default();
+            let pod = *next;
+            *next += 1;
+            self.builder
+                .event(at, owner, Change::Begin { pod, runs_ms: None })?;
+            pods.push(pod);
+        }
+        let running = Running {
+            owner,
+            pods,
+            began_ms: at,
+        };
+        self.running.insert(identity, running);
+        Ok(())
+    }
+
+    fn ended(&mut self, at: u64, kind: &str, namespace: &str, name: &str) -> Result<(), ImportError> {
+        let identity = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        let Some(running) = self.running.remove(&identity) else {
+            return Ok(());
+        };
+        self.ended.insert(identity);
+        for pod in running.pods {
+            self.builder
+                .event(at.max(running.began_ms), running.owner, Change::End { pod })?;
+        }
+        Ok(())
+    }
+
+    fn wants(&mut self, at: u64, key: &Key, owner: OwnerId, replicas: u32) -> Result<(), ImportError> {
+        if self.replicas.get(key) == Some(&replicas) {
+            return Ok(());
+        }
+        self.replicas.insert(key.clone(), replicas);
+        self.builder.event(at, owner, Change::Replicas(replicas))
+    }
+
+    fn owner(
+        &mut self,
+        key: &Key,
+        workload: Option<&Workload>,
+        pod: Option<&Pod>,
+    ) -> Result<Option<OwnerId>, ImportError> {
+        if let Some(known) = self.builder.known(key) {
+            return Ok(Some(known));
+        }
+        match self.objects.owner(key, workload, pod) {
+            Some(owner) => self.builder.owner(key, || owner).map(Some),
+            None => {
+                self.without_template.insert(key.clone());
+                Ok(None)
+            }
+        }
+    }
+
+    /// The timeline, and what had to be assumed. Where `jobs_end` is false the format tells no ends of Jobs.
+    pub(crate) fn finish(mut self, jobs_end: bool) -> Result<(Timeline, Vec<String>), ImportError> {
+        let mut notes = Vec::new();
+        if !jobs_end {
+            let jobs = std::mem::take(&mut self.running);
+            if !jobs.is_empty() {
+                notes.push(format!(
+                    "{} Jobs have no end in the recording: each is taken to last {} minutes",
+                    jobs.len(),
+                    RUNS_MS / 60_000
+                ));
+            }
+            for running in jobs.into_values() {
+                for pod in running.pods {
+                    let at = running.began_ms.saturating_add(RUNS_MS);
+                    self.builder.event(at, running.owner, Change::End { pod })?;
+                }
+            }
+        }
+        if !self.without_template.is_empty() {
+            notes.push(format!(
+                "{} workloads have no pod template in the recording and are left out",
+                self.without_template.len()
+            ));
+        }
+        if self.unknown > 0 {
+            notes.push(format!(
+                "{} changes of replica counts are of workloads whose template is not in the recording; begin it with a dump, or with their creation",
+                self.unknown
+            ));
+        }
+        Ok((self.builder.finish(), notes))
+    }
+}

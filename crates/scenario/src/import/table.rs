@@ -1,0 +1,454 @@
+//! Tables of pods: one row for each, with its beginning, end and requests; and Azure's table of requests to a service.
+//!
+//! Owns the columns of the presets `openb`, `dlrm` and `azure-llm`, and what an empty time means. The order of rows does not matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Affinity, PodAffinityTerm, PodAntiAffinity};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::inventory::READY;
+use super::lines::reader;
+use super::{Builder, ImportError, Key, Place};
+use crate::pods::{OWNER_LABEL, template};
+use crate::source::{Columns, Format};
+use crate::timeline::{Change, Owner, OwnerKind, Timeline};
+use crate::workload::Shape;
+
+/// Longest row.
+const MOST_ROW: u64 = 1 << 20;
+/// Ten years: a time beyond it is a slip of the column.
+const MOST_SECONDS: f64 = 366.0 * 86_400.0 * 10.0;
+/// Averages of request rates are taken over so long.
+const WINDOW_MS: i64 = 60_000;
+
+/// Columns of a preset, and what is different about it.
+struct Layout {
+    columns: Columns,
+    /// Cores are given in thousandths.
+    cpu_is_milli: bool,
+    /// How many pods of one group a node may hold, where it is 1: they keep away from each other.
+    density: Option<&'static str>,
+    /// Times count from the beginning of the trace, and not from its first row.
+    from_zero: bool,
+}
+
+fn layout(format: Format, columns: &Columns) -> Layout {
+    let named =
+        |start: &str, end: &str, cpu: &str, memory: &str, unit: i64, gpu: &str, group: Option<&str>| {
+            Columns {
+                start: start.to_owned(),
+                end: Some(end.to_owned()),
+                cpu: cpu.to_owned(),
+                memory: Some(memory.to_owned()),
+                memory_unit_bytes: unit,
+                gpu: Some(gpu.to_owned()),
+                group: group.map(str::to_owned),
+            }
+        };
+    match format {
+        Format::Dlrm => Layout {
+            columns: named(
+                "creation_time",
+                "deletion_time",
+                "cpu_request",
+                "memory_request",
+                1 << 30,
+                "gpu_request",
+                Some("app_name"),
+            ),
+            cpu_is_milli: false,
+            density: Some("max_instance_per_node"),
+            from_zero: true,
+        },
+        Format::Openb => Layout {
+            columns: named(
+                "creation_time",
+                "deletion_time",
+                "cpu_milli",
+                "memory_mib",
+                1 << 20,
+                "num_gpu",
+                None,
+            ),
+            cpu_is_milli: true,
+            density: None,
+            from_zero: true,
+        },
+        _ => Layout {
+            columns: columns.clone(),
+            cpu_is_milli: false,
+            density: None,
+            from_zero: false,
+        },
+    }
+}
+
+/// Positions of the columns in a row.
+struct Positions {
+    start: usize,
+    end: Option<usize>,
+    cpu: usize,
+    memory: Option<usize>,
+    gpu: Option<usize>,
+    group: Option<usize>,
+    density: Option<usize>,
+}
+
+/// A table's rows.
+type Rows<'b> = csv::Reader<Box<dyn std::io::Read + 'b>>;
+
+/// What tells owners of a table apart: group, thousandths of a core, bytes, GPUs, whether its pods keep away from each other.
+type Size = (String, i64, i64, i64, bool);
+
+fn rows(bytes: &[u8]) -> Rows<'_> {
+    // Rows are read into memory one by one; a file without a line break would be one row.
+    csv::ReaderBuilder::new()
+        .buffer_capacity(1 << 16)
+        .from_reader(Box::new(reader(bytes)))
+}
+
+fn broken(error: &csv::Error) -> ImportError {
+    let line = error.position().map_or(1, csv::Position::line);
+    let problem = match error.kind() {
+        csv::ErrorKind::UnequalLengths {
+            expected_len, len, ..
+        } => {
+            format!(
+                "has {len} columns, and the head has {expected_len}; the file seems to be cut off or damaged"
+            )
+        }
+        csv::ErrorKind::Utf8 { .. } => "is not UTF-8 text".to_owned(),
+        csv::ErrorKind::Io(error) => format!("cannot be decompressed: {error}; the file seems to be cut off"),
+        _ => error.to_string(),
+    };
+    ImportError::new(Place::Line(line), problem)
+}
+
+fn head(table: &mut Rows<'_>) -> Result<Vec<String>, ImportError> {
+    let head = table.headers().map_err(|error| broken(&error))?;
+    Ok(head.iter().map(|name| name.trim().to_owned()).collect())
+}
+
+fn position(head: &[String], name: &str) -> Result<usize, ImportError> {
+    head.iter().position(|known| known == name).ok_or_else(|| {
+        let known: Vec<&str> = head.iter().map(String::as_str).take(40).collect();
+        ImportError::new(
+            Place::Line(1),
+            format!("has no column {name:?}; its columns are {}", known.join(", ")),
+        )
+    })
+}
+
+/// Reads a table of pods.
+///
+/// # Errors
+/// Names the line and the column.
+pub(crate) fn read(format: Format, columns: &Columns, bytes: &[u8]) -> Result<Timeline, ImportError> {
+    check_lines(bytes)?;
+    let layout = layout(format, columns);
+    let mut table = rows(bytes);
+    let head = head(&mut table)?;
+    let maybe = |name: &Option<String>| name.as_ref().map(|name| position(&head, name)).transpose();
+    let positions = Positions {
+        start: position(&head, &layout.columns.start)?,
+        end: maybe(&layout.columns.end)?,
+        cpu: position(&head, &layout.columns.cpu)?,
+        memory: maybe(&layout.columns.memory)?,
+        gpu: maybe(&layout.columns.gpu)?,
+        group: maybe(&layout.columns.group)?,
+        density: layout.density.map(|name| position(&head, name)).transpose()?,
+    };
+    let mut pods: Vec<(Size, Option<i64>, Option<i64>)> = Vec::new();
+    let mut row = csv::StringRecord::new();
+    while table.read_record(&mut row).map_err(|error| broken(&error))? {
+        let line = row.position().map_or(0, csv::Position::line);
+        let pod =
+            pod(&row, &positions, &layout).map_err(|problem| ImportError::new(Place::Line(line), problem))?;
+        pods.push(pod);
+        if pods.len() as u64 * 2 > crate::generate::MOST_EVENTS {
+            return Err(ImportError::new(
+                Place::Line(line),
+                "has more rows than fit into memory; cut the file into pieces",
+            ));
+        }
+    }
+    if pods.is_empty() {
+        return Err(ImportError::whole("holds a head and no rows"));
+    }
+    let base = match layout.from_zero {
+        true => 0,
+        false => pods.iter().filter_map(|(_, start, _)| *start).min().unwrap_or(0),
+    };
+    timeline(pods, base)
+}
+
+/// A line is bounded before the parser collects it.
+fn check_lines(bytes: &[u8]) -> Result<(), ImportError> {
+    let (mut reader, mut buffer) = (reader(bytes), [0_u8; 1 << 14]);
+    let (mut line, mut length) = (1_u64, 0_u64);
+    loop {
+        let read = reader.read(&mut buffer).map_err(|error| {
+            ImportError::new(
+                Place::Line(line),
+                format!("cannot be decompressed: {error}; the file seems to be cut off"),
+            )
+        })?;
+        if read == 0 {
+            return Ok(());
+        }
+        for byte in &buffer[..read] {
+            length += 1;
+            if *byte == b'\n' {
+                line += 1;
+                length = 0;
+            }
+            if length > MOST_ROW {
+                return Err(ImportError::new(
+                    Place::Line(line),
+                    "is longer than 1 MiB; expected a row of a table",
+                ));
+            }
+        }
+    }
+}
+
+/// One row.
+fn pod(
+    row: &csv::StringRecord,
+    positions: &Positions,
+    layout: &Layout,
+) -> Result<(Size, Option<i64>, Option<i64>), String> {
+    let cell = |position: usize| row.get(position).unwrap_or_default().trim();
+    let columns = &layout.columns;
+    let start = time(cell(positions.start), &columns.start)?;
+    let end_name = columns.end.as_deref().unwrap_or_default();
+    let end = positions
+        .end
+        .map_or(Ok(None), |position| time(cell(position), end_name))?;
+    if let (Some(start), Some(end)) = (start, end)
+        && end < start
+    {
+        return Err(format!(
+            "{end_name} {} is before {} {}",
+            cell(positions.end.unwrap_or_default()),
+            columns.start,
+            cell(positions.start)
+        ));
+    }
+    let cores = amount(cell(positions.cpu), &columns.cpu)?;
+    let cpu = if layout.cpu_is_milli {
+        cores
+    } else {
+        cores * 1_000.0
+    };
+    let memory = match (positions.memory, &columns.memory) {
+        (Some(position), Some(name)) => amount(cell(position), name)? * columns.memory_unit_bytes as f64,
+        _ => 0.0,
+    };
+    let gpus = match (positions.gpu, &columns.gpu) {
+        (Some(position), Some(name)) => amount(cell(position), name)?,
+        _ => 0.0,
+    };
+    let alone = positions.density.is_some_and(|position| cell(position) == "1");
+    let group = positions.group.map_or("pods", cell).to_owned();
+    // A share of a GPU still needs a node that has one.
+    Ok((
+        (
+            group,
+            libm::ceil(cpu) as i64,
+            libm::ceil(memory) as i64,
+            libm::ceil(gpus) as i64,
+            alone,
+        ),
+        start,
+        end,
+    ))
+}
+
+/// Milliseconds of a time cell: seconds, or an instant. Empty, and `NaN` as pandas writes it: none.
+fn time(text: &str, column: &str) -> Result<Option<i64>, String> {
+    if text.is_empty() || text.eq_ignore_ascii_case("nan") {
+        return Ok(None);
+    }
+    if let Ok(seconds) = text.parse::<f64>() {
+        return match seconds.is_finite() && seconds.abs() <= MOST_SECONDS {
+            true => Ok(Some(libm::round(seconds * 1_000.0) as i64)),
+            false => Err(format!(
+                "{column} {text:?} is not a time of ten years at most, in seconds"
+            )),
+        };
+    }
+    match instant(text) {
+        Some(instant) => Ok(Some(instant.as_millisecond())),
+        None => Err(format!(
+            "{column} {text:?} is neither a number of seconds nor an instant such as 2026-03-02T00:00:00Z"
+        )),
+    }
+}
+
+/// An instant with its offset, or without one in UTC.
+fn instant(text: &str) -> Option<Timestamp> {
+    let whole = text.parse::<Timestamp>().ok();
+    whole.or_else(|| {
+        let civil: jiff::civil::DateTime = text.parse().ok()?;
+        civil
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .ok()
+            .map(|zoned| zoned.timestamp())
+    })
+}
+
+fn amount(text: &str, column: &str) -> Result<f64, String> {
+    if text.is_empty() {
+        return Ok(0.0);
+    }
+    match text.parse::<f64>() {
+        Ok(amount) if (0.0..=1e9).contains(&amount) => Ok(amount),
+        _ => Err(format!("{column} {text:?} is not a number from 0 to 1000000000")),
+    }
+}
+
+fn timeline(pods: Vec<(Size, Option<i64>, Option<i64>)>, base: i64) -> Result<Timeline, ImportError> {
+    let mut builder = Builder::default();
+    let mut names: BTreeMap<Size, String> = BTreeMap::new();
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let mut next: BTreeMap<Size, u64> = BTreeMap::new();
+    for (size, start, end) in pods {
+        let count = builder.owners();
+        let name = names.entry(size.clone()).or_insert_with(|| {
+            let plain = plain(&size.0);
+            let name = match taken.contains(&plain) {
+                true => format!("{plain}-{count}"),
+                false => plain,
+            };
+            taken.insert(name.clone());
+            name
+        });
+        let key: Key = (OwnerKind::Job, "default".to_owned(), name.clone());
+        let id = builder.owner(&key, || owner(name, &size))?;
+        let number = next.entry(size).or_default();
+        let pod = *number;
+        *number += 1;
+        let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
+        builder.event(start.map_or(0, after), id, Change::Begin { pod, runs_ms: None })?;
+        if let Some(end) = end {
+            builder.event(after(end), id, Change::End { pod })?;
+        }
+    }
+    Ok(builder.finish())
+}
+
+/// An owner whose pods end when the recording says so, and begin again when they are evicted.
+fn owner(name: &str, (_, cpu, memory, gpus, alone): &Size) -> Owner {
+    let shape = Shape {
+        cpu_milli: vec![*cpu],
+        memory_bytes: vec![*memory],
+        gpus: *gpus,
+        ..Shape::default()
+    };
+    let mut template = template(name, &shape, 0);
+    if *alone && let Some(spec) = &mut template.spec {
+        spec.affinity = Some(Affinity {
+            pod_anti_affinity: Some(PodAntiAffinity {
+                required_during_scheduling_ignored_during_execution: Some(vec![PodAffinityTerm {
+                    topology_key: "kubernetes.io/hostname".to_owned(),
+                    label_selector: Some(LabelSelector {
+                        match_labels: Some(BTreeMap::from([(OWNER_LABEL.to_owned(), name.to_owned())])),
+                        ..LabelSelector::default()
+                    }),
+                    ..PodAffinityTerm::default()
+                }]),
+                ..PodAntiAffinity::default()
+            }),
+            ..Affinity::default()
+        });
+    }
+    Owner {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        kind: OwnerKind::Job,
+        template: Arc::new(template),
+        ready: READY,
+        max_unavailable: None,
+        claims: Vec::new(),
+    }
+}
+
+/// A text as part of a name.
+fn plain(text: &str) -> String {
+    let letters = text
+        .chars()
+        .take(40)
+        .map(|letter| match letter.to_ascii_lowercase() {
+            letter if letter.is_ascii_alphanumeric() => letter,
+            _ => '-',
+        });
+    let name: String = letters.collect();
+    match name.trim_matches('-') {
+        "" => "pods".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// Azure's table of LLM requests as the replicas that serve them: the rate of each minute over what one replica serves.
+///
+/// # Errors
+/// Names the line.
+pub(crate) fn requests(bytes: &[u8], requests_per_replica: f64) -> Result<Timeline, ImportError> {
+    check_lines(bytes)?;
+    let mut table = rows(bytes);
+    let head = head(&mut table)?;
+    let at = position(&head, "TIMESTAMP")?;
+    let mut windows: BTreeMap<i64, u64> = BTreeMap::new();
+    let mut row = csv::StringRecord::new();
+    while table.read_record(&mut row).map_err(|error| broken(&error))? {
+        let line = row.position().map_or(0, csv::Position::line);
+        let text = row.get(at).unwrap_or_default().trim();
+        let Some(instant) = instant(text) else {
+            return Err(ImportError::new(
+                Place::Line(line),
+                format!("TIMESTAMP {text:?} is not an instant such as 2023-11-16 18:15:46.68"),
+            ));
+        };
+        *windows
+            .entry(instant.as_millisecond().div_euclid(WINDOW_MS))
+            .or_default() += 1;
+    }
+    let (Some(first), Some(last)) = (
+        windows.keys().next().copied(),
+        windows.keys().next_back().copied(),
+    ) else {
+        return Err(ImportError::whole("holds a head and no rows"));
+    };
+    if last - first > 366 * 24 * 60 {
+        return Err(ImportError::whole(
+            "spans more than a year; expected days of requests",
+        ));
+    }
+    let mut builder = Builder::default();
+    let size: Size = ("azure-llm".to_owned(), 4_000, 16 << 30, 0, false);
+    let key: Key = (
+        OwnerKind::Deployment,
+        "default".to_owned(),
+        "azure-llm".to_owned(),
+    );
+    let id = builder.owner(&key, || Owner {
+        kind: OwnerKind::Deployment,
+        ..owner("azure-llm", &size)
+    })?;
+    let mut before = None;
+    for window in first..=last {
+        let rate = windows.get(&window).copied().unwrap_or(0) as f64 * 1_000.0 / WINDOW_MS as f64;
+        let replicas = libm::ceil(rate / requests_per_replica).clamp(0.0, 1e6) as u32;
+        if before != Some(replicas) {
+            let at = u64::try_from((window - first) * WINDOW_MS).unwrap_or(0);
+            builder.event(at, id, Change::Replicas(replicas))?;
+            before = Some(replicas);
+        }
+    }
+    Ok(builder.finish())
+}

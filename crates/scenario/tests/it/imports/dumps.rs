@@ -1,0 +1,169 @@
+//! Dumps: one, and several in a row.
+
+use spokeshave_scenario::import::Recording;
+use spokeshave_scenario::import::inventory::Inventory;
+use spokeshave_scenario::import::objects::Object;
+use spokeshave_scenario::{Change, OwnerKind};
+
+use super::streams::{deployment, job};
+use super::{HOUR_MS, facts, source};
+
+pub(super) fn inventory(objects: &[serde_json::Value]) -> Inventory {
+    let mut inventory = Inventory::default();
+    for object in objects {
+        inventory.add(Object::read(&object.to_string(), None).expect("readable"));
+    }
+    inventory
+}
+
+fn job_pod(name: &str, created: &str, finished: Option<&str>) -> serde_json::Value {
+    let (phase, state) = match finished {
+        Some(finished) => (
+            "Succeeded",
+            serde_json::json!({"terminated": {"finishedAt": finished}}),
+        ),
+        None => ("Running", serde_json::json!({"running": {}})),
+    };
+    serde_json::json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": name, "creationTimestamp": created,
+        "ownerReferences": [{"kind": "Job", "name": "nightly-29012345", "controller": true}]},
+        "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": phase, "containerStatuses": [{"name": "a", "state": state}]}})
+}
+
+#[test]
+fn several_dumps_differ_by_what_happened() {
+    let source = source("format: dumps, file: x");
+    let mut recording = Recording::new(&source);
+    let at = |time: &str| format!("2026-03-02T{time}Z").parse().expect("an instant");
+    let first = inventory(&[deployment("web", 3, "1"), deployment("old", 1, "1")]);
+    let second = inventory(&[
+        deployment("web", 5, "1"),
+        job_pod("n-1", "2026-03-02T10:10:00Z", None),
+        job_pod("n-2", "2026-03-02T10:20:00Z", Some("2026-03-02T10:50:00Z")),
+    ]);
+    let third = inventory(&[
+        deployment("web", 5, "1"),
+        job_pod("n-1", "2026-03-02T10:10:00Z", Some("2026-03-02T11:30:00Z")),
+    ]);
+    recording.dump(at("10:00:00"), &first).expect("the first");
+    recording.dump(at("11:00:00"), &second).expect("the second");
+    recording.dump(at("12:00:00"), &third).expect("the third");
+    let error = recording.dump(at("12:00:00"), &third).expect_err("not later");
+    assert!(
+        error.to_string().contains("is not after the dump before it"),
+        "{error}"
+    );
+    let (found, _) = recording.finish().expect("whole");
+    let minutes: Vec<(u64, Change)> = found
+        .events
+        .iter()
+        .map(|event| (event.at_ms / 60_000, event.change.clone()))
+        .collect();
+    assert_eq!(
+        minutes,
+        [
+            (0, Change::Replicas(1)),
+            (0, Change::Replicas(3)),
+            (
+                10,
+                Change::Begin {
+                    pod: 0,
+                    runs_ms: None
+                }
+            ),
+            (
+                20,
+                Change::Begin {
+                    pod: 1,
+                    runs_ms: None
+                }
+            ),
+            (50, Change::End { pod: 1 }),
+            (60, Change::Replicas(0)),
+            (60, Change::Replicas(5)),
+            (90, Change::End { pod: 0 }),
+        ]
+    );
+    assert_eq!(
+        found
+            .owners
+            .iter()
+            .filter(|owner| owner.name == "nightly")
+            .count(),
+        1,
+        "the CronJob's, by the Job's name"
+    );
+}
+
+#[test]
+fn a_dump_without_workloads_has_those_of_its_pods() {
+    let pod = |name: &str, owner: serde_json::Value, phase: &str| {
+        serde_json::json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": name, "labels": {"app": "web", "pod-template-hash": "5d4"}, "ownerReferences": [owner]},
+            "spec": {"nodeName": "n1", "containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]}, "status": {"phase": phase}})
+    };
+    let owner = |kind: &str, name: &str| serde_json::json!({"kind": kind, "name": name, "controller": true});
+    let budget = serde_json::json!({"kind": "PodDisruptionBudget", "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {"minAvailable": "75%", "selector": {"matchLabels": {"app": "web"}}}});
+    let found = inventory(&[
+        pod("web-5d4-a", owner("ReplicaSet", "web-5d4"), "Running"),
+        pod("web-5d4-b", owner("ReplicaSet", "web-5d4"), "Pending"),
+        pod("web-5d4-c", owner("ReplicaSet", "web-5d4"), "Failed"),
+        pod("db-0", owner("StatefulSet", "db"), "Running"),
+        pod("agent-x", owner("DaemonSet", "agent"), "Running"),
+        pod("kube-proxy-n1", owner("Node", "n1"), "Running"),
+        budget,
+    ]);
+    let timeline = found
+        .constant("2026-03-02T00:00:00Z".parse().expect("an instant"), HOUR_MS)
+        .expect("small");
+    assert_eq!(facts(&timeline), (3, 0, 3, 3_000, 0));
+    let web = timeline
+        .owners
+        .iter()
+        .find(|owner| owner.name == "web")
+        .expect("by the hash of its template");
+    assert_eq!(web.max_unavailable.as_deref(), Some("25%"));
+    let db = timeline
+        .owners
+        .iter()
+        .find(|owner| owner.name == "db")
+        .expect("there");
+    assert_eq!((db.kind, db.claims.len()), (OwnerKind::StatefulSet, 1));
+    let template = serde_json::to_string(db.template.as_ref()).expect("JSON");
+    assert!(
+        !template.contains("nodeName") && !template.contains("claimName"),
+        "{template}"
+    );
+}
+
+#[test]
+fn cron_jobs_of_a_dump_go_on_as_long_as_they_used_to_run() {
+    let cron = serde_json::json!({"kind": "CronJob", "metadata": {"namespace": "shop", "name": "nightly"}, "spec": {"schedule": "0 1 * * *",
+        "jobTemplate": {"spec": {"parallelism": 3, "template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}]}}}}}});
+    let ran = job(
+        "nightly-29012345",
+        Some("nightly"),
+        serde_json::json!({"startTime": "2026-03-01T01:00:00Z", "completionTime": "2026-03-01T01:25:00Z"}),
+    );
+    let start = "2026-03-02T00:00:00Z".parse().expect("an instant");
+    let with = inventory(&[cron.clone(), ran]);
+    let timeline = with.constant(start, 48 * HOUR_MS).expect("small");
+    let runs: Vec<(u64, Option<u64>)> = timeline
+        .events
+        .iter()
+        .map(|event| match event.change {
+            Change::Begin { runs_ms, .. } => (event.at_ms / HOUR_MS, runs_ms),
+            _ => panic!("{event:?}"),
+        })
+        .collect();
+    assert_eq!(runs, [1, 1, 1, 25, 25, 25].map(|hour| (hour, Some(25 * 60_000))));
+    assert_eq!(with.notes(), [] as [String; 0]);
+    let without = inventory(&[cron]);
+    assert_eq!(without.notes().len(), 1);
+    assert!(
+        without.notes()[0].contains("CronJob shop/nightly"),
+        "{:?}",
+        without.notes()
+    );
+}

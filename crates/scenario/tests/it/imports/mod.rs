@@ -1,0 +1,42 @@
+//! Recordings of others: small ones, written by hand, whose counts were worked out by hand; and what is said of broken ones.
+
+mod damaged;
+mod dumps;
+mod streams;
+mod tables;
+
+use spokeshave_scenario::import::{ImportError, Recording};
+use spokeshave_scenario::source::Source;
+use spokeshave_scenario::workload::Kind;
+use spokeshave_scenario::{Facts, Timeline};
+
+use super::scenario;
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// An import as a scenario file has it.
+fn source(import: &str) -> Source {
+    let scenario = scenario("30d", &format!("  - name: recorded\n    import: {{{import}}}"));
+    match &scenario.workloads[0].kind {
+        Kind::Import(source) => source.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read(import: &str, bytes: &[u8]) -> Result<(Timeline, Vec<String>), ImportError> {
+    let source = source(import);
+    let mut recording = Recording::new(&source);
+    recording.read(bytes)?;
+    recording.finish()
+}
+
+fn facts(timeline: &Timeline) -> (u64, u64, u64, u64, u64) {
+    let facts = Facts::of(timeline);
+    (
+        facts.at_start,
+        facts.births,
+        facts.peak_pods,
+        facts.peak_cpu_milli,
+        facts.span_ms,
+    )
+}
