@@ -155,7 +155,7 @@ e2e-python:
     cargo build --release -p spokeshave
     e2e/python-client.sh
 
-# The page in a genuine Chromium; skipped where there is none. `just e2e-web pictures` draws docs/images anew.
+# The page, and the report of a simulation, in a genuine Chromium; skipped where there is none. `just e2e-web pictures` draws docs/images anew.
 e2e-web *checks:
     cargo build --release -p spokeshave
     e2e/web.sh "$@"

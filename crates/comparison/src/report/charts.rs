@@ -64,8 +64,8 @@ fn figure(
             (above)
             figure {
                 // A wide drawing stays legible on a narrow screen, which scrolls it.
-                div .scroll[is_wide] tabindex=[is_wide.then_some("0")] role=[is_wide.then_some("region")] aria-label=[is_wide.then_some(title)] {
-                    svg .wide[is_wide] viewBox=(format!("0 0 {width} {height}")) role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
+                div .scroll[is_wide] tabindex=[is_wide.then_some("0")] role=[is_wide.then_some("region")] aria-label=[is_wide.then_some("Chart")] {
+                    svg .wide[is_wide] viewBox=(format!("0 0 {width} {height}")) role="img" aria-labelledby={ (id) "-t" } aria-describedby={ (id) "-d" } {
                         title id={ (id) "-t" } { (title) }
                         desc id={ (id) "-d" } { (says) }
                         (drawing)

@@ -168,10 +168,12 @@ fn check_11_charts_and_tables_say_what_they_are() {
     let mut ids = attributes(&html, "id");
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
-    for name in attributes(&html, "aria-labelledby")
-        .iter()
-        .flat_map(|names| names.split(' '))
-    {
+    let names = [
+        attributes(&html, "aria-labelledby"),
+        attributes(&html, "aria-describedby"),
+    ]
+    .concat();
+    for name in names.iter().flat_map(|names| names.split(' ')) {
         assert!(ids.contains(&name), "{name}");
     }
 }
@@ -212,12 +214,14 @@ fn names_from_files_cannot_break_out_of_the_text() {
     assert!(html.contains("One policy only"));
 }
 
-/// Writes a sample to look at: `SAMPLE=/tmp/report.html cargo test -p spokeshave-comparison sample`.
+/// With `SAMPLE=report.html`, writes it to be looked at (`e2e/web/report.py` does), and its JSON beside it.
 #[test]
 fn the_same_comparison_gives_the_same_bytes() {
     let html = month(10).to_html();
     assert!(html == month(10).to_html());
     if let Some(path) = std::env::var_os("SAMPLE") {
+        let path = std::path::PathBuf::from(path);
+        std::fs::write(path.with_extension("json"), month(10).to_json()).unwrap();
         std::fs::write(path, html).unwrap();
     }
 }
