@@ -4,7 +4,7 @@
 For each generated world: its nodes and bound pods are created on a genuine control plane, then the nodes that
 `spokeshave plan` would launch, with the DaemonSets' pods on them, then the pods that the plan finds a place for. Each pod
 names the node it was planned for as its nominated node, so that the scheduler tries that one first; with --free it chooses
-by itself. Every such pod must be bound in the end. See e2e/README.md.
+by itself, under the profile that --profile names. Every such pod must be bound in the end. See e2e/README.md.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = "/api/v1"
 PODS = f"{CORE}/namespaces/default/pods"
 STORAGE = "/apis/storage.k8s.io/v1"
+REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 RUNTIMES = "/apis/node.k8s.io/v1/runtimeclasses"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 # What the DaemonSet controller lets its pods tolerate.
@@ -40,6 +42,8 @@ class Cluster:
 
     def __init__(self, kubeconfig):
         self.server = Server(kubeconfig, "real-scheduler")
+        # Constraints of a profile select what the owner of a pod selects.
+        self.keeps_owners = False
 
     def call(self, method, path, body=None, content_type="application/json", accepted=(200, 201, 202)):
         data = json.dumps(body).encode() if body is not None else None
@@ -68,7 +72,7 @@ class Cluster:
     def clear(self):
         """Takes everything of the last world away."""
         now = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-        for path in (PODS, f"{CORE}/namespaces/default/persistentvolumeclaims", f"{CORE}/persistentvolumes"):
+        for path in (PODS, REPLICA_SETS, f"{CORE}/namespaces/default/persistentvolumeclaims", f"{CORE}/persistentvolumes"):
             self.call("DELETE", path, now)
             for thing in self.call("GET", path)["items"]:
                 if thing["metadata"].get("finalizers"):
@@ -84,7 +88,8 @@ def pod_of(source, cluster, known_classes):
     """A pod of the dump as a new one: priorities and overhead need a class."""
     pod = copy.deepcopy(source)
     pod.pop("status", None)
-    pod["metadata"].pop("ownerReferences", None)
+    if not cluster.keeps_owners:
+        pod["metadata"].pop("ownerReferences", None)
     priority = pod["spec"].pop("priority", None)
     if priority is not None:
         name = f"priority-{priority}".replace("--", "-minus-")
@@ -231,6 +236,7 @@ def build(cluster, world, plan, types, free):
         ("PersistentVolume", f"{CORE}/persistentvolumes"),
         ("PersistentVolumeClaim", f"{CORE}/namespaces/default/persistentvolumeclaims"),
         ("CSINode", f"{STORAGE}/csinodes"),
+        ("ReplicaSet", REPLICA_SETS),
     ):
         for thing in world.of(kind):
             cluster.create(path, thing)
@@ -288,14 +294,87 @@ def settle(cluster, world, planned, seconds):
         time.sleep(0.2)
 
 
+def add_owners(world):
+    """The ReplicaSets that pods name as their owners."""
+    owners = {owner["name"]: owner["uid"] for pod in world.of("Pod") for owner in pod["metadata"].get("ownerReferences", []) if owner["kind"] == "ReplicaSet"}
+    for name, uid in sorted(owners.items()):
+        labels = {"app": name}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "app"}]}}
+        world.add("ReplicaSet", "apps/v1", name, "default", metadata={"uid": uid}, spec={"selector": {"matchLabels": labels}, "template": template})
+
+
+def as_planned_but_for_names(planned, places, pods):
+    """Pods that are where a pod with the same specification was planned: which of two replicas is where makes no difference."""
+    def kinds(where):
+        shapes = Counter()
+        for key, node in where.items():
+            if node and key in pods:
+                spec = {name: value for name, value in pods[key]["spec"].items() if name not in ("nodeName", "volumes")}
+                for container in spec["containers"]:
+                    container.pop("volumeMounts", None)
+                labels = pods[key]["metadata"].get("labels")
+                shapes[json.dumps([node, spec, labels], sort_keys=True)] += 1
+        return shapes
+
+    return sum((kinds(planned) & kinds(places)).values())
+
+
 def why(pod):
     conditions = (pod.get("status") or {}).get("conditions", [])
     return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "no message yet")
 
 
-def start(binary, directory):
+def scoring(strategy):
+    """Settings of the plugin that scores nodes by what is requested of them."""
+    resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
+    return [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": strategy, "resources": resources}}}]
+
+
+# What pods without topology spread get under the profile `spread`; the plan is told of it by --scheduler-config.
+SPREAD = [
+    {"maxSkew": 1, "topologyKey": worlds.ZONE, "whenUnsatisfiable": "ScheduleAnyway"},
+    {"maxSkew": 1, "topologyKey": worlds.HOST, "whenUnsatisfiable": "ScheduleAnyway"},
+]
+
+# Profiles of the kube-scheduler: settings of plugins, and weights other than the usual ones.
+PROFILES = {
+    "LeastAllocated": (scoring("LeastAllocated"), {}),
+    "MostAllocated": (scoring("MostAllocated"), {}),
+    # As clusters are set up that mean to be full: nothing else speaks for an empty node.
+    "MostAllocated-strong": (scoring("MostAllocated"), {"NodeResourcesFit": 10}),
+    "spread": (
+        [
+            {
+                "name": "PodTopologySpread",
+                "args": {"defaultingType": "List", "defaultConstraints": SPREAD},
+            }
+        ],
+        {},
+    ),
+}
+
+
+def scheduler_configuration(profile, directory):
+    """The configuration file of a profile, as the kube-scheduler reads it."""
+    plugins, weights = PROFILES[profile]
+    kubeconfig = Path(directory) / "cluster" / "pki" / "kube-scheduler.kubeconfig"
+    multi_point = [{"name": name, "weight": weight} for name, weight in weights.items()]
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 1000},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [{"schedulerName": "default-scheduler", "plugins": {"multiPoint": {"enabled": multi_point}}, "pluginConfig": plugins}],
+    }
+
+
+def start(binary, directory, profile=None):
     """A control plane of its own, that ends with this program."""
     command = [binary, "--dir", str(Path(directory) / "cluster"), "--kubeconfig", str(Path(directory) / "kubeconfig"), "--scheduler", "--exit-with-stdin"]
+    if profile:
+        path = Path(directory) / "scheduler.json"
+        path.write_text(json.dumps(scheduler_configuration(profile, directory)))
+        command.append(f"--scheduler-arg=--config={path}")
     log = open(Path(directory) / "log", "wb")
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
     line = child.stdout.readline()
@@ -312,26 +391,35 @@ def main():
     parser.add_argument("--worlds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--free", action="store_true", help="nominate no nodes: the scheduler chooses among all")
+    parser.add_argument("--profile", choices=sorted(PROFILES), help="how the kube-scheduler scores nodes [default: its own defaults]")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds without progress before a pod counts as refused")
     options = parser.parse_args()
     options.oracle, options.controlplane = oracle(options.oracle), controlplane(options.controlplane)
     catalog = json.loads(subprocess.run([options.oracle, "catalog"], check=True, capture_output=True, text=True).stdout)
     types = {machine["name"]: machine for machine in catalog}
-    failed = pods_bound = as_planned = launched = 0
+    failed = pods_bound = as_planned = alike = launched = 0
     with tempfile.TemporaryDirectory() as directory:
-        child, kubeconfig = start(options.controlplane, directory)
+        child, kubeconfig = start(options.controlplane, directory, options.profile)
         cluster = Cluster(kubeconfig)
+        cluster.keeps_owners = options.profile == "spread"
         for seed in range(options.first, options.first + options.worlds):
             name, world = worlds.provisioning_world(options.oracle, seed, small=True)
+            command = []
+            if options.profile == "spread":
+                add_owners(world)
+                config = Path(directory) / "spread.json"
+                config.write_text(json.dumps({"podTopologySpread": {"defaultConstraints": SPREAD}}))
+                command = ["--scheduler-config", str(config)]
             path = str(Path(directory) / f"{name}.json")
             worlds.write(world, path)
-            command = [options.spokeshave, "plan", "-f", path, "--now", worlds.NOW, "-o", "json", "--methods", "emptiness"]
+            command = [options.spokeshave, "plan", "-f", path, "--now", worlds.NOW, "-o", "json", "--methods", "emptiness", *command]
             plan = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["provisioning"]
             planned = build(cluster, world, plan, types, options.free)
             places, pods = settle(cluster, world, planned, options.patience)
             refused = [key for key, place in places.items() if not place]
             pods_bound += len(planned) - len(refused)
             as_planned += sum(1 for key, place in places.items() if place == planned[key])
+            alike += as_planned_but_for_names(planned, places, pods)
             launched += len(plan["nodeClaims"])
             failed += bool(refused)
             print(
@@ -346,7 +434,7 @@ def main():
         child.wait(60)
     print(
         f"{options.worlds - failed} of {options.worlds} worlds: every planned pod was bound by the kube-scheduler; {pods_bound} pods, "
-        f"{as_planned} of them where they were planned; {launched} nodes launched"
+        f"{as_planned} of them where they were planned, {alike} where one just like them was; {launched} nodes launched"
     )
     sys.exit(1 if failed else 0)
 
