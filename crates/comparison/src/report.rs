@@ -146,7 +146,7 @@ impl Comparison {
             section aria-labelledby="method" {
                 h2 #method { "How differences are judged" }
                 p {
-                    "All policies live the same months: workload, boot times and weather are drawn by seed, not by policy. So each difference is taken within a seed, and tested by a "
+                    "All policies meet the same workload, boot times and interruptions, which are drawn by seed and never by policy. So each difference is taken within a seed, and judged by a "
                     (method.test) ". With " (numbers::count(method.comparisons, "comparison")) ", one interval misses with probability "
                     (format!("{:.4}", method.misses_of_each)) " and all of a metric together with at most " (method.misses)
                     ". Below " (method.fewest_seeds) " seeds there is no interval. Words follow the interval: where it contains zero, no difference is shown, whatever the means are."

@@ -87,7 +87,12 @@ fn time_axis(comparison: &Comparison) -> TimeAxis {
         right: RIGHT,
     };
     let length = drawn(comparison)
-        .map(|(_, policy)| policy.curve.step_ms * policy.curve.cost_per_hour.len() as u64)
+        .map(|(_, policy)| {
+            policy
+                .curve
+                .step_ms
+                .saturating_mul(policy.curve.cost_per_hour.len() as u64)
+        })
         .max()
         .unwrap_or_default();
     let until = TimeAxis {

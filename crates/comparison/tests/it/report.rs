@@ -225,3 +225,29 @@ fn the_same_comparison_gives_the_same_bytes() {
         std::fs::write(path, html).unwrap();
     }
 }
+
+#[test]
+fn lives_in_which_nothing_happened_are_shown_too() {
+    let nothing = |policy: &str, seed| Run {
+        policy: policy.to_owned(),
+        seed,
+        engine: spokeshave_simulate::Engine::Full,
+        measured: spokeshave_simulate::Measured::default(),
+        curve: spokeshave_simulate::Curve::default(),
+        digest: String::new(),
+        partial: false,
+    };
+    for seeds in [1, 6] {
+        let runs: Vec<Run> = (1..=seeds)
+            .flat_map(|seed| [nothing("now", seed), nothing("never", seed)])
+            .collect();
+        let comparison = Comparison::of(setting(&["now", "never"]), &runs, &[]).unwrap();
+        let (html, text) = (comparison.to_html(), comparison.to_text(100));
+        assert!(html.contains("$0.00") && text.contains("$0.00"), "{text}");
+        assert!(
+            !html.contains("NaN") && !html.contains("inf") && !text.contains("NaN"),
+            "{text}"
+        );
+        assert!(text.contains("engine full"));
+    }
+}
