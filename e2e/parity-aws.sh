@@ -9,4 +9,4 @@ oracle=$(cd "$target" && pwd)/tools/aws-oracle
 # Installs moto where it is not there yet.
 e2e/moto.sh true
 AWS_ORACLE=$oracle MOTO_SERVER=$(cd "$target" && pwd)/moto-venv/bin/moto_server e2e/aws/check.sh
-python3 -B e2e/parity/aws.py --oracle "$oracle" "$@"
+python3 -B e2e/parity/aws.py --oracle "$oracle" --moto "$(cd "$target" && pwd)/moto-venv/bin/moto_server" "$@"

@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use jiff::Timestamp;
 use spokeshave_ports::SharedClock;
-use spokeshave_provider_aws::errors::ApiError;
+use spokeshave_provider_aws::errors::{ApiError, launch_reason};
 use spokeshave_provider_aws::fleet::{FleetError, Launched};
 use spokeshave_provider_aws::requests::FleetRequest;
 
+use crate::meter::Meter;
 use crate::ports::Ec2;
 
 /// A call is made when nobody has joined for this long.
@@ -38,9 +39,18 @@ struct Batch {
 #[derive(Debug, Default)]
 pub(crate) struct Fleets {
     open: Mutex<(u64, Vec<Batch>)>,
+    meter: Meter,
 }
 
 impl Fleets {
+    /// Fleets that this meter counts.
+    pub(crate) fn counted(meter: Meter) -> Self {
+        Fleets {
+            meter,
+            ..Fleets::default()
+        }
+    }
+
     /// Launches one instance.
     pub(crate) async fn launch(&self, ec2: &dyn Ec2, clock: &SharedClock, request: FleetRequest) -> Share {
         let (sender, receiver) = oneshot::channel();
@@ -95,11 +105,14 @@ impl Fleets {
             }
         };
         drop(guard);
+        let window = clock.since(batch.opened);
+        self.meter.batch("create_fleet", window, batch.waiting.len());
         let mut request = batch.request;
         request.target_capacity_specification.total_target_capacity =
             u32::try_from(batch.waiting.len()).unwrap_or(u32::MAX);
         match ec2.create_fleet(&request).await {
             Ok(reply) => {
+                self.count(&request, &reply.errors);
                 let mut launched = reply.launched.into_iter();
                 for sender in batch.waiting {
                     drop(sender.send(Ok((launched.next(), reply.errors.clone()))));
@@ -110,6 +123,18 @@ impl Fleets {
                     drop(sender.send(Err(error.clone())));
                 }
             }
+        }
+    }
+
+    fn count(&self, request: &FleetRequest, errors: &[FleetError]) {
+        let specification = &request.target_capacity_specification;
+        let capacity_type = match specification.default_target_capacity_type.as_str() {
+            "capacity-block" | "reserved-capacity" => "reserved",
+            other => other,
+        };
+        for FleetError { error, place } in errors {
+            let (reason, _) = launch_reason(error);
+            self.meter.launch_failed(&place.zone, capacity_type, reason);
         }
     }
 }

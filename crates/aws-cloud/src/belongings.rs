@@ -12,7 +12,11 @@ use spokeshave_provider_aws::profiles::{self, Ensure, Plan, ProfileError, Step};
 use spokeshave_provider_aws::{replies, templates};
 
 use crate::classes::{FINALIZER, Failure, WHILE_IN_USE, failed};
+use crate::notices;
 use crate::provider::Inner;
+
+/// As many NodeClaims are named that a class waits for.
+const NAMED: usize = 5;
 
 impl Inner {
     async fn described_profile(&self, name: &str) -> Result<Option<profiles::Profile>, ApiError> {
@@ -96,7 +100,14 @@ impl Inner {
         }
         match self.claims_of(class) {
             Some(claims) if claims.is_empty() => {}
-            _ => return Ok(WHILE_IN_USE),
+            Some(claims) => {
+                let names: Vec<&str> = claims.iter().map(|claim| claim.name()).collect();
+                let message = format!("Waiting on NodeClaim termination for {}", some_of(&names));
+                let notice = notices::of_class(class, false, "WaitingOnNodeClaimTermination", message);
+                self.notices.tell(notice);
+                return Ok(WHILE_IN_USE);
+            }
+            None => return Ok(WHILE_IN_USE),
         }
         self.remove_profiles(class).await?;
         self.remove_templates(class).await?;
@@ -171,6 +182,15 @@ impl Inner {
             }
         }
         Ok(())
+    }
+}
+
+/// The first few names, and how many more there are.
+fn some_of(names: &[&str]) -> String {
+    let shown = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} other(s)"),
     }
 }
 

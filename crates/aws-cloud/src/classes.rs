@@ -18,10 +18,13 @@ use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATI
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::launch::{self, Context};
 use spokeshave_provider_aws::rehearsal::{self, Question, Verdict};
+use spokeshave_provider_aws::requests::LaunchTemplateRequest;
 use spokeshave_provider_aws::selectors::{self, FoundImage};
 use spokeshave_provider_aws::status::{self, FoundReservation, FoundSubnet, ImageProblem, LookUps, Outcome};
 use spokeshave_provider_aws::tags;
+use spokeshave_provider_aws::user_data::LIMIT_BYTES;
 
+use crate::notices;
 use crate::provider::Inner;
 
 /// Keeps a class until nothing of it is left in AWS.
@@ -50,7 +53,7 @@ struct Kept {
 pub(crate) type Failure = String;
 
 pub(crate) fn failed(call: &str) -> impl Fn(&ApiError) -> Failure + '_ {
-    move |error| format!("{call}: {error}")
+    move |error| format!("{call}: {error}{}", error.advice(call))
 }
 
 fn wait(duration: SignedDuration) -> Duration {
@@ -67,7 +70,10 @@ impl Inner {
         loop {
             let now = self.clock.now();
             let classes = self.classes.all().unwrap_or_default();
-            due.retain(|name, _| classes.iter().any(|class| class.name() == name));
+            let exists = |name: &str| classes.iter().any(|class| class.name() == name);
+            due.retain(|name, _| exists(name));
+            self.looked_up.forget(exists);
+            self.aws.meter.keep_classes(exists);
             for class in &classes {
                 let name = class.name().to_owned();
                 let metadata = &class.metadata;
@@ -90,6 +96,7 @@ impl Inner {
                     busy.remove(&name);
                     let again = again.unwrap_or_else(|error| {
                         tracing::error!(EC2NodeClass = name, error, "the class is looked at again");
+                        self.tell_failure(&name, &error);
                         RETRY
                     });
                     let at = self.clock.now().saturating_add(SignedDuration::try_from(again).unwrap_or_default());
@@ -99,6 +106,21 @@ impl Inner {
                 () = self.clock.sleep(TICK) => {}
             }
         }
+    }
+
+    /// Users read why a class does not get any further.
+    fn tell_failure(&self, name: &str, error: &str) {
+        let Some(class) = self.classes.get(name) else {
+            return;
+        };
+        // The ID of the request differs each time, and would make each an event of its own.
+        let mut parts = error.split(" (request ");
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            text.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+        }
+        let notice = notices::of_class(&class, true, "ReconcileFailed", text);
+        self.notices.tell(notice);
     }
 
     pub(crate) fn class_api(&self) -> Api<EC2NodeClass> {
@@ -232,8 +254,8 @@ impl Inner {
 
     async fn look_up(&self, class: &EC2NodeClass, now: Timestamp) -> LookUps {
         LookUps {
-            amis: self.find_images(class, now).await,
-            subnets: self.find_subnets(class).await,
+            amis: self.known_images(class, now).await,
+            subnets: self.known_subnets(class, now).await,
             security_groups: self.find_security_groups(class).await,
             instance_profile: self.instance_profile(class).await,
             capacity_reservations: if self.options.reserved_capacity {
@@ -243,6 +265,30 @@ impl Inner {
             },
             placement_group: None,
         }
+    }
+
+    async fn known_images(
+        &self,
+        class: &EC2NodeClass,
+        now: Timestamp,
+    ) -> Result<Vec<spokeshave_api::ec2_node_class::Ami>, ImageProblem> {
+        let interval = self.options.ami_refresh_interval;
+        if let Some(known) = self.looked_up.images(class, &self.clock, interval) {
+            return Ok(known);
+        }
+        let found = self.find_images(class, now).await?;
+        self.looked_up.keep_images(class, &found, now);
+        Ok(found)
+    }
+
+    async fn known_subnets(&self, class: &EC2NodeClass, now: Timestamp) -> Result<Vec<FoundSubnet>, Failure> {
+        let interval = self.options.subnet_refresh_interval;
+        if let Some(known) = self.looked_up.subnets(class, &self.clock, interval) {
+            return Ok(known);
+        }
+        let found = self.find_subnets(class).await?;
+        self.looked_up.keep_subnets(class, &found, now);
+        Ok(found)
     }
 
     async fn find_images(
@@ -281,7 +327,13 @@ impl Inner {
                     }),
             );
         }
-        Ok(look_up.choose(&values, &found, now))
+        let chosen = look_up.choose(&values, &found, now);
+        if chosen.is_empty() && !found.is_empty() {
+            let ids: BTreeSet<&str> = found.iter().map(|image| image.id.as_str()).take(5).collect();
+            let ids = ids.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(ImageProblem::NoArchitecture(ids));
+        }
+        Ok(chosen)
     }
 
     async fn find_subnets(&self, class: &EC2NodeClass) -> Result<Vec<FoundSubnet>, Failure> {
@@ -290,6 +342,7 @@ impl Inner {
             let subnets = self.aws.ec2.subnets(&request).await;
             for subnet in subnets.map_err(|error| failed("ec2:DescribeSubnets")(&error))? {
                 self.addresses().found(&subnet.id, subnet.free_addresses);
+                self.aws.meter.zone(&subnet.zone, &subnet.zone_id);
                 found.push(FoundSubnet {
                     id: subnet.id,
                     zone: subnet.zone,
@@ -425,6 +478,7 @@ impl Inner {
             Err(error) => return waiting(&error.to_string()),
         };
         let template = templates.first()?;
+        self.measure_user_data(class, &template.request);
         let (fleet, instances) = rehearsal::requests(&context, template)?;
         let made = self.templates.ensure(&self.aws, &template.request, now).await;
         if let Some(outcome) = said(Question::CreateLaunchTemplate, made.as_ref().err())? {
@@ -443,6 +497,21 @@ impl Inner {
             }
         }
         refused
+    }
+
+    /// Shows how large user data has become, and warns once before EC2 refuses it.
+    pub(crate) fn measure_user_data(&self, class: &EC2NodeClass, request: &LaunchTemplateRequest) {
+        let bytes = request.launch_template_data.user_data.len();
+        let is_much = |bytes: usize| bytes * 10 >= LIMIT_BYTES * 9;
+        let before = self.aws.meter.user_data(class.name(), bytes);
+        if is_much(bytes) && !before.is_some_and(is_much) {
+            tracing::warn!(
+                EC2NodeClass = class.name(),
+                bytes,
+                limit_bytes = LIMIT_BYTES,
+                "user data is almost as large as EC2 takes; shorten spec.userData"
+            );
+        }
     }
 
     fn pools_of(&self, class: &EC2NodeClass) -> Vec<Requirements> {

@@ -13,6 +13,8 @@ use jiff::Timestamp;
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_aws::errors::ApiError;
 
+use crate::meter::Meter;
+
 /// A call is made when nobody has joined for this long.
 const IDLE: Duration = Duration::from_millis(100);
 /// A call waits no longer than this.
@@ -36,13 +38,19 @@ struct Batch<T> {
 /// Questions that are about to be asked.
 #[derive(Debug)]
 pub(crate) struct Gather<T> {
+    /// Its name in metrics.
+    name: &'static str,
     open: Mutex<(u64, Vec<Batch<T>>)>,
+    meter: Meter,
 }
 
-impl<T> Default for Gather<T> {
-    fn default() -> Self {
+impl<T> Gather<T> {
+    /// Questions that this meter counts under a name.
+    pub(crate) fn new(name: &'static str, meter: Meter) -> Self {
         Gather {
+            name,
             open: Mutex::new((0, Vec::new())),
+            meter,
         }
     }
 }
@@ -105,6 +113,8 @@ impl<T: Clone + Send> Gather<T> {
             }
         };
         drop(guard);
+        let window = clock.since(batch.opened);
+        self.meter.batch(self.name, window, batch.waiting.len());
         let mut ids: Vec<String> = batch.waiting.iter().map(|(id, _)| id.clone()).collect();
         ids.sort();
         ids.dedup();
@@ -182,7 +192,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_075_questions_share_a_call_up_to_500_ids() {
-        let (gather, clock, calls) = (Gather::default(), clock(), Arc::default());
+        let (gather, clock, calls) = (Gather::new("tests", Meter::default()), clock(), Arc::default());
         let ids: Vec<String> = (0..1200).map(|number| format!("i-{number}")).collect();
         let asked = ids.iter().map(|id| gather.ask(id, &clock, ec2(&calls)));
         let answers = futures::future::join_all(asked).await;
@@ -194,7 +204,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_075_one_bad_id_spoils_no_other() {
-        let (gather, clock, calls) = (Gather::default(), clock(), Arc::default());
+        let (gather, clock, calls) = (Gather::new("tests", Meter::default()), clock(), Arc::default());
         let asked = ["i-1", "gone", "i-2"].map(|id| gather.ask(id, &clock, ec2(&calls)));
         let answers = futures::future::join_all(asked).await;
         let found = |id: &str| Ok(Some(format!("about {id}")));
@@ -204,7 +214,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_joined_a_call_that_is_given_up_is_told_and_nobody_joins_it_any_more() {
-        let (gather, clock, calls) = (Gather::default(), clock(), Arc::default());
+        let (gather, clock, calls) = (Gather::new("tests", Meter::default()), clock(), Arc::default());
         let mut first = Box::pin(gather.ask("i-1", &clock, ec2(&calls)));
         assert!(futures::poll!(&mut first).is_pending());
         let mut second = Box::pin(gather.ask("i-2", &clock, ec2(&calls)));

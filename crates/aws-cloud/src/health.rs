@@ -2,6 +2,7 @@
 //!
 //! Owns the period. What counts as broken is decided in `provider-aws`, what is done about it by core.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
@@ -49,10 +50,12 @@ impl Inner {
                 }
             };
             let now = self.clock.now();
+            let mut ours = BTreeSet::new();
             for id in health::broken(category, &statuses, now) {
                 let Owner::Ours(provider_id) = self.owner_of(&id).await else {
                     continue;
                 };
+                ours.insert(id.clone());
                 let kind = kind_of(category);
                 found.push(Interruption {
                     id: format!("{}/{id}", kind.label()),
@@ -63,6 +66,7 @@ impl Inner {
                     ends_at: (category != Category::Event).then_some(now),
                 });
             }
+            self.aws.meter.unhealthy(category.label(), ours);
         }
         found
     }

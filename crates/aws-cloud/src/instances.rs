@@ -29,6 +29,12 @@ pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
     (!zone.is_empty() && is_id).then_some(id)
 }
 
+/// The zone of a provider ID.
+pub(crate) fn zone(provider_id: &str) -> Option<&str> {
+    let (zone, _) = provider_id.strip_prefix("aws:///")?.split_once('/')?;
+    Some(zone)
+}
+
 /// How an instance was bought.
 pub(crate) fn capacity_type(instance: &Instance) -> CapacityType {
     let is_reserved = instance.capacity_reservation_id.is_some()

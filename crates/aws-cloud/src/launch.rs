@@ -16,6 +16,7 @@ use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::UserDataError;
 
 use crate::instances;
+use crate::notices;
 use crate::provider::Inner;
 
 fn failure(failure: LaunchFailure) -> CloudError {
@@ -78,6 +79,9 @@ impl Inner {
     ) -> Result<NodeClaim, CloudError> {
         let Some(class) = self.class_of(claim) else {
             let name = &claim.spec.node_class_ref.name;
+            let message = "Failed resolving NodeClass".to_owned();
+            self.notices
+                .tell(notices::of_claim(claim, "FailedResolvingNodeClass", message));
             return Err(CloudError::InsufficientCapacity(format!(
                 "resolving node class, EC2NodeClass {name} does not exist"
             )));
@@ -144,6 +148,7 @@ impl Inner {
         templates: &[Template<'_>],
     ) -> Result<NodeClaim, Asked> {
         for template in templates {
+            self.measure_user_data(context.class, &template.request);
             let ensured = self
                 .templates
                 .ensure(&self.aws, &template.request, self.clock.now())
@@ -177,6 +182,15 @@ impl Inner {
         let used: BTreeSet<&str> = launched.iter().map(|one| one.place.subnet_id.as_str()).collect();
         self.addresses().settle(&chosen, &used);
         self.market.apply(fleet::marks(&asked, &errors), self.clock.now());
+        if let Some(failed) = errors.iter().find(|it| it.error.is_service_linked_role_missing()) {
+            // Upstream's words; its event has no reason.
+            let message = format!(
+                "Attempted to launch a spot instance but failed due to {:?}",
+                failed.error.code
+            );
+            self.notices
+                .tell(notices::of_claim(context.claim, "SpotSLRCreationFailed", message));
+        }
         let launched = fleet::outcome(launched, &errors).map_err(|error| Asked::Failed(failure(error)))?;
         self.claim(context, choice, templates, &launched)
             .map_err(Asked::Failed)

@@ -42,6 +42,8 @@ impl Inner {
             self.follow_cluster(),
             self.follow_types(),
             self.follow_prices(),
+            self.follow_shifts(),
+            self.learn_memory(),
         );
     }
 
@@ -52,6 +54,7 @@ impl Inner {
             self.reconcile_classes(),
             self.sweep_templates(),
             self.tag_instances(),
+            self.follow_reservations(),
             self.collect_profiles(),
         );
     }
@@ -128,8 +131,11 @@ impl Inner {
                     .as_ref()
                     .is_some_and(|status| status.node_name.is_some());
                 let is_ours = claim.spec.node_class_ref.group == EC2NodeClass::GROUP;
+                let provider_id = claim.provider_id().unwrap_or_default();
+                let is_shifted = instances::zone(provider_id).is_some_and(|zone| self.is_shifted(zone));
                 named
                     && is_ours
+                    && !is_shifted
                     && claim.metadata.deletion_timestamp.is_none()
                     && claim.annotation(TAGGED).is_none()
             });

@@ -1,7 +1,7 @@
 //! AWS as a cloud provider: EC2NodeClasses, launches, instances, interruptions.
 //!
 //! Owns the order in which AWS is asked, and what is remembered of its answers. Decisions are `provider-aws`'s; the network is behind [`ports`].
-//! It writes EC2NodeClasses, and of NodeClaims nothing but two annotations (hash, `tagged`).
+//! It writes EC2NodeClasses, and of NodeClaims and Nodes nothing but two annotations (hash, `tagged`) and the labels of a reservation that an instance has lost.
 
 mod batch;
 mod belongings;
@@ -13,13 +13,20 @@ mod health;
 mod instances;
 mod launch;
 mod lead;
+mod learning;
+mod looked_up;
 mod market;
 mod messages;
+mod meter;
+mod notices;
 mod options;
 pub mod ports;
 mod provider;
 mod recent;
+mod reservations;
+mod shifts;
 mod templates;
 
+pub use meter::Meter;
 pub use options::AwsOptions;
 pub use provider::AwsProvider;

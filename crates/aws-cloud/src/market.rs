@@ -3,15 +3,19 @@
 //! Owns what is known of the market and the instance types made from it, one list for all classes that see the same. The same list is given until something that it depends on
 //! has changed, so that everything made from it can be kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use spokeshave_api::EC2NodeClass;
-use spokeshave_model::{InstanceType, Price, PriceFeed};
+use spokeshave_api::hash::digest;
+use spokeshave_model::{CapacityType, InstanceType, Price, PriceFeed, ResourceName};
+use spokeshave_ports::{MeasuredValue, Measurement, MeasurementKind};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::fleet::Mark;
+use spokeshave_provider_aws::images;
 use spokeshave_provider_aws::instance_types::Context;
+use spokeshave_provider_aws::learned::{self, Learned};
 use spokeshave_provider_aws::offerings::{self, Region};
 use spokeshave_provider_aws::prices::{Prices, parse_product};
 use spokeshave_provider_aws::requests::Filter;
@@ -37,8 +41,12 @@ struct State {
     unavailable: Unavailable,
     reservations: BTreeMap<String, i64>,
     reservations_version: u64,
-    /// Resource version and fingerprint of each class: most of what is written to a class changes nothing for sale.
-    fingerprints: BTreeMap<String, (String, u64)>,
+    /// IDs of zones that are shifted away from.
+    shifted: BTreeSet<String>,
+    shifted_version: u64,
+    learned: Learned,
+    /// Resource version, version of what was learned and fingerprint of each class: most of what is written to a class changes nothing for sale.
+    fingerprints: BTreeMap<String, (String, u64, u64)>,
     /// By fingerprint: classes that see the same types share one list.
     sold: BTreeMap<u64, Sold>,
 }
@@ -50,6 +58,8 @@ struct Made {
     prices: u64,
     unavailable: u64,
     reservations: u64,
+    shifted: u64,
+    learned: u64,
 }
 
 #[derive(Debug)]
@@ -63,15 +73,23 @@ impl State {
     fn fingerprint(&mut self, class: &EC2NodeClass) -> u64 {
         let version = class.metadata.resource_version.as_deref().unwrap_or_default();
         let known = self.fingerprints.get(class.name());
-        if let Some((_, fingerprint)) = known.filter(|(of, _)| of == version && !version.is_empty()) {
+        let learned = self.learned.version();
+        let is_known =
+            |known: &&(String, u64, u64)| known.0 == version && !version.is_empty() && known.1 == learned;
+        if let Some((_, _, fingerprint)) = known.filter(is_known) {
             return *fingerprint;
         }
-        let fingerprint = offerings::fingerprint(class);
-        let entry = (version.to_owned(), fingerprint);
+        let mut fingerprint = offerings::fingerprint(class);
+        // Only classes of whose nodes something is known see other memory than their neighbours.
+        let images = learned::images_of(class);
+        if self.learned.knows(images) {
+            fingerprint = digest(&format!("{fingerprint} {images}"));
+        }
+        let entry = (version.to_owned(), learned, fingerprint);
         self.fingerprints.insert(class.name().to_owned(), entry);
         let needed = &self.fingerprints;
         self.sold
-            .retain(|one, _| needed.values().any(|(_, it)| it == one));
+            .retain(|one, _| needed.values().any(|(_, _, it)| it == one));
         fingerprint
     }
 }
@@ -91,6 +109,9 @@ impl Market {
                 unavailable: Unavailable::default(),
                 reservations: BTreeMap::new(),
                 reservations_version: 0,
+                shifted: BTreeSet::new(),
+                shifted_version: 0,
+                learned: Learned::default(),
                 fingerprints: BTreeMap::new(),
                 sold: BTreeMap::new(),
             }),
@@ -204,6 +225,40 @@ impl Market {
         self.state().unavailable.offering(key, now);
     }
 
+    /// Takes over from which zones traffic is shifted away: those that are news, and those that are back.
+    pub(crate) fn set_shifted(&self, shifted: BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+        let mut state = self.state();
+        let news = shifted.difference(&state.shifted).cloned().collect();
+        let back = state.shifted.difference(&shifted).cloned().collect();
+        if state.shifted != shifted {
+            state.shifted = shifted;
+            state.shifted_version += 1;
+        }
+        (news, back)
+    }
+
+    /// Whether traffic is shifted away from the zone with this ID.
+    pub(crate) fn is_shifted(&self, zone_id: &str) -> bool {
+        self.state().shifted.contains(zone_id)
+    }
+
+    /// Takes in how much memory a node of a class has. What has another image than the class gives the type now says nothing about new nodes.
+    pub(crate) fn learn(
+        &self,
+        class: &EC2NodeClass,
+        (instance_type, image_id): (&InstanceType, &str),
+        bytes: i64,
+        now: Timestamp,
+    ) {
+        let amis = class.status.as_ref().map_or(&[][..], |status| &status.amis);
+        let image = images::image_for(amis, &instance_type.requirements);
+        if bytes > 0 && image.is_some_and(|image| image.id == image_id) {
+            let images = learned::images_of(class);
+            let learned = &mut self.state().learned;
+            learned.see(images, &instance_type.name, bytes, now);
+        }
+    }
+
     /// Takes over how many instances capacity reservations have free.
     pub(crate) fn add_reservations(&self, free: BTreeMap<String, i64>) {
         let mut state = self.state();
@@ -228,11 +283,14 @@ impl Market {
             return None;
         }
         state.unavailable.expire(now);
+        state.learned.expire(now);
         let made = Made {
             region: state.region_version,
             prices: state.prices.version(),
             unavailable: state.unavailable.version(),
             reservations: state.reservations_version,
+            shifted: state.shifted_version,
+            learned: state.learned.version(),
         };
         let fingerprint = state.fingerprint(class);
         let sold = state.sold.get(&fingerprint);
@@ -249,6 +307,8 @@ impl Market {
             prices: &state.prices,
             unavailable: &state.unavailable,
             reservations: &state.reservations,
+            shifted: &state.shifted,
+            learned: &state.learned,
             now,
         };
         let mut types = offerings::instance_types(&state.region, &context, &market);
@@ -264,6 +324,75 @@ impl Market {
         };
         state.sold.insert(fingerprint, sold);
         Some(types)
+    }
+
+    /// Offerings, prices and sizes of instance types as metrics (A11). An offering is available where some class may use it.
+    pub(crate) fn measurements(&self) -> Vec<Measurement> {
+        let lists: Vec<Arc<[InstanceType]>> = {
+            let state = self.state();
+            state.sold.values().map(|sold| sold.types.clone()).collect()
+        };
+        let mut offerings: BTreeMap<[&str; 3], (bool, Price)> = BTreeMap::new();
+        let mut sizes: BTreeMap<&str, &InstanceType> = BTreeMap::new();
+        for instance_type in lists.iter().flat_map(|list| list.iter()) {
+            sizes.insert(&instance_type.name, instance_type);
+            for offering in &instance_type.offerings {
+                let capacity_type = offering.capacity_type().map_or("", CapacityType::as_str);
+                let zone = offering.zone().unwrap_or_default();
+                let key = [instance_type.name.as_str(), capacity_type, zone];
+                let (available, price) = offerings.entry(key).or_insert((false, offering.price));
+                *available |= offering.available;
+                *price = offering.price;
+            }
+        }
+        let by_offering = |value: fn(&(bool, Price)) -> f64| {
+            let series = offerings
+                .iter()
+                .map(|(key, it)| (key.map(str::to_owned).into(), MeasuredValue::Number(value(it))));
+            series.collect::<Vec<_>>()
+        };
+        #[expect(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]
+        let by_type = |resource: &str, unit: f64| {
+            let series = sizes.iter().map(|(name, it)| {
+                let amount = it.capacity.get(resource) as f64 / unit;
+                (vec![(*name).to_owned()], MeasuredValue::Number(amount))
+            });
+            series.collect::<Vec<_>>()
+        };
+        let gauge = |name, help, labels, series| Measurement {
+            name,
+            help,
+            labels,
+            kind: MeasurementKind::Gauge,
+            series,
+        };
+        let of_offering: &[&str] = &["instance_type", "capacity_type", "zone"];
+        vec![
+            gauge(
+                "karpenter_cloudprovider_instance_type_offering_available",
+                "Instance type offering availability, based on instance type, capacity type, and zone",
+                of_offering,
+                by_offering(|(available, _)| f64::from(u8::from(*available))),
+            ),
+            gauge(
+                "karpenter_cloudprovider_instance_type_offering_price_estimate",
+                "Instance type offering estimated hourly price used when making informed decisions on node cost calculation, based on instance type, capacity type, and zone.",
+                of_offering,
+                by_offering(|(_, price)| price.dollars()),
+            ),
+            gauge(
+                "karpenter_cloudprovider_instance_type_cpu_cores",
+                "VCPUs cores for a given instance type.",
+                &["instance_type"],
+                by_type(ResourceName::CPU, 1000.0),
+            ),
+            gauge(
+                "karpenter_cloudprovider_instance_type_memory_bytes",
+                "Memory, in bytes, for a given instance type.",
+                &["instance_type"],
+                by_type(ResourceName::MEMORY, 1.0),
+            ),
+        ]
     }
 
     /// The instance type of this name as a class would have it.

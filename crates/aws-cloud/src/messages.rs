@@ -4,11 +4,12 @@
 //! about it by core.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_api::{NodeClaim, labels as api};
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, Interruption, Interruptions};
@@ -89,7 +90,8 @@ impl Inner {
     pub(crate) fn listen(&self) -> Interruptions<'_> {
         let polls = stream::unfold((), move |()| async move { Some((self.poll().await, ())) });
         let polls = polls.flat_map(stream::iter);
-        stream::select(polls.boxed(), self.unhealthy()).boxed()
+        let others = stream::select(self.unhealthy(), self.ending_blocks());
+        stream::select(polls.boxed(), others).boxed()
     }
 
     async fn poll(&self) -> Vec<Interruption> {
@@ -194,11 +196,19 @@ impl Inner {
 
     /// Another spot instance of that type in that zone would be taken back as well.
     fn withhold_spot(&self, id: &str) {
-        let Some(known) = self.known(id) else { return };
+        let claimed = || {
+            let claim = self.claim_of(id)?;
+            let label = |key: &str| claim.label(key).map(str::to_owned);
+            Some((label(api::INSTANCE_TYPE)?, label(api::ZONE)?))
+        };
+        let known = self.known(id).map(|known| (known.instance_type, known.zone));
+        let Some((instance_type, zone)) = known.or_else(claimed) else {
+            return;
+        };
         let key = OfferingKey {
             capacity_type: CapacityType::Spot,
-            instance_type: known.instance_type,
-            zone: known.zone,
+            instance_type,
+            zone,
             placement_group: None,
         };
         self.market.withhold(key, self.clock.now());
@@ -235,10 +245,13 @@ impl Inner {
 
     /// The provider ID of this instance in the status of a NodeClaim.
     fn claimed(&self, id: &str) -> Option<String> {
-        let claims = self.claims.all()?;
-        let mut provider_ids = claims.iter().filter_map(|claim| claim.provider_id());
-        let found = provider_ids.find(|one| instances::instance_id(one) == Some(id))?;
-        Some(found.to_owned())
+        self.claim_of(id)?.provider_id().map(str::to_owned)
+    }
+
+    /// The NodeClaim of this instance.
+    fn claim_of(&self, id: &str) -> Option<Arc<NodeClaim>> {
+        let is_it = |claim: &Arc<NodeClaim>| claim.provider_id().and_then(instances::instance_id) == Some(id);
+        self.claims.all()?.into_iter().find(is_it)
     }
 
     /// An instance of a message is answered for; after the last one the message is deleted.

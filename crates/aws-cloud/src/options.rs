@@ -1,6 +1,7 @@
 //! Settings of AWS (A10).
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use spokeshave_provider_aws::instance_types::Settings;
 use spokeshave_provider_aws::user_data::Cluster;
@@ -30,6 +31,12 @@ pub struct AwsOptions {
     pub disable_dry_run: bool,
     /// Capacity reservations are used.
     pub reserved_capacity: bool,
+    /// Zonal shifts of the cluster are respected.
+    pub zonal_shift: bool,
+    /// Images of a class that were found are looked for again after this time.
+    pub ami_refresh_interval: Duration,
+    /// Subnets of a class that were found are looked for again after this time.
+    pub subnet_refresh_interval: Duration,
 }
 
 impl AwsOptions {
@@ -48,6 +55,9 @@ impl AwsOptions {
             interruption_queue: None,
             disable_dry_run: false,
             reserved_capacity: true,
+            zonal_shift: false,
+            ami_refresh_interval: Duration::from_secs(60),
+            subnet_refresh_interval: Duration::from_secs(60),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns the shape of the calls. `aws-http` serves them over the network; a simulated AWS serves them in one process.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use spokeshave_provider_aws::requests::look_up::{
     PlacementGroupsRequest, TagsRequest,
 };
 use spokeshave_provider_aws::requests::{Filter, FleetRequest, LaunchTemplateRequest, RunInstancesRequest};
+
+use crate::meter::Meter;
 
 /// What a call to AWS gives. An error without a code means that there was no answer.
 pub type AwsFuture<'a, T> = BoxFuture<'a, Result<T, ApiError>>;
@@ -125,6 +128,15 @@ pub trait Pricing: Send + Sync + Debug {
     fn products<'a>(&'a self, filters: &'a [(String, String)]) -> AwsFuture<'a, Vec<String>>;
 }
 
+/// IDs of zones from which traffic is shifted away, with the end of the shift.
+pub type Shifts = BTreeMap<String, Option<Timestamp>>;
+
+/// Zonal shifts of Application Recovery Controller.
+pub trait ZonalShift: Send + Sync + Debug {
+    /// `GetManagedResource` of a cluster: IDs of the zones from which its traffic is shifted away, and until when, where that is known.
+    fn shifted<'a>(&'a self, cluster_arn: &'a str) -> AwsFuture<'a, Shifts>;
+}
+
 /// All services.
 #[derive(Clone, Debug)]
 pub struct Aws {
@@ -140,4 +152,8 @@ pub struct Aws {
     pub sqs: Arc<dyn Sqs>,
     /// Pricing.
     pub pricing: Arc<dyn Pricing>,
+    /// Zonal shifts.
+    pub zonal_shift: Arc<dyn ZonalShift>,
+    /// What is counted of the calls.
+    pub meter: Meter,
 }

@@ -13,8 +13,8 @@ use spokeshave_api::{EC2NodeClass, NodeClaim, NodePool};
 use spokeshave_mirror::Mirror;
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
-    SharedClock,
+    CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, Measurement, NodeClassKind,
+    RepairPolicy, SharedClock,
 };
 use spokeshave_provider_aws::addresses::Addresses;
 use spokeshave_provider_aws::drift;
@@ -29,11 +29,15 @@ use crate::batch::Fleets;
 use crate::classes::Verdicts;
 use crate::gather::{Answers, Gather};
 use crate::instances::{self, LIVE_STATES};
+use crate::looked_up::LookedUp;
 use crate::market::Market;
 use crate::messages::Messages;
+use crate::meter::Meter;
+use crate::notices::Notices;
 use crate::options::AwsOptions;
 use crate::ports::Aws;
 use crate::recent::{self, Recent};
+use crate::shifts::Seen;
 use crate::templates::Templates;
 
 const MINUTES: u64 = 60;
@@ -86,6 +90,9 @@ pub(crate) struct Inner {
     ended: Gather<()>,
     pub(crate) fleets: Fleets,
     pub(crate) messages: Messages,
+    pub(crate) notices: Notices,
+    pub(crate) seen: Seen,
+    pub(crate) looked_up: LookedUp,
     addresses: Mutex<Addresses>,
     /// The cluster, as EKS says.
     eks: Mutex<Option<replies::Cluster>>,
@@ -126,10 +133,13 @@ impl AwsProvider {
             verdicts: Verdicts::default(),
             templates: Templates::default(),
             recent: Recent::default(),
-            described: Gather::default(),
-            ended: Gather::default(),
-            fleets: Fleets::default(),
+            described: Gather::new("describe_instances", aws.meter.clone()),
+            ended: Gather::new("terminate_instances", aws.meter.clone()),
+            fleets: Fleets::counted(aws.meter.clone()),
             messages: Messages::default(),
+            notices: Notices::default(),
+            seen: Seen::default(),
+            looked_up: LookedUp::default(),
             addresses: Mutex::default(),
             eks: Mutex::default(),
             known: Mutex::default(),
@@ -145,6 +155,14 @@ impl AwsProvider {
             clock,
             options,
         }))
+    }
+
+    /// Every metric family of the provider, without series.
+    #[must_use]
+    pub fn families() -> Vec<Measurement> {
+        let mut families = Market::new("").measurements();
+        families.extend(Meter::default().measurements());
+        families
     }
 
     /// Labels that NodePools may use besides core's.
@@ -173,6 +191,11 @@ impl Inner {
         }
         cluster.ca_bundle = cluster.ca_bundle.or_else(|| some(eks.certificate_authority));
         cluster
+    }
+
+    /// The cluster as EKS describes it, if it has.
+    pub(crate) fn described_cluster(&self) -> Option<replies::Cluster> {
+        locked(&self.eks).clone()
     }
 
     pub(crate) fn set_cluster(&self, cluster: replies::Cluster) {
@@ -210,6 +233,7 @@ impl Inner {
         let found = self.aws.ec2.instances(&request).await;
         let mut found = found.map_err(|error| cloud_error("ec2:DescribeInstances", &error))?;
         found.retain(|instance| instances::is_ours(instance, &self.options.cluster_name));
+        found.extend(self.see(&found));
         found.sort_by(|a, b| (&a.zone, &a.id).cmp(&(&b.zone, &b.id)));
         let mut known = locked(&self.known);
         let unknown = self.recent.unknown(self.clock.now());
@@ -231,17 +255,25 @@ impl Inner {
     }
 
     /// One instance; `NodeClaimNotFound` when it has ended or is not there.
-    async fn instance(&self, provider_id: &str) -> Result<Instance, CloudError> {
+    pub(crate) async fn instance(&self, provider_id: &str) -> Result<Instance, CloudError> {
         let Some(id) = instances::instance_id(provider_id) else {
             return Err(CloudError::Other(format!(
                 "provider ID {provider_id:?} is not one of AWS; expected aws:///<zone>/<instance ID>"
             )));
         };
+        let zone = instances::zone(provider_id).unwrap_or_default();
+        if self.is_shifted(zone)
+            && let Some(seen) = self.seen(id)
+        {
+            return Ok(seen);
+        }
         let gone = || CloudError::NodeClaimNotFound(format!("instance {id} does not exist"));
         let found = self
             .described
             .ask(id, &self.clock, |ids| self.describe(ids).boxed());
         match found.await {
+            // What EC2 does not find in a shifted zone may be there all the same (D-296).
+            Ok(None) if self.is_shifted(zone) => Err(Inner::postponed(zone)),
             Ok(found) => found.ok_or_else(gone),
             Err(error) => Err(cloud_error("ec2:DescribeInstances", &error)),
         }
@@ -351,6 +383,10 @@ impl Inner {
                 })?
             }
         };
+        let zone = instances::zone(provider_id).unwrap_or_default();
+        if self.is_shifted(zone) {
+            return Err(Inner::postponed(zone));
+        }
         let id = match self.instance(provider_id).await {
             Ok(instance) if instance.state == "shutting-down" => return Ok(()),
             Ok(instance) => instance.id,
@@ -373,7 +409,11 @@ impl Inner {
             Ok(None) => Err(CloudError::NodeClaimNotFound(format!(
                 "instance {id} does not exist"
             ))),
-            Err(error) => Err(cloud_error("ec2:TerminateInstances", &error)),
+            Err(error) => {
+                let zone = self.known(&id).map(|known| known.zone).unwrap_or_default();
+                self.aws.meter.termination_failed(&zone);
+                Err(cloud_error("ec2:TerminateInstances", &error))
+            }
         }
     }
 
@@ -467,8 +507,18 @@ impl CloudProvider for AwsProvider {
         self.0.list().boxed()
     }
 
+    fn notices(&self) -> Option<spokeshave_ports::Notices<'_>> {
+        Some(self.0.notices.read())
+    }
+
     fn price_feed(&self) -> PriceFeed {
         self.0.market.price_feed()
+    }
+
+    fn measurements(&self) -> Vec<Measurement> {
+        let mut measurements = self.0.market.measurements();
+        measurements.extend(self.0.aws.meter.measurements());
+        measurements
     }
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<[InstanceType]>> {

@@ -70,7 +70,7 @@ pub async fn cluster(session: &Session, name: &str) -> Result<Cluster, CallError
 }
 
 /// A segment of a path.
-fn escaped(segment: &str) -> String {
+pub(crate) fn escaped(segment: &str) -> String {
     form_urlencoded::byte_serialize(segment.as_bytes())
         .collect::<String>()
         .replace('+', "%20")

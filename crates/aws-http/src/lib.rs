@@ -3,6 +3,7 @@
 //! Owns the wire. What is asked for and what an answer means is decided in `provider-aws`, whose values come in and go out. Requests are written by hand over
 //! Amazon's own signing and credentials crates: the generated client of EC2 alone takes longer to compile than the whole product.
 
+pub mod arc;
 pub mod ec2;
 pub mod eks;
 pub mod endpoints;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use spokeshave_aws_cloud::ports::{Aws, AwsFuture, Ec2 as Ec2Port, Eks, Iam, Pricing, Sqs, Ssm};
+use spokeshave_aws_cloud::ports::{
+    Aws, AwsFuture, Ec2 as Ec2Port, Eks, Iam, Pricing, Shifts, Sqs, Ssm, ZonalShift,
+};
 use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::prices::SpotPrice;
@@ -24,7 +26,7 @@ use spokeshave_provider_aws::requests::{Filter, FleetRequest, LaunchTemplateRequ
 use crate::ec2::Ec2;
 use crate::error::CallError;
 use crate::session::Session;
-use crate::{eks, iam, pricing, sqs, ssm};
+use crate::{arc, eks, iam, pricing, sqs, ssm};
 
 /// All services, as the session reaches them.
 #[must_use]
@@ -36,6 +38,8 @@ pub fn services(session: &Session) -> Aws {
         iam: session.clone(),
         eks: session.clone(),
         sqs: session.clone(),
+        zonal_shift: session.clone(),
+        meter: session.meter(),
         pricing: session,
     }
 }
@@ -212,6 +216,12 @@ impl Sqs for Session {
 
     fn delete<'a>(&'a self, url: &'a str, receipt_handle: &'a str) -> AwsFuture<'a, ()> {
         boxed(sqs::delete(self, url, receipt_handle))
+    }
+}
+
+impl ZonalShift for Session {
+    fn shifted<'a>(&'a self, cluster_arn: &'a str) -> AwsFuture<'a, Shifts> {
+        boxed(arc::shifted(self, cluster_arn))
     }
 }
 

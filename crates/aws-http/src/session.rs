@@ -17,6 +17,7 @@ use aws_smithy_types::body::SdkBody;
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use rand::RngExt as _;
+use spokeshave_aws_cloud::Meter;
 use spokeshave_ports::{Entropy, SharedClock};
 use tokio::sync::Mutex;
 
@@ -63,6 +64,7 @@ struct Inner {
     entropy: std::sync::Mutex<rand_chacha::ChaCha8Rng>,
     /// What is added to our time so that it is the services' time.
     skew_seconds: AtomicI64,
+    meter: Meter,
 }
 
 impl std::fmt::Debug for Session {
@@ -146,6 +148,9 @@ impl Request {
     }
 }
 
+/// The body of a reply, the error that the service replied with its time, or why there is no reply.
+type Attempt = Result<Result<String, (CallError, Option<Timestamp>)>, CallError>;
+
 struct Answer {
     status: u16,
     date: Option<Timestamp>,
@@ -172,6 +177,7 @@ impl Session {
             clock,
             entropy: std::sync::Mutex::new(entropy.rng("attempts")),
             skew_seconds: AtomicI64::new(0),
+            meter: Meter::default(),
         }))
     }
 
@@ -179,6 +185,12 @@ impl Session {
     #[must_use]
     pub fn region(&self) -> &str {
         &self.0.options.region
+    }
+
+    /// What is counted of the calls.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        self.0.meter.clone()
     }
 
     /// A number that nobody else has, for calls that can be repeated without effect.
@@ -200,7 +212,10 @@ impl Session {
         let mut attempt = 1;
         let mut corrected = false;
         loop {
-            let error = match self.attempt(request).await {
+            let since = self.0.clock.now();
+            let answer = self.attempt(request).await;
+            self.count(request, &answer, self.0.clock.since(since));
+            let error = match answer {
                 Ok(Ok(body)) => return Ok(body),
                 Ok(Err((error, date))) => {
                     if !corrected && error.may_be_skew() && self.correct_skew(date) {
@@ -223,6 +238,16 @@ impl Session {
             self.0.clock.sleep(wait).await;
             attempt += 1;
         }
+    }
+
+    fn count(&self, request: &Request, answer: &Attempt, took: Duration) {
+        let code = match answer {
+            Ok(Ok(_)) => None,
+            Ok(Err((CallError::Service { code, .. }, _))) => Some(code.as_str()),
+            Ok(Err(_)) | Err(_) => Some(""),
+        };
+        let service = request.service.signing_name();
+        self.0.meter.call(service, &request.action, code, took);
     }
 
     /// The same, with a reply in JSON.
@@ -251,10 +276,7 @@ impl Session {
         longest.mul_f64(self.random(|rng| rng.random::<f64>()))
     }
 
-    async fn attempt(
-        &self,
-        request: &Request,
-    ) -> Result<Result<String, (CallError, Option<Timestamp>)>, CallError> {
+    async fn attempt(&self, request: &Request) -> Attempt {
         let answer = self.send(request).await?;
         if (200..300).contains(&answer.status) {
             return Ok(Ok(answer.body));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use spokeshave_aws_cloud::Meter;
 use spokeshave_aws_cloud::ports::{Aws, AwsFuture, Ec2};
 use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::errors::ApiError;
@@ -47,7 +48,9 @@ impl Services {
             iam: services.clone(),
             eks: services.clone(),
             sqs: services.clone(),
-            pricing: services,
+            pricing: services.clone(),
+            zonal_shift: services,
+            meter: Meter::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use spokeshave_api::EC2NodeClass;
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_aws::errors::ApiError;
-use spokeshave_provider_aws::replies::Instance;
+use spokeshave_provider_aws::replies::{CapacityReservation, Image, Instance};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -178,6 +178,20 @@ impl SimulatedEc2 {
         self.change(|state, _| state.market.set_outage(zone, is_out));
     }
 
+    /// Shifts the cluster's traffic away from a zone, or back (ARC).
+    pub fn set_shifted(&self, zone: &str, is_shifted: bool) {
+        let Some((_, id)) = crate::catalogue::ZONES.iter().find(|(name, _)| *name == zone) else {
+            return;
+        };
+        self.change(|state, _| {
+            if is_shifted {
+                state.shifted.insert((*id).to_owned());
+            } else {
+                state.shifted.remove(*id);
+            }
+        });
+    }
+
     /// Announces that a spot instance is taken back in two minutes, and does it. `false` for what is no spot instance that runs.
     pub fn interrupt(&self, instance: &str) -> bool {
         self.change(|state, now| state.interrupt(instance, now))
@@ -243,6 +257,45 @@ impl SimulatedEc2 {
         self.change(|state, _| state.templates.remove(name));
     }
 
+    /// Registers an image of the account's own.
+    pub fn add_image(&self, id: &str, name: &str, architecture: &str) {
+        self.change(|state, now| {
+            let image = Image {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                architecture: architecture.to_owned(),
+                state: "available".to_owned(),
+                owner_id: crate::account::OWNER.to_owned(),
+                created_at: Some(now),
+                ..Image::default()
+            };
+            state.account.images.insert(image.id.clone(), image);
+        });
+    }
+
+    /// From now on no spot price of a type is told.
+    pub fn forget_price(&self, instance_type: &str) {
+        self.change(|state, _| state.market.forget_price(instance_type));
+    }
+
+    /// Sets a capacity reservation up, or changes it.
+    pub fn reserve(&self, reservation: CapacityReservation) {
+        self.change(|state, _| {
+            let id = reservation.id.clone();
+            state.account.reservations.insert(id, reservation)
+        });
+    }
+
+    /// Moves an instance out of its capacity reservation, as EC2 does when the reservation ends.
+    pub fn lose_reservation(&self, instance: &str) {
+        self.change(|state, _| {
+            if let Some(machine) = state.machines.get_mut(instance) {
+                machine.facts.capacity_reservation_id = None;
+                machine.facts.capacity_reservation_preference = "open".to_owned();
+            }
+        });
+    }
+
     /// Lets an instance boot whose node never joins the cluster.
     pub fn keep_from_joining(&self, instance: &str) {
         self.change(|state, _| {
@@ -287,6 +340,14 @@ impl SimulatedEc2 {
     #[must_use]
     pub fn calls(&self) -> BTreeMap<String, u64> {
         self.state().calls.clone()
+    }
+
+    /// Whether traffic is shifted away from a zone.
+    #[must_use]
+    pub fn is_shifted(&self, zone: &str) -> bool {
+        let zones = &crate::catalogue::ZONES;
+        let id = zones.iter().find(|(name, _)| *name == zone).map(|(_, id)| *id);
+        id.is_some_and(|id| self.state().shifted.contains(id))
     }
 
     /// How many instances of an offering there still are; `u32::MAX` where nothing limits it.

@@ -97,10 +97,17 @@ pub(crate) struct Market {
     limits: Vec<(PoolPattern, u32)>,
     used: BTreeMap<Pool, u32>,
     dark: BTreeSet<String>,
+    /// Types that no spot price is told of.
+    unpriced: BTreeSet<String>,
     seed: u64,
 }
 
 impl Market {
+    /// From now on no spot price of a type is told.
+    pub(crate) fn forget_price(&mut self, instance_type: &str) {
+        self.unpriced.insert(instance_type.to_owned());
+    }
+
     pub(crate) fn new(seed: u64) -> Self {
         Market {
             seed,
@@ -157,6 +164,9 @@ impl Market {
         zone: &str,
         now: Timestamp,
     ) -> Option<(Price, Timestamp)> {
+        if self.unpriced.contains(instance_type) {
+            return None;
+        }
         let on_demand = catalogue::on_demand(instance_type)?;
         let step = now.as_second().div_euclid(SPOT_PERIOD_SECONDS);
         let seed = self.seed;

@@ -25,7 +25,8 @@ use crate::user_data;
 /// Annotation of a Node by which a user lets something happen to its instance: `spot_interrupted`, `rebalance_recommendation`, `scheduled_change`,
 /// `instance_terminated`, `instance_impaired`, `system_impaired` or `healthy`.
 pub const MESSAGE: &str = "ec2.spokeshave.dev/message";
-/// ConfigMap in kube-system by which a user says what there is to buy: `capacity` with lines `PATTERN=NUMBER`, `outages` with zones.
+/// ConfigMap in kube-system by which a user says what there is to buy: `capacity` with lines `PATTERN=NUMBER`, `outages` and
+/// `zonalShifts` with zones.
 pub const SETTINGS: &str = "simulated-ec2";
 const SETTINGS_NAMESPACE: &str = "kube-system";
 /// What marks Nodes whose kubelets are simulated.
@@ -282,22 +283,27 @@ impl Joining<'_> {
                 ),
             }
         }
-        let dark = text("outages");
-        let dark: Vec<&str> = dark
-            .split([',', ' ', '\n'])
-            .filter(|zone| !zone.is_empty())
-            .collect();
-        for (zone, _) in crate::catalogue::ZONES {
-            self.cloud.set_outage(zone, dark.contains(&zone));
-        }
-        for zone in dark
-            .iter()
-            .filter(|zone| !crate::catalogue::ZONES.iter().any(|(name, _)| name == *zone))
-        {
-            tracing::warn!(
-                zone,
-                "ConfigMap {SETTINGS_NAMESPACE}/{SETTINGS}, outages: there is no such zone; it is ignored"
-            );
+        for key in ["outages", "zonalShifts"] {
+            let named = text(key);
+            let named: Vec<&str> = named
+                .split([',', ' ', '\n'])
+                .filter(|zone| !zone.is_empty())
+                .collect();
+            for (zone, _) in crate::catalogue::ZONES {
+                let is_named = named.contains(&zone);
+                if key == "outages" {
+                    self.cloud.set_outage(zone, is_named);
+                } else {
+                    self.cloud.set_shifted(zone, is_named);
+                }
+            }
+            let exists = |zone: &str| crate::catalogue::ZONES.iter().any(|(name, _)| *name == zone);
+            for zone in named.iter().filter(|zone| !exists(zone)) {
+                tracing::warn!(
+                    zone,
+                    "ConfigMap {SETTINGS_NAMESPACE}/{SETTINGS}, {key}: there is no such zone; it is ignored"
+                );
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use serde_json::json;
-use spokeshave_aws_cloud::ports::{AwsFuture, Eks, Iam, Pricing, Sqs, Ssm};
+use spokeshave_aws_cloud::ports::{AwsFuture, Eks, Iam, Pricing, Shifts, Sqs, Ssm, ZonalShift};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::replies::{Cluster, Profile, Received, Tags};
 
@@ -20,6 +20,14 @@ impl Ssm for Services {
     fn parameter<'a>(&'a self, name: &'a str) -> AwsFuture<'a, String> {
         self.call("GetParameter", move |state, now| {
             state.account.parameter(name, now)
+        })
+    }
+}
+
+impl ZonalShift for Services {
+    fn shifted<'a>(&'a self, _cluster_arn: &'a str) -> AwsFuture<'a, Shifts> {
+        self.call("GetManagedResource", move |state, _| {
+            Ok(state.shifted.iter().map(|zone| (zone.clone(), None)).collect())
         })
     }
 }

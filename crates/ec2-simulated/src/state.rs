@@ -3,7 +3,7 @@
 //! Owns machines from launch to oblivion, launch templates, instance profiles and the agenda. It is a value: every change comes with the instant at
 //! which it happens, and what is due before is made up for first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::hash::digest;
@@ -117,6 +117,8 @@ pub(crate) struct State {
     pub(crate) buckets: Buckets,
     /// Replies by client token: a call that is repeated launches nothing.
     pub(crate) fleets: BTreeMap<String, FleetReply>,
+    /// IDs of zones that are shifted away from.
+    pub(crate) shifted: BTreeSet<String>,
     /// How often each call was made.
     pub(crate) calls: BTreeMap<String, u64>,
     /// Calls that fail, the next ones first.
@@ -141,6 +143,7 @@ impl State {
             queue: Queue::default(),
             buckets: Buckets::default(),
             fleets: BTreeMap::new(),
+            shifted: BTreeSet::new(),
             calls: BTreeMap::new(),
             failures: Vec::new(),
             version: 0,

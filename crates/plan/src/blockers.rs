@@ -272,6 +272,13 @@ pub fn provider_blocker(claim: &NodeClaim, error: &str) -> Blocker {
     Blocker::new("ProviderError", format!("instance {instance}: {error}"))
 }
 
+/// The cloud wants to be asked later.
+#[must_use]
+pub fn postponed_blocker(claim: &NodeClaim, why: &str) -> Blocker {
+    let instance = claim.provider_id().unwrap_or("without provider ID");
+    Blocker::new("TerminationPostponed", format!("instance {instance}: {why}"))
+}
+
 /// The cloud was asked long ago, and still has the instance.
 #[must_use]
 pub fn overdue_blocker(claim: &NodeClaim, asked: Timestamp, now: Timestamp) -> Option<Blocker> {

@@ -12,6 +12,8 @@ use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
 
 use crate::interruption::{Interruption, Interruptions};
+use crate::measurement::Measurement;
+use crate::notice::Notices;
 
 /// Length to which conditions and events cut a provider's error text, in characters (P §17).
 const SHORT_MESSAGE_CHARACTERS: usize = 300;
@@ -46,7 +48,8 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
         self.create(claim)
     }
 
-    /// Begins to terminate the instance of `status.providerID`. `Ok` means begun; `NodeClaimNotFound` means gone.
+    /// Begins to terminate the instance of `status.providerID`. `Ok` means begun; `NodeClaimNotFound` means gone; `Postponed` means that it is still
+    /// running and that this is no failure.
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()>;
 
     /// The instance with this provider ID, as a NodeClaim. `NodeClaimNotFound` when there is none.
@@ -96,6 +99,16 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     /// How old prices are, for clouds whose prices change.
     fn price_feed(&self) -> PriceFeed {
         PriceFeed::Fixed
+    }
+
+    /// Its own metrics, every family on every call even when it has no series yet.
+    fn measurements(&self) -> Vec<Measurement> {
+        Vec::new()
+    }
+
+    /// What users should read as Events; `None` when the cloud has nothing to say.
+    fn notices(&self) -> Option<Notices<'_>> {
+        None
     }
 
     /// What must be done before a Node that has joined may register (P §9.3).
@@ -200,6 +213,14 @@ pub enum CloudError {
     /// No answer in time; what the cloud did is unknown.
     #[error("timed out, {0}")]
     Timeout(String),
+    /// Not now, for a reason that will pass; nothing has failed.
+    #[error("postponed, {message}")]
+    Postponed {
+        /// Why, and until when.
+        message: String,
+        /// When to ask again.
+        again_after: Duration,
+    },
     /// Anything else, retried with back-off.
     #[error("{0}")]
     Other(String),
@@ -216,6 +237,7 @@ impl CloudError {
             CloudError::Create { .. }
             | CloudError::UnevaluatedNodePool(_)
             | CloudError::Timeout(_)
+            | CloudError::Postponed { .. }
             | CloudError::Other(_) => "",
         }
     }
@@ -240,6 +262,10 @@ impl CloudError {
             },
             CloudError::UnevaluatedNodePool(message) => CloudError::UnevaluatedNodePool(wrap(message)),
             CloudError::Timeout(message) => CloudError::Timeout(wrap(message)),
+            CloudError::Postponed { message, again_after } => CloudError::Postponed {
+                message: wrap(message),
+                again_after,
+            },
             CloudError::Other(message) => CloudError::Other(wrap(message)),
         }
     }

@@ -9,6 +9,8 @@ mod cloud;
 pub mod conformance;
 mod entropy;
 mod interruption;
+mod measurement;
+mod notice;
 
 pub use clock::{Clock, SharedClock, TokioClock};
 pub use cloud::{
@@ -16,3 +18,5 @@ pub use cloud::{
 };
 pub use entropy::{Entropy, name_suffix};
 pub use interruption::{Interruption, Interruptions};
+pub use measurement::{MeasuredValue, Measurement, MeasurementKind};
+pub use notice::{Notice, Notices};

@@ -10,6 +10,7 @@ use spokeshave_api::EC2NodeClass;
 use spokeshave_api::ec2_node_class::{EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
 use spokeshave_provider_aws::describe::InstanceTypeInfo;
 use spokeshave_provider_aws::instance_types::{Context, Settings};
+use spokeshave_provider_aws::learned::Learned;
 use spokeshave_provider_aws::offerings::{Market, Region, fingerprint, instance_types};
 use spokeshave_provider_aws::prices::Prices;
 use spokeshave_provider_aws::unavailable::Unavailable;
@@ -75,6 +76,13 @@ fn now() -> Instant {
     Instant::now()
 }
 
+/// Resident memory of this process.
+fn resident_mib() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
+    pages.unwrap_or_default() * 4096.0 / f64::from(1 << 20)
+}
+
 fn main() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../e2e/aws/catalog.json");
     let text = std::fs::read_to_string(path).expect("the catalogue is in the repository");
@@ -85,6 +93,8 @@ fn main() {
         prices: &prices,
         unavailable: &unavailable,
         reservations: &reservations,
+        shifted: &BTreeSet::new(),
+        learned: &Learned::default(),
         now: Timestamp::UNIX_EPOCH,
     };
     let settings = Settings::default();
@@ -112,10 +122,26 @@ fn main() {
             best = best.min(start.elapsed());
             assert_eq!(offerings, TYPES * ZONES.len() * 2);
         }
+        let before = resident_mib();
+        let lists: Vec<_> = classes[..1]
+            .iter()
+            .map(|class| {
+                let context = Context {
+                    class,
+                    region: &region.name,
+                    settings: &settings,
+                    learned_memory_bytes: None,
+                };
+                instance_types(&region, &context, &market)
+            })
+            .collect();
+        let kept = resident_mib() - before;
+        drop(lists);
         println!(
-            "{number} EC2NodeClasses that see the same {TYPES} types, {} offerings: {:.1} ms",
+            "{number} EC2NodeClasses that see the same {TYPES} types, {} offerings: {:.1} ms; the list they share adds {kept:.0} MiB, the whole process has {:.0} MiB",
             TYPES * ZONES.len() * 2,
-            best.as_secs_f64() * 1_000.0
+            best.as_secs_f64() * 1_000.0,
+            resident_mib(),
         );
     }
 }

@@ -61,6 +61,16 @@ pub enum DriftError {
         "EC2NodeClass {0}: no amis exist given constraints; drift is not judged until its status names some"
     )]
     NoImages(String),
+    /// EC2 does not say which image the instance has.
+    #[error(
+        "EC2 does not say which image the instance of NodeClaim {0} was started from; drift is not judged"
+    )]
+    NoImage(String),
+    /// The class has no subnets (yet).
+    #[error(
+        "EC2NodeClass {0}: no subnets are present in the status; drift is not judged until it names some"
+    )]
+    NoSubnets(String),
     /// The class has no security groups (yet).
     #[error(
         "EC2NodeClass {0}: no security groups are present in the status; drift is not judged until it names some"
@@ -100,6 +110,12 @@ pub fn check(
     }
     if status.security_groups.is_empty() {
         return Err(DriftError::NoSecurityGroups(class.name().to_owned()));
+    }
+    if status.subnets.is_empty() {
+        return Err(DriftError::NoSubnets(class.name().to_owned()));
+    }
+    if instance.image_id.is_empty() {
+        return Err(DriftError::NoImage(claim.name().to_owned()));
     }
     let mut requirements: Requirements = instance_type.requirements.clone();
     for key in [

@@ -46,6 +46,18 @@ const NOT_FOUND: [&str; 9] = [
     "com.amazonaws.sqs#QueueDoesNotExist",
 ];
 
+/// Codes of services that do not know the caller.
+const UNAUTHENTICATED: [&str; 8] = [
+    "AuthFailure",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+];
+
 const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
 
 /// Codes of a fleet's reply that say that this offering has no capacity now.
@@ -95,6 +107,26 @@ impl ApiError {
             self.code.as_str(),
             "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException"
         )
+    }
+
+    /// Nobody knows who the caller is: keys that are wrong or have ended, or none at all.
+    #[must_use]
+    pub fn is_unauthenticated(&self) -> bool {
+        UNAUTHENTICATED.contains(&self.code.as_str())
+    }
+
+    /// What the user can do about it, to be put behind the text of a call's error; empty for what passes by itself. `call` is the action as policies name it.
+    #[must_use]
+    pub fn advice(&self, call: &str) -> String {
+        if self.is_unauthorized() {
+            format!(
+                "; allow {call} in the policy of the operator's role (deploy/aws/controller-policy.json has all that it needs)"
+            )
+        } else if self.is_unauthenticated() {
+            "; check the operator's credentials: the role of its service account (IRSA, Pod Identity), or its keys".to_owned()
+        } else {
+            String::new()
+        }
     }
 
     /// The caller asks too often.

@@ -36,6 +36,16 @@ impl Category {
     /// All of them.
     pub const ALL: [Category; 3] = [Category::Instance, Category::System, Category::Event];
 
+    /// Its name in metrics.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Category::Instance => "InstanceStatus",
+            Category::System => "SystemStatus",
+            Category::Event => "EventStatus",
+        }
+    }
+
     /// The filter that finds such instances.
     #[must_use]
     pub fn filter(self) -> Filter {
@@ -89,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_116_failed_checks_count_after_two_minutes_and_healthy_instances_never() {
+    fn a_116_d_289_failed_checks_count_after_two_minutes_and_healthy_instances_never() {
         for (status, seconds, counts) in [
             ("failed", Some(120), true),
             ("failed", Some(119), false),
@@ -116,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_116_planned_events_count_at_once_until_they_are_over() {
+    fn a_116_d_289_planned_events_count_at_once_until_they_are_over() {
         for (code, description, counts) in [
             ("instance-retirement", "degraded hardware", true),
             ("instance-retirement", "[Completed] degraded hardware", false),

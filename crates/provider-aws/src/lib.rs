@@ -20,6 +20,7 @@
 //! | [`requests`] | what is EC2 asked for | A5.2, A5.4, A13 |
 //! | [`fleet`] | what does the reply to a launch mean | A5.6 |
 //! | [`class_hash`], [`drift`] | is an instance still what its class asks for | A1.6, A7 |
+//! | [`learned`] | how much memory have nodes shown to have | A3.2 |
 //! | [`unavailable`] | what was out of capacity lately | A4.4 |
 //! | [`replies`] | what do calls reply | A13 |
 //! | [`errors`] | what does an error of a call mean | A5.6 |
@@ -42,6 +43,7 @@ pub mod instance_types;
 pub mod kubelet;
 pub mod labels;
 pub mod launch;
+pub mod learned;
 pub mod messages;
 pub mod network;
 pub mod offerings;

@@ -12,6 +12,7 @@ use crate::compatibility;
 use crate::describe::InstanceTypeInfo;
 use crate::instance_types::{self, Context};
 use crate::labels;
+use crate::learned::{self, Learned};
 use crate::prices::Prices;
 use crate::unavailable::{OfferingKey, Unavailable};
 
@@ -38,6 +39,10 @@ pub struct Market<'a> {
     pub unavailable: &'a Unavailable,
     /// Instances that are free in each capacity reservation; one that is absent has none.
     pub reservations: &'a BTreeMap<String, i64>,
+    /// IDs of zones from which a zonal shift moves traffic away: nothing is launched there (D-295).
+    pub shifted: &'a BTreeSet<String>,
+    /// Memory that nodes have shown to have.
+    pub learned: &'a Learned,
     /// Now.
     pub now: Timestamp,
 }
@@ -50,12 +55,18 @@ pub fn instance_types(region: &Region, context: &Context<'_>, market: &Market<'_
     let class_zones = class_zones(context.class);
     let sales = sales(region, &class_zones);
     let none = BTreeSet::new();
+    let images = learned::images_of(context.class);
     region
         .types
         .values()
         .map(|info| {
             let zones = region.zones.get(&info.instance_type).unwrap_or(&none);
-            let mut instance_type = instance_types::resolve(info, zones, context);
+            let learned = market.learned.memory(images, &info.instance_type);
+            let context = Context {
+                learned_memory_bytes: learned.or(context.learned_memory_bytes),
+                ..*context
+            };
+            let mut instance_type = instance_types::resolve(info, zones, &context);
             instance_type.offerings =
                 offerings(info, &instance_type, &sales, context.class, &class_zones, market);
             instance_type
@@ -163,13 +174,16 @@ fn offerings(
             };
             key.capacity_type = capacity_type;
             sale.zone.clone_into(&mut key.zone);
-            let subnets = class_zones.get(sale.zone).map_or(&[][..], |zone| &zone.subnets);
+            let class_zone = class_zones.get(sale.zone);
+            let subnets = class_zone.map_or(&[][..], |zone| &zone.subnets);
+            let is_shifted = class_zone.is_some_and(|zone| market.shifted.contains(zone.id));
             offerings.push(Offering {
                 requirements: sale.requirements.clone(),
                 price: price.unwrap_or_default(),
                 available: compatible
                     && zones.is_some_and(|zones| zones.has(sale.zone))
                     && price.is_some()
+                    && !is_shifted
                     && !market.unavailable.contains(&key, subnets, market.now),
                 ..Offering::default()
             });
@@ -218,7 +232,9 @@ fn reserved<'a>(
         ]
         .into_iter()
         .collect();
-        if let Some(zone) = class_zones.get(reservation.availability_zone.as_str()) {
+        let class_zone = class_zones.get(reservation.availability_zone.as_str());
+        let is_shifted = class_zone.is_some_and(|zone| market.shifted.contains(zone.id));
+        if let Some(zone) = class_zone {
             requirements.add(Requirement::is(labels::ZONE_ID, zone.id));
         }
         let price = Price(
@@ -231,7 +247,7 @@ fn reserved<'a>(
         Offering {
             requirements,
             price,
-            available: compatible && in_class && free > 0 && reservation.state != "expiring",
+            available: compatible && in_class && free > 0 && reservation.state != "expiring" && !is_shifted,
             reservation_capacity: free,
             reservation_id_label: Some(labels::CAPACITY_RESERVATION_ID.to_owned()),
             ..Offering::default()

@@ -100,6 +100,11 @@ pub enum ImageProblem {
     /// None of the alias's parameters exists.
     #[error("failed to discover any AMIs for alias (alias={0})")]
     NoParameter(String),
+    /// Images were found, and none of them says for which machines it is.
+    #[error(
+        "AMISelector matched {0}, and of no image x86_64 or arm64 is known as its architecture; register images with their architecture"
+    )]
+    NoArchitecture(String),
     /// A call failed.
     #[error("getting amis, {0}")]
     Call(String),
@@ -216,7 +221,9 @@ fn resolve_images(
         }
         Ok(_) => ("AMINotFound", "AMISelector did not match any AMIs".to_owned()),
         Err(problem @ ImageProblem::Alias(_)) => ("UnsupportedAlias", problem.to_string()),
-        Err(problem @ ImageProblem::NoParameter(_)) => ("AMINotFound", problem.to_string()),
+        Err(problem @ (ImageProblem::NoParameter(_) | ImageProblem::NoArchitecture(_))) => {
+            ("AMINotFound", problem.to_string())
+        }
         Err(ImageProblem::Call(failure)) => return Err(format!("getting amis, {failure}")),
     };
     draft.status().amis.clear();

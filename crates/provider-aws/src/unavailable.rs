@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_055_offerings_capacity_types_and_subnets_are_left_out_for_three_minutes() {
+    fn a_055_d_284_offerings_capacity_types_and_subnets_are_left_out_for_three_minutes() {
         let mut unavailable = Unavailable::default();
         unavailable.offering(key("a"), at(0));
         assert!(unavailable.contains(&key("a"), &[], at(179)));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_055_every_change_is_another_version() {
+    fn a_055_d_284_every_change_is_another_version() {
         let mut unavailable = Unavailable::default();
         let mut seen = vec![unavailable.version()];
         unavailable.offering(key("a"), at(0));

@@ -60,6 +60,7 @@ pub(crate) fn status(error: &CloudError) -> Status {
         CloudError::InsufficientCapacity(message) => Status::resource_exhausted(message),
         CloudError::Timeout(message) => Status::deadline_exceeded(message),
         CloudError::Create { message, .. } => Status::aborted(message),
+        CloudError::Postponed { message, .. } => Status::unavailable(message),
         CloudError::UnevaluatedNodePool(message) | CloudError::Other(message) => Status::unknown(message),
     }
 }
@@ -73,6 +74,7 @@ pub(crate) fn failure_of(error: &CloudError) -> LaunchFailure {
         CloudError::Timeout(message) => (FailureKind::Timeout, "", message),
         CloudError::NodeClaimNotFound(message)
         | CloudError::UnevaluatedNodePool(message)
+        | CloudError::Postponed { message, .. }
         | CloudError::Other(message) => (FailureKind::Transient, "", message),
     };
     LaunchFailure {

@@ -38,7 +38,7 @@ pub use events::{EventKind, EventNotice, EventRecorder, EventRecorderOptions, Ev
 pub use lease::{ElectionOutcome, Epoch, LeaderElection, Leadership, LeaseOptions, NotLeader};
 pub use lease_thread::ElectionThread;
 pub use metrics::{
-    Counter, DEFAULT_BUCKETS, FamilyShape, Gauge, Histogram, Metrics, STANDARD_BUCKETS, Summary,
+    Copies, Counter, DEFAULT_BUCKETS, FamilyShape, Gauge, Histogram, Metrics, STANDARD_BUCKETS, Summary,
     exponential_buckets,
 };
 pub use queue::{QueueOptions, WorkQueue};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use kube::Client;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_aws_cloud::{AwsOptions, AwsProvider};
@@ -96,6 +96,11 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
     let cluster_name = settings.cluster_name.as_deref().context(
         "CLUSTER_NAME (--cluster-name) is required with --cloud-provider aws: tags of instances carry it",
     )?;
+    ensure!(
+        !settings.aws_feature_gates.node_class_cel,
+        "AWS_FEATURE_GATES (--aws-feature-gates): NodeClassCEL=true is not supported: this version evaluates no expressions in spec.kubelet of \
+        EC2NodeClasses; write numbers there and leave the gate off"
+    );
     let agent = format!("karpenter.sh-{}", env!("CARGO_PKG_VERSION"));
     let (clock, entropy) = (surroundings.clock.clone(), surroundings.entropy.child("aws"));
     let session = spokeshave_aws_http::load(None, &agent, clock, &entropy).await?;
@@ -112,6 +117,9 @@ async fn aws(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> 
         .clone_from(&settings.interruption_queue);
     options.disable_dry_run = settings.disable_dry_run;
     options.reserved_capacity = settings.feature_gates.reserved_capacity;
+    options.zonal_shift = settings.enable_zonal_shift;
+    options.ami_refresh_interval = settings.ami_refresh_interval;
+    options.subnet_refresh_interval = settings.subnet_refresh_interval;
     tracing::info!(
         region = options.region,
         cluster = cluster_name,

@@ -84,6 +84,7 @@ pub(crate) async fn start(
     let mut options = AwsOptions::new(REGION, &described.name);
     options.kubernetes_minor = minor;
     options.interruption_queue = Some(described.name);
+    options.zonal_shift = true;
     let provider = Arc::new(AwsProvider::new(
         cloud.services(),
         client.clone(),

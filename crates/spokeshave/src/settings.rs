@@ -16,6 +16,8 @@ use anyhow::{Result, bail};
 use spokeshave_plan::explain::near_matches;
 use spokeshave_plan::{MinValuesPolicy, PreferencePolicy};
 
+use crate::cli::read_duration;
+
 pub(crate) use reader::{Environment, SettingsArgs};
 use reader::{Lookup, Reader, boolean, choice, duration, number, optional, parsed, text};
 
@@ -82,7 +84,49 @@ settings! {
     vm_memory_overhead_percent: f64 = parsed("a number from 0 on", "0.075", not_negative), "SHARE", "AWS: share of a machine's memory that the hypervisor takes";
     interruption_queue: Option<String> = optional(text("")), "NAME", "AWS: SQS queue of spot interruptions and maintenance; without it they are not noticed";
     reserved_enis: i64 = parsed("a whole number from 0 on", "0", not_negative), "NUMBER", "AWS: network interfaces of a node that are kept free of pods";
+    enable_zonal_shift: bool = boolean("false"), "BOOL", "AWS: launch and terminate nothing in zones from which ARC shifts the cluster's traffic away";
+    ami_refresh_interval: Duration = parsed("a duration of at least 1m", "1m", at_least_a_minute), "DURATION", "AWS: how often the images of an EC2NodeClass are looked for again";
+    subnet_refresh_interval: Duration = parsed("a duration of at least 1m", "1m", at_least_a_minute), "DURATION", "AWS: how often the subnets of an EC2NodeClass are looked for again";
+    aws_feature_gates: AwsFeatureGates = parsed("a list such as NodeClassCEL=false", "NodeClassCEL=false", aws_feature_gates), "GATES", "AWS: Gate=false; NodeClassCEL=true is refused, because this version evaluates no expressions in spec.kubelet";
+    eks_control_plane: bool = boolean("false"), "BOOL", "Accepted for compatibility, with a warning: EKS is asked for details of the cluster in any case";
     disable_dry_run: bool = boolean("false"), "BOOL", "AWS: do not rehearse launches from an EC2NodeClass";
+}
+
+/// A duration that EC2's limits bear.
+fn at_least_a_minute(text: &str) -> Result<Duration, String> {
+    let duration = read_duration(text).map_err(|error| error.to_string())?;
+    if duration < Duration::from_secs(60) {
+        return Err("below one minute".to_owned());
+    }
+    Ok(duration)
+}
+
+/// Gates of Karpenter's AWS provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct AwsFeatureGates {
+    /// Expressions in `spec.kubelet` of EC2NodeClasses.
+    pub(crate) node_class_cel: bool,
+}
+
+/// Reads `Gate=true,Gate=false`.
+fn aws_feature_gates(text: &str) -> Result<AwsFeatureGates, String> {
+    let mut gates = AwsFeatureGates::default();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        match part
+            .split_once('=')
+            .map(|(name, value)| (name.trim(), value.trim()))
+        {
+            Some(("NodeClassCEL", value @ ("true" | "false"))) => gates.node_class_cel = value == "true",
+            Some((name, "true" | "false")) => {
+                return Err(format!(
+                    "there is no AWS feature gate {name:?}; there is NodeClassCEL"
+                ));
+            }
+            Some((name, value)) => return Err(format!("gate {name} is {value:?}, neither true nor false")),
+            None => return Err(format!("{part:?} has no '='")),
+        }
+    }
+    Ok(gates)
 }
 
 /// A number that is not below zero.
@@ -182,6 +226,10 @@ impl Settings {
             (
                 self.memory_limit > 0,
                 "MEMORY_LIMIT has no effect: there is no garbage collector to bound; set the container's memory limit",
+            ),
+            (
+                self.eks_control_plane,
+                "EKS_CONTROL_PLANE has no effect: EKS is asked for details of the cluster in any case",
             ),
             (
                 self.enable_profiling,

@@ -30,6 +30,7 @@ fn called() -> BTreeSet<String> {
     )
     .unwrap();
     let sources = [
+        ("arc-zonal-shift", "src/arc.rs"),
         ("ec2", "src/ec2/mod.rs"),
         ("eks", "src/eks.rs"),
         ("iam", "src/iam.rs"),
@@ -79,7 +80,7 @@ fn a_122_the_policy_allows_what_is_called_and_nothing_else() {
 }
 
 #[test]
-fn a_122_cloud_formation_and_terraform_have_the_same_policy_and_rules() {
+fn a_122_d_274_cloud_formation_and_terraform_have_the_same_policy_and_rules() {
     let cloud_formation = fs::read_to_string(repository().join("deploy/aws/cloudformation.yaml")).unwrap();
     let start = cloud_formation.find("          - |\n").unwrap() + "          - |\n".len();
     let lines = cloud_formation[start..]

@@ -284,6 +284,11 @@ impl Execute {
             event.dedupe_window_seconds,
         )));
         notice.rate = event.rate_limited.then_some(NOMINATED_RATE);
+        self.publish(notice);
+    }
+
+    /// Queues an event about an object of any kind.
+    pub(crate) fn publish(&self, notice: EventNotice) {
         self.events.publish(notice);
     }
 

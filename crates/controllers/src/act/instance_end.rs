@@ -9,7 +9,7 @@ use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned as _, INSTANCE_TERMINATING};
 use spokeshave_model::ObjectRef;
 use spokeshave_plan::{blockers, termination};
-use spokeshave_ports::CloudProvider as _;
+use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::ReconcileError;
 
 use crate::cloud::Measured;
@@ -20,7 +20,7 @@ use crate::shared::Shared;
 pub(crate) enum InstanceEnd {
     /// There is no such instance, and the NodeClaim says so.
     Gone,
-    /// It is ending; ask again after this time.
+    /// It is ending, or will end when the cloud allows it; ask again after this time.
     Ending(Duration),
     /// The NodeClaim has changed meanwhile: look again.
     Stale,
@@ -37,6 +37,12 @@ impl Shared {
         let gone = match cloud.delete(claim).await {
             Ok(()) => false,
             Err(error) if error.is_not_found() => true,
+            // Nothing has failed: the cloud wants to be asked later, and the NodeClaim says why it is still there (W-30).
+            Err(CloudError::Postponed { message, again_after }) => {
+                let blocker = blockers::postponed_blocker(claim, &message);
+                self.report_blocker(claim, node, Some(&blocker)).await;
+                return Ok(InstanceEnd::Ending(again_after));
+            }
             Err(error) => {
                 let blocker = blockers::provider_blocker(claim, &error.short_message());
                 self.report_blocker(claim, node, Some(&blocker)).await;

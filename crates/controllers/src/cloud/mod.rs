@@ -16,8 +16,8 @@ use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_ports::{
-    CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, NodeClassKind,
-    RegistrationHook, RepairPolicy, SharedClock,
+    CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, Measurement,
+    NodeClassKind, Notices, RegistrationHook, RepairPolicy, SharedClock,
 };
 
 use crate::cloud::overlays::Overlays;
@@ -233,6 +233,14 @@ impl CloudProvider for Measured {
         types: &'a [InstanceType],
     ) -> CloudFuture<'a, NodeClaim> {
         self.timed("Create", self.inner.create_from(claim, types)).boxed()
+    }
+
+    fn measurements(&self) -> Vec<Measurement> {
+        self.inner.measurements()
+    }
+
+    fn notices(&self) -> Option<Notices<'_>> {
+        self.inner.notices()
     }
 
     fn price_feed(&self) -> PriceFeed {

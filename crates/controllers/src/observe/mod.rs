@@ -8,6 +8,7 @@ pub(crate) mod conditions;
 pub(crate) mod decision;
 pub(crate) mod gauges;
 pub(crate) mod metrics;
+pub(crate) mod notices;
 pub(crate) mod observability;
 pub(crate) mod observer;
 pub(crate) mod pod_times;

@@ -11,6 +11,7 @@ use spokeshave_api::{NodePool, Quantity, QuantityMap, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::Resources;
 use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests};
+use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{Gauge, Metrics};
 
 use crate::observe::conditions::show_each;
@@ -35,6 +36,9 @@ pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes
     metrics.before_render(move || with(&weak, |shared| pools.refresh(shared)));
     let weak = Arc::downgrade(shared);
     metrics.before_render(move || with(&weak, unfinished_work));
+    let (weak, copies) = (Arc::downgrade(shared), metrics.copies());
+    copies.replace(shared.cloud.measurements());
+    metrics.before_render(move || with(&weak, |shared| copies.replace(shared.cloud.measurements())));
     if !objects {
         return;
     }

@@ -12,7 +12,7 @@ use spokeshave_plan::garbage_collection::{
 };
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::nodepool::pool_ref;
-use spokeshave_ports::CloudProvider as _;
+use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue};
 
 use crate::cloud::Measured;
@@ -130,6 +130,7 @@ impl Garbage {
             // It was listed a moment ago: one that is gone now has ended on this word, and its Node is left.
             Ok(()) => {}
             Err(error) if error.is_not_found() => {}
+            Err(CloudError::Postponed { .. }) => return Ok(()),
             Err(error) => return Err(Box::new(error)),
         }
         let id = instance.provider_id().unwrap_or_default();

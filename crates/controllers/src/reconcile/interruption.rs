@@ -16,6 +16,7 @@ use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
 use crate::cloud::Measured;
 use crate::observe::decision::DecisionKind;
+use crate::observe::notices;
 use crate::reconcile::provisioner::Provisioner;
 use crate::shared::Shared;
 
@@ -56,8 +57,14 @@ impl Interruptions {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listens until shutdown. A cloud without messages is not listened to.
+    /// Listens to messages and notices of the cloud until shutdown.
     pub(crate) async fn listen(self: Arc<Self>, shutdown: Shutdown) {
+        let notices = notices::publish(self.shared.clone(), shutdown.clone());
+        futures::join!(self.listen_to_messages(shutdown), notices);
+    }
+
+    /// A cloud without messages is not listened to.
+    async fn listen_to_messages(self: Arc<Self>, shutdown: Shutdown) {
         let Some(mut messages) = self.cloud.interruptions() else {
             return;
         };

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
-use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, NodeClassKind, RepairPolicy};
+use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, Measurement, NodeClassKind, RepairPolicy};
 
 /// A provider without launches, ends and messages.
 #[derive(Debug)]
@@ -53,6 +53,10 @@ impl CloudProvider for ReadOnlyCloud {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         self.0.repair_policies()
+    }
+
+    fn measurements(&self) -> Vec<Measurement> {
+        self.0.measurements()
     }
 
     fn price_feed(&self) -> PriceFeed {

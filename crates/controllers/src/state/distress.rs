@@ -59,6 +59,7 @@ impl Failures {
             | CloudError::Other(_) => true,
             CloudError::NodeClaimNotFound(_)
             | CloudError::NodeClassNotReady(_)
+            | CloudError::Postponed { .. }
             | CloudError::UnevaluatedNodePool(_) => false,
         };
         if counts {

@@ -1,8 +1,13 @@
 //! The shipped provider on the simulated EC2.
 
+mod bad_input;
 mod classes;
 mod conformance;
+mod counted;
 mod launches;
+mod learned;
 mod messages;
 mod nodes;
+mod reservations;
+mod shifts;
 mod world;

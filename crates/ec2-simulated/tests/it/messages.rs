@@ -82,7 +82,7 @@ async fn a_112_a_115_a_spot_interruption_reaches_core_with_its_deadline_and_clos
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_110_a_message_comes_again_until_it_is_answered_for() {
+async fn a_110_d_273_a_message_comes_again_until_it_is_answered_for() {
     let world = World::new(Options::new(CLUSTER)).await;
     let (provider, id, _) = with_instance(&world).await;
     world.cloud.announce_maintenance(&id);
@@ -158,7 +158,21 @@ async fn a_110_a_message_is_kept_while_nobody_knows_whose_instance_it_is_about()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_110_a_queue_that_is_missing_is_looked_for_again() {
+async fn d_272_without_a_name_for_the_queue_no_queue_is_asked_and_statuses_are() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let provider = world.provider_set(|options| options.interruption_queue = None);
+    assert!(heard(&world, &provider, 130).await.is_empty());
+    let calls = world.cloud.calls();
+    assert!(!calls.contains_key("GetQueueUrl") && !calls.contains_key("ReceiveMessage"));
+    assert_eq!(
+        calls["DescribeInstanceStatus"],
+        2 * 3,
+        "D-288: three filters, every minute"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_110_d_272_a_queue_that_is_missing_is_looked_for_again() {
     let world = World::new(Options {
         queue_name: None,
         ..Options::new(CLUSTER)
@@ -171,7 +185,8 @@ async fn a_110_a_queue_that_is_missing_is_looked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_116_an_instance_whose_check_fails_for_two_minutes_ends_now_and_one_with_maintenance_soon() {
+async fn a_116_d_288_d_290_an_instance_whose_check_fails_for_two_minutes_ends_now_and_one_with_maintenance_soon()
+ {
     let world = World::new(Options {
         queue_name: None,
         ..Options::new(CLUSTER)
@@ -204,7 +219,7 @@ async fn a_116_an_instance_whose_check_fails_for_two_minutes_ends_now_and_one_wi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_116_without_permission_the_poll_ends_and_the_queue_goes_on() {
+async fn a_116_d_292_without_permission_the_poll_ends_and_the_queue_goes_on() {
     let world = World::new(Options::new(CLUSTER)).await;
     let (provider, id, _) = with_instance(&world).await;
     let denied = ApiError::new(
@@ -253,7 +268,7 @@ async fn a_110_an_instance_that_only_a_node_claim_tells_of_is_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_110_of_a_thousand_messages_none_is_lost_when_the_operator_ends_in_the_middle() {
+async fn a_110_d_273_of_a_thousand_messages_none_is_lost_when_the_operator_ends_in_the_middle() {
     const MESSAGES: usize = 1_000;
     let world = World::new(Options::new(CLUSTER)).await;
     let (provider, id, _) = with_instance(&world).await;

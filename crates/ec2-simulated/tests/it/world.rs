@@ -69,9 +69,19 @@ impl World {
     }
 
     fn provider_with(&self, services: Aws, minor: u32) -> Arc<AwsProvider> {
+        self.provider_from(services, |options| options.kubernetes_minor = minor)
+    }
+
+    /// The provider with other settings.
+    pub(crate) fn provider_set(&self, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
+        self.provider_from(self.cloud.services(), set)
+    }
+
+    fn provider_from(&self, services: Aws, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
         let mut options = AwsOptions::new(REGION, CLUSTER);
-        options.kubernetes_minor = minor;
+        options.kubernetes_minor = 34;
         options.interruption_queue = Some(CLUSTER.to_owned());
+        set(&mut options);
         let provider = Arc::new(AwsProvider::new(
             services,
             self.client.clone(),

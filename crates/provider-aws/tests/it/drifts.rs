@@ -52,7 +52,7 @@ fn claim(hash: &str) -> NodeClaim {
 }
 
 #[test]
-fn a_100_of_several_reasons_the_first_is_told_in_upstreams_order() {
+fn a_100_d_234_d_238_of_several_reasons_the_first_is_told_in_upstreams_order() {
     let (class, instance_type) = class();
     let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
     let mut instance = Instance {
@@ -106,9 +106,12 @@ fn a_100_of_several_reasons_the_first_is_told_in_upstreams_order() {
 }
 
 #[test]
-fn a_100_without_images_or_groups_in_the_status_drift_is_not_judged() {
+fn a_100_d_235_d_236_d_237_without_images_groups_or_subnets_in_the_status_drift_is_not_judged() {
     let (mut class, instance_type) = class();
-    let instance = Instance::default();
+    let instance = Instance {
+        image_id: "ami-old".to_owned(),
+        ..Instance::default()
+    };
     let status = class.status.clone().unwrap();
     class.status.as_mut().unwrap().amis.clear();
     let error = check(&class, &claim("1"), &instance, &instance_type).unwrap_err();
@@ -116,10 +119,18 @@ fn a_100_without_images_or_groups_in_the_status_drift_is_not_judged() {
         error.to_string().starts_with("EC2NodeClass plain: no amis exist"),
         "{error}"
     );
-    class.status = Some(status);
+    class.status = Some(status.clone());
     class.status.as_mut().unwrap().security_groups.clear();
     let error = check(&class, &claim("1"), &instance, &instance_type).unwrap_err();
     assert!(error.to_string().contains("no security groups"), "{error}");
+    class.status = Some(status.clone());
+    class.status.as_mut().unwrap().subnets.clear();
+    let error = check(&class, &claim("1"), &instance, &instance_type).unwrap_err();
+    assert!(error.to_string().contains("no subnets"), "{error}");
+    class.status = Some(status);
+    let unknown = Instance::default();
+    let error = check(&class, &claim("1"), &unknown, &instance_type).unwrap_err();
+    assert!(error.to_string().contains("NodeClaim one"), "{error}");
     class.status = None;
     assert!(check(&class, &claim("1"), &instance, &instance_type).is_err());
 }

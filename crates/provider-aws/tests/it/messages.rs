@@ -5,7 +5,7 @@ use spokeshave_provider_aws::messages::{Kind, parse};
 use crate::oracle;
 
 #[test]
-fn a_111_every_message_means_what_upstream_reads_in_it() {
+fn a_111_d_275_every_message_means_what_upstream_reads_in_it() {
     let cases = oracle::json("messages.json");
     let expected = oracle::json("expected/messages.json");
     let (cases, expected) = (cases.as_array().unwrap(), expected.as_array().unwrap());
@@ -34,7 +34,7 @@ fn a_111_every_message_means_what_upstream_reads_in_it() {
 }
 
 #[test]
-fn a_111_a_state_is_read_whatever_its_case_and_an_instance_must_be_named() {
+fn a_111_d_276_a_state_is_read_whatever_its_case_and_an_instance_must_be_named() {
     let body = |detail: &str| {
         format!(
             r#"{{"version": "0", "source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification", "detail": {detail}}}"#

@@ -10,6 +10,22 @@ fn cases() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/aws/cases")
 }
 
+/// What follows a prefix in the names of the generated YAML files, without the extension, in order.
+pub fn generated(prefix: &str) -> Vec<String> {
+    let folder = env::var_os("AWS_CASES").map(PathBuf::from);
+    let entries = folder
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(folder).unwrap());
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().ok()?;
+            Some(name.strip_prefix(prefix)?.strip_suffix(".yaml")?.to_owned())
+        })
+        .collect();
+    names.sort();
+    names
+}
+
 /// A JSON file below `e2e/aws/cases`.
 pub fn json(name: &str) -> Value {
     serde_json::from_str(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))

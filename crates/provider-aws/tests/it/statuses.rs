@@ -120,11 +120,11 @@ fn each_class(mut check: impl FnMut(&Scenario, EC2NodeClass, &Value)) -> usize {
 #[test]
 fn a_020_a_023_a_024_a_028_selectors_ask_what_upstreams_ask() {
     // Classes of one scenario share answers, so that upstream does not ask again.
-    let mut seen: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
+    let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let count = each_class(|scenario, class, found| {
         let label = format!("{}/{}", scenario.name, class.name());
         let values = parameter_values(scenario);
-        let seen = seen.entry(scenario.name).or_default();
+        let seen = seen.entry(scenario.name.clone()).or_default();
         let mut compare = |ours: BTreeSet<String>, action: &str| {
             let theirs = asked(found, action);
             assert!(theirs.is_subset(&ours), "{label}: {theirs:?} {ours:?}");

@@ -8,6 +8,7 @@ use spokeshave_api::EC2NodeClass;
 use spokeshave_api::ec2_node_class::{EC2NodeClassSpec, EC2NodeClassStatus, Subnet};
 use spokeshave_model::{InstanceType, Price, Requirement, ResourceName, Resources};
 use spokeshave_provider_aws::instance_types::{self, Context, Settings, category_and_generation};
+use spokeshave_provider_aws::learned::Learned;
 use spokeshave_provider_aws::offerings::{Market, Region, instance_types};
 use spokeshave_provider_aws::prices::Prices;
 use spokeshave_provider_aws::unavailable::Unavailable;
@@ -130,6 +131,8 @@ fn check(catalog_name: &str, expected_name: &str, settings: &Settings) -> usize 
             prices: &prices,
             unavailable: &unavailable,
             reservations: &reservations,
+            shifted: &BTreeSet::new(),
+            learned: &Learned::default(),
             now: Timestamp::UNIX_EPOCH,
         };
         let types = instance_types(&catalog.region, &context, &market);

@@ -4,6 +4,7 @@
 //! Karpenter keep working. Everything hangs on a [`Metrics`] handle; there are no globals, so that many clusters can be
 //! simulated in one process. Series live in ordered maps and can be removed, one by one or by a condition.
 
+mod copies;
 mod process;
 mod summary;
 mod text;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use spokeshave_ports::SharedClock;
 
+pub use copies::Copies;
 use summary::Window;
 
 /// Histogram buckets of P §16, in seconds.
@@ -45,9 +47,12 @@ pub fn exponential_buckets(start: f64, factor: f64, count: usize) -> Vec<f64> {
 #[derive(Clone)]
 pub struct Metrics {
     clock: SharedClock,
-    families: Arc<Mutex<BTreeMap<String, Arc<Family>>>>,
+    families: Families,
     hooks: Arc<Mutex<Vec<Hook>>>,
 }
+
+/// Families by name.
+type Families = Arc<Mutex<BTreeMap<String, Arc<Family>>>>;
 
 /// Brings values up to date right before they are shown.
 type Hook = Box<dyn Fn() + Send + Sync>;
@@ -192,11 +197,29 @@ impl Metrics {
         process::register(self);
     }
 
+    fn family(&self, name: &str, help: &str, labels: &[&str], kind: Kind) -> Arc<Family> {
+        Family::of(&self.families, name, help, labels, kind)
+    }
+}
+
+impl Kind {
+    /// Its name after `# TYPE`.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) => "histogram",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+impl Family {
     /// The family of this name; asking again gives the same one. One name with two shapes is a mistake in our code: it is
     /// logged, and the second one counts for itself without being shown.
-    fn family(&self, name: &str, help: &str, labels: &[&str], kind: Kind) -> Arc<Family> {
+    fn of(families: &Families, name: &str, help: &str, labels: &[&str], kind: Kind) -> Arc<Self> {
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
-        let mut families = lock(&self.families);
+        let mut families = lock(families);
         if let Some(family) = families.get(name) {
             if family.labels == labels && family.kind == kind {
                 return family.clone();
@@ -217,21 +240,6 @@ impl Metrics {
         families.entry(name.to_owned()).or_insert_with(|| family.clone());
         family
     }
-}
-
-impl Kind {
-    /// Its name after `# TYPE`.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram(_) => "histogram",
-            Self::Summary => "summary",
-        }
-    }
-}
-
-impl Family {
     fn shape(&self) -> FamilyShape {
         let mut labels = self.labels.clone();
         labels.sort_unstable();

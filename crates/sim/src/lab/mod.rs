@@ -244,19 +244,21 @@ impl Lab {
             .clone()
     }
 
+    /// A client of a replica, exposed to its [`weather`](Self::weather).
+    #[must_use]
+    pub fn client_outside(&mut self, name: &str) -> Client {
+        let inner = self.way(Actor::Operator(name.to_owned()));
+        let weather = self.weather(name);
+        let exposed = Exposed { inner, weather };
+        from_service(exposed, "default", &unlimited(), self.clock.clone())
+    }
+
     /// Starts a replica, unless it runs.
     pub fn start(&mut self, name: &str) {
         if self.is_running(name) {
             return;
         }
-        let inner = self.way(Actor::Operator(name.to_owned()));
-        let weather = self.weather(name);
-        let client = from_service(
-            Exposed { inner, weather },
-            "default",
-            &unlimited(),
-            self.clock.clone(),
-        );
+        let client = self.client_outside(name);
         let cloud = self.client_as(Actor::CloudCalls(name.to_owned()));
         self.start_with(name, client, cloud);
     }

@@ -288,6 +288,7 @@ impl Stage for OnAzure {
                 claim: text(&body["tags"][tags::NODE_CLAIM]),
                 is_ending: body["properties"]["provisioningState"] == "Deleting",
                 is_spot: body["properties"]["priority"] == "Spot",
+                is_held: false,
             })
             .collect()
     }

@@ -59,7 +59,8 @@ impl Machines {
             if owners.contains_key(&machine.id) {
                 continue;
             }
-            let since = self.unwanted.get(&machine.id).copied().unwrap_or(now);
+            let since = self.unwanted.get(&machine.id).copied();
+            let since = since.filter(|_| !machine.is_held).unwrap_or(now);
             if world.lab.clock.since(since) > LEAK_LIMIT {
                 let text = format!("runs, and has had no NodeClaim since {since}");
                 found.push(self.violation(&machine.id, text, now));

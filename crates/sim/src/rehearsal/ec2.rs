@@ -29,13 +29,14 @@ const ZONES: [&str; 4] = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d"
 /// The tag of an instance with its NodeClaim.
 const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
 
-const TROUBLES: [Step; 12] = [
+const TROUBLES: [Step; 13] = [
     Step::Interrupt,
     Step::TerminateByHand,
     Step::Impair,
     Step::Maintenance,
     Step::RunOut,
     Step::ZoneOutage,
+    Step::ShiftZone,
     Step::FailCalls,
     Step::ReleaseImages,
     Step::RemoveTemplate,
@@ -89,6 +90,7 @@ impl Ec2 {
         let mut options = AwsOptions::new(REGION, CLUSTER);
         options.kubernetes_minor = MINOR;
         options.interruption_queue = Some(CLUSTER.to_owned());
+        options.zonal_shift = true;
         Arc::new(AwsProvider::new(services, client, lab.clock.clone(), options))
     }
 
@@ -125,6 +127,11 @@ impl Ec2 {
                 cloud.limit(pattern, chance.random_range(0..3));
             }
             Step::ZoneOutage => cloud.set_outage(*pick(chance, &ZONES), chance.random_bool(0.6)),
+            Step::ShiftZone => {
+                cloud.set_shifted(*pick(chance, &ZONES), chance.random_bool(0.5));
+                // Nodes there stay until the shift ends.
+                lab.invariants.disturb();
+            }
             Step::FailCalls => {
                 let errors = [
                     ApiError::new("RequestLimitExceeded", "Request limit exceeded."),
@@ -223,6 +230,7 @@ impl Stage for Ec2 {
                 claim: instance.tags.get(CLAIM_TAG).cloned(),
                 is_ending: instance.state == "shutting-down",
                 is_spot: instance.lifecycle == "spot",
+                is_held: self.0.is_shifted(&instance.zone),
                 id: instance.id,
             })
             .collect()
@@ -260,6 +268,9 @@ impl Stage for Ec2 {
     fn heal(&self) {
         self.0.heal();
         self.0.unlimited();
-        ZONES.iter().for_each(|zone| self.0.set_outage(zone, false));
+        for zone in ZONES {
+            self.0.set_outage(zone, false);
+            self.0.set_shifted(zone, false);
+        }
     }
 }

@@ -8,6 +8,8 @@ mod azure;
 mod checks;
 mod ec2;
 mod kills;
+mod pace;
+mod replacements;
 mod stage;
 mod steps;
 
@@ -29,6 +31,8 @@ use stage::{HasDied, Stage};
 use steps::failed;
 
 pub use kills::{every_call, lived};
+pub use pace::Interruptible;
+pub use replacements::{Replaced, replaced};
 
 const CLUSTER: &str = "rehearsal";
 /// The class of all NodePools.
@@ -154,7 +158,7 @@ impl World {
     /// Starts the operator, unless it runs.
     fn start(&mut self) {
         if !self.lab.is_running(OPERATOR) {
-            let client = self.lab.client_as(Actor::Operator(OPERATOR.to_owned()));
+            let client = self.lab.client_outside(OPERATOR);
             let provider = self.cloud.provider(&self.lab, client.clone());
             self.lab.start_provider(OPERATOR, client, provider);
         }

@@ -25,6 +25,8 @@ pub(super) struct Machine {
     pub(super) is_ending: bool,
     /// Whether it can be reclaimed.
     pub(super) is_spot: bool,
+    /// Whether nobody may end it now.
+    pub(super) is_held: bool,
 }
 
 /// Says whether a provider has made the last call that it will ever get an answer to.

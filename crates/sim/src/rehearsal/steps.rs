@@ -105,6 +105,8 @@ pub(super) enum Step {
     RunOut,
     /// There is nothing in a zone.
     ZoneOutage,
+    /// Traffic is shifted away from a zone, or back.
+    ShiftZone,
     /// Launches are accepted and fail afterwards.
     FailLater,
     /// Quota is nearly used up.

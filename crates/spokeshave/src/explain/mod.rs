@@ -6,6 +6,7 @@ mod args;
 mod object;
 pub(crate) mod source;
 mod table;
+mod told;
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,17 @@ struct Document<'a> {
 pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
     let wanted = Wanted::parse(&args.object, args.namespace.as_deref())?;
     let source = source::load(&args.source).await?;
-    let story = tell(&source, &wanted)?;
+    let story = match tell(&source, &wanted) {
+        Ok(mut story) => {
+            told::add(&mut story, &source.told, source.now);
+            story
+        }
+        // Its Events outlive a NodeClaim.
+        Err(error) => match wanted.node_claim() {
+            Some(name) => told::gone(&source.told, name, source.now).ok_or(error)?,
+            None => return Err(error),
+        },
+    };
     match args.output {
         OutputFormat::Table => Ok(table::render(&story, source.now)),
         output => {

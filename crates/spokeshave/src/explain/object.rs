@@ -148,6 +148,13 @@ impl Wanted {
         }
     }
 
+    /// The name, where a NodeClaim is meant or may be.
+    pub(crate) fn node_claim(&self) -> Option<&str> {
+        self.kind
+            .is_none_or(|kind| kind == Kind::NodeClaim)
+            .then_some(&*self.name)
+    }
+
     fn is_named(&self, kind: Kind, name: &str) -> bool {
         if kind != Kind::Pod || self.name.contains('/') {
             return name == self.name;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use spokeshave_model::ClusterState;
 use spokeshave_plan::explain::CommandFact;
 
+use super::told::{self, Told};
 use crate::plan;
 use crate::plan::SourceArgs;
 
@@ -22,6 +23,8 @@ pub(crate) struct Source {
     pub(crate) attachments: Vec<Arc<VolumeAttachment>>,
     /// Disruption commands.
     pub(crate) commands: Vec<CommandFact>,
+    /// What the controllers have told in Events.
+    pub(crate) told: Vec<Told>,
     /// The instant.
     pub(crate) now: Timestamp,
 }
@@ -33,13 +36,19 @@ pub(crate) struct Source {
 pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
     let loaded = plan::load(args).await?;
     let beside = match &loaded.client {
-        Some(client) => beside_in_cluster(client).await,
+        Some(client) => {
+            let mut found = beside_in_cluster(client).await;
+            let own = ListParams::default().fields("source=karpenter");
+            found.extend(list_some(client, ("", "v1", "Event", "events"), &own).await);
+            found
+        }
         None => loaded.written.into_iter().map(|written| written.object).collect(),
     };
     let mut source = Source {
         state: loaded.world.state,
         attachments: Vec::new(),
         commands: Vec::new(),
+        told: Vec::new(),
         now: loaded.now,
     };
     for object in beside {
@@ -48,6 +57,7 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
                 .attachments
                 .extend(serde_json::from_value(object).ok().map(Arc::new)),
             Some("Disruption") => source.commands.push(command(&object)),
+            Some("Event") => source.told.extend(told::read(&object)),
             _ => {}
         }
     }
@@ -90,9 +100,17 @@ pub(crate) async fn beside_in_cluster(client: &Client) -> Vec<Value> {
 
 /// A kind that the cluster does not know, or does not show, leaves its part of the story out.
 async fn list(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -> Vec<Value> {
+    list_some(client, (group, version, kind, plural), &ListParams::default()).await
+}
+
+async fn list_some(
+    client: &Client,
+    (group, version, kind, plural): (&str, &str, &str, &str),
+    params: &ListParams,
+) -> Vec<Value> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let Ok(found) = api.list(&ListParams::default()).await else {
+    let Ok(found) = api.list(params).await else {
         return Vec::new();
     };
     let values = found.items.iter().filter_map(|object| {

@@ -14,6 +14,7 @@ use spokeshave_ec2_simulated as facts;
 use spokeshave_model::InstanceType;
 use spokeshave_plan::report::some_of;
 use spokeshave_provider_aws::instance_types::{Context, Settings};
+use spokeshave_provider_aws::learned::Learned;
 use spokeshave_provider_aws::offerings::{self, Market, Region};
 use spokeshave_provider_aws::prices::Prices;
 use spokeshave_provider_aws::unavailable::Unavailable;
@@ -245,6 +246,8 @@ fn sold(class: &EC2NodeClass, region: &Region, prices: &Prices) -> Arc<[Instance
         prices,
         unavailable: &Unavailable::default(),
         reservations: &BTreeMap::new(),
+        shifted: &BTreeSet::new(),
+        learned: &Learned::default(),
         now: Timestamp::UNIX_EPOCH,
     };
     offerings::instance_types(region, &context, &market).into()

@@ -135,7 +135,13 @@ const EC2_VERSION: &str = "karpenter.k8s.aws/v1";
 const LEDGER: &str = "spokeshave.dev/v1alpha1";
 
 /// Kinds that no decision reads and that are told about all the same: older names and versions of NodePools, and what `explain` reads beside.
-pub(super) const AS_WRITTEN: [&str; 4] = ["NodePool", "Provisioner", "VolumeAttachment", "Disruption"];
+pub(super) const AS_WRITTEN: [&str; 5] = [
+    "NodePool",
+    "Provisioner",
+    "VolumeAttachment",
+    "Disruption",
+    "Event",
+];
 
 /// Kinds that own pods or belong to Karpenter, and that no decision reads.
 const SILENT: [(&str, &str); 3] = [

@@ -350,7 +350,7 @@ fn notes(dump: &Dump, origin: Origin) -> Vec<String> {
         notes.push(format!("{unreadable}; planned as if it were absent"));
     }
     // Not read here, but told by `explain`.
-    let told = ["VolumeAttachment", "Disruption"];
+    let told = ["VolumeAttachment", "Disruption", "Event"];
     let skipped = dump
         .skipped
         .iter()

@@ -15,7 +15,7 @@ const OTHER_DEFAULTS: [(&str, &str); 2] = [
 ];
 
 /// Settings of our own, and those of AWS (A10).
-const OWN: [&str; 13] = [
+const OWN: [&str; 18] = [
     "cluster-name",
     "cluster-endpoint",
     "cluster-ca-bundle",
@@ -25,6 +25,11 @@ const OWN: [&str; 13] = [
     "interruption-queue",
     "reserved-enis",
     "disable-dry-run",
+    "enable-zonal-shift",
+    "ami-refresh-interval",
+    "subnet-refresh-interval",
+    "aws-feature-gates",
+    "eks-control-plane",
     "eviction-qps",
     "eviction-burst",
     "log-format",
@@ -61,7 +66,11 @@ fn sample(flag: &str) -> (&'static str, Option<&'static str>) {
         "disable-controller-warmup" | "disable-cluster-state-observability" | "ignore-dra-requests" => {
             ("false", Some("0"))
         }
-        "isolated-vpc" | "disable-dry-run" => ("true", Some("yes")),
+        "isolated-vpc" | "disable-dry-run" | "enable-zonal-shift" | "eks-control-plane" => {
+            ("true", Some("yes"))
+        }
+        "ami-refresh-interval" | "subnet-refresh-interval" => ("2m", Some("59s")),
+        "aws-feature-gates" => ("NodeClassCEL=true", Some("NodeClassCEL=on")),
         "cluster-dns-ip" => ("10.100.0.10", Some("dns")),
         "vm-memory-overhead-percent" => ("0.1", Some("-0.1")),
         "reserved-enis" => ("1", Some("-1")),

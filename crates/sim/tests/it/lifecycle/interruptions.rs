@@ -25,7 +25,7 @@ fn message(id: &str, provider_id: &str, kind: Result<InterruptionKind, String>) 
 
 // D-277, D-278, D-286: strangers' instances and what nobody understands end nothing, and their messages do not come again.
 #[tokio::test(start_paused = true)]
-async fn d_278_d_286_messages_about_strangers_touch_nothing_and_each_is_counted_and_timed() {
+async fn d_278_d_286_w_52_messages_about_strangers_touch_nothing_and_each_is_counted_and_timed() {
     let cluster = Cluster::new(121).await;
     let cloud = cluster.faults.speak();
     cluster.pool("default", json!({})).await;
@@ -82,6 +82,25 @@ async fn d_278_d_286_messages_about_strangers_touch_nothing_and_each_is_counted_
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.until_running_of("web", 1).await;
     assert_eq!(acknowledged().last().map(String::as_str), Some("ours"));
+    // W-52: by all of core's labels, not three of them.
+    let text = operator.metrics.render();
+    let disrupted = text
+        .lines()
+        .find(|line| {
+            line.starts_with("karpenter_nodeclaims_disrupted_total{") && line.contains("\"scheduled_change\"")
+        })
+        .unwrap();
+    for label in [
+        "nodepool=\"default\"",
+        "capacity_type=\"",
+        "consolidation_policy=\"",
+        "termination_mode=\"",
+    ] {
+        assert!(
+            disrupted.contains(label) && disrupted.ends_with(" 1"),
+            "{label}: {disrupted}"
+        );
+    }
     let took = sum(&operator.metrics, &format!("{DURATION}_sum")) - before;
     assert!(
         (40.0..45.0).contains(&took),

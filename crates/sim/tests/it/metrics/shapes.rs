@@ -11,7 +11,7 @@ use crate::faulty::{Cluster, Setup};
 const PROVISIONING: &str = include_str!("../../../../../docs/spec/provisioning.md");
 const DISRUPTION: &str = include_str!("../../../../../docs/spec/disruption.md");
 
-/// Metrics of a cloud that is not built.
+/// Counted by the AWS provider itself, whose tests check it (A-120, D-291).
 const LEFT_OUT: [&str; 1] = ["karpenter_interruption_instance_status_unhealthy_total"];
 
 /// What upstream calls the labels of nodes in metrics: the last part of each well-known label.
