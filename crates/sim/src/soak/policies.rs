@@ -121,26 +121,6 @@ impl Policies {
         if self.is(0.4) {
             spec["convergence"] = self.convergence();
         }
-        if self.is(0.15) {
-            let ages = [
-                json!({"softPercent": 50}),
-                json!({"softAfter": "5m", "jitter": "2m"}),
-                json!({"softAfter": "5m", "softPercent": 50}),
-            ];
-            spec["expiry"] = pick(&mut self.chance, &ages).clone();
-        }
-        if self.is(0.15) {
-            let drains = [json!({}), json!({"escalateAfter": "5m"})];
-            spec["blockedDrains"] = pick(&mut self.chance, &drains).clone();
-        }
-        if self.is(0.15) {
-            let rules = [
-                json!({}),
-                json!({"maximumQuietTime": "10m", "statefulSets": "OneAtATime"}),
-                json!({"statefulSets": "Perhaps"}),
-            ];
-            spec["workloads"] = pick(&mut self.chance, &rules).clone();
-        }
         spec
     }
 
