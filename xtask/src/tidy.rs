@@ -172,6 +172,10 @@ const PURE: &[&str] = &[
     "spokeshave-view",
 ];
 
+/// Crates that draw from `ports::Entropy` and are otherwise held to the rules of pure crates: the same bans, and none of the crates below among their own
+/// dependencies.
+const DRAWING: &[&str] = &["spokeshave-scenario", "spokeshave-simulate"];
+
 /// What pure crates must not reach, even through others: runtimes, clients, sockets, chance.
 const FORBIDDEN_IN_PURE: &[&str] = &[
     "tokio",
@@ -320,6 +324,17 @@ fn check_dependencies(metadata: &Value, findings: &mut Vec<String>) -> Result<()
                 ));
             }
         }
+        if DRAWING.contains(&name) {
+            for target in &edges[member] {
+                let target = names[target];
+                // `rand` brings the trait by which a generator of `ports::Entropy` is read.
+                if FORBIDDEN_IN_PURE.contains(&target) && target != "rand" {
+                    findings.push(format!(
+                        "{name}: draws from seeds only and must not depend on {target}"
+                    ));
+                }
+            }
+        }
         if PURE.contains(&name) {
             for reached in reach(member, &edges) {
                 let reached = names[reached];
@@ -367,10 +382,10 @@ fn check_licences(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// All pure crates carry the same bans.
+/// All pure crates, and those that only draw, carry the same bans.
 fn check_pure_lints(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     let mut first: Option<String> = None;
-    for name in PURE {
+    for name in PURE.iter().chain(DRAWING) {
         let path = root
             .join("crates")
             .join(name.trim_start_matches("spokeshave-"))

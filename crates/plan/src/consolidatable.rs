@@ -71,6 +71,13 @@ pub fn pod_event_time(before: Option<&Pod>, after: &Pod, now: Timestamp) -> Time
 /// D-036: the write of a pod event at `event`, unless one less than 10 s older, or a later one, is written already.
 #[must_use]
 pub fn pod_event_action(claim: &NodeClaim, event: Timestamp) -> Option<Action> {
+    let after = pod_event(claim, event)?;
+    Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false)
+}
+
+/// The NodeClaim after the write of `pod_event_action`; `None` when there is nothing to write.
+#[must_use]
+pub fn pod_event(claim: &NodeClaim, event: Timestamp) -> Option<NodeClaim> {
     let last = claim
         .status
         .as_ref()
@@ -81,7 +88,7 @@ pub fn pod_event_action(claim: &NodeClaim, event: Timestamp) -> Option<Action> {
     }
     let mut after = claim.clone();
     after.status.get_or_insert_default().last_pod_event_time = Some(Time(event));
-    Action::patch(claim_ref(claim), Subresource::Status, claim, &after, false)
+    Some(after)
 }
 
 /// D-041, D-042: the write that brings the condition up to date, and when to look again.
@@ -91,20 +98,35 @@ pub fn consolidatable(
     pool: Option<&NodePool>,
     now: Timestamp,
 ) -> (Option<Action>, Option<Duration>) {
+    let (after, wait) = with_condition(claim, pool, now);
+    let action =
+        after.and_then(|after| Action::patch(claim_ref(claim), Subresource::Status, claim, &after, true));
+    (action, wait)
+}
+
+/// The NodeClaim after the write of `consolidatable`, where there is something to write, and when to look again.
+#[must_use]
+pub fn with_condition(
+    claim: &NodeClaim,
+    pool: Option<&NodePool>,
+    now: Timestamp,
+) -> (Option<NodeClaim>, Option<Duration>) {
     let (wanted, wait) = state(claim, pool, now);
-    let mut after = claim.clone();
-    if wanted {
-        if after.is_true(CONSOLIDATABLE) {
-            return (None, wait);
-        }
-        after.set_true(CONSOLIDATABLE, now);
-    } else if !after.clear(CONSOLIDATABLE) {
+    let stays = if wanted {
+        claim.is_true(CONSOLIDATABLE)
+    } else {
+        claim.condition(CONSOLIDATABLE).is_none()
+    };
+    if stays {
         return (None, wait);
     }
-    (
-        Action::patch(claim_ref(claim), Subresource::Status, claim, &after, true),
-        wait,
-    )
+    let mut after = claim.clone();
+    if wanted {
+        after.set_true(CONSOLIDATABLE, now);
+    } else {
+        after.clear(CONSOLIDATABLE);
+    }
+    (Some(after), wait)
 }
 
 fn state(claim: &NodeClaim, pool: Option<&NodePool>, now: Timestamp) -> (bool, Option<Duration>) {

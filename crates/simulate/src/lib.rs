@@ -4,8 +4,20 @@
 //! answer of `plan` on a Snapshot.
 
 pub mod bound;
+mod cluster;
+mod engine;
+mod least;
+mod log;
+mod luck;
+mod meter;
+mod owners;
+mod pods;
+mod queue;
 pub mod run;
+mod scheduler;
 pub mod world;
 
+pub use engine::{live, live_logged, live_until};
+pub use log::{Line, Sink};
 pub use run::{Curve, Engine, Measured, Run};
 pub use world::{Delays, Model, Policy, Scoring, Shortage, SpotInterruptions, World};

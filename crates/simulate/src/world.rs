@@ -190,12 +190,15 @@ pub struct Policy {
 impl Policy {
     /// Spokeshave with its default settings on these NodePools.
     pub fn new(name: &str, node_pools: Vec<Arc<NodePool>>) -> Self {
+        let mut settings = spokeshave_plan::Policy::default();
+        // `--consolidation-rounds` is on unless it is turned off.
+        settings.disrupt.rounds = true;
         Policy {
             name: name.to_owned(),
             model: Model::Ours,
             node_pools,
             disruption_policies: Vec::new(),
-            settings: spokeshave_plan::Policy::default(),
+            settings,
             batch_idle_ms: milliseconds(spokeshave_api::constants::BATCH_IDLE),
             batch_max_ms: milliseconds(spokeshave_api::constants::BATCH_MAXIMUM),
         }

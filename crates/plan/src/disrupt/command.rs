@@ -136,7 +136,8 @@ pub struct CommandNode {
 }
 
 impl CommandNode {
-    pub(crate) fn of(snapshot: &Snapshot, node: NodeId) -> Self {
+    /// A node of a Snapshot.
+    pub fn of(snapshot: &Snapshot, node: NodeId) -> Self {
         let view = snapshot.node(node);
         let label = |key: &str| view.labels.get(key).cloned();
         CommandNode {
@@ -181,7 +182,8 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    pub(crate) fn of(snapshot: &Snapshot, claim: PlannedClaim, price: Price) -> Self {
+    /// A planned claim of a Snapshot, and what it is expected to cost.
+    pub fn of(snapshot: &Snapshot, claim: PlannedClaim, price: Price) -> Self {
         let cheapest = claim.launches.first();
         Replacement {
             pool: snapshot.pool(claim.pool).name.clone(),

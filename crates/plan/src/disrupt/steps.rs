@@ -33,12 +33,14 @@ pub fn cleanup_actions(snapshot: &Snapshot, now: Timestamp) -> Vec<Action> {
 /// Adds or removes the disrupted taint, by key and effect, with an optimistic lock because the list is replaced whole.
 pub(super) fn taint_patch(node: &Node, present: bool) -> Option<Action> {
     let wanted = disrupted_taint();
-    let mut after = node.clone();
-    let taints = after.spec.get_or_insert_default().taints.get_or_insert_default();
-    let there = taints.iter().any(|taint| same_taint(taint, &wanted));
-    if there == present {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+    let mut taints = taints.unwrap_or_default().iter();
+    // Every pass asks for every node: the copy is made only where something is to be written.
+    if taints.any(|taint| same_taint(taint, &wanted)) == present {
         return None;
     }
+    let mut after = node.clone();
+    let taints = after.spec.get_or_insert_default().taints.get_or_insert_default();
     if present {
         taints.push(wanted);
     } else {
@@ -54,6 +56,9 @@ pub(super) fn taint_patch(node: &Node, present: bool) -> Option<Action> {
 
 /// Sets or clears DisruptionReason on a NodeClaim.
 pub(super) fn condition_patch(claim: &NodeClaim, reason: Option<&str>, now: Timestamp) -> Option<Action> {
+    if reason.is_none() && claim.condition(DISRUPTION_REASON).is_none() {
+        return None;
+    }
     let mut after = claim.clone();
     let changed = match reason {
         Some(reason) => after.set(DISRUPTION_REASON, Status::True, reason, reason, now),

@@ -1,3 +1,8 @@
-//! What a simulation measures, against other ways to find the same.
+//! What a simulation does and measures: figures computed by hand, promises replayed from the log, and the same found by other ways.
 
 mod bound;
+mod checker;
+mod figures;
+mod invariants;
+mod small;
+mod weather;

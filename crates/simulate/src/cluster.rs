@@ -1,0 +1,278 @@
+//! The objects of the simulated cluster other than workloads: NodeClaims, Nodes and commands, and how a write of the operator changes them.
+//!
+//! Owns the objects and their indexes. It never decides and never waits: the engine schedules what follows from a write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use spokeshave_api::NodeClaim;
+use spokeshave_api::disruption::Disruption;
+use spokeshave_model::{CapacityType, Price};
+
+use crate::pods::PodId;
+
+/// An instance of the cloud.
+#[derive(Debug, Clone)]
+pub(crate) struct Instance {
+    /// What it costs per hour.
+    pub(crate) price: Price,
+    /// How it was bought.
+    pub(crate) capacity_type: CapacityType,
+    /// When the launch call succeeded, in milliseconds.
+    pub(crate) launched_ms: u64,
+    /// The cloud was asked to end it.
+    pub(crate) is_ending: bool,
+    /// When it ended, in milliseconds.
+    pub(crate) ended_ms: Option<u64>,
+}
+
+/// A NodeClaim with its instance and its Node.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Machine {
+    pub(crate) claim: Option<Arc<NodeClaim>>,
+    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) instance: Option<Instance>,
+    /// What the cloud answered, until the NodeClaim says so.
+    pub(crate) answer: Option<Box<NodeClaim>>,
+    /// The pods on it, in the order in which they came.
+    pub(crate) pods: Vec<PodId>,
+    /// The launch call is under way.
+    pub(crate) is_launching: bool,
+    /// The pods that it was made for, with their UIDs, until it has an instance.
+    pub(crate) assigned: Vec<(String, PodId)>,
+    /// When the NodeClaim is looked at next, in milliseconds.
+    pub(crate) claim_look_ms: Option<u64>,
+    /// When the Node is looked at next, in milliseconds.
+    pub(crate) node_look_ms: Option<u64>,
+    /// The state of the offerings for which drift was looked at last.
+    pub(crate) drift_seen: Option<u64>,
+    /// The daemons were started.
+    pub(crate) has_daemons: bool,
+}
+
+impl Machine {
+    /// The name of its Node.
+    pub(crate) fn node_name(&self) -> Option<&str> {
+        self.node.as_ref().and_then(|node| node.metadata.name.as_deref())
+    }
+
+    /// Whether the cloud still has its instance.
+    pub(crate) fn has_instance(&self) -> bool {
+        self.instance
+            .as_ref()
+            .is_some_and(|instance| instance.ended_ms.is_none())
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    /// Never removed from, so that positions are stable; most are empty after a long time.
+    machines: BTreeMap<u32, Machine>,
+    made: u32,
+    by_claim: BTreeMap<String, u32>,
+    by_node: BTreeMap<String, u32>,
+    /// Commands by position; finished ones are dropped when the ledger is cut.
+    pub(crate) commands: BTreeMap<u32, Arc<Disruption>>,
+    commands_made: u32,
+    /// Machines with pods assigned.
+    launching: std::collections::BTreeSet<u32>,
+}
+
+impl Cluster {
+    pub(crate) fn machine(&self, id: u32) -> Option<&Machine> {
+        self.machines.get(&id)
+    }
+
+    pub(crate) fn machine_mut(&mut self, id: u32) -> Option<&mut Machine> {
+        self.machines.get_mut(&id)
+    }
+
+    pub(crate) fn machines(&self) -> impl Iterator<Item = (u32, &Machine)> {
+        self.machines.iter().map(|(id, machine)| (*id, machine))
+    }
+
+    /// Adds a NodeClaim, which has a name.
+    pub(crate) fn add_claim(&mut self, claim: NodeClaim) -> u32 {
+        let id = self.made;
+        self.made += 1;
+        let name = claim.metadata.name.clone().unwrap_or_default();
+        self.by_claim.insert(name, id);
+        let machine = Machine {
+            claim: Some(Arc::new(claim)),
+            ..Machine::default()
+        };
+        self.machines.insert(id, machine);
+        id
+    }
+
+    /// A NodeClaim is made for these pods; none once it has an instance.
+    pub(crate) fn assign(&mut self, id: u32, pods: Vec<(String, PodId)>) {
+        let Some(machine) = self.machines.get_mut(&id) else {
+            return;
+        };
+        if pods.is_empty() {
+            self.launching.remove(&id);
+        } else {
+            self.launching.insert(id);
+        }
+        machine.assigned = pods;
+    }
+
+    /// The pods that NodeClaims without an instance were made for, by UID.
+    pub(crate) fn assigned(&self) -> BTreeMap<String, PodId> {
+        let machines = self.launching.iter().filter_map(|id| self.machines.get(id));
+        machines
+            .flat_map(|machine| machine.assigned.iter().cloned())
+            .collect()
+    }
+
+    /// How many NodeClaims were ever made.
+    pub(crate) fn made(&self) -> u32 {
+        self.made
+    }
+
+    pub(crate) fn of_claim(&self, name: &str) -> Option<u32> {
+        self.by_claim.get(name).copied()
+    }
+
+    pub(crate) fn of_node(&self, name: &str) -> Option<u32> {
+        self.by_node.get(name).copied()
+    }
+
+    pub(crate) fn set_claim(&mut self, id: u32, claim: NodeClaim) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.claim = Some(Arc::new(claim));
+        }
+    }
+
+    pub(crate) fn set_node(&mut self, id: u32, node: Node) {
+        let Some(machine) = self.machines.get_mut(&id) else {
+            return;
+        };
+        if machine.node.is_none() {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            self.by_node.insert(name, id);
+        }
+        machine.node = Some(Arc::new(node));
+    }
+
+    pub(crate) fn remove_claim(&mut self, id: u32) {
+        let Some(machine) = self.machines.get_mut(&id) else {
+            return;
+        };
+        self.launching.remove(&id);
+        if let Some(claim) = machine.claim.take() {
+            self.by_claim.remove(claim.name_of());
+        }
+        self.forget(id);
+    }
+
+    pub(crate) fn remove_node(&mut self, id: u32) {
+        let Some(machine) = self.machines.get_mut(&id) else {
+            return;
+        };
+        if let Some(node) = machine.node.take() {
+            self.by_node
+                .remove(node.metadata.name.as_deref().unwrap_or_default());
+        }
+        self.forget(id);
+    }
+
+    /// Drops a machine of which nothing is left.
+    pub(crate) fn forget(&mut self, id: u32) {
+        let is_empty = self.machines.get(&id).is_some_and(|machine| {
+            machine.claim.is_none() && machine.node.is_none() && !machine.has_instance()
+        });
+        if is_empty {
+            self.machines.remove(&id);
+        }
+    }
+
+    pub(crate) fn add_command(&mut self, command: Arc<Disruption>) -> u32 {
+        let id = self.commands_made;
+        self.commands_made += 1;
+        self.commands.insert(id, command);
+        id
+    }
+
+    /// The command of this name, if it is still in the ledger.
+    pub(crate) fn of_command(&self, name: &str) -> Option<u32> {
+        let mut found = self
+            .commands
+            .iter()
+            .filter(|(_, command)| command.name_of() == name);
+        found.next().map(|(id, _)| *id)
+    }
+}
+
+/// The name of an object, empty when it has none.
+pub(crate) trait Named {
+    fn name_of(&self) -> &str;
+}
+
+impl Named for NodeClaim {
+    fn name_of(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+impl Named for Disruption {
+    fn name_of(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// An object after a JSON merge patch (RFC 7386); unchanged when the result would be no object of its kind.
+pub(crate) fn patched<T: Serialize + DeserializeOwned + Clone>(object: &T, patch: &Value) -> T {
+    let Ok(mut tree) = serde_json::to_value(object) else {
+        return object.clone();
+    };
+    merge(&mut tree, patch);
+    serde_json::from_value(tree).unwrap_or_else(|_| object.clone())
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(fields) = target else { return };
+    for (key, change) in changes {
+        if change.is_null() {
+            fields.remove(key);
+        } else {
+            merge(fields.entry(key.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+/// Now plus so many milliseconds.
+pub(crate) fn after(time: Timestamp, milliseconds: u64) -> Timestamp {
+    let span = i64::try_from(milliseconds).unwrap_or(i64::MAX);
+    time.saturating_add(jiff::SignedDuration::from_millis(span))
+        .unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_merge_patch_sets_removes_and_replaces_lists_whole() {
+        let before =
+            json!({"metadata": {"name": "n", "labels": {"a": "1", "b": "2"}}, "spec": {"taints": [1, 2]}});
+        let patch = json!({"metadata": {"labels": {"b": null, "c": "3"}}, "spec": {"taints": [3]}, "status": {"x": 1}});
+        let expected = json!({"metadata": {"name": "n", "labels": {"a": "1", "c": "3"}}, "spec": {"taints": [3]}, "status": {"x": 1}});
+        assert_eq!(patched(&before, &patch), expected);
+    }
+}

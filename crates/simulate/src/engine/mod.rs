@@ -1,0 +1,273 @@
+//! The engine: takes the next event off the queue, lets time pass, and calls whoever it is for.
+//!
+//! Owns the state of a run and the dispatch. What the operator does is in `operator`, what the cloud and the kubelets do in `cloud` and `kubelets`, and what
+//! workloads do in `workloads`; each adds methods to [`Engine`].
+
+mod cloud;
+mod operator;
+mod workloads;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use spokeshave_scenario::Timeline;
+
+use crate::cluster::{Cluster, after};
+use crate::engine::cloud::Cloud;
+use crate::engine::operator::Operator;
+use crate::least::Least;
+use crate::log::{Log, Sink};
+use crate::luck::Luck;
+use crate::meter::{Meter, Share};
+use crate::owners::OwnerState;
+use crate::pods::{Parent, PodId, Pods};
+use crate::queue::{Queue, Wake};
+use crate::run::{Engine as Name, Run};
+use crate::scheduler::Scheduler;
+use crate::world::{Policy, World};
+
+/// Lives one policy under one seed.
+pub fn live(world: &World, timeline: &Timeline, policy: &Policy, seed: u64) -> Run {
+    live_until(world, timeline, policy, seed, &|| false)
+}
+
+/// The same, until somebody wants it to end: `is_interrupted` is asked once for every simulated hour, and the run is then marked as partial.
+pub fn live_until(
+    world: &World,
+    timeline: &Timeline,
+    policy: &Policy,
+    seed: u64,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Run {
+    Engine::new(world, timeline, policy, seed, None).run(is_interrupted)
+}
+
+/// The same; `sink` takes the lines of the event log, in order.
+pub fn live_logged<'a>(
+    world: &'a World,
+    timeline: &'a Timeline,
+    policy: &'a Policy,
+    seed: u64,
+    is_interrupted: &dyn Fn() -> bool,
+    sink: Sink<'a>,
+) -> Run {
+    Engine::new(world, timeline, policy, seed, Some(sink)).run(is_interrupted)
+}
+
+/// A run under way.
+pub(crate) struct Engine<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) timeline: &'a Timeline,
+    pub(crate) policy: &'a Policy,
+    pub(crate) seed: u64,
+    pub(crate) luck: Luck,
+    pub(crate) now_ms: u64,
+    pub(crate) queue: Queue,
+    pub(crate) pods: Pods,
+    /// Pods without a node, in the order in which the scheduler takes them.
+    pub(crate) waiting: std::collections::BTreeSet<(u64, Parent, u64, PodId)>,
+    pub(crate) owners: Vec<OwnerState>,
+    pub(crate) daemons: Vec<workloads::DaemonState>,
+    /// Position of the next event in the timeline.
+    pub(crate) cursor: usize,
+    /// How many owners that want one pod have none that is ready.
+    pub(crate) down: u64,
+    pub(crate) cluster: Cluster,
+    pub(crate) scheduler: Scheduler,
+    /// The scheduler is due to look.
+    pub(crate) is_scheduling: bool,
+    pub(crate) cloud: Cloud,
+    pub(crate) operator: Operator,
+    pub(crate) least: Least,
+    pub(crate) meter: Meter,
+    pub(crate) log: Log<'a>,
+    /// What each node contributes to the meter.
+    shares: std::collections::BTreeMap<u32, Share>,
+    is_over: bool,
+}
+
+impl<'a> Engine<'a> {
+    fn new(
+        world: &'a World,
+        timeline: &'a Timeline,
+        policy: &'a Policy,
+        seed: u64,
+        sink: Option<Sink<'a>>,
+    ) -> Self {
+        let owners: Vec<OwnerState> = timeline
+            .owners
+            .iter()
+            .enumerate()
+            .map(|(index, owner)| OwnerState::new(owner, index))
+            .collect();
+        let daemons: Vec<workloads::DaemonState> = world
+            .daemon_sets
+            .iter()
+            .map(|daemon_set| workloads::DaemonState::new(daemon_set))
+            .collect();
+        let samples = workloads::samples(&owners, &daemons, world.start);
+        let types = policy.node_pools.iter().flat_map(|pool| {
+            world
+                .types_of(pool.metadata.name.as_deref().unwrap_or_default())
+                .iter()
+        });
+        let scheduler = Scheduler::new(
+            samples.iter(),
+            types.map(|instance_type| &instance_type.capacity),
+            world.scoring,
+        );
+        let luck = Luck::new(seed);
+        let pools = policy.node_pools.iter().map(|pool| {
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            (&**pool, &world.types_of(name)[..])
+        });
+        let (of_owners, of_daemons) = samples.split_at(owners.len());
+        let least = Least::new(pools, of_owners, of_daemons);
+        Engine {
+            now_ms: 0,
+            queue: Queue::default(),
+            pods: Pods::default(),
+            waiting: std::collections::BTreeSet::new(),
+            cursor: 0,
+            down: 0,
+            cluster: Cluster::default(),
+            is_scheduling: false,
+            cloud: Cloud::new(world, policy),
+            operator: Operator::new(world, policy),
+            least,
+            meter: Meter::new(world.warmup_ms, world.curve_step_ms),
+            log: Log::new(sink),
+            shares: std::collections::BTreeMap::new(),
+            is_over: false,
+            world,
+            timeline,
+            policy,
+            seed,
+            luck,
+            owners,
+            daemons,
+            scheduler,
+        }
+    }
+
+    /// The simulated time.
+    pub(crate) fn now(&self) -> Timestamp {
+        after(self.world.start, self.now_ms)
+    }
+
+    /// Something is due in so many milliseconds.
+    pub(crate) fn wake_in(&mut self, milliseconds: u64, wake: Wake) {
+        self.queue.at(self.now_ms.saturating_add(milliseconds), wake);
+    }
+
+    fn run(&mut self, is_interrupted: &dyn Fn() -> bool) -> Run {
+        self.queue.at(self.world.duration_ms, Wake::End);
+        self.wake_for_timeline();
+        let mut asked_ms = 0;
+        let mut partial = false;
+        while let Some((at_ms, wake)) = self.queue.pop() {
+            self.meter.advance(at_ms);
+            self.now_ms = at_ms;
+            self.dispatch(wake);
+            if self.is_over {
+                break;
+            }
+            if at_ms >= asked_ms + crate::world::HOUR_MS {
+                asked_ms = at_ms;
+                if is_interrupted() {
+                    partial = true;
+                    break;
+                }
+            }
+        }
+        self.finish(partial)
+    }
+
+    fn dispatch(&mut self, wake: Wake) {
+        match wake {
+            Wake::Timeline => self.follow_timeline(),
+            Wake::PodReady(pod) => self.pod_ready(pod),
+            Wake::PodEnds(pod) => self.pod_ends(pod),
+            Wake::PodStopped(pod) => self.pod_gone(pod),
+            Wake::Schedule => self.schedule(),
+            Wake::LaunchAnswered(machine) => self.launch_answered(machine),
+            Wake::NodeJoins(machine) => self.node_joins(machine),
+            Wake::NodeReady(machine) => self.node_ready(machine),
+            Wake::SpotNotice(machine) => self.spot_notice(machine),
+            Wake::SpotEnd(machine) => self.spot_end(machine),
+            Wake::InstanceEnds(machine) => self.instance_ends(machine),
+            Wake::Claim(machine) => self.claim_is_due(machine),
+            Wake::Node(machine) => self.node_is_due(machine),
+            Wake::Evict(pod) => self.evict(pod),
+            Wake::Batch(batch) => self.batch_closes(batch),
+            Wake::Retrigger => self.retrigger(),
+            Wake::Turn => self.turn(),
+            Wake::Command(command) => self.look_at_command(command),
+            Wake::Offerings => self.offerings_change(),
+            Wake::End => self.is_over = true,
+        }
+    }
+
+    fn finish(&mut self, partial: bool) -> Run {
+        let now_ms = self.now_ms;
+        let waiting: Vec<u64> = self
+            .waiting
+            .iter()
+            .filter_map(|(.., pod)| self.pods.get(*pod))
+            .map(|pod| now_ms - pod.waits_since_ms)
+            .collect();
+        let meter = std::mem::replace(&mut self.meter, Meter::new(0, 0));
+        let (measured, curve) = meter.finish(waiting.into_iter());
+        let log = std::mem::take(&mut self.log);
+        Run {
+            policy: self.policy.name.clone(),
+            seed: self.seed,
+            engine: Name::Fast,
+            digest: log.digest(&measured, &curve),
+            measured,
+            curve,
+            partial,
+        }
+    }
+
+    /// A node contributes something else to the meter, perhaps.
+    pub(crate) fn measure_node(&mut self, machine: u32) {
+        let found = self.cluster.machine(machine).filter(|found| found.has_instance());
+        let after = found.and_then(|found| {
+            let price = found.instance.as_ref()?.price;
+            let has_workload = found.pods.iter().any(|pod| {
+                let pod = self.pods.get(*pod);
+                pod.is_some_and(|pod| matches!(pod.parent, Parent::Owner(_)))
+            });
+            Some(Share {
+                price,
+                wasted: 1_000 - self.scheduler.share_thousandths(machine),
+                is_idle: !has_workload,
+            })
+        });
+        let before = self.shares.get(&machine).copied();
+        if before == after {
+            return;
+        }
+        self.meter.share(before, after);
+        match after {
+            Some(share) => self.shares.insert(machine, share),
+            None => self.shares.remove(&machine),
+        };
+    }
+
+    /// The shape of pods of a parent, before any of them has volumes.
+    pub(crate) fn shape(&self, parent: Parent) -> usize {
+        match parent {
+            Parent::Owner(owner) => owner as usize,
+            Parent::Daemon(daemon) => self.owners.len() + daemon as usize,
+        }
+    }
+
+    /// The object of a pod, after a change.
+    pub(crate) fn change_pod(&mut self, id: PodId, change: impl FnOnce(&mut spokeshave_model::Pod)) {
+        let Some(pod) = self.pods.get_mut(id) else { return };
+        change(Arc::make_mut(&mut pod.object));
+        self.pod_changed(id);
+    }
+}

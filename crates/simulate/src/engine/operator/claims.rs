@@ -1,0 +1,462 @@
+//! NodeClaims: launch, registration, initialisation, consolidateAfter, expiry and their end, as `plan::lifecycle` and `plan::termination` say.
+//!
+//! Owns the looks at NodeClaims and the writes to NodeClaims and Nodes, with what follows from them for others.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use spokeshave_api::conditions::{CONSOLIDATABLE, Conditioned as _, DRIFTED, INITIALIZED, LAUNCHED};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::labels::{self, disrupted_taint};
+use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_model::taint::same_taint;
+use spokeshave_model::{Action, ObjectKind};
+use spokeshave_plan::consolidatable::{disturbed_node, pod_event, with_condition};
+use spokeshave_plan::drift;
+use spokeshave_plan::lifecycle::{self, Liveness};
+use spokeshave_plan::termination::{self, ClaimStep};
+
+use crate::cluster::{Named as _, patched};
+use crate::engine::Engine;
+use crate::pods::{PodId, whole_seconds};
+use crate::queue::Wake;
+use crate::world::milliseconds;
+
+/// How a launch call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Launch {
+    /// There is an instance.
+    Succeeded,
+    /// The cloud has none, for this reason.
+    Refused(&'static str),
+}
+
+impl Engine<'_> {
+    /// The NodePool of a claim.
+    pub(super) fn pool_of(&self, claim: &NodeClaim) -> Option<Arc<NodePool>> {
+        self.operator.node_pools.get(claim.node_pool()?).cloned()
+    }
+
+    /// A timer of a NodeClaim has run out.
+    pub(crate) fn claim_is_due(&mut self, machine: u32) {
+        let now_ms = self.now_ms;
+        if let Some(found) = self.cluster.machine_mut(machine)
+            && found.claim_look_ms.take_if(|due| *due <= now_ms).is_some()
+        {
+            self.look_at_claim_now(machine);
+        }
+    }
+
+    fn look_at_claim_in(&mut self, machine: u32, milliseconds: u64) {
+        let due = self.now_ms.saturating_add(milliseconds);
+        let Some(found) = self.cluster.machine_mut(machine) else {
+            return;
+        };
+        if found.claim_look_ms.is_none_or(|known| due < known) {
+            found.claim_look_ms = Some(due);
+            self.queue.at(due, Wake::Claim(machine));
+        }
+    }
+
+    /// One look at a NodeClaim, and as many more as follow at once.
+    pub(crate) fn look_at_claim_now(&mut self, machine: u32) {
+        while let Some(claim) = self
+            .cluster
+            .machine(machine)
+            .and_then(|found| found.claim.clone())
+        {
+            let again = if claim.is_deleting() {
+                self.end_claim(machine, &claim)
+            } else {
+                self.live_claim(machine, &claim)
+            };
+            if !again {
+                return;
+            }
+        }
+    }
+
+    /// True when another look follows at once.
+    fn live_claim(&mut self, machine: u32, claim: &Arc<NodeClaim>) -> bool {
+        let now = self.now();
+        if let Some(action) = lifecycle::prepare_action(claim) {
+            self.apply(&action);
+            return true;
+        }
+        if lifecycle::until_expiry(claim, now).is_some_and(|left| left.is_zero()) {
+            self.log.add(self.now_ms, "expired", claim.name_of(), "");
+            self.apply(&Action::delete(lifecycle::claim_ref(claim)));
+            return true;
+        }
+        if !claim.is_true(LAUNCHED) || claim.provider_id().is_none() {
+            return self.launch(machine, claim);
+        }
+        let node = self.cluster.machine(machine).and_then(|found| found.node.clone());
+        let nodes: Vec<Arc<Node>> = node.into_iter().collect();
+        let is_initialized = claim.is_true(INITIALIZED);
+        if !is_initialized {
+            let outcome = lifecycle::advance(claim, &nodes, None, &[], now);
+            let is_news = !outcome.actions.is_empty();
+            outcome.actions.iter().for_each(|action| self.apply(action));
+            if is_news {
+                return true;
+            }
+        }
+        let mut wait = match lifecycle::liveness(claim, now) {
+            Liveness::TimedOut(_) => {
+                self.apply(&Action::delete(lifecycle::claim_ref(claim)));
+                return true;
+            }
+            Liveness::Within(left) => Some(left),
+            Liveness::Fine => None,
+        };
+        let pool = self.pool_of(claim);
+        let (after, window) = with_condition(claim, pool.as_deref(), now);
+        if let Some(after) = after {
+            self.write_claim(machine, after);
+            return true;
+        }
+        if is_initialized && self.look_for_drift(machine, claim, pool.as_deref()) {
+            return true;
+        }
+        for due in [window, lifecycle::until_expiry(claim, now)]
+            .into_iter()
+            .flatten()
+        {
+            wait = Some(wait.map_or(due, |wait| wait.min(due)));
+        }
+        if let Some(wait) = wait {
+            self.look_at_claim_in(machine, milliseconds(wait).max(1));
+        }
+        false
+    }
+
+    /// Drift: the NodePools of a run do not change, so only what is offered can make a node drift. True when something was written.
+    fn look_for_drift(&mut self, machine: u32, claim: &NodeClaim, pool: Option<&NodePool>) -> bool {
+        let now = self.now();
+        let generation = self.cloud.generation;
+        let Some(found) = self.cluster.machine_mut(machine) else {
+            return false;
+        };
+        if found.drift_seen.replace(generation) == Some(generation) {
+            return false;
+        }
+        let types = claim
+            .node_pool()
+            .and_then(|pool| self.cloud.seen.get(pool))
+            .cloned();
+        let reason = match drift::check(claim, pool, types.as_deref(), now) {
+            Ok(drift::Finding::Drifted(reason)) => Some(reason),
+            Ok(drift::Finding::Leave) | Err(_) => return false,
+            Ok(_) => None,
+        };
+        let action = drift::condition_action(claim, reason, now);
+        if let Some(action) = &action {
+            self.apply(action);
+        }
+        action.is_some()
+    }
+
+    fn launch(&mut self, machine: u32, claim: &Arc<NodeClaim>) -> bool {
+        let now = self.now();
+        if let Liveness::TimedOut(_) = lifecycle::liveness(claim, now) {
+            self.apply(&Action::delete(lifecycle::claim_ref(claim)));
+            return true;
+        }
+        let Some(found) = self.cluster.machine_mut(machine) else {
+            return false;
+        };
+        if let Some(answer) = found.answer.take() {
+            let after = lifecycle::launched(claim, &answer, now);
+            self.cluster.assign(machine, Vec::new());
+            self.write_claim(machine, after);
+            return true;
+        }
+        if !found.is_launching && found.instance.is_none() {
+            self.send_launch(machine);
+        }
+        false
+    }
+
+    /// A launch call was answered.
+    pub(crate) fn launch_ends(&mut self, machine: u32, launch: Launch) {
+        let now = self.now();
+        let Some(claim) = self
+            .cluster
+            .machine(machine)
+            .and_then(|found| found.claim.clone())
+        else {
+            return;
+        };
+        match launch {
+            Launch::Succeeded => self.operator.launches.succeeded(&claim),
+            Launch::Refused(why) => {
+                self.operator.launches.failed(&claim, why, now);
+                self.log.add(self.now_ms, "refused", claim.name_of(), why);
+                self.apply(&Action::delete(lifecycle::claim_ref(&claim)));
+            }
+        }
+        self.look_at_claim_now(machine);
+    }
+
+    /// True when another look follows at once.
+    fn end_claim(&mut self, machine: u32, claim: &Arc<NodeClaim>) -> bool {
+        let node = self.cluster.machine(machine).and_then(|found| found.node.clone());
+        let nodes: Vec<Arc<Node>> = node.into_iter().collect();
+        match termination::claim_step(claim, &nodes) {
+            ClaimStep::Write(actions, _) => {
+                actions.iter().for_each(|action| self.apply(action));
+                true
+            }
+            ClaimStep::WaitForNodes => false,
+            ClaimStep::TerminateInstance | ClaimStep::RemoveFinalizer => {
+                // A launch call that is under way is answered first.
+                let is_launching = self
+                    .cluster
+                    .machine(machine)
+                    .is_some_and(|found| found.is_launching);
+                if is_launching || !self.end_instance(machine) {
+                    return false;
+                }
+                let Some(current) = self
+                    .cluster
+                    .machine(machine)
+                    .and_then(|found| found.claim.clone())
+                else {
+                    return false;
+                };
+                if let Some(action) = termination::release_claim(&current) {
+                    self.apply(&action);
+                }
+                // A Node that joined and never registered goes with its NodeClaim.
+                false
+            }
+        }
+    }
+
+    /// The cloud has announced the end of a spot instance: its NodeClaim is deleted, as the interruption controller does.
+    pub(crate) fn interrupted(&mut self, machine: u32) {
+        let Some(claim) = self
+            .cluster
+            .machine(machine)
+            .and_then(|found| found.claim.clone())
+        else {
+            return;
+        };
+        if !claim.is_deleting() {
+            self.log.add(self.now_ms, "interrupted", claim.name_of(), "");
+            self.apply(&Action::delete(lifecycle::claim_ref(&claim)));
+            self.look_at_claim_now(machine);
+        }
+    }
+
+    /// A pod on a node has come, stops or has ended: that restarts the node's clock.
+    pub(crate) fn pod_disturbs(&mut self, id: PodId, machine: u32) {
+        let now = self.now();
+        let Some(pod) = self.pods.get(id) else { return };
+        if disturbed_node(None, Some(&pod.object)).is_none() {
+            return;
+        }
+        let Some(claim) = self
+            .cluster
+            .machine(machine)
+            .and_then(|found| found.claim.clone())
+        else {
+            return;
+        };
+        if let Some(after) = pod_event(&claim, now) {
+            self.write_claim(machine, after);
+            self.look_at_claim_now(machine);
+        }
+        self.command_of_claim_changes(&claim);
+    }
+
+    /// Writes a NodeClaim.
+    pub(super) fn write_claim(&mut self, machine: u32, mut after: NodeClaim) {
+        let Some(before) = self
+            .cluster
+            .machine(machine)
+            .and_then(|found| found.claim.clone())
+        else {
+            return;
+        };
+        let finalizers = after.metadata.finalizers.as_deref().unwrap_or_default();
+        if after.is_deleting() && finalizers.is_empty() {
+            self.cluster.remove_claim(machine);
+            self.log.add(self.now_ms, "gone", before.name_of(), "");
+            self.node_changed(machine);
+            self.command_of_claim_changes(&before);
+            self.remove_orphan(machine);
+            return;
+        }
+        let fresh = |condition: &str| after.is_true(condition) && !before.is_true(condition);
+        let wakes = fresh(CONSOLIDATABLE) || fresh(DRIFTED);
+        let concerns_command = fresh(INITIALIZED) || after.is_deleting() != before.is_deleting();
+        if let Some(status) = &mut after.status {
+            // What an API server would have made of it.
+            status.conditions.iter_mut().for_each(|condition| {
+                condition.last_transition_time = whole_seconds(condition.last_transition_time);
+            });
+        }
+        self.cluster.set_claim(machine, after);
+        self.node_changed(machine);
+        if concerns_command {
+            self.command_of_claim_changes(&before);
+        }
+        if wakes {
+            self.turn_now();
+        }
+    }
+
+    /// A Node whose NodeClaim is gone and whose instance has ended is deleted by Kubernetes' own controller.
+    fn remove_orphan(&mut self, machine: u32) {
+        let gone = self
+            .cluster
+            .machine(machine)
+            .is_some_and(|found| found.node.is_some() && !found.has_instance());
+        if gone {
+            self.remove_node(machine);
+        }
+    }
+
+    /// A Node comes or changes.
+    pub(crate) fn set_node(&mut self, machine: u32, node: Node) {
+        let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
+        if node.metadata.deletion_timestamp.is_some() && finalizers.is_empty() {
+            self.remove_node(machine);
+            return;
+        }
+        self.scheduler.set_node(machine, &node);
+        let disrupted = disrupted_taint();
+        let taints = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.taints.as_deref())
+            .unwrap_or_default();
+        let is_disrupted = taints.iter().any(|taint| same_taint(taint, &disrupted));
+        let uid = node.metadata.uid.clone().unwrap_or_default();
+        self.cluster.set_node(machine, node);
+        self.node_changed(machine);
+        if is_disrupted {
+            self.node_asks(uid);
+        }
+        self.wake_scheduler();
+    }
+
+    /// A Node is no more; what ran on it is taken away.
+    pub(super) fn remove_node(&mut self, machine: u32) {
+        let pods = self
+            .cluster
+            .machine(machine)
+            .map(|found| found.pods.clone())
+            .unwrap_or_default();
+        for id in pods {
+            self.kill(id);
+        }
+        self.scheduler.remove_node(machine);
+        self.cluster.remove_node(machine);
+        self.node_changed(machine);
+        self.look_at_claim_now(machine);
+    }
+
+    /// Carries a write of the operator out.
+    pub(crate) fn apply(&mut self, action: &Action) {
+        let now = self.now();
+        match action {
+            Action::CreateNodeClaim { claim, .. } => self.create_claim(NodeClaim::clone(claim), Vec::new()),
+            Action::CreateDisruption { disruption } => {
+                self.create_command(Arc::new(Disruption::clone(disruption)));
+            }
+            Action::Patch { target, patch, .. } => match target.kind {
+                ObjectKind::NodeClaim => {
+                    if let Some(machine) = self.cluster.of_claim(&target.name)
+                        && let Some(claim) = self
+                            .cluster
+                            .machine(machine)
+                            .and_then(|found| found.claim.clone())
+                    {
+                        self.write_claim(machine, patched(&*claim, patch));
+                    }
+                }
+                ObjectKind::Node => {
+                    if let Some(machine) = self.cluster.of_node(&target.name)
+                        && let Some(node) = self.cluster.machine(machine).and_then(|found| found.node.clone())
+                    {
+                        self.set_node(machine, patched(&*node, patch));
+                    }
+                }
+                ObjectKind::Disruption => self.patch_command(&target.name, patch),
+                _ => {}
+            },
+            Action::Delete { target, .. } => match target.kind {
+                ObjectKind::NodeClaim => {
+                    let Some(machine) = self.cluster.of_claim(&target.name) else {
+                        return;
+                    };
+                    let Some(claim) = self
+                        .cluster
+                        .machine(machine)
+                        .and_then(|found| found.claim.clone())
+                    else {
+                        return;
+                    };
+                    if claim.is_deleting() {
+                        return;
+                    }
+                    let mut after = NodeClaim::clone(&claim);
+                    after.metadata.deletion_timestamp = Some(Time(whole_seconds(now)));
+                    self.write_claim(machine, after);
+                    self.look_at_claim_in(machine, 0);
+                }
+                ObjectKind::Node => {
+                    let Some(machine) = self.cluster.of_node(&target.name) else {
+                        return;
+                    };
+                    let Some(node) = self.cluster.machine(machine).and_then(|found| found.node.clone())
+                    else {
+                        return;
+                    };
+                    let mut after = Node::clone(&node);
+                    after.metadata.deletion_timestamp = Some(Time(whole_seconds(now)));
+                    self.set_node(machine, after);
+                    self.look_at_node_in(machine, 0);
+                }
+                _ => {}
+            },
+            Action::EvictPod { .. } | Action::Event(_) => {}
+        }
+    }
+
+    /// A NodeClaim is created; `assigned` are the pods that it is made for.
+    pub(super) fn create_claim(&mut self, mut claim: NodeClaim, assigned: Vec<(String, PodId)>) {
+        let now = self.now();
+        let number = self.cluster.made();
+        let name = claim.metadata.name.clone().unwrap_or_else(|| {
+            let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
+            format!("{prefix}{}", self.luck.suffix(&format!("claim/{number}"), 5))
+        });
+        if self.cluster.of_claim(&name).is_some() {
+            return;
+        }
+        claim.metadata.name = Some(name);
+        claim.metadata.generate_name = None;
+        claim.metadata.uid = Some(format!("claim-{number}"));
+        claim.metadata.creation_timestamp = Some(Time(whole_seconds(now)));
+        let is_replacement = claim.annotation(labels::DISRUPTION).is_some();
+        let more = claim
+            .annotation(labels::DISRUPTION)
+            .unwrap_or_default()
+            .to_owned();
+        self.log.add(self.now_ms, "nodeclaim", claim.name_of(), &more);
+        if !is_replacement && let Some(pool) = claim.node_pool() {
+            let pool = pool.to_owned();
+            self.savings_are_lost(&pool);
+        }
+        self.operator.last_launch_ms = Some(self.now_ms);
+        let machine = self.cluster.add_claim(claim);
+        self.cluster.assign(machine, assigned);
+        self.node_changed(machine);
+        self.look_at_claim_in(machine, 0);
+    }
+}

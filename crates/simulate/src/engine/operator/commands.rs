@@ -1,0 +1,269 @@
+//! Commands under way: each look carries a command on by the writes that `plan::disrupt::advance` names.
+//!
+//! Owns which events bring a look, and the ledger of finished commands. It decides nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use serde_json::Value;
+use spokeshave_api::constants::{DISRUPTION_HISTORY, DISRUPTION_HISTORY_ENTRIES};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::Price;
+use spokeshave_plan::disrupt::advance::{
+    Milestone, Present, PresentNode, WaitsFor, advance, expired, needs_pods_of_server,
+};
+use spokeshave_plan::disrupt::{LastLook, last_look};
+use spokeshave_plan::disruption_policy::frozen;
+use spokeshave_plan::disruption_policy::workloads::still_counts;
+
+use crate::cluster::{Named as _, patched};
+use crate::engine::Engine;
+use crate::queue::Wake;
+use crate::world::{HOUR_MS, milliseconds};
+
+impl Engine<'_> {
+    /// Writes a command down.
+    pub(super) fn create_command(&mut self, object: Arc<Disruption>) -> u32 {
+        let mut created = Disruption::clone(&object);
+        let name = created.name_of().to_owned();
+        created.metadata.uid = Some(format!("disruption-{name}"));
+        self.log.add(self.now_ms, "command", &name, &summary(&created));
+        let id = self.cluster.add_command(Arc::new(created));
+        self.changed_commands();
+        self.queue.at(self.now_ms, Wake::Command(id));
+        id
+    }
+
+    /// Writes the status of a command.
+    pub(super) fn patch_command(&mut self, name: &str, patch: &Value) {
+        let Some(id) = self.cluster.of_command(name) else {
+            return;
+        };
+        let Some(before) = self.cluster.commands.get(&id) else {
+            return;
+        };
+        let after = patched(&**before, patch);
+        let is_finished = after.is_finished();
+        let phase = format!("{:?}", after.phase());
+        self.cluster.commands.insert(id, Arc::new(after));
+        self.log.add(self.now_ms, "phase", name, &phase);
+        self.changed_commands();
+        if is_finished {
+            self.cut_ledger();
+            self.turn_now();
+        }
+    }
+
+    /// Drops finished commands that are too old or too many.
+    fn cut_ledger(&mut self) {
+        let now = self.now();
+        let has_policies = !self.policy.disruption_policies.is_empty();
+        let gone: BTreeSet<String> = expired(
+            self.cluster.commands.values().map(|command| &**command),
+            DISRUPTION_HISTORY,
+            DISRUPTION_HISTORY_ENTRIES,
+            |one| has_policies && still_counts(one, now),
+            now,
+        )
+        .into_iter()
+        .map(|target| target.name)
+        .collect();
+        self.cluster
+            .commands
+            .retain(|_, command| !gone.contains(command.name_of()));
+    }
+
+    /// A NodeClaim has changed, or pods on its node have: commands that it is part of are looked at.
+    pub(super) fn command_of_claim_changes(&mut self, claim: &NodeClaim) {
+        if self
+            .cluster
+            .commands
+            .values()
+            .all(|command| command.is_finished())
+        {
+            return;
+        }
+        let (name, uid) = (claim.annotation(labels::DISRUPTION), claim.uid());
+        let concerned = self.cluster.commands.iter().filter(|(_, command)| {
+            !command.is_finished()
+                && (Some(command.name_of()) == name
+                    || command.spec.nodes.iter().any(|node| node.node_claim_uid == uid))
+        });
+        let ids: Vec<u32> = concerned.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.queue.at(self.now_ms, Wake::Command(id));
+        }
+    }
+
+    /// One look at a command.
+    pub(crate) fn look_at_command(&mut self, id: u32) {
+        let Some(command) = self.cluster.commands.get(&id).cloned() else {
+            return;
+        };
+        if command.is_finished() {
+            return;
+        }
+        let now = self.now();
+        let mut present = self.present(&command);
+        if needs_pods_of_server(&command, now) {
+            let snapshot = self.freeze(&[]);
+            match last_look(&command, &snapshot, &self.policy.settings, now) {
+                LastLook::Placed => {}
+                LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
+                LastLook::Lost(why) => present.crowded = Some(why),
+            }
+        }
+        let next = advance(&command, &present, now);
+        for (action, milestone) in &next.steps {
+            self.apply(action);
+            match milestone {
+                Some(Milestone::Started) => {
+                    self.meter.count(|counted| &mut counted.commands);
+                    self.note_savings(&command);
+                }
+                Some(Milestone::RolledBack { why, .. }) => {
+                    self.log.add(self.now_ms, "rolled back", command.name_of(), why);
+                }
+                _ => {}
+            }
+        }
+        if let Some(again) = next.again {
+            self.wake_in(milliseconds(again), Wake::Command(id));
+        }
+    }
+
+    fn present(&self, command: &Disruption) -> Present {
+        let nodes = command.spec.nodes.iter().map(|node| {
+            let machine = self.cluster.of_claim(&node.node_claim);
+            let found = machine.and_then(|machine| self.cluster.machine(machine));
+            let claim = found.and_then(|found| found.claim.clone());
+            PresentNode {
+                node: self.find_node(&node.name),
+                claim: claim.filter(|claim| claim.uid() == node.node_claim_uid),
+                pods: found
+                    .into_iter()
+                    .flat_map(|found| &found.pods)
+                    .filter_map(|id| Some(Arc::clone(&self.pods.get(*id)?.object)))
+                    .collect(),
+            }
+        });
+        let replacements: Vec<Option<Arc<NodeClaim>>> = command
+            .spec
+            .replacements
+            .iter()
+            .map(|replacement| {
+                let machine = self.cluster.of_claim(&replacement.node_claim)?;
+                let claim = self.cluster.machine(machine)?.claim.clone()?;
+                (claim.annotation(labels::DISRUPTION) == Some(command.name_of())).then_some(claim)
+            })
+            .collect();
+        let holding = self.cluster.commands.values().filter(|other| other.holds_nodes());
+        Present {
+            nodes: nodes.collect(),
+            destinations: self.destinations(command, &replacements),
+            replacements,
+            crowded: None,
+            waits_for: None,
+            queued_nodes: holding.map(|other| other.spec.nodes.len()).sum(),
+            frozen: self.freeze_by_hand(command),
+            price_after: self.price_after(command),
+        }
+    }
+
+    /// What the replacements of a command cost per hour as they were launched; `None` when one has no instance.
+    fn price_after(&self, command: &Disruption) -> Option<Price> {
+        let prices = command.spec.replacements.iter().map(|replacement| {
+            let machine = self.cluster.of_claim(&replacement.node_claim)?;
+            Some(self.cluster.machine(machine)?.instance.as_ref()?.price)
+        });
+        prices.sum()
+    }
+
+    fn find_node(&self, name: &str) -> Option<Arc<Node>> {
+        self.cluster.machine(self.cluster.of_node(name)?)?.node.clone()
+    }
+
+    fn destinations(
+        &self,
+        command: &Disruption,
+        replacements: &[Option<Arc<NodeClaim>>],
+    ) -> Vec<(String, Option<Arc<Node>>)> {
+        let there = command.spec.destinations.iter().map(String::as_str);
+        let new = replacements
+            .iter()
+            .flatten()
+            .filter_map(|claim| claim.node_name());
+        let mut names: BTreeSet<&str> = there.chain(new).collect();
+        for other in self.cluster.commands.values() {
+            if other.phase() != DisruptionPhase::RolledBack {
+                for node in &other.spec.nodes {
+                    names.remove(node.name.as_str());
+                }
+            }
+        }
+        let nodes = names
+            .into_iter()
+            .map(|name| (name.to_owned(), self.find_node(name)));
+        nodes.collect()
+    }
+
+    /// A freeze by hand, or the halt of a roll-out, for one of the command's NodePools.
+    fn freeze_by_hand(&self, command: &Disruption) -> Option<String> {
+        let now = self.now();
+        command.spec.nodes.iter().find_map(|node| {
+            let pool = self.operator.node_pools.get(&node.node_pool);
+            let labels = pool
+                .and_then(|pool| pool.metadata.labels.clone())
+                .unwrap_or_default();
+            frozen(
+                self.policy.disruption_policies.iter().map(|policy| &**policy),
+                &node.node_pool,
+                &labels,
+                &command.spec.reason,
+                now,
+            )
+        })
+    }
+
+    fn note_savings(&mut self, command: &Disruption) {
+        let now_ms = self.now_ms;
+        self.operator
+            .savings
+            .retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
+        if let Some(node) = command.spec.nodes.first().filter(|_| command.spec.savings != "0") {
+            self.operator.savings.push((now_ms, node.node_pool.clone()));
+        }
+    }
+
+    /// A NodePool launches for waiting pods: what was saved in it within the last hour was not saved for long.
+    pub(super) fn savings_are_lost(&mut self, pool: &str) {
+        let now_ms = self.now_ms;
+        let savings = &mut self.operator.savings;
+        savings.retain(|(at_ms, _)| now_ms - at_ms < HOUR_MS);
+        let before = savings.len();
+        savings.retain(|(_, of)| of != pool);
+        for _ in savings.len()..before {
+            self.meter.count(|counted| &mut counted.savings_lost);
+        }
+    }
+}
+
+/// A command in one line: method, nodes, replacements and what it saves per hour.
+fn summary(command: &Disruption) -> String {
+    let spec = &command.spec;
+    let nodes: Vec<&str> = spec.nodes.iter().map(|node| node.name.as_str()).collect();
+    let new: Vec<&str> = spec
+        .replacements
+        .iter()
+        .map(|one| one.node_claim.as_str())
+        .collect();
+    format!(
+        "{:?} nodes={} replacements={} savings={}",
+        spec.method,
+        nodes.join(","),
+        new.join(","),
+        spec.savings
+    )
+}

@@ -1,0 +1,134 @@
+//! The operator: what it remembers, and how the engine carries out what `plan` decides.
+//!
+//! Owns the order in which decision functions are called and what is kept between two calls, as the controllers of the real operator do it. No decision is
+//! made here: each is the answer of a function of `plan`.
+
+mod claims;
+mod commands;
+mod disruption;
+mod drains;
+mod models;
+mod provisioning;
+mod snapshots;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
+use spokeshave_api::disruption::Disruption;
+use spokeshave_api::{NodePool, hash, labels};
+use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier};
+use spokeshave_plan::launch_backoff::LaunchBackoff;
+
+use crate::world::{Policy, World};
+
+pub(crate) use claims::Launch;
+
+/// A command that waits for its second look.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    command: Command,
+    object: Arc<Disruption>,
+    budgets: Vec<BudgetMapping>,
+    due_ms: u64,
+}
+
+/// What the operator remembers.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    /// NodePools as they are in the cluster, ready and with their hashes.
+    pub(crate) node_pools: BTreeMap<String, Arc<NodePool>>,
+    /// Increases with everything that a decision could read.
+    pub(crate) version: u64,
+    live: snapshots::Live,
+    /// Until when nodes are kept for pods, by provider ID.
+    nominations: BTreeMap<String, Timestamp>,
+    launches: LaunchBackoff,
+    // The batching window.
+    batch: Batch,
+    // The disruption loop.
+    pending: Vec<Pending>,
+    frontier: Frontier,
+    /// Commands under way whose end the frontier does not know yet, by position.
+    started: BTreeMap<u32, Command>,
+    last_turn_ms: u64,
+    /// The version in which a model has found nothing to do.
+    modelled: Option<u64>,
+    /// Since when nodes have been unneeded, by provider ID, for the model of cluster-autoscaler.
+    unneeded: BTreeMap<String, u64>,
+    /// When a NodeClaim was last created.
+    last_launch_ms: Option<u64>,
+    /// When the next turn is due.
+    turn_ms: Option<u64>,
+    /// Commands with savings, by NodePool and time of their start, for the figure `savings_lost`.
+    savings: Vec<(u64, String)>,
+    /// Ordinals of StatefulSets whose pod stops, so that its successor waits.
+    pub(crate) stopping_ordinals: BTreeSet<(u32, u64)>,
+    /// Of these, the evicted ones, with the time of the voluntary eviction.
+    pub(crate) moved_ordinals: BTreeMap<(u32, u64), Option<u64>>,
+}
+
+/// The batching window of provisioning.
+#[derive(Debug, Default)]
+struct Batch {
+    /// IDs that have asked since the last pass.
+    seen: BTreeSet<String>,
+    /// When the first of them asked.
+    opened_ms: Option<u64>,
+    /// Numbers the windows, so that an old timer closes none.
+    number: u64,
+    /// Another pass is due if pods still wait.
+    retriggers: bool,
+    /// The version that the last pass has seen and could do nothing more about.
+    fruitless: Option<u64>,
+}
+
+impl Operator {
+    pub(crate) fn new(world: &World, policy: &Policy) -> Self {
+        let pools = policy.node_pools.iter().map(|pool| {
+            let pool = ready(pool, world.start);
+            (pool.metadata.name.clone().unwrap_or_default(), Arc::new(pool))
+        });
+        Operator {
+            node_pools: pools.collect(),
+            version: 0,
+            live: snapshots::Live::default(),
+            nominations: BTreeMap::new(),
+            launches: LaunchBackoff::default(),
+            batch: Batch::default(),
+            pending: Vec::new(),
+            frontier: Frontier::default(),
+            started: BTreeMap::new(),
+            last_turn_ms: 0,
+            modelled: None,
+            unneeded: BTreeMap::new(),
+            last_launch_ms: None,
+            turn_ms: None,
+            savings: Vec::new(),
+            stopping_ordinals: BTreeSet::new(),
+            moved_ordinals: BTreeMap::new(),
+        }
+    }
+}
+
+/// A NodePool as the controllers have left it: with its hash, and ready.
+fn ready(pool: &NodePool, now: Timestamp) -> NodePool {
+    let mut pool = pool.clone();
+    let hash = hash::node_pool_hash(&pool);
+    let annotations = pool.metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash);
+    annotations.insert(
+        labels::NODE_POOL_HASH_VERSION.to_owned(),
+        hash::VERSION.to_owned(),
+    );
+    if pool.metadata.uid.is_none() {
+        pool.metadata.uid = Some(format!(
+            "nodepool-{}",
+            pool.metadata.name.as_deref().unwrap_or_default()
+        ));
+    }
+    pool.set_true(VALIDATION_SUCCEEDED, now);
+    pool.set_true(NODE_CLASS_READY, now);
+    pool
+}

@@ -1,0 +1,146 @@
+//! Nodes for pods that do not fit: the batching window, the pass, NodeClaims.
+//!
+//! Owns when a pass takes place. What is launched is the answer of `plan::provision`.
+
+use std::collections::BTreeMap;
+
+use spokeshave_plan::launch_backoff::Admission;
+use spokeshave_plan::{limit_exceeded, provision, to_node_claim};
+
+use crate::engine::Engine;
+use crate::pods::PodId;
+use crate::queue::Wake;
+use crate::world::milliseconds;
+
+impl Engine<'_> {
+    /// A pod that the scheduler could not place asks for a pass.
+    pub(crate) fn pod_asks(&mut self, id: PodId) {
+        if let Some(pod) = self.pods.get(id) {
+            let uid = pod.object.metadata.uid.clone().unwrap_or_default();
+            self.ask(uid);
+        }
+    }
+
+    /// A node that is about to go asks for a pass.
+    pub(super) fn node_asks(&mut self, uid: String) {
+        self.ask(uid);
+    }
+
+    /// P-050: the first that asks opens the window, each new one keeps it open a little longer.
+    fn ask(&mut self, uid: String) {
+        let now_ms = self.now_ms;
+        let batch = &mut self.operator.batch;
+        if !batch.seen.insert(uid) {
+            return;
+        }
+        let opened = *batch.opened_ms.get_or_insert(now_ms);
+        batch.number += 1;
+        let number = batch.number;
+        let longest = opened.saturating_add(self.policy.batch_max_ms);
+        let due = now_ms.saturating_add(self.policy.batch_idle_ms).min(longest);
+        self.queue.at(due.max(now_ms), Wake::Batch(number));
+    }
+
+    /// The window closes, unless somebody has asked since the timer was set.
+    pub(crate) fn batch_closes(&mut self, number: u64) {
+        if self.operator.batch.number != number || self.operator.batch.opened_ms.is_none() {
+            return;
+        }
+        self.operator.batch.seen.clear();
+        self.operator.batch.opened_ms = None;
+        self.provision();
+        if !std::mem::replace(&mut self.operator.batch.retriggers, true) {
+            self.wake_in(
+                milliseconds(spokeshave_api::constants::PROVISIONING_RETRIGGER),
+                Wake::Retrigger,
+            );
+        }
+    }
+
+    /// P-052: what still waits asks again.
+    pub(crate) fn retrigger(&mut self) {
+        self.operator.batch.retriggers = false;
+        if self.operator.batch.fruitless == Some(self.operator.version) {
+            // The last pass has seen all this; the next change brings the next one.
+            self.operator.batch.retriggers = !self.waiting.is_empty();
+            if self.operator.batch.retriggers {
+                self.wake_in(
+                    milliseconds(spokeshave_api::constants::PROVISIONING_RETRIGGER),
+                    Wake::Retrigger,
+                );
+            }
+            return;
+        }
+        let waiting: Vec<PodId> = self.waiting.iter().map(|(.., id)| *id).collect();
+        for id in waiting {
+            if self.pods.get(id).is_some_and(|pod| pod.unschedulable) {
+                self.pod_asks(id);
+            }
+        }
+        let nodes: Vec<String> = self.disrupted_nodes();
+        for uid in nodes {
+            self.ask(uid);
+        }
+    }
+
+    /// One pass.
+    fn provision(&mut self) {
+        let now = self.now();
+        let version = self.operator.version;
+        let snapshot = self.freeze(&[]);
+        let outcome = provision(&snapshot, &self.policy.settings, now);
+        for (node, _) in outcome.nominated_nodes(&snapshot) {
+            let id = snapshot.node(node).provider_id.clone();
+            self.nominate(id);
+        }
+        let waiting = self.waiting.iter().filter_map(|(.., id)| {
+            let uid = self.pods.get(*id)?.object.metadata.uid.clone()?;
+            Some((uid, *id))
+        });
+        let known: BTreeMap<String, PodId> = waiting.collect();
+        let mut delayed = false;
+        for planned in &outcome.placements.claims {
+            let view = snapshot.pool(planned.pool);
+            let current = self.operator.node_pools.get(&view.name);
+            if current.is_none_or(|pool| limit_exceeded(pool, &view.usage).is_some()) {
+                continue;
+            }
+            let claim = to_node_claim(&snapshot, planned);
+            if let Admission::NotBefore(_) = self.operator.launches.admit(&claim, now) {
+                delayed = true;
+                continue;
+            }
+            let pods = planned.pods.iter().filter_map(|id| {
+                let uid = snapshot.pod(*id).uid();
+                Some((uid.to_owned(), *known.get(uid)?))
+            });
+            let pods = pods.collect();
+            self.create_claim(claim, pods);
+        }
+        let is_fruitless = !delayed && self.operator.version == version;
+        self.operator.batch.fruitless = is_fruitless.then_some(version);
+    }
+
+    /// D-027: a node is kept for the pods that are expected on it.
+    pub(super) fn nominate(&mut self, provider_id: String) {
+        let window = jiff::SignedDuration::try_from(self.policy.settings.nomination_window);
+        let until = self.now().saturating_add(window.unwrap_or_default());
+        let until = until.unwrap_or(jiff::Timestamp::MAX);
+        self.operator.nominations.insert(provider_id, until);
+        self.changed();
+    }
+
+    fn disrupted_nodes(&self) -> Vec<String> {
+        let disrupted = spokeshave_api::labels::disrupted_taint();
+        let nodes = self
+            .cluster
+            .machines()
+            .filter_map(|(_, found)| found.node.as_ref());
+        let tainted = nodes.filter(|node| {
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+            let mut taints = taints.unwrap_or_default().iter();
+            taints.any(|taint| spokeshave_model::taint::same_taint(taint, &disrupted))
+        });
+        tainted.filter_map(|node| node.metadata.uid.clone()).collect()
+    }
+}

@@ -1,0 +1,441 @@
+//! The Snapshot that decisions are made on, kept up to date in place.
+//!
+//! Owns which objects and facts make it up, as the operator's controllers put them together, and what has changed since it was last asked for. It never
+//! decides. Debug builds compare it with one that is lowered from all objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use spokeshave_api::conditions::{Conditioned as _, INITIALIZED};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::{Change, ClusterState, LiveSnapshot, Nomination, NotBegun, Pod, Snapshot, pod};
+use spokeshave_plan::disrupt::record::replacement_claim;
+use spokeshave_plan::in_flight::{Room, stand_in, stand_in_id, without_room};
+
+use crate::cluster::Named as _;
+use crate::engine::Engine;
+use crate::pods::PodId;
+
+/// Debug builds compare Snapshots of up to so many pods with ones that are lowered from all objects.
+#[cfg(debug_assertions)]
+const MOST_PODS_COMPARED: usize = 60;
+
+/// The Snapshot, what it shows, and what has changed since.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    snapshot: Option<LiveSnapshot>,
+    pods: BTreeSet<PodId>,
+    pods_gone: Vec<(String, String)>,
+    machines: BTreeSet<u32>,
+    budgets: BTreeSet<u32>,
+    has_new_commands: bool,
+    /// By machine, the names of the NodeClaim and the Node that it shows.
+    shown: BTreeMap<u32, (Option<String>, Option<String>)>,
+    /// Names of NodeClaims that commands have yet to make.
+    unmade: BTreeSet<String>,
+    held: BTreeSet<String>,
+    nominated: BTreeMap<String, Timestamp>,
+    not_begun: Vec<NotBegun>,
+    /// UIDs of the pods that are hidden, because a NodeClaim without an instance was made for them.
+    assigned: BTreeMap<String, PodId>,
+}
+
+impl Engine<'_> {
+    /// A pod is new.
+    pub(crate) fn pod_added(&mut self, pod: PodId) {
+        self.operator.live.pods.insert(pod);
+        self.changed();
+    }
+
+    /// A pod has changed.
+    pub(crate) fn pod_changed(&mut self, pod: PodId) {
+        self.operator.live.pods.insert(pod);
+        self.changed();
+    }
+
+    /// A pod is about to be gone.
+    pub(crate) fn pod_removed(&mut self, id: PodId) {
+        let live = &mut self.operator.live;
+        live.pods.remove(&id);
+        if let Some(pod) = self.pods.get(id).filter(|pod| pod.is_shown) {
+            live.pods_gone.push(key(&pod.object));
+        }
+        self.changed();
+    }
+
+    /// A NodeClaim or its Node has come, changed or gone.
+    pub(crate) fn node_changed(&mut self, machine: u32) {
+        self.operator.live.machines.insert(machine);
+        self.changed();
+    }
+
+    /// What a budget allows has changed.
+    pub(crate) fn budget_changed(&mut self, owner: u32) {
+        self.operator.live.budgets.insert(owner);
+        self.changed();
+    }
+
+    /// A command has come, or its phase has changed.
+    pub(super) fn changed_commands(&mut self) {
+        self.operator.live.has_new_commands = true;
+        self.changed();
+    }
+
+    /// What can be launched has changed.
+    pub(crate) fn types_changed(&mut self) {
+        self.operator.live.snapshot = None;
+        self.changed();
+    }
+
+    /// The Snapshot of now, with these commands as if they were written down already.
+    pub(super) fn freeze(&mut self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
+        let now = self.now();
+        self.operator.nominations.retain(|_, until| *until > now);
+        if self.operator.live.snapshot.is_none() {
+            self.show_everything();
+        }
+        let changes = self.changes(pending);
+        let Some(live) = &mut self.operator.live.snapshot else {
+            // It was made a moment ago.
+            return Arc::new(spokeshave_model::lower(&self.cluster_state(pending)));
+        };
+        live.apply(changes);
+        let snapshot = Arc::clone(live.snapshot());
+        #[cfg(debug_assertions)]
+        if snapshot.pods.len() <= MOST_PODS_COMPARED {
+            let anew = spokeshave_model::lower(&self.cluster_state(pending));
+            let differing = differences(&snapshot, &anew);
+            assert!(
+                differing.is_empty(),
+                "the Snapshot that was kept differs from one that is lowered in {differing:?}"
+            );
+        }
+        snapshot
+    }
+
+    /// Lowers everything: at the start, and when what can be launched has changed.
+    fn show_everything(&mut self) {
+        let state = self.cluster_state(&[]);
+        let live = Live {
+            unmade: self.unmade(&[]).keys().cloned().collect(),
+            held: state.in_command.clone(),
+            nominated: state
+                .nominations
+                .iter()
+                .map(|(id, nomination)| (id.clone(), nomination.until))
+                .collect(),
+            assigned: self.cluster.assigned(),
+            shown: self
+                .cluster
+                .machines()
+                .map(|(id, found)| {
+                    let claim = found.claim.as_ref().map(|claim| claim.name_of().to_owned());
+                    (id, (claim, found.node_name().map(str::to_owned)))
+                })
+                .collect(),
+            snapshot: Some(LiveSnapshot::new(state)),
+            ..Live::default()
+        };
+        let hidden: BTreeSet<PodId> = live.assigned.values().copied().collect();
+        self.operator.live = live;
+        let ids: Vec<PodId> = self.pods.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(pod) = self.pods.get_mut(id) {
+                pod.is_shown = !(hidden.contains(&id) && pod::is_provisionable(&pod.object));
+            }
+        }
+    }
+
+    /// What has changed since the last time.
+    fn changes(&mut self, pending: &[Arc<Disruption>]) -> Vec<Change> {
+        let mut live = std::mem::take(&mut self.operator.live);
+        let mut changes = Vec::new();
+        for (namespace, name) in std::mem::take(&mut live.pods_gone) {
+            changes.push(Change::PodGone {
+                namespace,
+                name,
+                is_virtual: false,
+            });
+        }
+        let assigned = self.cluster.assigned();
+        // Pods that begin or end to be hidden.
+        let differing = live
+            .assigned
+            .iter()
+            .filter(|(uid, _)| !assigned.contains_key(*uid));
+        let differing: Vec<PodId> = differing
+            .chain(
+                assigned
+                    .iter()
+                    .filter(|(uid, _)| !live.assigned.contains_key(*uid)),
+            )
+            .map(|(_, id)| *id)
+            .collect();
+        live.pods.extend(differing);
+        live.assigned = assigned;
+        for id in std::mem::take(&mut live.pods) {
+            let Some(pod) = self.pods.get_mut(id) else {
+                continue;
+            };
+            let uid = pod.object.metadata.uid.as_deref().unwrap_or_default();
+            let is_hidden = live.assigned.contains_key(uid) && pod::is_provisionable(&pod.object);
+            if !is_hidden {
+                changes.push(Change::Pod(Arc::clone(&pod.object)));
+            } else if pod.is_shown {
+                let (namespace, name) = key(&pod.object);
+                changes.push(Change::PodGone {
+                    namespace,
+                    name,
+                    is_virtual: false,
+                });
+            }
+            pod.is_shown = !is_hidden;
+        }
+        let unmade = self.unmade(pending);
+        for name in live.unmade.iter().filter(|name| !unmade.contains_key(*name)) {
+            if self.cluster.of_claim(name).is_none() {
+                changes.push(Change::NodeClaimGone(name.clone()));
+            }
+        }
+        for (name, claim) in &unmade {
+            if !live.unmade.contains(name) {
+                changes.push(Change::NodeClaim(Arc::clone(claim)));
+            }
+        }
+        live.unmade = unmade.into_keys().collect();
+        for id in std::mem::take(&mut live.machines) {
+            self.changes_of_machine(&mut live, id, &mut changes);
+        }
+        let held = self.held_nodes(pending).0;
+        for (ids, is_held) in [
+            (held.difference(&live.held), true),
+            (live.held.difference(&held), false),
+        ] {
+            for id in ids {
+                changes.push(Change::MarkedForDeletion(id.clone(), is_held));
+                changes.push(Change::InCommand(id.clone(), is_held));
+            }
+        }
+        live.held = held;
+        let nominated = self.nominated();
+        for (id, until) in &nominated {
+            if live.nominated.get(id) != Some(until) {
+                changes.push(Change::Nominated(id.clone(), Some(*until)));
+            }
+        }
+        for id in live.nominated.keys().filter(|id| !nominated.contains_key(*id)) {
+            changes.push(Change::Nominated(id.clone(), None));
+        }
+        live.nominated = nominated;
+        let begun: Vec<NotBegun> = pending.iter().map(|one| not_begun(one)).collect();
+        if begun != live.not_begun {
+            changes.push(Change::NotBegun(begun.clone()));
+            live.not_begun = begun;
+        }
+        for owner in std::mem::take(&mut live.budgets) {
+            let budget = self.owners[owner as usize].budget.clone();
+            changes.extend(budget.map(Change::PodDisruptionBudget));
+        }
+        if std::mem::take(&mut live.has_new_commands) && !self.policy.disruption_policies.is_empty() {
+            changes.push(Change::Disruptions(
+                self.cluster.commands.values().cloned().collect(),
+            ));
+        }
+        self.operator.live = live;
+        changes
+    }
+
+    fn changes_of_machine(&self, live: &mut Live, id: u32, changes: &mut Vec<Change>) {
+        let found = self.cluster.machine(id);
+        let (claim_before, node_before) = live.shown.remove(&id).unwrap_or_default();
+        let claim = found.and_then(|found| found.claim.as_ref());
+        let node = found.and_then(|found| found.node.as_ref());
+        if let Some(claim) = claim {
+            let is_torn = claim.is_true(INITIALIZED) && node.is_none();
+            changes.push(Change::NodeClaim(self.as_planned(claim, is_torn)));
+        }
+        if let Some(node) = node {
+            changes.push(Change::Node(Arc::clone(node)));
+        }
+        if let (None, Some(name)) = (claim, claim_before) {
+            changes.push(Change::NodeClaimGone(name));
+        }
+        if let (None, Some(name)) = (node, node_before) {
+            changes.push(Change::NodeGone(name));
+        }
+        let shown = (
+            claim.map(|claim| claim.name_of().to_owned()),
+            node.and_then(|node| node.metadata.name.clone()),
+        );
+        if shown != (None, None) {
+            live.shown.insert(id, shown);
+        }
+    }
+
+    fn cluster_state(&self, pending: &[Arc<Disruption>]) -> ClusterState {
+        let (in_command, marked_for_deletion) = self.held_nodes(pending);
+        let has_policies = !self.policy.disruption_policies.is_empty();
+        let nominations = self.nominated().into_iter();
+        let nominations = nominations.map(|(id, until)| (id, Nomination { until }));
+        ClusterState {
+            nodes: self
+                .cluster
+                .machines()
+                .filter_map(|(_, found)| found.node.clone())
+                .collect(),
+            pods: self.planned_pods(),
+            daemon_sets: self.world.daemon_sets.clone(),
+            pod_disruption_budgets: self
+                .owners
+                .iter()
+                .filter_map(|owner| owner.budget.clone())
+                .collect(),
+            node_pools: self.operator.node_pools.values().cloned().collect(),
+            node_claims: self.planned_claims(pending),
+            instance_types: self
+                .cloud
+                .seen
+                .iter()
+                .map(|(pool, types)| (pool.clone(), Ok(Arc::clone(types))))
+                .collect(),
+            nominations: nominations.collect(),
+            marked_for_deletion,
+            not_begun: pending.iter().map(|one| not_begun(one)).collect(),
+            in_command,
+            disruptions: if has_policies {
+                self.cluster.commands.values().cloned().collect()
+            } else {
+                Vec::new()
+            },
+            disruption_policies: self.policy.disruption_policies.clone(),
+            ..ClusterState::default()
+        }
+    }
+
+    /// The pods without those that a NodeClaim on its way to the cloud was made for.
+    fn planned_pods(&self) -> Vec<Arc<Pod>> {
+        let assigned = self.cluster.assigned();
+        let is_planned = |object: &Pod| {
+            let uid = object.metadata.uid.as_deref().unwrap_or_default();
+            !(assigned.contains_key(uid) && pod::is_provisionable(object))
+        };
+        let pods = self.pods.iter().map(|(_, pod)| &pod.object);
+        pods.filter(|object| is_planned(object)).cloned().collect()
+    }
+
+    /// The NodeClaims that commands have yet to make, by name.
+    fn unmade(&self, pending: &[Arc<Disruption>]) -> BTreeMap<String, Arc<NodeClaim>> {
+        let commands = self.cluster.commands.values().chain(pending);
+        let starting = commands.filter(|command| command.phase() == DisruptionPhase::Starting);
+        let replacements = starting.flat_map(|command| &command.spec.replacements);
+        let missing = replacements.filter(|one| self.cluster.of_claim(&one.node_claim).is_none());
+        missing
+            .map(|replacement| {
+                let mut claim = replacement_claim(replacement);
+                claim.metadata.uid = Some(replacement.node_claim.clone());
+                let planned = self.as_planned(&Arc::new(claim), false);
+                (replacement.node_claim.clone(), planned)
+            })
+            .collect()
+    }
+
+    /// The NodeClaims as planning sees them: those without an instance, and those that commands have yet to make, as stand-ins.
+    fn planned_claims(&self, pending: &[Arc<Disruption>]) -> Vec<Arc<NodeClaim>> {
+        let there = self.cluster.machines().filter_map(|(_, found)| {
+            let claim = found.claim.as_ref()?;
+            let is_torn = claim.is_true(INITIALIZED) && found.node.is_none();
+            Some(self.as_planned(claim, is_torn))
+        });
+        there.chain(self.unmade(pending).into_values()).collect()
+    }
+
+    fn as_planned(&self, claim: &Arc<NodeClaim>, is_torn: bool) -> Arc<NodeClaim> {
+        if claim.provider_id().is_some() {
+            return if is_torn {
+                Arc::new(without_room(claim))
+            } else {
+                Arc::clone(claim)
+            };
+        }
+        if claim.is_deleting() {
+            return Arc::clone(claim);
+        }
+        let types = claim.node_pool().and_then(|pool| self.cloud.seen.get(pool));
+        let room = if claim.annotation(labels::DISRUPTION).is_some() {
+            Room::Open
+        } else {
+            Room::Taken
+        };
+        Arc::new(stand_in(claim, types.map_or(&[], |types| &types[..]), room))
+    }
+
+    /// Provider IDs of nodes in commands, and of those whose pods need a new place.
+    fn held_nodes(&self, pending: &[Arc<Disruption>]) -> (BTreeSet<String>, BTreeSet<String>) {
+        let holding = self
+            .cluster
+            .commands
+            .values()
+            .filter(|command| command.holds_nodes());
+        let nodes = holding.chain(pending).flat_map(|command| &command.spec.nodes);
+        let held: BTreeSet<String> = nodes.map(|node| node.provider_id.clone()).collect();
+        (held.clone(), held)
+    }
+
+    /// Until when nodes are kept for pods: by nomination, or because they replace nodes of a command under way.
+    fn nominated(&self) -> BTreeMap<String, Timestamp> {
+        let mut nominated = self.operator.nominations.clone();
+        let unfinished = self
+            .cluster
+            .commands
+            .values()
+            .filter(|command| !command.is_finished());
+        for replacement in unfinished.flat_map(|command| &command.spec.replacements) {
+            let machine = self.cluster.of_claim(&replacement.node_claim);
+            let claim = machine.and_then(|machine| self.cluster.machine(machine)?.claim.as_ref());
+            if let Some(id) = claim.and_then(|claim| claim.provider_id()) {
+                nominated.insert(id.to_owned(), Timestamp::MAX);
+            }
+        }
+        nominated
+    }
+}
+
+fn key(pod: &Pod) -> (String, String) {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    (text(&pod.metadata.namespace), text(&pod.metadata.name))
+}
+
+/// What a command that has yet to begin takes away and brings.
+fn not_begun(command: &Disruption) -> NotBegun {
+    let leaves = command.spec.nodes.iter().map(|node| node.provider_id.clone());
+    let comes = command
+        .spec
+        .replacements
+        .iter()
+        .map(|one| stand_in_id(&one.node_claim));
+    NotBegun {
+        leaves: leaves.collect(),
+        comes: comes.collect(),
+    }
+}
+
+/// In which parts two Snapshots differ.
+#[cfg(debug_assertions)]
+fn differences(one: &Snapshot, other: &Snapshot) -> Vec<&'static str> {
+    let parts = [
+        ("resources", one.resources == other.resources),
+        ("pools", one.pools == other.pools),
+        ("nodes", one.nodes == other.nodes),
+        ("pods", one.pods == other.pods),
+        ("classes", one.classes == other.classes),
+        ("requests", one.requests == other.requests),
+        ("kinds", one.kinds == other.kinds),
+        ("daemons", one.daemons == other.daemons),
+        ("budgets", one.budgets == other.budgets),
+        ("anything else", one == other),
+    ];
+    let differing = parts.into_iter().filter(|(_, same)| !same);
+    differing.map(|(part, _)| part).collect()
+}

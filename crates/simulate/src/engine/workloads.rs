@@ -1,0 +1,589 @@
+//! What workloads do: owners follow the timeline, pods are born, replaced and deleted, DaemonSets fill nodes, the scheduler binds what waits.
+//!
+//! Owns the life of a pod from its birth to its end. It never decides which node goes.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use spokeshave_model::{Pod, labels};
+use spokeshave_scenario::{Change, OwnerKind};
+
+use crate::engine::Engine;
+use crate::owners::OwnerState;
+use crate::pods::{self, Parent, PodId, SimulatedPod, Stage, created};
+use crate::queue::Wake;
+
+/// A DaemonSet during a run.
+#[derive(Debug)]
+pub(crate) struct DaemonState {
+    name: String,
+    metadata: ObjectMeta,
+    spec: Arc<PodSpec>,
+    reference: OwnerReference,
+}
+
+impl DaemonState {
+    pub(crate) fn new(daemon_set: &DaemonSet) -> Self {
+        let template = &daemon_set.spec.template;
+        let own = template.metadata.clone().unwrap_or_default();
+        let name = daemon_set.metadata.name.clone().unwrap_or_default();
+        DaemonState {
+            metadata: ObjectMeta {
+                namespace: daemon_set.metadata.namespace.clone(),
+                labels: own.labels,
+                annotations: own.annotations,
+                ..ObjectMeta::default()
+            },
+            spec: Arc::new(template.spec.clone().unwrap_or_default()),
+            reference: OwnerReference {
+                api_version: "apps/v1".to_owned(),
+                kind: "DaemonSet".to_owned(),
+                uid: daemon_set.metadata.uid.clone().unwrap_or_default(),
+                controller: Some(true),
+                name: name.clone(),
+                block_owner_deletion: None,
+            },
+            name,
+        }
+    }
+}
+
+/// One pod of each shape, owners first.
+pub(crate) fn samples(owners: &[OwnerState], daemons: &[DaemonState], now: Timestamp) -> Vec<Pod> {
+    let of_owners = owners.iter().map(|owner| {
+        let (metadata, reference) = (&owner.metadata, owner.reference.as_ref());
+        created(
+            metadata,
+            &owner.spec,
+            String::new(),
+            String::new(),
+            reference,
+            now,
+        )
+    });
+    let of_daemons = daemons.iter().map(|daemon| {
+        let reference = Some(&daemon.reference);
+        created(
+            &daemon.metadata,
+            &daemon.spec,
+            String::new(),
+            String::new(),
+            reference,
+            now,
+        )
+    });
+    of_owners.chain(of_daemons).collect()
+}
+
+/// What a new pod continues.
+#[derive(Debug, Clone, Copy, Default)]
+struct Predecessor {
+    /// It was evicted, or lost otherwise.
+    is_there: bool,
+    /// When it was evicted voluntarily.
+    moved_ms: Option<u64>,
+}
+
+impl Engine<'_> {
+    /// Wakes for the next event of the timeline.
+    pub(crate) fn wake_for_timeline(&mut self) {
+        if let Some(event) = self.timeline.events.get(self.cursor) {
+            self.queue.at(event.at_ms.max(self.now_ms), Wake::Timeline);
+        }
+    }
+
+    /// Everything that is due in the timeline.
+    pub(crate) fn follow_timeline(&mut self) {
+        let timeline = self.timeline;
+        while let Some(event) = timeline
+            .events
+            .get(self.cursor)
+            .filter(|event| event.at_ms <= self.now_ms)
+        {
+            self.cursor += 1;
+            let owner = event.owner.0;
+            if owner as usize >= self.owners.len() {
+                continue;
+            }
+            match &event.change {
+                Change::Replicas(replicas) => self.scale(owner, *replicas),
+                Change::Begin { pod, runs_ms } => self.birth(owner, *pod, *runs_ms, Predecessor::default()),
+                Change::End { pod } => {
+                    if let Some(id) = self.owners[owner as usize].active.get(pod).copied() {
+                        self.stop(id, None);
+                    }
+                }
+            }
+        }
+        self.wake_for_timeline();
+    }
+
+    fn scale(&mut self, owner: u32, replicas: u32) {
+        let state = &mut self.owners[owner as usize];
+        state.replicas = replicas;
+        if replicas != 1 {
+            state.was_up = false;
+        }
+        self.fill(owner, Predecessor::default());
+        let state = &self.owners[owner as usize];
+        let surplus = state.active.len().saturating_sub(replicas as usize);
+        for id in self.surplus(owner, surplus) {
+            self.stop(id, None);
+        }
+        self.owner_changed(owner);
+    }
+
+    /// Creates what an owner lacks.
+    fn fill(&mut self, owner: u32, predecessor: Predecessor) {
+        let state = &self.owners[owner as usize];
+        match state.kind {
+            OwnerKind::Deployment => {
+                for _ in state.active.len()..state.replicas as usize {
+                    let state = &mut self.owners[owner as usize];
+                    let number = state.next_number;
+                    state.next_number += 1;
+                    self.birth(owner, number, None, predecessor);
+                }
+            }
+            OwnerKind::StatefulSet => {
+                for number in 0..u64::from(state.replicas) {
+                    // A pod that stops still has the name of its successor.
+                    if !self.has_pod(owner, number) {
+                        self.birth(owner, number, None, predecessor);
+                    }
+                }
+            }
+            OwnerKind::Job | OwnerKind::Bare => {}
+        }
+    }
+
+    fn has_pod(&self, owner: u32, number: u64) -> bool {
+        let state = &self.owners[owner as usize];
+        state.active.contains_key(&number) || self.operator.stopping_ordinals.contains(&(owner, number))
+    }
+
+    /// The pods that a controller deletes when there are too many, in order: those that wait, then those that are not ready, then those on nodes with more pods
+    /// of the same owner, then the youngest. Of a StatefulSet the highest ordinals.
+    fn surplus(&self, owner: u32, count: usize) -> Vec<PodId> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let state = &self.owners[owner as usize];
+        let active = state.active.iter().rev().map(|(_, id)| *id);
+        if state.kind == OwnerKind::StatefulSet {
+            return active.take(count).collect();
+        }
+        let mut per_node: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
+        for pod in state.active.values().filter_map(|id| self.pods.get(*id)) {
+            if let Some(machine) = pod.machine {
+                *per_node.entry(machine).or_default() += 1;
+            }
+        }
+        let rank = |id: &PodId| {
+            let Some(pod) = self.pods.get(*id) else {
+                return (0, 0, 0);
+            };
+            let neighbours = pod
+                .machine
+                .and_then(|machine| per_node.get(&machine))
+                .copied()
+                .unwrap_or(0);
+            let stage = match pod.stage {
+                Stage::Waiting => 0,
+                Stage::Starting => 1,
+                Stage::Ready | Stage::Stopping => 2,
+            };
+            (stage, usize::MAX - neighbours, u64::MAX - pod.number)
+        };
+        let mut ranked: Vec<PodId> = active.collect();
+        ranked.sort_by_key(rank);
+        ranked.truncate(count);
+        ranked
+    }
+
+    fn birth(&mut self, owner: u32, number: u64, runs_ms: Option<u64>, predecessor: Predecessor) {
+        let now = self.now();
+        let state = &self.owners[owner as usize];
+        if state.active.contains_key(&number) {
+            return;
+        }
+        // Distinct for each life, and equal under every policy for the first.
+        let uid = format!(
+            "{:016x}-{owner}-{number}-{}",
+            spread_bits(owner, number),
+            self.now_ms
+        );
+        let mut name = state.pod_name(number);
+        if state.kind == OwnerKind::Job && predecessor.is_there {
+            // The pod that was evicted still has the name.
+            name = format!("{name}r{}", self.now_ms);
+        }
+        let zone = state.zones.get(&number).cloned();
+        let (spec, shape) = self.spec_and_shape(owner, zone.as_deref());
+        let state = &self.owners[owner as usize];
+        let object = created(&state.metadata, &spec, name, uid, state.reference.as_ref(), now);
+        let id = self.pods.insert(SimulatedPod {
+            object: Arc::new(object),
+            parent: Parent::Owner(owner),
+            number,
+            shape,
+            stage: Stage::Waiting,
+            machine: None,
+            waits_since_ms: self.now_ms,
+            replaces: predecessor.is_there,
+            moved_ms: predecessor.moved_ms,
+            runs_ms,
+            refusals: 0,
+            is_shown: false,
+            queued: false,
+            unschedulable: false,
+        });
+        self.note_pod("born", id, "");
+        self.owners[owner as usize].active.insert(number, id);
+        self.waiting
+            .insert((self.now_ms, Parent::Owner(owner), number, id));
+        self.meter.pod_begins(owner);
+        self.pod_added(id);
+        self.wake_scheduler();
+        self.owner_changed(owner);
+    }
+
+    /// The scheduler looks at what waits, once for everything that happens at this instant.
+    pub(crate) fn wake_scheduler(&mut self) {
+        if !self.is_scheduling && !self.waiting.is_empty() {
+            self.is_scheduling = true;
+            self.wake_in(0, Wake::Schedule);
+        }
+    }
+
+    /// One pass of the scheduler.
+    pub(crate) fn schedule(&mut self) {
+        self.is_scheduling = false;
+        let waiting: Vec<PodId> = self.waiting.iter().map(|(.., id)| *id).collect();
+        for id in waiting {
+            let Some(pod) = self.pods.get(id) else { continue };
+            match self.scheduler.choose(pod.shape) {
+                Some(machine) => self.bind(id, machine),
+                None if !pod.unschedulable => {
+                    if let Some(pod) = self.pods.get_mut(id) {
+                        pod.unschedulable = true;
+                    }
+                    self.change_pod(id, pods::unschedulable);
+                    self.pod_asks(id);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn bind(&mut self, id: PodId, machine: u32) {
+        let now = self.now();
+        let now_ms = self.now_ms;
+        let Some(node) = self.cluster.machine(machine).and_then(|found| found.node_name()) else {
+            return;
+        };
+        let node = node.to_owned();
+        let Some(pod) = self.pods.get_mut(id) else { return };
+        self.waiting
+            .remove(&(pod.waits_since_ms, pod.parent, pod.number, id));
+        let waited_ms = now_ms - pod.waits_since_ms;
+        pod.machine = Some(machine);
+        pod.stage = Stage::Starting;
+        let (parent, replaces, number) = (pod.parent, pod.replaces, pod.number);
+        self.place_volumes(id, machine);
+        self.change_pod(id, |pod| pods::bound(pod, &node, now));
+        self.note_pod("bound", id, &node);
+        let shape = self.pods.get(id).map_or(0, |pod| pod.shape);
+        self.scheduler.bind(shape, machine);
+        if let Some(found) = self.cluster.machine_mut(machine) {
+            found.pods.push(id);
+        }
+        if let Parent::Owner(owner) = parent {
+            self.meter.pod_bound(waited_ms, replaces);
+            let bound = self.least.add(owner);
+            self.meter.set_bound(bound);
+            let spread = self.timeline.owners[owner as usize].ready;
+            let delay = self
+                .luck
+                .child("ready")
+                .duration_ms(&format!("{owner}/{number}"), spread);
+            self.wake_in(delay, Wake::PodReady(id));
+        }
+        self.pod_disturbs(id, machine);
+        self.measure_node(machine);
+    }
+
+    fn spec_and_shape(&mut self, owner: u32, zone: Option<&str>) -> (Arc<PodSpec>, usize) {
+        let (state, shape) = (&mut self.owners[owner as usize], owner as usize);
+        match zone {
+            Some(zone) => (state.pinned_spec(zone), self.scheduler.pinned(shape, zone)),
+            None => (Arc::clone(&state.spec), shape),
+        }
+    }
+
+    /// The volumes of a pod are created in the zone in which its ordinal first runs, and keep it there.
+    fn place_volumes(&mut self, id: PodId, machine: u32) {
+        let Some(pod) = self.pods.get(id) else { return };
+        let Parent::Owner(owner) = pod.parent else { return };
+        let number = pod.number;
+        let state = &mut self.owners[owner as usize];
+        if !state.has_volumes || state.kind != OwnerKind::StatefulSet || state.zones.contains_key(&number) {
+            return;
+        }
+        let node = self
+            .cluster
+            .machine(machine)
+            .and_then(|found| found.node.as_ref());
+        let own = node.and_then(|node| node.metadata.labels.as_ref());
+        let Some(zone) = own.and_then(|own| own.get(labels::ZONE)).cloned() else {
+            return;
+        };
+        state.zones.insert(number, zone.clone());
+        let (spec, shape) = self.spec_and_shape(owner, Some(&zone));
+        if let Some(pod) = self.pods.get_mut(id) {
+            Arc::make_mut(&mut pod.object).spec = Some(spec);
+            pod.shape = shape;
+        }
+    }
+
+    /// Starts the pods of DaemonSets on a node that is ready.
+    pub(crate) fn start_daemons(&mut self, machine: u32) {
+        let now = self.now();
+        let Some(found) = self.cluster.machine_mut(machine) else {
+            return;
+        };
+        if std::mem::replace(&mut found.has_daemons, true) {
+            return;
+        }
+        let node = found.node_name().unwrap_or_default().to_owned();
+        for index in 0..self.daemons.len() as u32 {
+            let shape = self.shape(Parent::Daemon(index));
+            if !self.scheduler.suits(shape, machine) {
+                continue;
+            }
+            let daemon = &self.daemons[index as usize];
+            let name = format!("{}-{node}", daemon.name);
+            let uid = format!(
+                "{:016x}-daemon-{index}-{machine}",
+                spread_bits(index, u64::from(machine))
+            );
+            let mut object = created(
+                &daemon.metadata,
+                &daemon.spec,
+                name,
+                uid,
+                Some(&daemon.reference),
+                now,
+            );
+            pods::bound(&mut object, &node, now);
+            pods::ready(&mut object);
+            let id = self.pods.insert(SimulatedPod {
+                object: Arc::new(object),
+                parent: Parent::Daemon(index),
+                number: u64::from(machine),
+                shape,
+                stage: Stage::Ready,
+                machine: Some(machine),
+                waits_since_ms: self.now_ms,
+                replaces: false,
+                moved_ms: None,
+                runs_ms: None,
+                refusals: 0,
+                is_shown: false,
+                queued: false,
+                unschedulable: false,
+            });
+            self.scheduler.bind(shape, machine);
+            if let Some(found) = self.cluster.machine_mut(machine) {
+                found.pods.push(id);
+            }
+            self.pod_added(id);
+        }
+        self.measure_node(machine);
+    }
+
+    /// A pod has started.
+    pub(crate) fn pod_ready(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.stage == Stage::Starting) else {
+            return;
+        };
+        pod.stage = Stage::Ready;
+        let (parent, runs_ms) = (pod.parent, pod.runs_ms);
+        self.change_pod(id, pods::ready);
+        self.note_pod("started", id, "");
+        if let Some(runs_ms) = runs_ms {
+            self.wake_in(runs_ms, Wake::PodEnds(id));
+        }
+        if let Parent::Owner(owner) = parent {
+            self.owners[owner as usize].ready += 1;
+            self.owner_changed(owner);
+        }
+    }
+
+    /// A pod has run to its end. Completed pods are taken away at once: they hold nothing that decisions read.
+    pub(crate) fn pod_ends(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get(id).filter(|pod| pod.stage == Stage::Ready) else {
+            return;
+        };
+        if let (Parent::Owner(owner), number) = (pod.parent, pod.number) {
+            let state = &mut self.owners[owner as usize];
+            state.active.remove(&number);
+            state.ready = state.ready.saturating_sub(1);
+        }
+        if let Some(machine) = pod.machine {
+            self.pod_disturbs(id, machine);
+        }
+        self.pod_gone(id);
+    }
+
+    /// A pod is told to stop: at once when it has no node, otherwise within its grace period or the one given, in seconds.
+    pub(crate) fn stop(&mut self, id: PodId, grace_seconds: Option<i64>) {
+        let now = self.now();
+        let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.stage != Stage::Stopping) else {
+            return;
+        };
+        let was = std::mem::replace(&mut pod.stage, Stage::Stopping);
+        let (parent, number, machine) = (pod.parent, pod.number, pod.machine);
+        let grace = grace_seconds.unwrap_or_else(|| pods::grace_seconds(&pod.object));
+        if let Parent::Owner(owner) = parent {
+            let state = &mut self.owners[owner as usize];
+            state.active.remove(&number);
+            if was == Stage::Ready {
+                state.ready = state.ready.saturating_sub(1);
+            }
+            if state.kind == OwnerKind::StatefulSet && machine.is_some() {
+                self.operator.stopping_ordinals.insert((owner, number));
+            }
+        }
+        let Some(machine) = machine else {
+            self.pod_gone(id);
+            return;
+        };
+        self.change_pod(id, |pod| pods::stopping(pod, grace, now));
+        self.note_pod("stopping", id, "");
+        let longest = u64::try_from(grace).unwrap_or(0).saturating_mul(1_000);
+        self.wake_in(self.world.delays.pod_stop_ms.min(longest), Wake::PodStopped(id));
+        self.pod_disturbs(id, machine);
+        if let Parent::Owner(owner) = parent {
+            self.owner_changed(owner);
+        }
+    }
+
+    /// A pod is taken from its owner by an eviction or the loss of its node: the owner makes another.
+    pub(crate) fn replace(&mut self, id: PodId, grace_seconds: Option<i64>, is_voluntary: bool) {
+        let Some(pod) = self.pods.get(id).filter(|pod| pod.stage != Stage::Stopping) else {
+            return;
+        };
+        let (parent, number, runs_ms) = (pod.parent, pod.number, pod.runs_ms);
+        let moved_before = pod.moved_ms;
+        let Parent::Owner(owner) = parent else {
+            self.stop(id, grace_seconds);
+            return;
+        };
+        self.meter.evicted(owner, is_voluntary);
+        let again = moved_before.is_some_and(|before| self.now_ms - before < crate::world::HOUR_MS);
+        if is_voluntary && again {
+            self.meter.count(|counted| &mut counted.moved_again);
+        }
+        let predecessor = Predecessor {
+            is_there: true,
+            moved_ms: is_voluntary.then_some(self.now_ms).or(moved_before),
+        };
+        self.stop(id, grace_seconds);
+        match self.owners[owner as usize].kind {
+            OwnerKind::Deployment => self.fill(owner, predecessor),
+            OwnerKind::Job => self.birth(owner, number, runs_ms, predecessor),
+            // Its successor has the same name, and comes when it is gone.
+            OwnerKind::StatefulSet => {
+                self.operator
+                    .moved_ordinals
+                    .insert((owner, number), predecessor.moved_ms);
+            }
+            OwnerKind::Bare => {}
+        }
+    }
+
+    /// A pod is there no more.
+    pub(crate) fn pod_gone(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get(id) else { return };
+        let (parent, number, machine, since) = (pod.parent, pod.number, pod.machine, pod.waits_since_ms);
+        let shape = pod.shape;
+        self.pod_removed(id);
+        self.note_pod("left", id, "");
+        self.pods.remove(id);
+        if let Some(machine) = machine {
+            self.scheduler.release(shape, machine);
+            if let Some(found) = self.cluster.machine_mut(machine) {
+                found.pods.retain(|one| *one != id);
+            }
+            self.measure_node(machine);
+        } else {
+            self.waiting.remove(&(since, parent, number, id));
+        }
+        if let Parent::Owner(owner) = parent {
+            self.meter.pod_ends(machine.is_some());
+            if machine.is_some() {
+                let bound = self.least.remove(owner);
+                self.meter.set_bound(bound);
+            }
+            if self.operator.stopping_ordinals.remove(&(owner, number)) {
+                let moved = self.operator.moved_ordinals.remove(&(owner, number));
+                let predecessor = Predecessor {
+                    is_there: moved.is_some(),
+                    moved_ms: moved.flatten(),
+                };
+                self.fill(owner, predecessor);
+            }
+            self.owner_changed(owner);
+        }
+        self.wake_scheduler();
+        if let Some(machine) = machine {
+            self.drain_goes_on(machine);
+        }
+    }
+
+    /// Notes a workload pod in the log.
+    pub(crate) fn note_pod(&mut self, what: &str, id: PodId, more: &str) {
+        if let Some(pod) = self
+            .pods
+            .get(id)
+            .filter(|pod| matches!(pod.parent, Parent::Owner(_)))
+        {
+            let key = spokeshave_model::pod::key(&pod.object);
+            self.log.add(self.now_ms, what, &key, more);
+        }
+    }
+
+    /// What an owner's budget allows, and whether it is down.
+    fn owner_changed(&mut self, owner: u32) {
+        let state = &mut self.owners[owner as usize];
+        if state.ready > 0 && state.replicas == 1 {
+            state.was_up = true;
+        }
+        let is_down = state.replicas == 1 && state.was_up && state.ready == 0;
+        if is_down != state.is_down {
+            state.is_down = is_down;
+            if is_down {
+                self.down += 1;
+            } else {
+                self.down -= 1;
+            }
+            self.meter.set_down(self.down);
+        }
+        if self.owners[owner as usize].refresh_budget() {
+            self.budget_changed(owner);
+        }
+    }
+}
+
+/// Bits of two numbers mixed, so that UIDs of neighbours do not sort by owner (splitmix64).
+fn spread_bits(owner: u32, number: u64) -> u64 {
+    let mut bits = (u64::from(owner) << 40) ^ number;
+    bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}

@@ -1,0 +1,95 @@
+//! The lower bound during a run: which offers the NodePools can ever buy, and what the pods that are bound demand.
+//!
+//! Owns the sum of the demand. The bound itself is [`crate::bound`]'s.
+
+use spokeshave_api::NodePool;
+use spokeshave_model::constraints::{Constraints, NamespaceLabels, lower};
+use spokeshave_model::{InstanceType, Pod, Requirements, Resources, labels, pod, taint};
+
+use crate::bound::{Bound, Demand, Load};
+
+/// The bound of a run.
+#[derive(Debug)]
+pub(crate) struct Least {
+    bound: Bound,
+    demand: Demand,
+    /// By owner.
+    loads: Vec<Load>,
+}
+
+impl Least {
+    /// `pods` and `daemons` are samples of the pods of each owner and DaemonSet.
+    pub(crate) fn new<'a>(
+        pools: impl Iterator<Item = (&'a NodePool, &'a [InstanceType])>,
+        pods: &[Pod],
+        daemons: &[Pod],
+    ) -> Self {
+        let pools: Vec<(&NodePool, &[InstanceType])> = pools.collect();
+        let types: Vec<InstanceType> = pools
+            .iter()
+            .flat_map(|(pool, types)| for_sale(pool, types))
+            .collect();
+        let everywhere = daemons.iter().filter(|daemon| runs_everywhere(daemon, &pools));
+        let mut least = Resources::new();
+        everywhere.for_each(|daemon| least.add(&pod::requests(daemon)));
+        let bound = Bound::of(&types, |_| least.clone());
+        let load = |sample: &Pod| {
+            let constraints = lower(sample, &NamespaceLabels::new());
+            bound.load(&pod::requests(sample), never_spot(&constraints))
+        };
+        Least {
+            demand: bound.nothing(),
+            loads: pods.iter().map(load).collect(),
+            bound,
+        }
+    }
+
+    /// A pod of an owner is bound. Returns the bound, in micro-dollars per hour.
+    pub(crate) fn add(&mut self, owner: u32) -> u64 {
+        self.demand.add(&self.loads[owner as usize]);
+        self.bound.at(&self.demand)
+    }
+
+    /// A pod of an owner has left its node. Returns the bound, in micro-dollars per hour.
+    pub(crate) fn remove(&mut self, owner: u32) -> u64 {
+        self.demand.remove(&self.loads[owner as usize]);
+        self.bound.at(&self.demand)
+    }
+}
+
+/// What a NodePool can launch; a requirement that cannot be read leaves everything.
+fn for_sale(pool: &NodePool, types: &[InstanceType]) -> Vec<InstanceType> {
+    let wanted = Requirements::from_api(&pool.spec.template.spec.requirements).unwrap_or_default();
+    let kept = types
+        .iter()
+        .filter(|one| one.requirements.intersects(&wanted).is_ok());
+    let offered = kept.map(|one| {
+        let mut one = one.clone();
+        one.offerings
+            .retain(|offering| offering.requirements.intersects(&wanted).is_ok());
+        one
+    });
+    offered.filter(|one| !one.offerings.is_empty()).collect()
+}
+
+/// A DaemonSet whose pods every node of every NodePool carries; others are left out, which keeps the bound a bound.
+fn runs_everywhere(daemon: &Pod, pools: &[(&NodePool, &[InstanceType])]) -> bool {
+    let constraints = lower(daemon, &NamespaceLabels::new());
+    let tolerates = |pool: &NodePool| {
+        let taints = &pool.spec.template.spec.taints;
+        taint::first_untolerated(taints, &constraints.tolerations).is_none()
+    };
+    constraints.node_selector.is_empty()
+        && constraints.required_terms.is_empty()
+        && pools.iter().all(|(pool, _)| tolerates(pool))
+}
+
+/// Its own constraints keep the pod from spot capacity.
+fn never_spot(constraints: &Constraints) -> bool {
+    let excludes = |set: &Requirements| {
+        set.find(labels::CAPACITY_TYPE)
+            .is_some_and(|wanted| !wanted.has("spot"))
+    };
+    let terms = &constraints.required_terms;
+    excludes(&constraints.node_selector) || (!terms.is_empty() && terms.iter().all(excludes))
+}

@@ -1,0 +1,307 @@
+//! The meter: integrals of money, pods and nodes over time, in integers, advanced at events.
+//!
+//! Owns the arithmetic of [`Measured`] and of the curves. It never looks at an object: the engine reports what changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spokeshave_model::{CapacityType, Price};
+
+use crate::run::{Curve, Measured};
+use crate::world::HOUR_MS;
+
+/// What is there now.
+#[derive(Debug, Default, Clone, Copy)]
+struct Level {
+    /// Nano-dollars per hour: on demand, spot, reserved.
+    price: [u64; 3],
+    /// Micro-dollars per hour of the lower bound.
+    bound: u64,
+    nodes: u64,
+    pods: u64,
+    bound_pods: u64,
+    pending: u64,
+    /// Sum over nodes of what is not requested, in thousandths.
+    wasted: u64,
+    /// The same times the price of the node: thousandths of nano-dollars per hour.
+    wasted_price: u128,
+    idle: u64,
+    down: u64,
+}
+
+/// Integrals of a level, in its unit times milliseconds.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sum {
+    price: [u128; 3],
+    bound: u128,
+    nodes: u128,
+    pods: u128,
+    wasted: u128,
+    wasted_price: u128,
+    idle: u128,
+    down: u64,
+}
+
+/// What a node contributes to the level.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Its price per hour.
+    pub(crate) price: Price,
+    /// What is not requested, in thousandths.
+    pub(crate) wasted: u64,
+    /// It holds no pod but daemons.
+    pub(crate) is_idle: bool,
+}
+
+/// The meter.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    now_ms: u64,
+    warmup_ms: u64,
+    level: Level,
+    sum: Sum,
+    curve: Curve,
+    /// When the next point of the curve is due.
+    point_ms: u64,
+    /// Figures that are counted, not integrated.
+    pub(crate) counted: Measured,
+    evictions_by_owner: BTreeMap<u32, u64>,
+    owners: BTreeSet<u32>,
+}
+
+fn slot(capacity_type: CapacityType) -> usize {
+    match capacity_type {
+        CapacityType::OnDemand => 0,
+        CapacityType::Spot => 1,
+        CapacityType::Reserved => 2,
+    }
+}
+
+fn nanos(price: Price) -> u64 {
+    u64::try_from(price.0).unwrap_or(0)
+}
+
+impl Meter {
+    pub(crate) fn new(warmup_ms: u64, step_ms: u64) -> Self {
+        Meter {
+            now_ms: 0,
+            warmup_ms,
+            level: Level::default(),
+            sum: Sum::default(),
+            curve: Curve {
+                step_ms: if step_ms == 0 { HOUR_MS } else { step_ms },
+                ..Curve::default()
+            },
+            point_ms: 0,
+            counted: Measured::default(),
+            evictions_by_owner: BTreeMap::new(),
+            owners: BTreeSet::new(),
+        }
+    }
+
+    /// Time passes.
+    pub(crate) fn advance(&mut self, now_ms: u64) {
+        while self.point_ms < now_ms {
+            self.point();
+        }
+        let from = self.now_ms.max(self.warmup_ms);
+        if now_ms > from {
+            self.integrate(u128::from(now_ms - from));
+        }
+        self.now_ms = now_ms;
+    }
+
+    fn integrate(&mut self, span: u128) {
+        let (level, sum) = (&self.level, &mut self.sum);
+        for (sum, price) in sum.price.iter_mut().zip(level.price) {
+            *sum += u128::from(price) * span;
+        }
+        sum.bound += u128::from(level.bound) * span;
+        sum.nodes += u128::from(level.nodes) * span;
+        sum.pods += u128::from(level.bound_pods) * span;
+        sum.wasted += u128::from(level.wasted) * span;
+        sum.wasted_price += level.wasted_price * span;
+        sum.idle += u128::from(level.idle) * span;
+        sum.down += level.down * u64::try_from(span).unwrap_or(u64::MAX);
+    }
+
+    fn point(&mut self) {
+        let level = &self.level;
+        let curve = &mut self.curve;
+        let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        curve
+            .cost_micros_per_hour
+            .push(level.price.iter().sum::<u64>() / 1_000);
+        curve.bound_micros_per_hour.push(level.bound);
+        curve.nodes.push(narrow(level.nodes));
+        curve.pods.push(narrow(level.pods));
+        curve.pending.push(narrow(level.pending));
+        self.point_ms += curve.step_ms;
+    }
+
+    /// How many instances there are.
+    pub(crate) fn nodes(&self) -> u64 {
+        self.level.nodes
+    }
+
+    /// Whether what happens now counts.
+    pub(crate) fn counts(&self) -> bool {
+        self.now_ms >= self.warmup_ms
+    }
+
+    /// Counts something, unless it happens in the warm-up.
+    pub(crate) fn count(&mut self, counter: impl FnOnce(&mut Measured) -> &mut u64) {
+        if self.counts() {
+            *counter(&mut self.counted) += 1;
+        }
+    }
+
+    /// An instance is paid for from now on.
+    pub(crate) fn instance_begins(&mut self, price: Price, capacity_type: CapacityType) {
+        self.level.price[slot(capacity_type)] += nanos(price);
+        self.level.nodes += 1;
+        self.counted.peak_nodes = self.counted.peak_nodes.max(self.level.nodes);
+    }
+
+    /// An instance is not paid for any more.
+    pub(crate) fn instance_ends(&mut self, price: Price, capacity_type: CapacityType) {
+        let level = &mut self.level.price[slot(capacity_type)];
+        *level = level.saturating_sub(nanos(price));
+        self.level.nodes = self.level.nodes.saturating_sub(1);
+    }
+
+    /// A node contributes something else than before.
+    pub(crate) fn share(&mut self, before: Option<Share>, after: Option<Share>) {
+        let level = &mut self.level;
+        if let Some(share) = before {
+            level.wasted = level.wasted.saturating_sub(share.wasted);
+            let price = u128::from(nanos(share.price)) * u128::from(share.wasted);
+            level.wasted_price = level.wasted_price.saturating_sub(price);
+            level.idle = level.idle.saturating_sub(u64::from(share.is_idle));
+        }
+        if let Some(share) = after {
+            level.wasted += share.wasted;
+            level.wasted_price += u128::from(nanos(share.price)) * u128::from(share.wasted);
+            level.idle += u64::from(share.is_idle);
+        }
+    }
+
+    /// The lower bound per hour, in micro-dollars.
+    pub(crate) fn set_bound(&mut self, micros_per_hour: u64) {
+        self.level.bound = micros_per_hour;
+    }
+
+    /// A workload pod comes into being.
+    pub(crate) fn pod_begins(&mut self, owner: u32) {
+        self.level.pods += 1;
+        self.level.pending += 1;
+        self.owners.insert(owner);
+        self.counted.peak_pods = self.counted.peak_pods.max(self.level.pods);
+    }
+
+    /// A workload pod was bound after having waited so long.
+    pub(crate) fn pod_bound(&mut self, waited_ms: u64, replaces: bool) {
+        self.level.pending = self.level.pending.saturating_sub(1);
+        self.level.bound_pods += 1;
+        if self.counts() {
+            let waited = u32::try_from(waited_ms).unwrap_or(u32::MAX);
+            if replaces {
+                self.counted.pending_moved_ms.push(waited);
+            } else {
+                self.counted.pending_born_ms.push(waited);
+            }
+        }
+    }
+
+    /// A workload pod is gone.
+    pub(crate) fn pod_ends(&mut self, was_bound: bool) {
+        self.level.pods = self.level.pods.saturating_sub(1);
+        let level = if was_bound {
+            &mut self.level.bound_pods
+        } else {
+            &mut self.level.pending
+        };
+        *level = level.saturating_sub(1);
+    }
+
+    /// A workload pod was evicted.
+    pub(crate) fn evicted(&mut self, owner: u32, is_voluntary: bool) {
+        if !self.counts() {
+            return;
+        }
+        if is_voluntary {
+            self.counted.evictions_voluntary += 1;
+            *self.evictions_by_owner.entry(owner).or_default() += 1;
+        } else {
+            self.counted.evictions_involuntary += 1;
+        }
+    }
+
+    /// So many owners that want one pod have no ready one.
+    pub(crate) fn set_down(&mut self, owners: u64) {
+        self.level.down = owners;
+    }
+
+    /// The figures, at the end. `waiting` are the times, in milliseconds, for which pods that still wait have waited.
+    pub(crate) fn finish(mut self, waiting: impl Iterator<Item = u64>) -> (Measured, Curve) {
+        while self.point_ms <= self.now_ms {
+            self.point();
+        }
+        let hour = u128::from(HOUR_MS);
+        let narrow = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
+        // Nano-dollars per hour times milliseconds.
+        let micros = |sum: u128| narrow(sum / hour / 1_000);
+        let sum = self.sum;
+        let mut measured = self.counted;
+        measured.span_ms = self.now_ms.saturating_sub(self.warmup_ms);
+        measured.cost_on_demand_micros = micros(sum.price[0]);
+        measured.cost_spot_micros = micros(sum.price[1]);
+        measured.cost_reserved_micros = micros(sum.price[2]);
+        measured.bound_micros = narrow(sum.bound / hour);
+        measured.pod_ms = sum.pods;
+        measured.evictions_by_owner = self.evictions_by_owner.into_iter().collect();
+        measured.owners = self.owners.len() as u64;
+        measured.wasted_node_ms_thousandths = sum.wasted;
+        measured.wasted_micros = micros(sum.wasted_price / 1_000);
+        measured.idle_node_ms = sum.idle;
+        measured.node_ms = sum.nodes;
+        measured.single_replica_down_ms = sum.down;
+        measured.pending_at_end_ms = waiting
+            .map(|waited| u32::try_from(waited).unwrap_or(u32::MAX))
+            .collect();
+        for list in [
+            &mut measured.pending_born_ms,
+            &mut measured.pending_moved_ms,
+            &mut measured.pending_at_end_ms,
+        ] {
+            list.sort_unstable();
+        }
+        (measured, self.curve)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_is_price_times_time_without_the_warm_up() {
+        let mut meter = Meter::new(HOUR_MS, HOUR_MS);
+        meter.instance_begins(Price(500_000_000), CapacityType::OnDemand);
+        meter.instance_begins(Price(100_000_000), CapacityType::Spot);
+        meter.advance(2 * HOUR_MS + 1_800_000);
+        meter.instance_ends(Price(500_000_000), CapacityType::OnDemand);
+        meter.advance(3 * HOUR_MS);
+        let (measured, curve) = meter.finish(std::iter::empty());
+        assert_eq!(measured.span_ms, 2 * HOUR_MS);
+        assert_eq!(
+            measured.cost_on_demand_micros, 750_000,
+            "an hour and a half at half a dollar"
+        );
+        assert_eq!(measured.cost_spot_micros, 200_000);
+        assert_eq!(
+            measured.node_ms,
+            u128::from(3 * HOUR_MS + 1_800_000 - HOUR_MS + HOUR_MS)
+        );
+        assert_eq!(curve.cost_micros_per_hour, [600_000, 600_000, 600_000, 100_000]);
+    }
+}

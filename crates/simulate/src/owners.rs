@@ -1,0 +1,238 @@
+//! Workload controllers: how many pods each owner has, which of them go when there are too many, and what its PodDisruptionBudget allows.
+//!
+//! Owns the counting. It never creates or deletes a pod: the engine does what follows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use spokeshave_model::labels;
+use spokeshave_scenario::{Owner, OwnerKind};
+
+use crate::pods::PodId;
+
+/// The label that tells the pods of an owner from all others, where its template has none.
+const OWNER_LABEL: &str = "simulate.spokeshave.dev/owner";
+
+/// An owner during a run.
+#[derive(Debug)]
+pub(crate) struct OwnerState {
+    pub(crate) kind: OwnerKind,
+    pub(crate) name: String,
+    /// Metadata that all its pods share.
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: Arc<PodSpec>,
+    pub(crate) reference: Option<OwnerReference>,
+    /// How many pods it wants (Deployment, StatefulSet).
+    pub(crate) replicas: u32,
+    /// The number of the next pod (Deployment).
+    pub(crate) next_number: u64,
+    /// Pods that exist and were not told to stop, by their number.
+    pub(crate) active: BTreeMap<u64, PodId>,
+    /// Of these, how many are ready.
+    pub(crate) ready: u32,
+    /// It wants one pod and had a ready one before: without one it is down.
+    pub(crate) is_down: bool,
+    /// It has had a ready pod since it wants one.
+    pub(crate) was_up: bool,
+    /// Its pods keep volumes.
+    pub(crate) has_volumes: bool,
+    /// The zone of the volumes of each ordinal, once it has run.
+    pub(crate) zones: BTreeMap<u64, String>,
+    /// The specification of pods whose volumes are in a zone, by zone.
+    pinned: BTreeMap<String, Arc<PodSpec>>,
+    /// Its budget, with what it allows now.
+    pub(crate) budget: Option<Arc<PodDisruptionBudget>>,
+}
+
+impl OwnerState {
+    pub(crate) fn new(owner: &Owner, index: usize) -> Self {
+        let template = owner.template.metadata.clone().unwrap_or_default();
+        let mut labels = template.labels.unwrap_or_default();
+        if labels.is_empty() {
+            labels.insert(OWNER_LABEL.to_owned(), owner.name.clone());
+        }
+        let budget = owner
+            .max_unavailable
+            .as_deref()
+            .map(|text| Arc::new(budget(owner, &labels, text)));
+        OwnerState {
+            kind: owner.kind,
+            name: owner.name.clone(),
+            metadata: ObjectMeta {
+                namespace: Some(owner.namespace.clone()),
+                labels: Some(labels),
+                annotations: template.annotations,
+                ..ObjectMeta::default()
+            },
+            spec: Arc::new(owner.template.spec.clone().unwrap_or_default()),
+            reference: reference(owner, index),
+            replicas: 0,
+            next_number: 0,
+            active: BTreeMap::new(),
+            ready: 0,
+            is_down: false,
+            was_up: false,
+            has_volumes: !owner.claims.is_empty(),
+            zones: BTreeMap::new(),
+            pinned: BTreeMap::new(),
+            budget,
+        }
+    }
+
+    /// The name of a pod.
+    pub(crate) fn pod_name(&self, number: u64) -> String {
+        // Bare pods and those of StatefulSets have their number for a name; others one that sorts as they were made.
+        match self.kind {
+            OwnerKind::StatefulSet | OwnerKind::Bare => format!("{}-{number}", self.name),
+            OwnerKind::Deployment | OwnerKind::Job => format!("{}-{number:07}", self.name),
+        }
+    }
+
+    /// The specification of a pod whose volumes are in this zone: they can be used only there.
+    pub(crate) fn pinned_spec(&mut self, zone: &str) -> Arc<PodSpec> {
+        let spec = &self.spec;
+        let pinned = self.pinned.entry(zone.to_owned()).or_insert_with(|| {
+            let mut spec = PodSpec::clone(spec);
+            let selector = spec.node_selector.get_or_insert_default();
+            selector.insert(labels::ZONE.to_owned(), zone.to_owned());
+            Arc::new(spec)
+        });
+        Arc::clone(pinned)
+    }
+
+    /// How many disruptions the budget allows now; `None` without a budget.
+    pub(crate) fn disruptions_allowed(&self) -> Option<i32> {
+        let spec = self.budget.as_ref()?.spec.as_ref()?;
+        let expected = match self.kind {
+            OwnerKind::Deployment | OwnerKind::StatefulSet => i64::from(self.replicas),
+            OwnerKind::Job | OwnerKind::Bare => self.active.len() as i64,
+        };
+        let most = match spec.max_unavailable.as_ref()? {
+            IntOrString::Int(number) => i64::from(*number),
+            // Kubernetes rounds maxUnavailable up.
+            IntOrString::String(text) => {
+                let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
+                (expected * percent + 99) / 100
+            }
+        };
+        let desired = (expected - most).max(0);
+        let allowed = (i64::from(self.ready) - desired).max(0);
+        Some(if expected == 0 {
+            0
+        } else {
+            i32::try_from(allowed).unwrap_or(i32::MAX)
+        })
+    }
+
+    /// Writes what the budget allows into its status. True when that has changed.
+    pub(crate) fn refresh_budget(&mut self) -> bool {
+        let Some(allowed) = self.disruptions_allowed() else {
+            return false;
+        };
+        let Some(budget) = &mut self.budget else {
+            return false;
+        };
+        let known = budget
+            .status
+            .as_ref()
+            .and_then(|status| status.disruptions_allowed);
+        if known == Some(allowed) {
+            return false;
+        }
+        Arc::make_mut(budget)
+            .status
+            .get_or_insert_default()
+            .disruptions_allowed = Some(allowed);
+        true
+    }
+}
+
+fn budget(owner: &Owner, labels: &BTreeMap<String, String>, text: &str) -> PodDisruptionBudget {
+    let most = match text.parse() {
+        Ok(number) => IntOrString::Int(number),
+        Err(_) => IntOrString::String(text.to_owned()),
+    };
+    PodDisruptionBudget {
+        metadata: ObjectMeta {
+            namespace: Some(owner.namespace.clone()),
+            name: Some(owner.name.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodDisruptionBudgetSpec {
+            max_unavailable: Some(most),
+            selector: Some(LabelSelector {
+                match_labels: Some(labels.clone()),
+                ..LabelSelector::default()
+            }),
+            ..PodDisruptionBudgetSpec::default()
+        }),
+        status: Some(PodDisruptionBudgetStatus {
+            disruptions_allowed: Some(0),
+            ..PodDisruptionBudgetStatus::default()
+        }),
+    }
+}
+
+fn reference(owner: &Owner, index: usize) -> Option<OwnerReference> {
+    let (api_version, kind) = match owner.kind {
+        OwnerKind::Deployment => ("apps/v1", "ReplicaSet"),
+        OwnerKind::StatefulSet => ("apps/v1", "StatefulSet"),
+        OwnerKind::Job => ("batch/v1", "Job"),
+        OwnerKind::Bare => return None,
+    };
+    Some(OwnerReference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: owner.name.clone(),
+        uid: format!("owner-{index}"),
+        controller: Some(true),
+        block_owner_deletion: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_scenario::Spread;
+
+    fn owner(max_unavailable: &str, replicas: u32, ready: u32) -> OwnerState {
+        let owner = Owner {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            kind: OwnerKind::Deployment,
+            template: Arc::default(),
+            ready: Spread {
+                median_ms: 0,
+                p99_ms: 0,
+            },
+            max_unavailable: Some(max_unavailable.to_owned()),
+            claims: Vec::new(),
+        };
+        let mut state = OwnerState::new(&owner, 0);
+        state.replicas = replicas;
+        state.ready = ready;
+        state
+    }
+
+    #[test]
+    fn a_budget_allows_as_kubernetes_counts() {
+        assert_eq!(owner("2", 10, 10).disruptions_allowed(), Some(2));
+        assert_eq!(owner("2", 10, 9).disruptions_allowed(), Some(1));
+        assert_eq!(owner("2", 10, 7).disruptions_allowed(), Some(0));
+        assert_eq!(owner("25%", 10, 10).disruptions_allowed(), Some(3), "rounded up");
+        assert_eq!(
+            owner("25%", 0, 0).disruptions_allowed(),
+            Some(0),
+            "nobody is there"
+        );
+        let mut web = owner("1", 2, 2);
+        assert!(web.refresh_budget());
+        assert!(!web.refresh_budget(), "nothing has changed since");
+        web.ready = 1;
+        assert!(web.refresh_budget());
+    }
+}

@@ -1,0 +1,95 @@
+//! The event queue: what wakes up when, in whole milliseconds.
+//!
+//! Owns the order: by time, and at one instant in the order in which the entries were added. It never looks at what an entry means.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::pods::PodId;
+
+/// What wakes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wake {
+    /// The next entry of the timeline is due.
+    Timeline,
+    /// A pod on a node becomes ready.
+    PodReady(PodId),
+    /// A pod ends by itself.
+    PodEnds(PodId),
+    /// A pod that was told to stop has stopped.
+    PodStopped(PodId),
+    /// The scheduler looks at pods that wait.
+    Schedule,
+    /// The cloud answers a launch.
+    LaunchAnswered(u32),
+    /// The kubelet of an instance joins.
+    NodeJoins(u32),
+    /// The node of an instance becomes ready.
+    NodeReady(u32),
+    /// The cloud announces that it takes an instance back.
+    SpotNotice(u32),
+    /// The cloud takes an instance back, whatever still runs on it.
+    SpotEnd(u32),
+    /// An instance that was told to end has ended.
+    InstanceEnds(u32),
+    /// A NodeClaim is looked at.
+    Claim(u32),
+    /// A Node that is being deleted is looked at.
+    Node(u32),
+    /// A refused eviction is tried again.
+    Evict(PodId),
+    /// The batching window may close.
+    Batch(u64),
+    /// Pods that still wait ask for another provisioning pass.
+    Retrigger,
+    /// The disruption loop takes a turn.
+    Turn,
+    /// A command under way is looked at.
+    Command(u32),
+    /// The offerings that the cloud has capacity for, or that the operator believes it has, change.
+    Offerings,
+    /// The scenario is over.
+    End,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Reverse<(u64, u64, Wake)>>,
+    added: u64,
+}
+
+impl Queue {
+    /// Adds an entry that is due at this time, in milliseconds since the start.
+    pub(crate) fn at(&mut self, at_ms: u64, wake: Wake) {
+        self.heap.push(Reverse((at_ms, self.added, wake)));
+        self.added += 1;
+    }
+
+    /// Takes the next entry out.
+    pub(crate) fn pop(&mut self) -> Option<(u64, Wake)> {
+        self.heap.pop().map(|Reverse((at_ms, _, wake))| (at_ms, wake))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_one_instant_come_out_in_the_order_in_which_they_went_in() {
+        let mut queue = Queue::default();
+        queue.at(5, Wake::Turn);
+        queue.at(3, Wake::Schedule);
+        queue.at(5, Wake::Timeline);
+        queue.at(5, Wake::Claim(0));
+        let order: Vec<(u64, Wake)> = std::iter::from_fn(|| queue.pop()).collect();
+        let expected = [
+            (3, Wake::Schedule),
+            (5, Wake::Turn),
+            (5, Wake::Timeline),
+            (5, Wake::Claim(0)),
+        ];
+        assert_eq!(order, expected);
+    }
+}

@@ -1,0 +1,460 @@
+//! A model of kube-scheduler on dense values: filters (resources, selectors, taints, topology spread, pod affinity) and one scoring strategy.
+//!
+//! Owns what the scheduler knows of nodes and the counts that spreading needs. Pods of one owner are one shape, so that nothing is parsed twice. It shares no
+//! code with `schedule`. It models no preemption, volumes, host ports or preferred pod affinity.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Node;
+use rustc_hash::FxHashMap;
+use spokeshave_model::constraints::{Constraints, NamespaceLabels, lower};
+use spokeshave_model::selector::Selector;
+use spokeshave_model::vector::{CPU, MEMORY, ResourceTable, ResourceVector};
+use spokeshave_model::{Pod, Requirement, Requirements, Resources, labels, pod, state_node, taint};
+
+use crate::world::Scoring;
+
+/// Kubernetes' weight of ScheduleAnyway spreads over that of resources.
+const SPREAD_WEIGHT: i64 = 2;
+
+/// What the pods of one owner or DaemonSet have in common.
+#[derive(Debug, Clone)]
+struct Shape {
+    constraints: Constraints,
+    requests: ResourceVector,
+    /// Rules that the pods have, by position in `Scheduler::rules`.
+    spreads: Vec<usize>,
+    affinity: Vec<usize>,
+    anti_affinity: Vec<usize>,
+    /// Rules, of whomever, that count these pods.
+    counted_by: Vec<usize>,
+    /// Room has not grown since the scheduler last failed to place such a pod.
+    refused_at: Option<u64>,
+}
+
+/// One topology rule of one shape.
+#[derive(Debug)]
+struct Rule {
+    /// Position in `Scheduler::keys`.
+    key: usize,
+    selector: Selector,
+    /// Empty for spreads: the namespace of the pod.
+    namespaces: BTreeSet<String>,
+    max_skew: i64,
+    min_domains: usize,
+    required: bool,
+    /// The pod itself is counted by it.
+    is_own: bool,
+    /// Pods that it counts, by domain.
+    counts: FxHashMap<u32, i64>,
+    /// Pods that have it, by domain.
+    holders: FxHashMap<u32, i64>,
+}
+
+/// A node as the scheduler sees it.
+#[derive(Debug)]
+struct Host {
+    is_open: bool,
+    allocatable: ResourceVector,
+    used: ResourceVector,
+    labels: Requirements,
+    taints: Vec<taint::Taint>,
+    /// The domain for each topology key, if the node has one.
+    domains: Vec<Option<u32>>,
+    /// For each shape: unknown, yes or no.
+    suits: Vec<Option<bool>>,
+}
+
+/// The scheduler.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    table: ResourceTable,
+    scoring: Scoring,
+    shapes: Vec<Shape>,
+    rules: Vec<Rule>,
+    keys: Vec<String>,
+    domains: BTreeMap<String, u32>,
+    /// Shapes of pods whose volumes are in a zone, by the shape without and the zone.
+    pinned: BTreeMap<(usize, String), usize>,
+    /// By machine.
+    hosts: BTreeMap<u32, Host>,
+    /// Increases when a pod that was refused might fit now.
+    room: u64,
+}
+
+impl Scheduler {
+    /// A scheduler that knows the shapes of pods; `pods` are samples of each shape, in order.
+    pub(crate) fn new<'a, 'b>(
+        pods: impl Iterator<Item = &'a Pod>,
+        amounts: impl Iterator<Item = &'b Resources>,
+        scoring: Scoring,
+    ) -> Self {
+        let pods: Vec<&Pod> = pods.collect();
+        let requests: Vec<Resources> = pods.iter().map(|sample| pod::requests(sample)).collect();
+        let amounts: Vec<Resources> = amounts.cloned().collect();
+        let table = ResourceTable::new(requests.iter().chain(&amounts));
+        let mut this = Scheduler {
+            scoring,
+            shapes: Vec::new(),
+            rules: Vec::new(),
+            keys: Vec::new(),
+            domains: BTreeMap::new(),
+            pinned: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            room: 0,
+            table,
+        };
+        for (sample, requests) in pods.iter().zip(&requests) {
+            this.add_shape(sample, requests);
+        }
+        for rule in 0..this.rules.len() {
+            for shape in 0..this.shapes.len() {
+                let counted = {
+                    let (rule, constraints) = (&this.rules[rule], &this.shapes[shape].constraints);
+                    rule.namespaces.contains(&constraints.namespace)
+                        && rule.selector.matches(&constraints.labels)
+                };
+                if counted {
+                    this.shapes[shape].counted_by.push(rule);
+                }
+            }
+        }
+        this
+    }
+
+    fn add_shape(&mut self, sample: &Pod, requests: &Resources) {
+        let constraints = lower(sample, &NamespaceLabels::new());
+        let mut shape = Shape {
+            requests: self.table.vector(requests),
+            spreads: Vec::new(),
+            affinity: Vec::new(),
+            anti_affinity: Vec::new(),
+            counted_by: Vec::new(),
+            refused_at: None,
+            constraints,
+        };
+        let own = BTreeSet::from([shape.constraints.namespace.clone()]);
+        let is_own = |selector: &Selector, namespaces: &BTreeSet<String>| {
+            namespaces.contains(&shape.constraints.namespace) && selector.matches(&shape.constraints.labels)
+        };
+        for spread in &shape.constraints.spreads {
+            shape.spreads.push(self.rules.len());
+            let key = key_position(&mut self.keys, &spread.topology_key);
+            self.rules.push(Rule {
+                key,
+                max_skew: i64::from(spread.max_skew),
+                min_domains: spread
+                    .min_domains
+                    .and_then(|count| usize::try_from(count).ok())
+                    .unwrap_or(1),
+                required: spread.required,
+                is_own: is_own(&spread.selector, &own),
+                selector: spread.selector.clone(),
+                namespaces: own.clone(),
+                counts: FxHashMap::default(),
+                holders: FxHashMap::default(),
+            });
+        }
+        let terms = [
+            (&shape.constraints.affinity, &mut shape.affinity),
+            (&shape.constraints.anti_affinity, &mut shape.anti_affinity),
+        ];
+        for (terms, positions) in terms {
+            for term in terms {
+                positions.push(self.rules.len());
+                let key = key_position(&mut self.keys, &term.topology_key);
+                self.rules.push(Rule {
+                    key,
+                    max_skew: 0,
+                    min_domains: 1,
+                    required: true,
+                    is_own: is_own(&term.selector, &term.namespaces),
+                    selector: term.selector.clone(),
+                    namespaces: term.namespaces.clone(),
+                    counts: FxHashMap::default(),
+                    holders: FxHashMap::default(),
+                });
+            }
+        }
+        self.shapes.push(shape);
+    }
+
+    /// The shape of pods that are like those of another, and have to be in a zone.
+    pub(crate) fn pinned(&mut self, shape: usize, zone: &str) -> usize {
+        let key = (shape, zone.to_owned());
+        if let Some(known) = self.pinned.get(&key) {
+            return *known;
+        }
+        let mut copy = self.shapes[shape].clone();
+        copy.constraints
+            .node_selector
+            .add(Requirement::is(labels::ZONE, zone));
+        copy.refused_at = None;
+        self.shapes.push(copy);
+        self.hosts.values_mut().for_each(|host| host.suits.push(None));
+        self.pinned.insert(key, self.shapes.len() - 1);
+        self.shapes.len() - 1
+    }
+
+    /// Takes a node in as it is now. What runs on it stays counted.
+    pub(crate) fn set_node(&mut self, machine: u32, node: &Node) {
+        let own = node.metadata.labels.clone().unwrap_or_default();
+        let status = node.status.as_ref();
+        let amounts = Resources::from_quantities_lossy(status.and_then(|status| status.allocatable.as_ref()));
+        let taints = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.taints.clone())
+            .unwrap_or_default();
+        let hostname = own.get(labels::HOSTNAME).cloned();
+        let mut domains = Vec::with_capacity(self.keys.len());
+        for key in &self.keys {
+            let value = if key == labels::HOSTNAME {
+                hostname.as_ref()
+            } else {
+                own.get(key)
+            };
+            domains.push(value.map(|value| {
+                let next = self.domains.len() as u32;
+                *self.domains.entry(format!("{key}={value}")).or_insert(next)
+            }));
+        }
+        let before = self.hosts.remove(&machine);
+        let host = Host {
+            is_open: state_node::is_node_ready(node) && !state_node::is_cordoned(node),
+            allocatable: self.table.vector(&amounts),
+            used: before.map_or_else(|| ResourceVector::zero(self.table.width()), |before| before.used),
+            labels: Requirements::from_labels(&own),
+            taints: taints
+                .into_iter()
+                .filter(|taint| taint.effect != taint::PREFER_NO_SCHEDULE)
+                .collect(),
+            domains,
+            suits: vec![None; self.shapes.len()],
+        };
+        self.hosts.insert(machine, host);
+        self.room += 1;
+    }
+
+    /// A node is gone, with its pods.
+    pub(crate) fn remove_node(&mut self, machine: u32) {
+        self.hosts.remove(&machine);
+    }
+
+    /// A pod of this shape is on a node now.
+    pub(crate) fn bind(&mut self, shape: usize, machine: u32) {
+        self.count(shape, machine, 1);
+        if let Some(host) = self.hosts.get_mut(&machine) {
+            host.used.add(&self.shapes[shape].requests);
+        }
+    }
+
+    /// A pod of this shape has left a node.
+    pub(crate) fn release(&mut self, shape: usize, machine: u32) {
+        self.count(shape, machine, -1);
+        if let Some(host) = self.hosts.get_mut(&machine) {
+            host.used.subtract(&self.shapes[shape].requests);
+        }
+        self.room += 1;
+    }
+
+    fn count(&mut self, shape: usize, machine: u32, by: i64) {
+        let Some(host) = self.hosts.get(&machine) else {
+            return;
+        };
+        let shape = &self.shapes[shape];
+        for rule in &shape.counted_by {
+            let rule = &mut self.rules[*rule];
+            if let Some(domain) = host.domains[rule.key] {
+                *rule.counts.entry(domain).or_default() += by;
+            }
+        }
+        for rule in shape.anti_affinity.iter() {
+            let rule = &mut self.rules[*rule];
+            if let Some(domain) = host.domains[rule.key] {
+                *rule.holders.entry(domain).or_default() += by;
+            }
+        }
+        if !shape.spreads.is_empty() || !shape.counted_by.is_empty() {
+            // More pods in the emptiest domain can open the others.
+            self.room += 1;
+        }
+    }
+
+    /// The share of a node that is requested, of the resource of which most is, in thousandths; at most 1,000.
+    pub(crate) fn share_thousandths(&self, machine: u32) -> u64 {
+        let Some(host) = self.hosts.get(&machine) else {
+            return 0;
+        };
+        let pairs = host.used.0.iter().zip(&host.allocatable.0);
+        let shares = pairs.filter(|(_, total)| **total > 0).map(|(used, total)| {
+            let share = i128::from(*used) * 1_000 / i128::from(*total);
+            u64::try_from(share.clamp(0, 1_000)).unwrap_or(0)
+        });
+        shares.max().unwrap_or(0)
+    }
+
+    /// Whether a DaemonSet of this shape has a pod on this node, whatever is free.
+    pub(crate) fn suits(&mut self, shape: usize, machine: u32) -> bool {
+        let shape_of = &self.shapes[shape];
+        self.hosts
+            .get_mut(&machine)
+            .is_some_and(|host| suits(shape_of, shape, host))
+    }
+
+    /// The node for a pod of this shape; `None` when it fits nowhere now.
+    pub(crate) fn choose(&mut self, shape: usize) -> Option<u32> {
+        if self.shapes[shape].refused_at == Some(self.room) {
+            return None;
+        }
+        let found = self.search(shape);
+        self.shapes[shape].refused_at = found.is_none().then_some(self.room);
+        found
+    }
+
+    fn search(&mut self, index: usize) -> Option<u32> {
+        let shape = &self.shapes[index];
+        let rules = &self.rules;
+        let mut candidates: Vec<u32> = Vec::new();
+        // The domains that a spread weighs against each other: those of nodes that the pod may use.
+        let mut least: Vec<BTreeMap<u32, i64>> = vec![BTreeMap::new(); shape.spreads.len()];
+        for (machine, host) in &mut self.hosts {
+            if !host.is_open || !suits(shape, index, host) {
+                continue;
+            }
+            for (position, rule) in shape.spreads.iter().enumerate() {
+                let rule = &rules[*rule];
+                if let Some(domain) = host.domains[rule.key] {
+                    let count = rule.counts.get(&domain).copied().unwrap_or(0);
+                    least[position].insert(domain, count);
+                }
+            }
+            if has_room(shape, host) {
+                candidates.push(*machine);
+            }
+        }
+        let mut best: Option<(i64, u32)> = None;
+        for machine in candidates {
+            let host = &self.hosts[&machine];
+            let Some(spread) = spread_score(shape, rules, host, &least) else {
+                continue;
+            };
+            if !is_welcome(shape, rules, host) {
+                continue;
+            }
+            let score = score(self.scoring, shape, host) + SPREAD_WEIGHT * spread;
+            if best.is_none_or(|(known, _)| score > known) {
+                best = Some((score, machine));
+            }
+        }
+        best.map(|(_, machine)| machine)
+    }
+}
+
+fn key_position(keys: &mut Vec<String>, key: &str) -> usize {
+    keys.iter().position(|known| known == key).unwrap_or_else(|| {
+        keys.push(key.to_owned());
+        keys.len() - 1
+    })
+}
+
+/// Selectors, affinity and taints.
+fn suits(shape: &Shape, index: usize, host: &mut Host) -> bool {
+    if let Some(known) = host.suits[index] {
+        return known;
+    }
+    let constraints = &shape.constraints;
+    let none = BTreeSet::new();
+    let tolerates = taint::first_untolerated(&host.taints, &constraints.tolerations).is_none();
+    let selected = host.labels.compatible(&constraints.node_selector, &none).is_ok();
+    let terms = &constraints.required_terms;
+    let wanted = terms.is_empty()
+        || terms
+            .iter()
+            .any(|term| host.labels.compatible(term, &none).is_ok());
+    let suits = tolerates && selected && wanted;
+    host.suits[index] = Some(suits);
+    suits
+}
+
+fn has_room(shape: &Shape, host: &Host) -> bool {
+    let amounts = shape
+        .requests
+        .0
+        .iter()
+        .zip(host.used.0.iter().zip(&host.allocatable.0));
+    let mut amounts = amounts.filter(|(wanted, _)| **wanted > 0);
+    amounts.all(|(wanted, (used, total))| wanted.saturating_add(*used) <= *total)
+}
+
+/// How well a node serves the spreads of a pod, from 0 to 100; `None` when it breaks one.
+fn spread_score(shape: &Shape, rules: &[Rule], host: &Host, least: &[BTreeMap<u32, i64>]) -> Option<i64> {
+    let mut sum = 0;
+    let mut soft = 0;
+    for (position, rule) in shape.spreads.iter().enumerate() {
+        let rule = &rules[*rule];
+        let known = &least[position];
+        let Some(domain) = host.domains[rule.key] else {
+            if rule.required {
+                return None;
+            }
+            continue;
+        };
+        let here = known.get(&domain).copied().unwrap_or(0);
+        if rule.required {
+            let fewest = known.values().copied().min().unwrap_or(0);
+            let fewest = if known.len() < rule.min_domains { 0 } else { fewest };
+            if here + i64::from(rule.is_own) - fewest > rule.max_skew {
+                return None;
+            }
+        } else {
+            let most = known.values().copied().max().unwrap_or(0);
+            soft += 1;
+            sum += if most == 0 {
+                100
+            } else {
+                100 * (most - here) / most
+            };
+        }
+    }
+    Some(if soft == 0 { 0 } else { sum / soft })
+}
+
+/// Required pod affinity and anti-affinity, the anti-affinity of pods that run included.
+fn is_welcome(shape: &Shape, rules: &[Rule], host: &Host) -> bool {
+    let at = |map: &FxHashMap<u32, i64>, rule: &Rule| {
+        let domain = host.domains[rule.key];
+        domain.map(|domain| map.get(&domain).copied().unwrap_or(0))
+    };
+    let repels = shape.anti_affinity.iter().any(|rule| {
+        let rule = &rules[*rule];
+        at(&rule.counts, rule).is_some_and(|count| count > 0)
+    });
+    let is_repelled = shape.counted_by.iter().any(|rule| {
+        let rule = &rules[*rule];
+        at(&rule.holders, rule).is_some_and(|count| count > 0)
+    });
+    let is_near = shape.affinity.iter().all(|rule| {
+        let rule = &rules[*rule];
+        let first = rule.is_own && rule.counts.values().all(|count| *count <= 0);
+        at(&rule.counts, rule).is_some_and(|count| count > 0 || first)
+    });
+    !repels && !is_repelled && is_near
+}
+
+/// `NodeResourcesFit`: the mean over CPU and memory of the share that is left, or is used, once the pod is there; from 0 to 100.
+fn score(scoring: Scoring, shape: &Shape, host: &Host) -> i64 {
+    let of = |index: usize| {
+        let total = host.allocatable[index];
+        if total <= 0 {
+            return 0;
+        }
+        let used = host.used[index].saturating_add(shape.requests[index]).min(total);
+        let counted = match scoring {
+            Scoring::LeastAllocated => total - used,
+            Scoring::MostAllocated => used,
+        };
+        i64::try_from(i128::from(counted) * 100 / i128::from(total)).unwrap_or(0)
+    };
+    (of(CPU) + of(MEMORY)) / 2
+}

@@ -1,0 +1,230 @@
+//! Money, waiting and evictions of lives that are short enough to be computed by hand.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use spokeshave_scenario::{Change, OwnerKind, Timeline};
+use spokeshave_simulate::{Model, Run, live};
+
+use crate::small::{HOUR, SECOND, owner, policy, pool, timeline, world};
+
+/// One job of an hour.
+fn one_job() -> Timeline {
+    let begin = Change::Begin {
+        pod: 0,
+        runs_ms: Some(HOUR),
+    };
+    timeline(vec![owner(OwnerKind::Job, "job", "1")], vec![(0, 0, begin)])
+}
+
+/// The batching window is a second and the instance boots for a minute, so the pod waits 61 s and ends at 3,661 s. The node is consolidatable 30 s later; the
+/// command waits 15 s for validation, the taint settles for a second and the drain lasts 5 s: the instance ends at 3,712 s and began at 1 s.
+#[test]
+fn p_050_d_039_d_086_d_312_a_node_for_one_job_costs_what_it_runs() {
+    let run = live(&world(3), &one_job(), &policy(), 1);
+    let measured = &run.measured;
+    assert_eq!(measured.pending_born_ms, [61_000]);
+    assert_eq!(measured.node_ms, u128::from(3_711 * SECOND));
+    // $0.22 an hour for 3,711 s.
+    assert_eq!(measured.cost_on_demand_micros, 226_783);
+    assert_eq!((measured.cost_spot_micros, measured.cost_reserved_micros), (0, 0));
+    assert_eq!(measured.pod_ms, u128::from(HOUR));
+    // Of 3.9 cores for pods one is asked for, for an hour.
+    assert_eq!(measured.bound_micros, 220_000 * 10 / 39);
+    assert_eq!((measured.launches, measured.commands), (1, 1));
+    assert_eq!(
+        (measured.evictions_voluntary, measured.evictions_involuntary),
+        (0, 0)
+    );
+    // Before the pod came and after it had ended the node held nothing.
+    assert_eq!(measured.idle_node_ms, u128::from(111 * SECOND));
+    assert_eq!((measured.peak_nodes, measured.peak_pods), (1, 1));
+    assert_eq!(measured.span_ms, 3 * HOUR);
+    assert_eq!(run.curve.nodes, [0, 1, 0, 0]);
+}
+
+/// Without voluntary disruption the node stays: $0.22 for each of the three hours but the first second.
+#[test]
+fn a_policy_that_never_removes_pays_to_the_end() {
+    let mut never = policy();
+    never.model = Model::None;
+    let run = live(&world(3), &one_job(), &never, 1);
+    assert_eq!(run.measured.node_ms, u128::from(3 * HOUR - SECOND));
+    assert_eq!(run.measured.cost_on_demand_micros, 659_938);
+    assert_eq!(run.measured.commands, 0);
+}
+
+#[test]
+fn the_warm_up_is_lived_and_not_counted() {
+    let mut world = world(3);
+    world.warmup_ms = HOUR;
+    let run = live(&world, &one_job(), &policy(), 1);
+    assert_eq!(run.measured.span_ms, 2 * HOUR);
+    assert_eq!(
+        run.measured.node_ms,
+        u128::from(112 * SECOND),
+        "from 3,600 s to 3,712 s"
+    );
+    assert!(run.measured.pending_born_ms.is_empty(), "it was bound before");
+    assert_eq!((run.measured.launches, run.measured.commands), (0, 1));
+}
+
+/// Two large pods hold two nodes; a small one sits beside each. When the large ones go, one node is enough, and one small pod has to move.
+fn shrinking() -> Timeline {
+    let owners = vec![
+        owner(OwnerKind::Deployment, "large", "3"),
+        owner(OwnerKind::Deployment, "small", "500m"),
+    ];
+    timeline(
+        owners,
+        vec![
+            (0, 0, Change::Replicas(2)),
+            (0, 1, Change::Replicas(2)),
+            (HOUR, 0, Change::Replicas(0)),
+        ],
+    )
+}
+
+#[test]
+fn a_pod_that_is_moved_is_one_eviction_and_waits_no_longer_than_it_must() {
+    let run = live(&world(3), &shrinking(), &policy(), 1);
+    let measured = &run.measured;
+    assert_eq!(run.curve.nodes, [0, 2, 1, 1]);
+    assert_eq!(measured.evictions_voluntary, 1);
+    assert_eq!(measured.evictions_by_owner, [(1, 1)]);
+    assert_eq!(measured.pending_moved_ms, [0], "the other node has room at once");
+    assert_eq!(
+        (measured.commands, measured.moved_again, measured.interruptions),
+        (1, 0, 0)
+    );
+    assert_eq!((measured.short_lived_nodes, measured.savings_lost), (0, 0));
+}
+
+#[test]
+fn d_017_a_budget_that_allows_nothing_keeps_both_nodes() {
+    let mut timeline = shrinking();
+    timeline.owners[1].max_unavailable = Some("0".to_owned());
+    let run = live(&world(3), &timeline, &policy(), 1);
+    assert_eq!(run.curve.nodes, [0, 2, 2, 2]);
+    assert_eq!(run.measured.evictions_voluntary, 0);
+}
+
+/// `expireAfter` is forceful: the pod is evicted at one hour of age, its successor waits for a second node, and the first costs exactly its drain more.
+#[test]
+fn d_245_expiry_evicts_and_another_node_comes() {
+    let mut pool = pool();
+    pool.spec.template.spec.expire_after = serde_json::from_value(json!("1h")).unwrap();
+    let mut policy = policy();
+    policy.node_pools = vec![Arc::new(pool)];
+    let web = owner(OwnerKind::Deployment, "web", "1");
+    let timeline = timeline(vec![web], vec![(0, 0, Change::Replicas(1))]);
+    let mut world = world(2);
+    world.duration_ms = HOUR + HOUR / 2;
+    let run = live(&world, &timeline, &policy, 1);
+    let measured = &run.measured;
+    assert_eq!(
+        (measured.evictions_voluntary, measured.evictions_involuntary),
+        (0, 1)
+    );
+    assert_eq!(measured.pending_moved_ms, [61_000]);
+    assert_eq!(measured.single_replica_down_ms, 61_000);
+    assert_eq!(measured.launches, 2);
+}
+
+#[test]
+fn a_run_depends_on_its_seed_and_on_nothing_else() {
+    let mut world = world(3);
+    world.delays = spokeshave_simulate::Delays::default();
+    let timeline = shrinking();
+    let lives = |seed: u64| live(&world, &timeline, &policy(), seed);
+    let first = lives(1);
+    let elsewhere: Vec<Run> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..=3)
+            .map(|seed| scope.spawn(move || live(&world_of(), &shrinking(), &policy(), seed)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(first, elsewhere[0]);
+    assert_ne!(first.digest, elsewhere[1].digest);
+    assert_ne!(
+        first.measured.pending_born_ms,
+        elsewhere[2].measured.pending_born_ms
+    );
+}
+
+fn world_of() -> spokeshave_simulate::World {
+    let mut world = world(3);
+    world.delays = spokeshave_simulate::Delays::default();
+    world
+}
+
+/// The model of Karpenter finds the same node as Spokeshave; the one of cluster-autoscaler finds it, too, but leaves it alone for ten minutes more.
+#[test]
+fn models_of_others_shrink_the_cluster_in_their_own_time() {
+    let lives = |model: Model| {
+        let mut policy = policy();
+        policy.model = model;
+        live(&world(3), &shrinking(), &policy, 1)
+    };
+    let ours = lives(Model::Ours);
+    let karpenter = lives(Model::Karpenter);
+    let autoscaler = lives(Model::ClusterAutoscaler);
+    assert_eq!(karpenter.measured.evictions_voluntary, 1);
+    assert_eq!(karpenter.curve.nodes, ours.curve.nodes);
+    assert_eq!(autoscaler.measured.evictions_voluntary, 1);
+    assert_eq!(autoscaler.curve.nodes, ours.curve.nodes);
+    let later = autoscaler.measured.node_ms - ours.measured.node_ms;
+    // Ten minutes from the first look, against half a minute of consolidateAfter and a quarter for validation.
+    assert!((500_000..=600_000).contains(&later), "{later} ms");
+}
+
+/// Two ordinals that may not share a zone keep theirs: when both nodes expire, each comes back where its volume is.
+#[test]
+fn pods_with_volumes_stay_in_their_zone() {
+    let mut db = owner(OwnerKind::StatefulSet, "db", "3");
+    let mut template = (*db.template).clone();
+    let spread = json!([{"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "db"}}}]);
+    let spec = template.spec.get_or_insert_default();
+    spec.topology_spread_constraints = serde_json::from_value(spread).unwrap();
+    db.template = Arc::new(template);
+    db.claims = vec![Default::default()];
+    let mut pool = pool();
+    pool.spec.template.spec.expire_after = serde_json::from_value(json!("1h")).unwrap();
+    let mut policy = policy();
+    policy.node_pools = vec![Arc::new(pool)];
+    let mut world = world(4);
+    world.instance_types = vec![spokeshave_example::instance_type(
+        "c4",
+        4,
+        16,
+        &["zone-a", "zone-b", "zone-c"],
+    )]
+    .into();
+    let timeline = timeline(vec![db], vec![(0, 0, Change::Replicas(2))]);
+    let mut zones: std::collections::BTreeMap<String, std::collections::BTreeSet<String>> =
+        Default::default();
+    let mut launched: std::collections::BTreeMap<String, String> = Default::default();
+    let mut sink = |line: spokeshave_simulate::Line<'_>| match line.what {
+        "launched" => {
+            let zone = line.more.rsplit(' ').next().unwrap_or_default();
+            launched.insert(line.of.to_owned(), zone.to_owned());
+        }
+        "bound" => {
+            zones
+                .entry(line.of.to_owned())
+                .or_default()
+                .insert(launched[line.more].clone());
+        }
+        _ => {}
+    };
+    let run = spokeshave_simulate::live_logged(&world, &timeline, &policy, 3, &|| false, &mut sink);
+    assert!(
+        run.measured.evictions_involuntary >= 4,
+        "{}",
+        run.measured.evictions_involuntary
+    );
+    assert_eq!(zones.len(), 2);
+    assert!(zones.values().all(|zones| zones.len() == 1), "{zones:?}");
+    assert_ne!(zones["shop/db-0"], zones["shop/db-1"]);
+}
