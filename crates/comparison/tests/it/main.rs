@@ -4,5 +4,6 @@
 
 mod check_8;
 mod draws;
+mod engine;
 mod outputs;
 mod report;
