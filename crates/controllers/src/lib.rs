@@ -6,6 +6,7 @@
 mod act;
 mod cloud;
 mod definitions;
+mod freeze;
 mod observe;
 mod operator;
 mod options;

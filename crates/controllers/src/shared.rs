@@ -5,16 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_api::conditions::{Conditioned, INITIALIZED};
-use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
-use spokeshave_model::{ClusterState, Distress, InstanceType, Nomination, NotBegun, Price, lower};
+use spokeshave_model::{ClusterState, Distress, Nomination, NotBegun, Price, lower};
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::record::replacement_claim;
-use spokeshave_plan::in_flight::{Room, stand_in, stand_in_id, without_room};
+use spokeshave_plan::in_flight::stand_in_id;
 use spokeshave_plan::launch_backoff::LaunchBackoff;
 use spokeshave_plan::registration_health::{Outcome, Ring};
 use spokeshave_plan::unjoined_zones::avoided_event;
@@ -114,7 +112,7 @@ pub(crate) struct Shared {
 /// How long planning waits for claims of a predecessor, whose pods are not known, to get their instances.
 const PREDECESSOR_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Debug builds compare Snapshots with changed pods up to this size with ones that are made anew.
+/// Debug builds compare Snapshots that took changes in up to this size with ones that are lowered.
 #[cfg(debug_assertions)]
 const PODS_TO_COMPARE: usize = 100;
 
@@ -172,50 +170,15 @@ impl Shared {
     /// moment it is decided: whatever is decided before they exist must leave room for them under the limits (invariant 15).
     fn planned_claims(
         &self,
-        instance_types: &BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>,
+        instance_types: &InstanceTypes,
         pending: &[Arc<Disruption>],
     ) -> Vec<Arc<NodeClaim>> {
-        let seen = |claim: Arc<NodeClaim>| {
-            if let Some(id) = claim.provider_id() {
-                // Who is initialised has had a Node, and its own watch has shown it.
-                let torn = claim.is_true(INITIALIZED) && self.stores.nodes_by_provider_id.get(id).is_empty();
-                return if torn {
-                    Arc::new(without_room(&claim))
-                } else {
-                    claim
-                };
-            }
-            if claim.is_deleting() {
-                return claim;
-            }
-            let types = claim
-                .node_pool()
-                .and_then(|pool| instance_types.get(pool)?.as_deref().ok())
-                .unwrap_or_default();
-            // A replacement is there for the pods of its command, which planning sees on the nodes that go.
-            let replaces = claim.annotation(labels::DISRUPTION).is_some();
-            let room = if self.execute.has_created(claim.name()) && !replaces {
-                Room::Taken
-            } else {
-                Room::Open
-            };
-            Arc::new(stand_in(&claim, types, room))
-        };
         let mut claims = self.stores.node_claims.snapshot();
-        let mut unmade = self.stores.disruptions.snapshot();
-        unmade.retain(|disruption| disruption.phase() == DisruptionPhase::Starting);
-        unmade.extend(pending.iter().cloned());
-        let replacements = unmade.iter().flat_map(|disruption| &disruption.spec.replacements);
-        let missing = replacements.filter(|one| self.stores.node_claims.get_named(&one.node_claim).is_none());
-        claims.extend(missing.map(|replacement| {
-            let mut claim = replacement_claim(replacement);
-            claim.metadata.uid = Some(replacement.node_claim.clone());
-            Arc::new(claim)
-        }));
+        claims.extend(self.unmade_claims(pending));
         claims
             .into_iter()
             .filter(|claim| self.is_ours(claim))
-            .map(seen)
+            .map(|claim| self.planned_claim(claim, instance_types))
             .collect()
     }
 
@@ -238,27 +201,30 @@ impl Shared {
         self.freeze_from(Arc::new(self.inputs(pending).await))
     }
 
-    /// The Snapshot that is made of these inputs.
+    /// The Snapshot that is made of these inputs: the last one, with what has changed taken in, where that is possible.
     pub(crate) fn freeze_from(&self, inputs: Arc<Inputs>) -> Arc<Snapshot> {
-        if let Some(known) = self.frozen.find(&inputs) {
+        let mut frozen = self.frozen.lock();
+        if let Some(known) = frozen.find(&inputs) {
             return known;
         }
-        let patched = self
-            .frozen
-            .with_pods(&inputs, || self.planned_pods(&inputs.assigned));
-        let snapshot = match patched {
-            Some(snapshot) => {
+        let patched = frozen.take().and_then(|(known, mut taken)| {
+            let is_current = self.take_in(&mut taken, &known, &inputs);
+            is_current.then_some(taken)
+        });
+        let taken = match patched {
+            Some(taken) => {
                 #[cfg(debug_assertions)]
-                self.compare(&snapshot, &inputs);
-                snapshot
+                self.compare(taken.live.snapshot(), &inputs);
+                taken
             }
             None => {
                 self.families.snapshots_made.inc(&[]);
-                Arc::new(lower(&self.cluster_state(&inputs)))
+                self.lower_all(&inputs)
             }
         };
+        let snapshot = Arc::clone(taken.live.snapshot());
         self.refresh_prices(&snapshot);
-        self.frozen.keep(inputs, &snapshot);
+        frozen.keep(inputs, taken);
         snapshot
     }
 
@@ -351,7 +317,7 @@ impl Shared {
         }
     }
 
-    /// A Snapshot with changed pods must say what one says that is made anew. Where stores have changed meanwhile, nothing can be said.
+    /// A Snapshot that took changes in must say what one says that is lowered. Where stores have changed meanwhile, nothing can be said.
     #[cfg(debug_assertions)]
     fn compare(&self, snapshot: &Snapshot, inputs: &Inputs) {
         if snapshot.pods.len() <= PODS_TO_COMPARE {
@@ -364,7 +330,7 @@ impl Shared {
             };
             assert!(
                 differences.is_empty(),
-                "a Snapshot with changed pods differs from one that is made anew in {}",
+                "a Snapshot that took changes in differs from one that is lowered in {}",
                 differences.join(", ")
             );
         }
@@ -412,12 +378,17 @@ impl Shared {
             owner_annotations: self.stores.owners.annotations(),
             owners_unknown: inputs.owners_unknown,
             distress: inputs.distress.clone(),
-            disruptions: if self.stores.disruption_policies.is_empty() {
-                Vec::new()
-            } else {
-                self.stores.disruptions.snapshot()
-            },
+            disruptions: self.ledger(),
             disruption_policies: self.stores.disruption_policies.snapshot(),
+        }
+    }
+
+    /// The commands that policies look back on.
+    pub(crate) fn ledger(&self) -> Vec<Arc<Disruption>> {
+        if self.stores.disruption_policies.is_empty() {
+            Vec::new()
+        } else {
+            self.stores.disruptions.snapshot()
         }
     }
 
@@ -680,7 +651,7 @@ pub(crate) fn termination_mode(claim: &NodeClaim) -> &'static str {
 }
 
 /// A command that waits for its second look.
-fn not_begun(disruption: &Disruption) -> NotBegun {
+pub(crate) fn not_begun(disruption: &Disruption) -> NotBegun {
     let replacements = disruption.spec.replacements.iter();
     NotBegun {
         leaves: disruption

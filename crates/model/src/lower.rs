@@ -7,7 +7,6 @@ mod building;
 mod intern;
 mod live;
 mod pods;
-mod update;
 
 use crate::Pod;
 use crate::constraints::{self, Constraints, NamespaceLabels};

@@ -7,7 +7,7 @@
 use spokeshave_example::{Shape, cluster, epoch};
 use spokeshave_model::lower;
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::{Frontier, Method, disrupt};
+use spokeshave_plan::disrupt::{Frontier, Method, Stage, decide_each_alone, disrupt};
 use std::time::Instant;
 
 fn main() {
@@ -23,8 +23,18 @@ fn main() {
     };
     let verdicts = arguments.iter().any(|argument| argument == "verdicts");
     println!(
-        "{:<24} {:>6} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "shape", "nodes", "pods", "lower ms", "pass ms", "idle us", "judged", "what-ifs", "steps"
+        "{:<24} {:>6} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "shape",
+        "nodes",
+        "pods",
+        "lower ms",
+        "pass ms",
+        "begin ms",
+        "alone ms",
+        "idle us",
+        "judged",
+        "what-ifs",
+        "steps"
     );
     for shape in [
         Shape::Plain,
@@ -41,6 +51,15 @@ fn main() {
             let started = Instant::now();
             let outcome = disrupt(&snapshot, &policy, epoch(), &Frontier::default().at(1));
             let passed = started.elapsed();
+            // Of which: what all candidates share, and each candidate alone.
+            let started = Instant::now();
+            let mut begun = started.elapsed();
+            decide_each_alone(&snapshot, &policy, epoch(), |stage| {
+                if stage == Stage::Begun {
+                    begun = started.elapsed();
+                }
+            });
+            let alone = started.elapsed() - begun;
             // What a pass does once everything is known to be fruitless.
             policy.disrupt.verdicts = false;
             policy.disrupt.methods = [Method::Emptiness].into();
@@ -57,11 +76,13 @@ fn main() {
                 .find(|report| report.method == Method::MultiNodeConsolidation)
                 .map_or(0, |report| report.evaluated);
             println!(
-                "{:<24} {nodes:>6} {:>7} {:>9.1} {:>9.1} {:>9.1} {judged:>9} {:>9} {:>9}{}",
+                "{:<24} {nodes:>6} {:>7} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {judged:>9} {:>9} {:>9}{}",
                 format!("{shape:?}"),
                 snapshot.pods.len(),
                 lowered.as_secs_f64() * 1e3,
                 passed.as_secs_f64() * 1e3,
+                begun.as_secs_f64() * 1e3,
+                alone.as_secs_f64() * 1e3,
                 idled.as_secs_f64() * 1e6,
                 outcome.statistics.what_ifs,
                 outcome.statistics.steps,

@@ -7,7 +7,7 @@
 use spokeshave_example::{Shape, benchmark_pool, cluster, diverse_pods, fake_instance_types};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
-use spokeshave_model::{ClusterState, lower};
+use spokeshave_model::{Applied, Change, ClusterState, LiveSnapshot, lower};
 use spokeshave_schedule::{PackOptions, PackRequest, Packing, ReservedPolicy, Simulation, pack};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
@@ -221,44 +221,93 @@ fn round(snapshot: &Snapshot, simulation: &mut Simulation<'_>) -> Round {
     }
 }
 
+/// What it costs to lower everything, and to take single changes in; medians in microseconds.
 fn snapshots() {
-    println!(
-        "\n{:>8} {:>8} {:>10} {:>12} {:>12}",
-        "nodes", "pods", "lower ms", "one pod µs", "unchanged ms"
+    let changes: [&str; 8] = [
+        "pod changes",
+        "pod comes",
+        "pod binds",
+        "pod goes",
+        "taint",
+        "node goes",
+        "node comes",
+        "claim",
+    ];
+    print!(
+        "\n{:>8} {:>8} {:>10} {:>10}",
+        "nodes", "pods", "lower ms", "index ms"
     );
-    for (nodes, pods) in [(1000, 10_000), (5000, 100_000)] {
+    for name in changes {
+        print!(" {name:>11}");
+    }
+    println!();
+    for (nodes, pods) in [(1000, 10_000), (5000, 75_000)] {
         let state = cluster(Shape::Plain, nodes, pods, 1);
         let started = Instant::now();
-        let mut snapshot = lower(&state);
+        let snapshot = lower(&state);
         let lowered = milliseconds(started.elapsed());
-        println!(
-            "{nodes:>8} {:>8} {lowered:>10.1} {:>12.1} {:>12.2}",
-            snapshot.pods.len(),
-            update(&mut snapshot),
-            unchanged(&mut snapshot),
-        );
-    }
-}
-
-/// Takes one changed pod in, for every hundredth pod: the median in microseconds.
-fn update(snapshot: &mut Snapshot) -> f64 {
-    let mut times = Vec::new();
-    for index in (0..snapshot.pods.len()).step_by(100) {
-        let mut pod = Pod::clone(&snapshot.pods[index].object);
-        pod.metadata.deletion_timestamp = pod.metadata.creation_timestamp.clone();
-        let pod = Arc::new(pod);
         let started = Instant::now();
-        assert!(snapshot.replace_pod(&pod));
-        times.push(started.elapsed());
+        let mut live = LiveSnapshot::new(state.clone());
+        let indexed = milliseconds(started.elapsed());
+        print!(
+            "{nodes:>8} {:>8} {lowered:>10.1} {indexed:>10.1}",
+            snapshot.pods.len()
+        );
+        let mut times: [Vec<Duration>; 8] = Default::default();
+        for index in (0..nodes).step_by(nodes / 50) {
+            for (times, change) in times.iter_mut().zip(single_changes(&state, index)) {
+                let started = Instant::now();
+                assert_eq!(live.apply(change), Applied::InPlace);
+                times.push(started.elapsed());
+            }
+        }
+        for times in &mut times {
+            times.sort_unstable();
+            print!(" {:>11.1}", times[times.len() / 2].as_secs_f64() * 1e6);
+        }
+        println!();
     }
-    times.sort_unstable();
-    times[times.len() / 2].as_secs_f64() * 1e6
 }
 
-/// Finds out that no pod has changed, in milliseconds.
-fn unchanged(snapshot: &mut Snapshot) -> f64 {
-    let pods: Vec<Arc<Pod>> = snapshot.pods.iter().map(|pod| Arc::clone(&pod.object)).collect();
-    let started = Instant::now();
-    assert!(snapshot.replace_pods(&pods));
-    milliseconds(started.elapsed())
+/// One change of each kind around one node, so that in the end everything is as it was but for a few pods.
+fn single_changes(state: &ClusterState, index: usize) -> [Vec<Change>; 8] {
+    let (node, claim) = (&state.nodes[index], &state.node_claims[index]);
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let on_it = state
+        .pods
+        .iter()
+        .find(|pod| pod.node_name.as_ref() == Some(&name));
+    let pod = on_it.unwrap_or(&state.pods[index]);
+    let mut leaving = Pod::clone(pod);
+    leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
+    let mut another = Pod::clone(pod);
+    another.metadata.name = pod.metadata.name.as_ref().map(|name| format!("{name}-again"));
+    another.node_name = None;
+    let mut bound = another.clone();
+    bound.node_name = Some(name.clone());
+    let gone = Change::PodGone {
+        namespace: another.metadata.namespace.clone().unwrap_or_default(),
+        name: another.metadata.name.clone().unwrap_or_default(),
+        is_virtual: false,
+    };
+    let mut tainted = (**node).clone();
+    tainted.spec.get_or_insert_default().unschedulable = Some(true);
+    let mut written = (**claim).clone();
+    written.metadata.resource_version = Some("2".to_owned());
+    [
+        vec![Change::Pod(Arc::new(leaving))],
+        vec![Change::Pod(Arc::new(another))],
+        vec![Change::Pod(Arc::new(bound))],
+        vec![gone],
+        vec![Change::Node(Arc::new(tainted))],
+        vec![
+            Change::NodeGone(name),
+            Change::NodeClaimGone(claim.name().to_owned()),
+        ],
+        vec![
+            Change::NodeClaim(Arc::clone(claim)),
+            Change::Node(Arc::clone(node)),
+        ],
+        vec![Change::NodeClaim(Arc::new(written))],
+    ]
 }

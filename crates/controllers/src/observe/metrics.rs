@@ -85,7 +85,7 @@ impl ControllerFamilies {
         Self {
             snapshots_made: counter(
                 "spokeshave_snapshots_made_total",
-                "Snapshots of the cluster that were made from scratch. None is while nothing changes, or only pods do.",
+                "Snapshots of the cluster that were made from scratch. None is while only pods, nodes, NodeClaims and the status of other objects change.",
                 &[],
             ),
             disruption_passes: counter(

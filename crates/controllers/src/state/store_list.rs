@@ -13,7 +13,7 @@ use crate::options::Options;
 /// Every store only ever counts upwards, so that equal sums mean that none of them has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Versions {
-    /// Pods, virtual ones included: a Snapshot takes changed pods in without being made from scratch.
+    /// Pods, virtual ones included.
     pub(crate) pods: u64,
     /// NodeClaims: disruption writes its verdicts to them, which no decision reads.
     pub(crate) node_claims: u64,
@@ -25,14 +25,9 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// The same in all that a Snapshot is made of, except perhaps pods.
-    pub(crate) fn is_same_but_for_pods(&self, other: &Self) -> bool {
-        (self.node_claims, self.others) == (other.node_claims, other.others)
-    }
-
     /// The same in all that a Snapshot is made of.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.pods == other.pods && self.is_same_but_for_pods(other)
+        (self.pods, self.node_claims, self.others) == (other.pods, other.node_claims, other.others)
     }
 }
 

@@ -315,3 +315,22 @@ async fn d_049_p_142_nothing_is_decided_before_every_store_that_is_watched_is_fi
     let _operator = cluster.operator(Setup::with_options(with_devices));
     cluster.until_running(1).await;
 }
+
+/// Nodes that come for pods, register, become ready and take them are taken into the Snapshot one by one.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_join_do_not_lower_the_whole_cluster_again() {
+    let (cluster, operator) = Cluster::started(66, at_once(&["c-2x-amd64-linux", "c-4x-amd64-linux"])).await;
+    cluster.deploy("web", 4, "1").await;
+    cluster.until_running(4).await;
+    cluster.pass(60).await;
+    let (nodes, lowered) = (
+        cluster.list::<Node>().await.len(),
+        sum(&operator.metrics, SNAPSHOTS),
+    );
+    cluster.deploy("more", 8, "1").await;
+    cluster.until_running(12).await;
+    cluster.pass(60).await;
+    assert!(cluster.list::<Node>().await.len() > nodes, "some have come");
+    let again = sum(&operator.metrics, SNAPSHOTS) - lowered;
+    assert!(again < 0.5, "{again} Snapshots were made from scratch");
+}

@@ -1,0 +1,340 @@
+//! Which changes make the last Snapshot's objects those of now: what the stores say has changed, and what is in memory.
+//!
+//! Owns the way from stores to [`Change`]s, object by object, and when there is none, so that everything is lowered. What is compared, and what a
+//! Snapshot is made of, belong to `state::frozen` and `shared`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::Resource;
+use spokeshave_api::conditions::{Conditioned, INITIALIZED};
+use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{NodeClaim, labels};
+use spokeshave_model::pod::is_provisionable;
+use spokeshave_model::{Applied, Change, Distress, LiveSnapshot, Pod};
+use spokeshave_plan::disrupt::record::replacement_claim;
+use spokeshave_plan::in_flight::{Room, stand_in, without_room};
+use spokeshave_runtime::{Object, ObjectKey, Store};
+
+use crate::shared::{Shared, not_begun};
+use crate::state::frozen::{Inputs, InstanceTypes, Marks, Taken};
+use crate::state::store_list::Versions;
+
+/// Changes beyond which lowering everything is not much dearer than taking them in one by one.
+const MOST_CHANGES: usize = 2_000;
+
+impl Shared {
+    /// The NodeClaims that commands have yet to make.
+    pub(crate) fn unmade_claims(&self, pending: &[Arc<Disruption>]) -> Vec<Arc<NodeClaim>> {
+        let mut unmade = self.stores.disruptions.snapshot();
+        unmade.retain(|disruption| disruption.phase() == DisruptionPhase::Starting);
+        unmade.extend(pending.iter().cloned());
+        let replacements = unmade.iter().flat_map(|disruption| &disruption.spec.replacements);
+        let missing = replacements.filter(|one| self.stores.node_claims.get_named(&one.node_claim).is_none());
+        let missing = missing.map(|replacement| {
+            let mut claim = replacement_claim(replacement);
+            claim.metadata.uid = Some(replacement.node_claim.clone());
+            Arc::new(claim)
+        });
+        missing.collect()
+    }
+
+    /// A NodeClaim as planning sees it: itself, or what stands in for it.
+    pub(crate) fn planned_claim(
+        &self,
+        claim: Arc<NodeClaim>,
+        instance_types: &InstanceTypes,
+    ) -> Arc<NodeClaim> {
+        if let Some(id) = claim.provider_id() {
+            // Who is initialised has had a Node, and its own watch has shown it.
+            let torn = claim.is_true(INITIALIZED) && self.stores.nodes_by_provider_id.count(id) == 0;
+            return if torn {
+                Arc::new(without_room(&claim))
+            } else {
+                claim
+            };
+        }
+        if claim.is_deleting() {
+            return claim;
+        }
+        let types = claim
+            .node_pool()
+            .and_then(|pool| instance_types.get(pool)?.as_deref().ok())
+            .unwrap_or_default();
+        // A replacement is there for the pods of its command, which planning sees on the nodes that go.
+        let replaces = claim.annotation(labels::DISRUPTION).is_some();
+        let room = if self.execute.has_created(claim.name()) && !replaces {
+            Room::Taken
+        } else {
+            Room::Open
+        };
+        Arc::new(stand_in(&claim, types, room))
+    }
+
+    /// How far the stores have come, by what of a Snapshot is made of them.
+    pub(crate) fn marks(&self) -> Marks {
+        let stores = &self.stores;
+        let count = |counts: &dyn Fn(&mut Versions)| {
+            let mut versions = Versions::default();
+            counts(&mut versions);
+            versions.others
+        };
+        let rest = [
+            stores.daemon_sets.changes(),
+            stores.namespaces.changes(),
+            stores.persistent_volumes.changes(),
+            stores.persistent_volume_claims.changes(),
+            stores.storage_classes.changes(),
+            self.virtual_pods.changes(&stores.buffers),
+            count(&|versions| stores.spread.count(versions)),
+        ];
+        Marks {
+            nodes: stores.nodes.changes(),
+            node_claims: stores.node_claims.changes(),
+            pods: stores.pods.changes(),
+            budgets: stores.pod_disruption_budgets.changes(),
+            csi_nodes: stores.csi_nodes.changes(),
+            node_pools: stores.node_pools.changes(),
+            policies: stores.disruption_policies.changes(),
+            disruptions: stores.disruptions.changes(),
+            owners: count(&|versions| stores.owners.count(versions)),
+            rest: rest.iter().sum(),
+        }
+    }
+
+    /// Lowers everything.
+    pub(crate) fn lower_all(&self, inputs: &Inputs) -> Taken {
+        // Before the objects are read: what changes meanwhile is taken in twice, not never.
+        let marks = self.marks();
+        let state = self.cluster_state(inputs);
+        let own = |claim: &NodeClaim| self.stores.node_claims.get_named(claim.name());
+        let made_up = state
+            .node_claims
+            .iter()
+            .filter(|claim| own(claim).is_none_or(|own| !Arc::ptr_eq(&own, claim)))
+            .map(|claim| claim.name().to_owned())
+            .collect();
+        let mut left_out = BTreeMap::new();
+        if !inputs.assigned.is_empty() {
+            self.stores.pods.for_each(|key, pod| {
+                if let Some(uid) = is_left_out(pod, &inputs.assigned) {
+                    left_out.insert(uid.to_owned(), key.clone());
+                }
+            });
+        }
+        Taken {
+            live: LiveSnapshot::new(state),
+            marks,
+            made_up,
+            left_out,
+        }
+    }
+
+    /// Takes in what has changed since. False when everything must be lowered: what was taken is of no use then.
+    pub(crate) fn take_in(&self, taken: &mut Taken, known: &Inputs, inputs: &Inputs) -> bool {
+        let marks = self.marks();
+        let before = taken.marks;
+        if marks.rest != before.rest || !known.has_same_types(inputs) {
+            return false;
+        }
+        let mut changes = Vec::new();
+        let all = self.pod_changes(taken, known, inputs, &mut changes)
+            && self.node_changes(taken, inputs, &mut changes)
+            && self.other_changes(before, marks, &mut changes);
+        if !all || changes.len() > MOST_CHANGES {
+            return false;
+        }
+        self.memory_changes(marks.owners != before.owners, known, inputs, &mut changes);
+        if taken.live.apply(changes) == Applied::Rebuilt {
+            self.families.snapshots_made.inc(&[]);
+        }
+        taken.marks = marks;
+        true
+    }
+
+    /// Pods that have changed, and those that begin or cease to have a NodeClaim of their own.
+    fn pod_changes(
+        &self,
+        taken: &mut Taken,
+        known: &Inputs,
+        inputs: &Inputs,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        let store = &self.stores.pods;
+        let Some(mut keys) = store.changed_since(taken.marks.pods) else {
+            return false;
+        };
+        if known.assigned != inputs.assigned {
+            let (left_out, assigned) = (&mut taken.left_out, &inputs.assigned);
+            keys.extend(
+                left_out
+                    .extract_if(.., |uid, _| !assigned.contains(uid))
+                    .map(|(_, key)| key),
+            );
+            let pods = taken.live.snapshot().pods.iter();
+            let leaving =
+                pods.filter(|view| view.provisionable && is_left_out(&view.object, assigned).is_some());
+            keys.extend(leaving.map(|view| ObjectKey::of(&*view.object)));
+        }
+        for key in keys {
+            let pod = store.get(&key);
+            let uid = pod.as_deref().and_then(|pod| is_left_out(pod, &inputs.assigned));
+            let is_seen = uid.is_none();
+            if let Some(uid) = uid {
+                taken.left_out.insert(uid.to_owned(), key.clone());
+            }
+            changes.push(match pod.filter(|_| is_seen) {
+                Some(pod) => Change::Pod(pod),
+                None => Change::PodGone {
+                    namespace: key.namespace,
+                    name: key.name,
+                    is_virtual: false,
+                },
+            });
+        }
+        true
+    }
+
+    /// Nodes and NodeClaims that have changed, and NodeClaims that are seen otherwise because of a Node or a command.
+    fn node_changes(&self, taken: &mut Taken, inputs: &Inputs, changes: &mut Vec<Change>) -> bool {
+        let stores = &self.stores;
+        let (Some(nodes), Some(claims)) = (
+            stores.nodes.changed_since(taken.marks.nodes),
+            stores.node_claims.changed_since(taken.marks.node_claims),
+        ) else {
+            return false;
+        };
+        let mut names: BTreeSet<String> = claims.into_iter().map(|key| key.name).collect();
+        names.append(&mut taken.made_up);
+        for key in nodes {
+            let (old, new) = (taken.live.node(&key.name).cloned(), stores.nodes.get(&key));
+            for node in [&old, &new].into_iter().flatten() {
+                let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+                let claims = id.map(|id| stores.claims_by_provider_id.get(id));
+                let claims = claims.into_iter().flatten();
+                names.extend(claims.map(|claim| claim.name().to_owned()));
+            }
+            changes.push(match new {
+                Some(node) => Change::Node(node),
+                None => Change::NodeGone(key.name),
+            });
+        }
+        let unmade = self.unmade_claims(&inputs.pending);
+        let mut unmade: BTreeMap<String, Arc<NodeClaim>> = unmade
+            .into_iter()
+            .map(|claim| (claim.name().to_owned(), claim))
+            .collect();
+        names.extend(unmade.keys().cloned());
+        for name in names {
+            let own = stores.node_claims.get_named(&name);
+            let claim = own.clone().or_else(|| unmade.remove(&name));
+            let claim = claim.filter(|claim| self.is_ours(claim));
+            let Some(claim) = claim else {
+                changes.push(Change::NodeClaimGone(name));
+                continue;
+            };
+            let seen = self.planned_claim(claim, &inputs.instance_types);
+            if own.is_none_or(|own| !Arc::ptr_eq(&own, &seen)) {
+                taken.made_up.insert(name.clone());
+            }
+            // What is made up is made up anew each time.
+            if taken.live.node_claim(&name).is_none_or(|known| *known != seen) {
+                changes.push(Change::NodeClaim(seen));
+            }
+        }
+        true
+    }
+
+    /// Other objects that a Snapshot takes in.
+    fn other_changes(&self, before: Marks, marks: Marks, changes: &mut Vec<Change>) -> bool {
+        let stores = &self.stores;
+        let pools = changed(&stores.node_pools, before.node_pools);
+        let budgets = changed(&stores.pod_disruption_budgets, before.budgets);
+        let csi_nodes = changed(&stores.csi_nodes, before.csi_nodes);
+        let policies = changed(&stores.disruption_policies, before.policies);
+        let (Some(pools), Some(budgets), Some(csi_nodes), Some(policies)) =
+            (pools, budgets, csi_nodes, policies)
+        else {
+            return false;
+        };
+        for (_, pool) in pools {
+            let Some(pool) = pool else { return false };
+            changes.push(Change::NodePool(pool));
+        }
+        changes.extend(budgets.into_iter().map(|(key, budget)| match budget {
+            Some(budget) => Change::PodDisruptionBudget(budget),
+            None => Change::PodDisruptionBudgetGone(key.namespace, key.name),
+        }));
+        changes.extend(csi_nodes.into_iter().map(|(key, node)| match node {
+            Some(node) => Change::CsiNode(node),
+            None => Change::CsiNodeGone(key.name),
+        }));
+        changes.extend(policies.into_iter().map(|(key, policy)| match policy {
+            Some(policy) => Change::DisruptionPolicy(policy),
+            None => Change::DisruptionPolicyGone(key.name),
+        }));
+        if (marks.disruptions, marks.policies) != (before.disruptions, before.policies) {
+            changes.push(Change::Disruptions(self.ledger()));
+        }
+        true
+    }
+
+    /// What is kept in memory, or follows from commands.
+    fn memory_changes(
+        &self,
+        owners_changed: bool,
+        known: &Inputs,
+        inputs: &Inputs,
+        changes: &mut Vec<Change>,
+    ) {
+        let differing = |one: &BTreeSet<String>, other: &BTreeSet<String>| -> Vec<String> {
+            one.symmetric_difference(other).cloned().collect()
+        };
+        for id in differing(&known.in_command, &inputs.in_command) {
+            let held = inputs.in_command.contains(&id);
+            changes.push(Change::InCommand(id, held));
+        }
+        for id in differing(&known.marked_for_deletion, &inputs.marked_for_deletion) {
+            let marked = inputs.marked_for_deletion.contains(&id);
+            changes.push(Change::MarkedForDeletion(id, marked));
+        }
+        for (id, nomination) in &inputs.nominations {
+            if known.nominations.get(id) != Some(nomination) {
+                changes.push(Change::Nominated(id.clone(), Some(nomination.until)));
+            }
+        }
+        let ended = known.nominations.keys();
+        for id in ended.filter(|id| !inputs.nominations.contains_key(*id)) {
+            changes.push(Change::Nominated(id.clone(), None));
+        }
+        if !known.pending.is_empty() || !inputs.pending.is_empty() {
+            let commands = inputs.pending.iter().map(|one| not_begun(one)).collect();
+            changes.push(Change::NotBegun(commands));
+        }
+        if known.distress != inputs.distress {
+            changes.push(Change::Distress(Distress::clone(&inputs.distress)));
+        }
+        if owners_changed || known.owners_unknown != inputs.owners_unknown {
+            let annotations = self.stores.owners.annotations();
+            changes.push(Change::Owners(annotations, inputs.owners_unknown));
+        }
+    }
+}
+
+/// The UID of a pod that a NodeClaim was made for and that waits for it: planning does not see it.
+fn is_left_out<'p>(pod: &'p Pod, assigned: &BTreeSet<String>) -> Option<&'p str> {
+    let uid = pod.metadata.uid.as_deref()?;
+    (assigned.contains(uid) && is_provisionable(pod)).then_some(uid)
+}
+
+/// What has changed in a store, with the objects as they are now; `None` when that is too long ago.
+fn changed<K: Object + Resource>(store: &Store<K>, since: u64) -> Option<Vec<(ObjectKey, Option<Arc<K>>)>> {
+    let keys = store.changed_since(since)?.into_iter();
+    Some(
+        keys.map(|key| {
+            let object = store.get(&key);
+            (key, object)
+        })
+        .collect(),
+    )
+}
