@@ -132,6 +132,8 @@ fn p_209_the_chart_sets_only_variables_that_the_operator_reads() {
         "ENABLE_PROFILING",
         "LOG_ERROR_OUTPUT_PATHS",
         "DISABLE_CONTROLLER_WARMUP",
+        "AWS_FEATURE_GATES",
+        "EKS_CONTROL_PLANE",
         "DISABLE_LEADER_ELECTION",
         "LEADER_ELECTION_NAME",
         "LEADER_ELECTION_NAMESPACE",

@@ -151,7 +151,7 @@ impl OnAzure {
             }
             Step::LoseReplies => {
                 self.azure
-                    .lose_replies(*pick(chance, &REQUESTS), chance.random_range(1..4));
+                    .lose_replies(pick::<&str>(chance, &REQUESTS), chance.random_range(1..4));
                 lab.invariants.disturb();
             }
             Step::RevokeTokens => self.azure.revoke_tokens(),

@@ -126,9 +126,9 @@ impl Ec2 {
                 let pattern = pick(chance, &patterns).parse().map_err(failed)?;
                 cloud.limit(pattern, chance.random_range(0..3));
             }
-            Step::ZoneOutage => cloud.set_outage(*pick(chance, &ZONES), chance.random_bool(0.6)),
+            Step::ZoneOutage => cloud.set_outage(pick::<&str>(chance, &ZONES), chance.random_bool(0.6)),
             Step::ShiftZone => {
-                cloud.set_shifted(*pick(chance, &ZONES), chance.random_bool(0.5));
+                cloud.set_shifted(pick::<&str>(chance, &ZONES), chance.random_bool(0.5));
                 // Nodes there stay until the shift ends.
                 lab.invariants.disturb();
             }
