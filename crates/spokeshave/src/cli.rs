@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use jiff::Timestamp;
 
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
-use crate::{adopt, convert, doctor, explain, freeze, plan, providers, rollout, top, web};
+use crate::{adopt, convert, doctor, explain, freeze, plan, providers, rollout, simulate, top, web};
 
 /// A node autoscaler for Kubernetes, compatible with Karpenter.
 ///
@@ -46,7 +46,8 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, or stopped by Ctrl-C or SIGTERM; 1 failed, with the reason on standard error; 2 the command line is wrong;
-3 `budgets`, `doctor` or `provider-sanity` has found an error, or `convert` or `adopt` something that has to be settled by hand.
+3 `budgets`, `doctor` or `provider-sanity` has found an error, `convert` or `adopt` something that has to be settled by hand, or an
+expectation of `simulate` does not hold; 130 `simulate` was interrupted.
 Standard output carries data, standard error carries everything that is said to you.";
 
 /// The commands.
@@ -73,6 +74,12 @@ pub(crate) enum Command {
     /// Show the nodes in the terminal: requests, price, and what keeps each; `--once` prints them and ends
     #[command(after_help = top::EXAMPLES)]
     Top(top::TopArgs),
+    /// Live days or weeks of a cluster under several policies, and compare cost, evictions and waiting
+    #[command(after_help = simulate::EXAMPLES)]
+    Simulate(Box<simulate::SimulateArgs>),
+    /// Write down what the workloads of a cluster do, for `simulate`
+    #[command(after_help = simulate::RECORD_EXAMPLES)]
+    Record(simulate::RecordArgs),
     /// Find what is wrong for good: budgets that can never allow an eviction, NodePools that nothing can use, and the like
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),

@@ -28,6 +28,7 @@ mod scheduler_config;
 mod settings;
 mod shadow;
 mod signals;
+mod simulate;
 mod text;
 mod top;
 mod up;
@@ -123,6 +124,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
             let environment = std::env::vars().collect();
             runtime()?.block_on(providers::serve(args, &environment))
         }
+        Command::Simulate(args) => return runtime()?.block_on(simulate::run(args)),
+        Command::Record(args) => runtime()?.block_on(simulate::record(args)),
         Command::Top(args) => runtime()?.block_on(top::run(args)),
         Command::Adopt(args) => {
             let answer = runtime()?.block_on(adopt::run(&args))?;

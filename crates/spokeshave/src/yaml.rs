@@ -8,6 +8,9 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, MapAcce
 use serde_json::Value;
 use serde_saphyr::{Error, Spanned};
 
+/// Why a text is not YAML.
+pub(crate) type Problem = Error;
+
 /// One document as JSON, in one line.
 ///
 /// # Errors

@@ -162,7 +162,10 @@ async fn add(dump: &mut Dump, client: &Client, path: &str, optional: bool) -> Re
 }
 
 /// The pages of one list.
-async fn list(client: &Client, path: &str, optional: bool) -> Result<Vec<String>> {
+///
+/// # Errors
+/// The cluster does not answer, or refuses; one that is optional may be absent.
+pub(crate) async fn list(client: &Client, path: &str, optional: bool) -> Result<Vec<String>> {
     let mut pages = Vec::new();
     let mut resume = String::new();
     loop {

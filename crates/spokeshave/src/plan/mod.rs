@@ -14,7 +14,7 @@ pub(crate) mod format;
 mod fuzz;
 pub(crate) mod live;
 mod object;
-mod schema;
+pub(crate) mod schema;
 mod table;
 mod workloads;
 pub(crate) mod world;

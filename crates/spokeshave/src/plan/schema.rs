@@ -8,7 +8,6 @@ use serde_json::Value;
 use spokeshave_apiserver::CompiledCrd;
 
 use super::dump::Dump;
-use super::written::Written;
 
 /// Causes that are named; an object with more is wrong all over.
 const MOST_CAUSES: usize = 3;
@@ -17,7 +16,7 @@ const MOST_CAUSES: usize = 3;
 pub(crate) fn leave_out(dump: &mut Dump) -> Vec<String> {
     let mut notes = Vec::new();
     for written in dump.written.iter().filter(|written| written.is_node_pool()) {
-        let Some((field, why)) = refusal(written) else {
+        let Some((field, why)) = refusal("NodePool", &written.object) else {
             continue;
         };
         let name = written.name();
@@ -33,17 +32,20 @@ pub(crate) fn leave_out(dump: &mut Dump) -> Vec<String> {
     notes
 }
 
-/// The first field that is wrong, and what is wrong.
-fn refusal(written: &Written) -> Option<(String, String)> {
-    let meta = &written.object["metadata"];
+/// The first field of a NodePool or DisruptionPolicy that is wrong, and what is wrong. An object from a cluster has been accepted there.
+pub(crate) fn refusal(kind: &str, object: &Value) -> Option<(String, String)> {
+    let meta = &object["metadata"];
     let is_from_cluster = ["uid", "resourceVersion"]
         .iter()
         .any(|key| meta[*key].is_string());
     if is_from_cluster {
         return None;
     }
-    let version = node_pools()?.version("v1")?;
-    let mut object = written.object.clone();
+    let version = match kind {
+        "NodePool" => compiled(&NODE_POOLS, kind)?.version("v1")?,
+        _ => compiled(&DISRUPTION_POLICIES, kind)?.version("v1alpha1")?,
+    };
+    let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
@@ -78,14 +80,14 @@ fn refusal(written: &Written) -> Option<(String, String)> {
     Some((first, said.join("; ")))
 }
 
-fn node_pools() -> Option<&'static CompiledCrd> {
-    static COMPILED: OnceLock<Option<CompiledCrd>> = OnceLock::new();
+static NODE_POOLS: OnceLock<Option<CompiledCrd>> = OnceLock::new();
+static DISRUPTION_POLICIES: OnceLock<Option<CompiledCrd>> = OnceLock::new();
+
+fn compiled(cell: &'static OnceLock<Option<CompiledCrd>>, kind: &str) -> Option<&'static CompiledCrd> {
     let compile = || {
         let crds: Vec<Value> = spokeshave_api::crds::crd_values();
-        let crd = crds
-            .iter()
-            .find(|crd| crd["spec"]["names"]["kind"] == "NodePool")?;
+        let crd = crds.iter().find(|crd| crd["spec"]["names"]["kind"] == kind)?;
         CompiledCrd::compile(crd).ok()
     };
-    COMPILED.get_or_init(compile).as_ref()
+    cell.get_or_init(compile).as_ref()
 }

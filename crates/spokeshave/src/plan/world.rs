@@ -234,7 +234,7 @@ fn latest<T>(objects: Vec<Arc<T>>, name: impl Fn(&T) -> String) -> BTreeMap<Stri
 }
 
 /// A NodePool without any condition was written by hand: it counts as ready, unless its NodeClass is not.
-fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Timestamp) -> bool {
+pub(crate) fn assume_ready(pool: &mut Arc<NodePool>, class_ready: bool, now: Timestamp) -> bool {
     let says_something = pool
         .status
         .as_ref()

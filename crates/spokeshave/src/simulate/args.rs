@@ -1,0 +1,84 @@
+//! The command line of `simulate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+
+use crate::cli::OutputFormat;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave simulate examples/simulate/quick.yaml          three policies, three seeds, one table
+  spokeshave simulate month.yaml --check                    what the file means: pods a day, peak cores, events
+  spokeshave simulate month.yaml --policy patient --seeds 2 a part of it
+  spokeshave simulate month.yaml --report month.html        charts and figures in one file
+  spokeshave simulate -f dump.yaml --for 7d                 a week of the workloads of a dump, without a scenario file
+  spokeshave simulate init -f dump.yaml > shop.yaml         a scenario file to edit, from a dump or the cluster
+
+Nothing is changed in any cluster. Exit code 0 when every expectation holds; 1 when a file cannot be read; 2 when the scenario is wrong;
+3 when an expectation does not hold; 130 after Ctrl-C, with the results of the runs that had finished.";
+
+/// Arguments of `simulate`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct SimulateArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<SimulateCommand>,
+    /// The scenario file
+    #[arg(value_name = "SCENARIO", required_unless_present = "filenames", value_hint = ValueHint::FilePath)]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Instead of a scenario file: a dump whose workloads run as they are, under its own NodePools; may be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath, conflicts_with = "scenario")]
+    pub(crate) filenames: Vec<PathBuf>,
+    /// How long to simulate a dump, such as 7d or 36h
+    #[arg(long = "for", value_name = "DURATION", requires = "filenames", default_value = "7d", value_parser = duration)]
+    pub(crate) duration_ms: u64,
+    /// Run only this policy, besides the baseline; may be repeated
+    #[arg(long = "policy", value_name = "NAME")]
+    pub(crate) policies: Vec<String>,
+    /// Run seeds 1 to N instead of what the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) seeds: Option<u32>,
+    /// How many runs at the same time; by default as many as there are cores. It changes no result
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    /// What to print
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value = "table")]
+    pub(crate) output: OutputFormat,
+    /// Write charts and figures to an HTML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
+    /// Say what the file means and run nothing
+    #[arg(long, conflicts_with = "report")]
+    pub(crate) check: bool,
+}
+
+/// What `simulate` does besides simulating.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimulateCommand {
+    /// Write a scenario file for the workloads of a dump or of the cluster
+    Init(InitArgs),
+}
+
+/// Arguments of `simulate init`.
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Dump or manifests to read: YAML or JSON, a file or a directory; may be repeated. By default the cluster of the kubeconfig
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) filenames: Vec<PathBuf>,
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Where to write the cluster's workloads and NodePools, which the scenario begins with
+    #[arg(long, value_name = "FILE", default_value = "cluster.json", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
+    pub(crate) dump: PathBuf,
+}
+
+fn duration(text: &str) -> Result<u64, String> {
+    match spokeshave_scenario::duration_ms(text) {
+        Ok(0) => Err("is 0; expected a duration such as 7d or 36h".to_owned()),
+        Ok(milliseconds) if milliseconds > 366 * 86_400_000 => Err("is more than a year (366d)".to_owned()),
+        Ok(milliseconds) => Ok(milliseconds),
+        Err(problem) => Err(format!("{problem}; expected a duration such as 7d or 36h")),
+    }
+}

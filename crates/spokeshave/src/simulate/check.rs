@@ -1,0 +1,139 @@
+//! `simulate --check`: what a scenario comes to before anybody lives it.
+
+use serde::Serialize;
+use spokeshave_scenario::{Facts, OwnerKind, Scenario, Timeline};
+
+use crate::cli::OutputFormat;
+
+const DAY_MS: f64 = 86_400_000.0;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Check {
+    api_version: &'static str,
+    kind: &'static str,
+    name: String,
+    start: String,
+    days: f64,
+    warmup_days: f64,
+    seeds: u32,
+    policies: Vec<String>,
+    baseline: String,
+    runs: u32,
+    deployments: usize,
+    stateful_sets: usize,
+    jobs: usize,
+    bare_pods: usize,
+    events: u64,
+    pods_at_start: u64,
+    pods_per_day: f64,
+    peak_pods: u64,
+    peak_cores: f64,
+    peak_memory_gib: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_gpus: Option<u64>,
+    expectations: Vec<String>,
+}
+
+impl Check {
+    /// Of a scenario and its timeline under the first seed.
+    pub(crate) fn of(scenario: &Scenario, policies: &[String], seeds: u32, timeline: &Timeline) -> Self {
+        let facts = Facts::of(timeline);
+        let count = u32::try_from(policies.len()).unwrap_or(u32::MAX);
+        Self {
+            api_version: "simulate.spokeshave.dev/v1alpha1",
+            kind: "Check",
+            name: scenario.name.clone(),
+            start: scenario.start.to_string(),
+            days: scenario.duration_ms as f64 / DAY_MS,
+            warmup_days: (scenario.warmup_ms as f64 / DAY_MS * 1_000.0).round() / 1_000.0,
+            seeds,
+            policies: policies.to_vec(),
+            baseline: scenario.baseline.clone(),
+            runs: count.saturating_mul(seeds),
+            deployments: timeline.owners_of(OwnerKind::Deployment),
+            stateful_sets: timeline.owners_of(OwnerKind::StatefulSet),
+            jobs: timeline.owners_of(OwnerKind::Job),
+            bare_pods: timeline.owners_of(OwnerKind::Bare),
+            events: facts.events,
+            pods_at_start: facts.at_start,
+            pods_per_day: rounded(facts.births_per_day(scenario.duration_ms)),
+            peak_pods: facts.peak_pods,
+            peak_cores: facts.peak_cpu_milli as f64 / 1_000.0,
+            peak_memory_gib: rounded(facts.peak_memory_bytes as f64 / f64::from(1 << 30)),
+            peak_gpus: (facts.peak_gpus > 0).then_some(facts.peak_gpus),
+            expectations: scenario.expect.iter().map(|one| one.text.clone()).collect(),
+        }
+    }
+
+    /// As text.
+    ///
+    /// # Errors
+    /// None in practice: the value is plain.
+    pub(crate) fn print(&self, format: OutputFormat) -> anyhow::Result<String> {
+        Ok(match format {
+            OutputFormat::Table => self.table(),
+            OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(self)?),
+            OutputFormat::Yaml => serde_saphyr::to_string(self)?,
+        })
+    }
+
+    fn table(&self) -> String {
+        let mut kinds = Vec::new();
+        for (count, one, several) in [
+            (self.deployments, "Deployment", "Deployments"),
+            (self.stateful_sets, "StatefulSet", "StatefulSets"),
+            (self.jobs, "Job", "Jobs"),
+            (self.bare_pods, "bare Pod", "bare Pods"),
+        ] {
+            if count > 0 {
+                kinds.push(format!("{count} {}", if count == 1 { one } else { several }));
+            }
+        }
+        let mut rows = vec![
+            ("scenario", self.name.clone()),
+            (
+                "time",
+                format!(
+                    "{} days from {}, of which the first {} are not counted",
+                    self.days, self.start, self.warmup_days
+                ),
+            ),
+            (
+                "runs",
+                format!(
+                    "{}: {} × seeds 1 to {}",
+                    self.runs,
+                    self.policies.join(", "),
+                    self.seeds
+                ),
+            ),
+            ("baseline", self.baseline.clone()),
+            ("workloads", kinds.join(", ")),
+            ("pods at the start", self.pods_at_start.to_string()),
+            ("pods a day", self.pods_per_day.to_string()),
+            ("peak pods", self.peak_pods.to_string()),
+            ("peak cores", self.peak_cores.to_string()),
+            ("peak memory", format!("{} GiB", self.peak_memory_gib)),
+        ];
+        if let Some(gpus) = self.peak_gpus {
+            rows.push(("peak GPUs", gpus.to_string()));
+        }
+        rows.push(("events", self.events.to_string()));
+        for expectation in &self.expectations {
+            rows.push(("expects", expectation.clone()));
+        }
+        let lines = rows.iter().map(|(name, text)| format!("{name:<18} {text}\n"));
+        let mut text: String = lines.collect();
+        text.push_str(
+            "\nOf seed 1, if every pod started at once and none was evicted. Nothing has been simulated.\n",
+        );
+        text
+    }
+}
+
+/// To one decimal.
+fn rounded(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}

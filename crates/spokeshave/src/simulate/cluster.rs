@@ -1,0 +1,323 @@
+//! The cluster of a scenario: manifests and catalog become what the engine takes, and each policy its own NodePools.
+//!
+//! Owns patches and their validation, by the schema and rules by which an API server would judge the patched object. It decides nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::Value;
+use spokeshave_api::{DisruptionPolicy, NodePool};
+use spokeshave_provider_kwok::Catalog;
+use spokeshave_scenario::file::{Merge, ModelName, PolicySpec};
+use spokeshave_simulate::{Delays, Model, Policy, Scoring, Shortage, SpotInterruptions, World};
+
+use super::document::Document;
+use crate::lines::Lines;
+use crate::plan::dump::Dump;
+use crate::plan::ec2::Ec2;
+use crate::plan::world::{Origin, World as Read, assume_ready};
+use crate::plan::{files, schema};
+
+/// What a scenario is lived in.
+pub(crate) struct Setting {
+    /// Cluster and cloud, equal for all policies.
+    pub(crate) world: World,
+    /// What is compared, in the order of the file.
+    pub(crate) policies: Vec<Policy>,
+    /// PodDisruptionBudgets of the manifests.
+    pub(crate) budgets: Vec<Arc<PodDisruptionBudget>>,
+    /// What had to be assumed.
+    pub(crate) notes: Vec<String>,
+}
+
+/// An object that policies may patch.
+struct Patchable {
+    kind: &'static str,
+    name: String,
+    /// As it was written.
+    object: Value,
+    /// File, line, and the lines of its fields, where they are known.
+    place: Option<(String, usize, Lines)>,
+}
+
+impl Patchable {
+    /// `FILE:LINE: ` of a field.
+    fn place_of(&self, field: &str) -> String {
+        let Some((file, first, lines)) = &self.place else {
+            return String::new();
+        };
+        let line = lines.line_of(field);
+        let line = line.unwrap_or_else(|| u64::try_from(*first).unwrap_or(1));
+        format!("{file}:{line}: ")
+    }
+}
+
+/// A path in a scenario file is relative to it.
+pub(crate) fn beside(file: &str, path: &str) -> PathBuf {
+    Path::new(file).parent().unwrap_or(Path::new("")).join(path)
+}
+
+/// Reads what the scenario names.
+///
+/// # Errors
+/// A file cannot be read; an object would be refused, as it is or patched; or a patch has nothing to patch.
+pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting> {
+    let scenario = &document.scenario;
+    let catalog = match &scenario.cluster.catalog {
+        Some(path) => Catalog::from_file(&beside(&document.file, path))?,
+        None => Catalog::default(),
+    };
+    let types = catalog.instance_types();
+    let mut paths: Vec<PathBuf> = snapshot.to_vec();
+    let named = scenario
+        .cluster
+        .snapshot
+        .iter()
+        .chain(&scenario.cluster.manifests);
+    paths.extend(named.map(|path| beside(&document.file, path)));
+    let dump = files::read(&paths)?;
+    let base = patchable(&dump);
+    let budgets = dump.pod_disruption_budgets.clone();
+    for object in &base {
+        refuse_wrong(object)?;
+    }
+    let ec2 = Ec2::unless(scenario.cluster.catalog.as_deref().map(Path::new), None)?;
+    let origin = Origin::Files {
+        own_catalog: scenario.cluster.catalog.is_some(),
+    };
+    // Pods are the business of the timeline.
+    let dump = Dump {
+        pods: Vec::new(),
+        workloads: Vec::new(),
+        ..dump
+    };
+    let read = Read::new(dump, origin, types, ec2.as_ref(), Vec::new(), scenario.start);
+    let state = read.state;
+    let mut world = World::new(scenario.start, scenario.duration_ms, Arc::clone(types));
+    world.warmup_ms = scenario.warmup_ms;
+    for (pool, types) in &state.instance_types {
+        if let Ok(types) = types {
+            world
+                .instance_types_of_pools
+                .insert(pool.clone(), Arc::clone(types));
+        }
+    }
+    world.daemon_sets = state.daemon_sets;
+    if let Some(boot) = scenario.cloud.boot {
+        world.delays = Delays { boot, ..world.delays };
+    }
+    world.spot = scenario.cloud.spot.map(|spot| SpotInterruptions {
+        per_million_node_hours: spot.per_million_node_hours,
+        notice_ms: spot.notice_ms,
+    });
+    let shortages = scenario.cloud.shortages.iter().map(|shortage| Shortage {
+        at_ms: shortage.at_ms,
+        for_ms: shortage.for_ms,
+        cheapest: shortage.cheapest as usize,
+    });
+    world.shortages = shortages.collect();
+    if scenario.cluster.most_allocated {
+        world.scoring = Scoring::MostAllocated;
+    }
+    let policies = scenario
+        .policies
+        .iter()
+        .map(|spec| policy(document, spec, &base))
+        .collect::<Result<Vec<Policy>>>()?;
+    if policies.iter().all(|policy| policy.node_pools.is_empty()) {
+        bail!(
+            "{}: there is no NodePool in {}, so that no pod could ever run",
+            document.file,
+            shown(&paths)
+        );
+    }
+    Ok(Setting {
+        world,
+        policies,
+        budgets,
+        // That a NodePool of a file has no status is the rule here.
+        notes: read
+            .notes
+            .into_iter()
+            .filter(|note| !note.ends_with("taken as ready"))
+            .collect(),
+    })
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(", ")
+}
+
+/// NodePools as they were written, and DisruptionPolicies; of two with one name the later one counts.
+fn patchable(dump: &Dump) -> Vec<Patchable> {
+    let pools = dump.written.iter().filter(|written| written.is_node_pool());
+    let pools = pools.map(|written| Patchable {
+        kind: "NodePool",
+        name: written.name().to_owned(),
+        object: written.object.clone(),
+        place: Some((written.file.clone(), written.line, written.lines.clone())),
+    });
+    let policies = dump.disruption_policies.iter().map(|policy| Patchable {
+        kind: "DisruptionPolicy",
+        name: policy.name().to_owned(),
+        object: serde_json::to_value(policy.as_ref()).unwrap_or_default(),
+        place: None,
+    });
+    let mut found: Vec<Patchable> = Vec::new();
+    for object in pools.chain(policies) {
+        found.retain(|known| (known.kind, &known.name) != (object.kind, &object.name));
+        found.push(object);
+    }
+    found
+}
+
+fn refuse_wrong(object: &Patchable) -> Result<()> {
+    match schema::refusal(object.kind, &object.object) {
+        Some((field, why)) => Err(anyhow!(
+            "{}{} {} would be refused by the API server: {why}",
+            object.place_of(&field),
+            object.kind,
+            object.name
+        )),
+        None => Ok(()),
+    }
+}
+
+/// One policy's objects: those of the cluster, its own, and its patches on both.
+fn policy(document: &Document, spec: &PolicySpec, base: &[Patchable]) -> Result<Policy> {
+    let own = match spec.manifests.is_empty() {
+        true => Vec::new(),
+        false => {
+            let paths: Vec<PathBuf> = spec
+                .manifests
+                .iter()
+                .map(|path| beside(&document.file, path))
+                .collect();
+            let own = patchable(&files::read(&paths)?);
+            for object in &own {
+                refuse_wrong(object)?;
+            }
+            own
+        }
+    };
+    let is_replaced = |object: &&Patchable| {
+        own.iter()
+            .any(|other| (other.kind, &other.name) == (object.kind, &object.name))
+    };
+    let kept = base.iter().filter(|object| !is_replaced(object));
+    let mut objects: Vec<(&Patchable, Value)> = kept
+        .chain(&own)
+        .map(|object| (object, object.object.clone()))
+        .collect();
+    for merge in &spec.merge {
+        patch(document, spec, merge, &mut objects)?;
+    }
+    let (mut pools, mut disruption_policies) = (Vec::new(), Vec::new());
+    for (origin, object) in objects {
+        let unreadable = |error: serde_json::Error| {
+            document.wrong(
+                &spec.path,
+                format!(
+                    "policy {:?}: {} {} cannot be read: {error}",
+                    spec.name, origin.kind, origin.name
+                ),
+            )
+        };
+        match origin.kind {
+            "NodePool" => {
+                let mut pool: Arc<NodePool> = Arc::new(serde_json::from_value(object).map_err(unreadable)?);
+                assume_ready(&mut pool, true, document.scenario.start);
+                pools.push(pool);
+            }
+            _ => disruption_policies.push(Arc::new(
+                serde_json::from_value::<DisruptionPolicy>(object).map_err(unreadable)?,
+            )),
+        }
+    }
+    pools.sort_by(|left, right| left.name().cmp(right.name()));
+    disruption_policies.sort_by(|left, right| left.name().cmp(right.name()));
+    let mut policy = Policy::new(&spec.name, pools);
+    policy.disruption_policies = disruption_policies;
+    policy.model = match spec.model {
+        ModelName::Ours => Model::Ours,
+        ModelName::None => Model::None,
+        ModelName::Karpenter => Model::Karpenter,
+        ModelName::ClusterAutoscaler => Model::ClusterAutoscaler,
+    };
+    let settings = spec.settings;
+    let disrupt = &mut policy.settings.disrupt;
+    disrupt.spot_to_spot = settings.spot_to_spot.unwrap_or(disrupt.spot_to_spot);
+    disrupt.rounds = settings.rounds.unwrap_or(disrupt.rounds);
+    if let Some(replacements) = settings.replacements {
+        disrupt.replacements = replacements as usize;
+    }
+    policy.batch_idle_ms = settings.batch_idle_ms.unwrap_or(policy.batch_idle_ms);
+    policy.batch_max_ms = settings.batch_max_ms.unwrap_or(policy.batch_max_ms);
+    Ok(policy)
+}
+
+/// Applies one merge patch, and judges what comes out.
+fn patch(
+    document: &Document,
+    spec: &PolicySpec,
+    merge: &Merge,
+    objects: &mut [(&Patchable, Value)],
+) -> Result<()> {
+    let meant = |object: &Patchable| {
+        object.kind == merge.kind && merge.name.as_ref().is_none_or(|name| *name == object.name)
+    };
+    let of_kind: Vec<&str> = objects
+        .iter()
+        .filter(|(object, _)| object.kind == merge.kind)
+        .map(|(object, _)| object.name.as_str())
+        .collect();
+    let mut patched = 0;
+    for (origin, object) in objects.iter_mut().filter(|(object, _)| meant(object)) {
+        patched += 1;
+        json_patch::merge(object, &merge.patch);
+        // An object of a cluster is judged as well, once it is not that object any more.
+        let mut judged = object.clone();
+        if let Some(meta) = judged["metadata"].as_object_mut() {
+            meta.retain(|key, _| !matches!(key.as_str(), "uid" | "resourceVersion" | "managedFields"));
+        }
+        if let Some((field, why)) = schema::refusal(origin.kind, &judged) {
+            return Err(document
+                .wrong(
+                    &format!("{}.{field}", merge.path),
+                    format!(
+                        "policy {:?}: {} {} would be refused by the API server: {why}",
+                        spec.name, origin.kind, origin.name
+                    ),
+                )
+                .into());
+        }
+    }
+    if patched == 0 {
+        let there = match of_kind.is_empty() {
+            true => format!("there is no {} in the cluster's manifests", merge.kind),
+            false => format!("the cluster's are {}", of_kind.join(", ")),
+        };
+        let named = merge
+            .name
+            .as_ref()
+            .map(|name| format!(" {name:?}"))
+            .unwrap_or_default();
+        let message = format!(
+            "policy {:?} patches {}{named}, and {there}",
+            spec.name, merge.kind
+        );
+        return Err(document.wrong(&merge.path, message).into());
+    }
+    Ok(())
+}
+
+/// The instant at which a scenario of a dump begins: midnight (UTC) of the day of its newest object, so that the same file gives the same run.
+pub(crate) fn start_of(newest: Option<Timestamp>) -> Timestamp {
+    const DAY_MS: i64 = 86_400_000;
+    let newest = newest.map_or(0, |newest| newest.as_millisecond());
+    Timestamp::from_millisecond(newest - newest.rem_euclid(DAY_MS)).unwrap_or_default()
+}

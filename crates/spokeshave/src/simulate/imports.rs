@@ -1,0 +1,256 @@
+//! The recordings that a scenario names: opened, decompressed, read by their format.
+//!
+//! Owns files and the sentences about what was done to a recording. What a recording means is the business of the crate `scenario`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow};
+use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use sha2::{Digest as _, Sha256};
+use spokeshave_comparison::Input;
+use spokeshave_scenario::import::inventory::max_unavailable;
+use spokeshave_scenario::import::objects::Budget;
+use spokeshave_scenario::import::{Recording, bend};
+use spokeshave_scenario::source::{FORMATS, Format, Source};
+use spokeshave_scenario::workload::Kind;
+use spokeshave_scenario::{Change, Timeline};
+
+use super::cluster::beside;
+use super::document::Document;
+use super::inventory;
+use crate::plan::files;
+
+/// What was read.
+#[derive(Default)]
+pub(crate) struct Recordings {
+    /// By workload; the dump that the scenario begins with has the empty name.
+    pub(crate) timelines: BTreeMap<String, Timeline>,
+    /// The files.
+    pub(crate) inputs: Vec<Input>,
+    /// What was done to them.
+    pub(crate) alterations: Vec<String>,
+    /// What had to be assumed.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Reads all recordings, and the dump to begin with.
+///
+/// # Errors
+/// Names the file, and the line or byte at which it is broken.
+pub(crate) fn read(document: &Document, dumps: &[PathBuf]) -> Result<Recordings> {
+    let scenario = &document.scenario;
+    let mut found = Recordings::default();
+    for path in &scenario.cluster.manifests {
+        found.input(&beside(&document.file, path), path, "manifests")?;
+    }
+    let named = scenario
+        .cluster
+        .snapshot
+        .iter()
+        .map(|path| beside(&document.file, path));
+    let snapshot: Vec<PathBuf> = dumps.iter().cloned().chain(named).collect();
+    if !snapshot.is_empty() {
+        for path in files::expand(&snapshot)? {
+            found.input(&path, &path.display().to_string(), "snapshot")?;
+        }
+        let inventory = inventory::read(&snapshot)?;
+        let timeline = inventory.constant(scenario.start, scenario.duration_ms)?;
+        if timeline.owners.is_empty() {
+            found.notes.push(format!(
+                "{}: there is no pod and no workload in it",
+                snapshot[0].display()
+            ));
+        }
+        found.notes.extend(inventory.notes());
+        found.timelines.insert(String::new(), timeline);
+    }
+    for (index, workload) in scenario.workloads.iter().enumerate() {
+        if let Kind::Import(source) = &workload.kind {
+            let field = format!("spec.workloads[{index}].import.file");
+            let timeline = found.recording(document, source, &field)?;
+            found.timelines.insert(workload.name.clone(), timeline);
+        }
+    }
+    Ok(found)
+}
+
+impl Recordings {
+    fn input(&mut self, path: &Path, shown: &str, format: &str) -> Result<()> {
+        if path.is_dir() || path == Path::new("-") {
+            return Ok(());
+        }
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        self.inputs.push(Input {
+            file: shown.to_owned(),
+            format: format.to_owned(),
+            sha256: sha256(&bytes),
+            licence: None,
+        });
+        Ok(())
+    }
+
+    fn recording(&mut self, document: &Document, source: &Source, field: &str) -> Result<Timeline> {
+        let name = FORMATS
+            .iter()
+            .find(|(_, format)| *format == source.format)
+            .map_or("", |(name, _)| *name);
+        let paths: Vec<PathBuf> = source
+            .files
+            .iter()
+            .map(|path| beside(&document.file, path))
+            .collect();
+        let scenario = &document.scenario;
+        let mut recording = Recording::new(source);
+        let paths = match source.format {
+            // A directory of dumps.
+            Format::Dumps => files::expand(&paths)?,
+            _ => paths,
+        };
+        for path in &paths {
+            let shown = path.display().to_string();
+            let bytes = std::fs::read(path)
+                .map_err(|error| document.wrong(field, format!("cannot read {shown}: {error}")))?;
+            self.inputs.push(Input {
+                file: shown.clone(),
+                format: name.to_owned(),
+                sha256: sha256(&bytes),
+                licence: None,
+            });
+            if source.format == Format::Dumps {
+                let mut inventory = spokeshave_scenario::import::inventory::Inventory::default();
+                inventory::add(&shown, &bytes, &mut inventory)?;
+                let instant = time_in(path).or(inventory.newest()).ok_or_else(|| {
+                    anyhow!("{shown}: neither its name nor an object in it says when it was written; name it like 2026-03-02T14-00.yaml")
+                })?;
+                recording
+                    .dump(instant, &inventory)
+                    .map_err(|error| anyhow!("{shown}: {error}"))?;
+            } else {
+                recording
+                    .read(&bytes)
+                    .map_err(|error| anyhow!("{shown}: {error}"))?;
+            }
+        }
+        let shown = source.files.join(", ");
+        let (timeline, notes) = recording.finish().map_err(|error| anyhow!("{shown}: {error}"))?;
+        self.notes
+            .extend(notes.into_iter().map(|note| format!("{shown}: {note}")));
+        self.alterations.extend(alterations(&shown, source));
+        bend(timeline, source, scenario.duration_ms).map_err(|error| anyhow!("{shown}: {error}"))
+    }
+}
+
+/// The instant in the name of a dump: its first twelve or fourteen digits, as in `2026-03-02T14-00.yaml` or `pods-20260302140005.json`.
+fn time_in(path: &Path) -> Option<Timestamp> {
+    let name = path.file_stem()?.to_str()?;
+    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    let part = |from: usize, to: usize| digits.get(from..to)?.parse::<i16>().ok();
+    let seconds = part(12, 14).unwrap_or(0);
+    let small = |number: i16| i8::try_from(number).ok();
+    let civil = jiff::civil::DateTime::new(
+        part(0, 4)?,
+        small(part(4, 6)?)?,
+        small(part(6, 8)?)?,
+        small(part(8, 10)?)?,
+        small(part(10, 12)?)?,
+        small(seconds)?,
+        0,
+    );
+    let zoned = civil.ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(zoned.timestamp())
+}
+
+/// What was done to a recording, in words.
+fn alterations(shown: &str, source: &Source) -> Option<String> {
+    let mut done = Vec::new();
+    if source.scale_cpu != 1.0 {
+        done.push(format!("CPU × {}", source.scale_cpu));
+    }
+    if source.scale_memory != 1.0 {
+        done.push(format!("memory × {}", source.scale_memory));
+    }
+    if source.speed != 1.0 {
+        done.push(format!("time {} × faster", source.speed));
+    }
+    if source.copies > 1 {
+        done.push(format!("{} copies side by side", source.copies));
+    }
+    if source.repeat {
+        done.push("repeated".to_owned());
+    }
+    (!done.is_empty()).then(|| format!("{shown}: {}", done.join(", ")))
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// PodDisruptionBudgets of the manifests for workloads that say nothing themselves.
+pub(crate) fn protect(timeline: &mut Timeline, budgets: &[Arc<PodDisruptionBudget>]) {
+    if budgets.is_empty() {
+        return;
+    }
+    let text = |value: &Option<IntOrString>| {
+        value.as_ref().map(|value| match value {
+            IntOrString::Int(number) => number.to_string(),
+            IntOrString::String(text) => text.clone(),
+        })
+    };
+    let budgets: Vec<Budget> = budgets
+        .iter()
+        .filter_map(|budget| {
+            let spec = budget.spec.as_ref()?;
+            Some(Budget {
+                namespace: budget
+                    .metadata
+                    .namespace
+                    .clone()
+                    .unwrap_or_else(|| "default".to_owned()),
+                selector: spec.selector.clone().unwrap_or_default(),
+                max_unavailable: text(&spec.max_unavailable),
+                min_available: text(&spec.min_available),
+            })
+        })
+        .collect();
+    let mut replicas: BTreeMap<u32, u32> = BTreeMap::new();
+    for event in &timeline.events {
+        if let Change::Replicas(count) = event.change {
+            replicas.entry(event.owner.0).or_insert(count);
+        }
+    }
+    for (index, owner) in timeline.owners.iter_mut().enumerate() {
+        if owner.max_unavailable.is_none() {
+            let labels = owner
+                .template
+                .metadata
+                .as_ref()
+                .and_then(|meta| meta.labels.clone());
+            let replicas = replicas.get(&(index as u32)).copied();
+            let labels = labels.unwrap_or_default();
+            owner.max_unavailable = max_unavailable(&budgets, &owner.namespace, &labels, replicas);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_dumps_tell_their_time() {
+        for (name, expected) in [
+            ("dumps/2026-03-02T14-00.yaml", Some("2026-03-02T14:00:00Z")),
+            ("pods-20260302140005.json", Some("2026-03-02T14:00:05Z")),
+            ("2026-13-02T14-00.yaml", None),
+            ("monday.yaml", None),
+        ] {
+            let found = time_in(Path::new(name)).map(|instant| instant.to_string());
+            assert_eq!(found.as_deref(), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `simulate init`: a scenario file to edit, for the workloads of a dump or of the cluster.
+//!
+//! Owns the text that is written. A cluster is first written down as a dump, without secrets, environments and images, so that the scenario has a file to
+//! begin with.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use spokeshave_scenario::Facts;
+use spokeshave_scenario::import::inventory::Inventory;
+
+use super::args::InitArgs;
+use super::cluster::start_of;
+use super::{inventory, recorder};
+use crate::plan::files;
+use crate::text::say;
+
+const WEEK_MS: u64 = 7 * 86_400_000;
+
+/// Writes a scenario file.
+///
+/// # Errors
+/// The dump cannot be read, or the cluster does not answer.
+pub(crate) async fn run(args: &InitArgs) -> Result<String> {
+    let paths = match args.filenames.is_empty() {
+        false => args.filenames.clone(),
+        true => {
+            let text = recorder::dump(args.kubeconfig.as_deref()).await?;
+            std::fs::write(&args.dump, text)
+                .with_context(|| format!("cannot write {}", args.dump.display()))?;
+            say(&format!(
+                "note: the cluster's workloads and NodePools are in {}, without environments, images and annotations",
+                args.dump.display()
+            ));
+            vec![args.dump.clone()]
+        }
+    };
+    let [path]: [PathBuf; 1] = files::expand(&paths)?.try_into().map_err(|paths: Vec<PathBuf>| {
+        anyhow::anyhow!(
+            "a scenario begins with one dump, and there are {} files; write all objects into one file first",
+            paths.len()
+        )
+    })?;
+    if path == Path::new("-") {
+        bail!("-f -: the scenario names its dump, so that it has to be a file");
+    }
+    let inventory = inventory::read(std::slice::from_ref(&path))?;
+    scenario(&path, &inventory)
+}
+
+/// The text for a dump.
+fn scenario(path: &Path, inventory: &Inventory) -> Result<String> {
+    let start = start_of(inventory.newest());
+    let timeline = inventory.constant(start, WEEK_MS)?;
+    let facts = Facts::of(&timeline);
+    let stem = path
+        .file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let letters = stem.to_lowercase();
+    let name: String = letters
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        })
+        .take(40)
+        .collect();
+    let name = match name.trim_matches('-') {
+        "" => "cluster",
+        name => name,
+    };
+    let file = serde_json::to_string(&path.display().to_string())?;
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "\
+# A week of what runs in {shown}: {owners} workloads, {pods} pods, {cores} cores at the peak.
+# `spokeshave simulate THIS_FILE --check` says what it comes to, and without --check it is simulated; docs/simulate.md names every field.
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {{name: {name}}}
+spec:
+  start: {start}
+  duration: 7d
+  warmup: 6h               # the cluster begins without nodes; what filling it costs is not counted
+  seeds: 5
+  cluster:
+    snapshot: {file}       # workloads, NodePools, DaemonSets and PodDisruptionBudgets are those of this dump
+  # Beside what is in the dump, for example:
+  # workloads:
+  # - name: web
+  #   deployments: {{count: 10, cpu: [250m, 500m], memory: 512Mi, spread: zone, maxUnavailable: 10%}}
+  #   replicas: {{low: 6, high: 40, peakAt: \"14:00\", weekend: 0.5, noise: 0.1}}
+  # - name: nightly
+  #   jobs: {{cron: \"0 1 * * *\", count: 100, cpu: 2, memory: 4Gi, runs: {{median: 12m, p99: 2h}}}}
+  cloud:
+    boot: {{median: 35s, p99: 90s}}
+  policies:
+  - {{name: now}}            # the NodePools as they are
+  - {{name: patient, merge: {{NodePool: {{spec: {{disruption: {{consolidateAfter: 30m}}}}}}}}}}
+  - {{name: never, model: none}}
+  baseline: now
+  # expect:
+  # - patient.cost <= 1.02 * now.cost
+",
+        shown = path.display(),
+        owners = facts.owners,
+        pods = facts.peak_pods,
+        cores = facts.peak_cpu_milli as f64 / 1_000.0,
+    );
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::document::Document;
+    use spokeshave_scenario::import::objects::Object;
+
+    #[test]
+    fn what_is_written_is_a_scenario() {
+        let mut inventory = Inventory::default();
+        let deployment = r#"{"kind": "Deployment", "metadata": {"name": "web", "creationTimestamp": "2026-03-03T10:00:00Z"},
+            "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "500m"}}}]}}}}"#;
+        inventory.add(Object::read(deployment, None).expect("readable"));
+        let text = scenario(Path::new("a b/Cluster \"one\".yaml"), &inventory).expect("small");
+        let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        assert_eq!(read.scenario.name, "cluster--one");
+        assert_eq!(read.scenario.start.to_string(), "2026-03-03T00:00:00Z");
+        assert_eq!(
+            read.scenario.cluster.snapshot.as_deref(),
+            Some("a b/Cluster \"one\".yaml")
+        );
+        assert!(
+            text.contains("1 workloads, 3 pods, 1.5 cores at the peak"),
+            "{text}"
+        );
+    }
+}

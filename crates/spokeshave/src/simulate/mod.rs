@@ -1,0 +1,216 @@
+//! `spokeshave simulate`: weeks of a cluster's life under several policies, side by side.
+//!
+//! It reads what a scenario names, hands it to the engine, and prints what `comparison` makes of the runs. It decides nothing and measures nothing.
+
+mod args;
+mod check;
+mod cluster;
+mod document;
+mod imports;
+mod init;
+mod inventory;
+mod recorder;
+mod runs;
+mod without_file;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result, bail};
+use spokeshave_comparison::{Comparison, Expectation, Policy, Setting};
+use spokeshave_scenario::Scenario;
+use spokeshave_scenario::file::{MODELS, ModelName, PolicySpec};
+
+use crate::cli::OutputFormat;
+use crate::signals;
+use crate::text::{self, say};
+use check::Check;
+use document::{Document, Wrong};
+use runs::Plan;
+
+pub(crate) use args::{EXAMPLES, SimulateArgs};
+pub(crate) use recorder::{EXAMPLES as RECORD_EXAMPLES, RecordArgs, run as record};
+
+use args::SimulateCommand;
+
+/// An expectation does not hold.
+const CONTRADICTED: u8 = 3;
+/// The scenario is wrong, as a command line would be.
+const WRONG: u8 = 2;
+/// What a shell reports for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the command.
+///
+/// # Errors
+/// A file cannot be read or written, or the cluster does not answer.
+pub(crate) async fn run(args: Box<SimulateArgs>) -> Result<ExitCode> {
+    if let Some(SimulateCommand::Init(args)) = &args.command {
+        let text = init::run(args).await?;
+        return crate::print(&text).map(|()| ExitCode::SUCCESS);
+    }
+    match simulate(&args).await {
+        Err(error) if error.is::<Wrong>() => {
+            say(&format!("error: {error}"));
+            Ok(ExitCode::from(WRONG))
+        }
+        answer => answer,
+    }
+}
+
+async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
+    let document = match &args.scenario {
+        Some(path) => Document::read(path)?,
+        None => without_file::document(&args.filenames, args.duration_ms)?,
+    };
+    let scenario = &document.scenario;
+    let seeds = args.seeds.unwrap_or(scenario.seeds);
+    let chosen = chosen(scenario, &args.policies)?;
+    let names: Vec<&str> = chosen.iter().map(|policy| policy.name.as_str()).collect();
+    let expectations = expectations(&document, &names)?;
+    let mut setting = cluster::read(&document, &args.filenames)?;
+    for note in &setting.notes {
+        say(&format!("note: {note}"));
+    }
+    setting
+        .policies
+        .retain(|policy| names.contains(&policy.name.as_str()));
+    let recordings = imports::read(&document, &args.filenames)?;
+    for note in &recordings.notes {
+        say(&format!("note: {note}"));
+    }
+    let plan = Plan {
+        scenario: scenario.clone(),
+        recordings: recordings.timelines,
+        budgets: setting.budgets,
+        world: setting.world,
+        policies: setting.policies,
+        seeds,
+    };
+    if args.check {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let timeline = plan.timeline(1)?;
+        let check = Check::of(scenario, &names, seeds, &timeline);
+        return crate::print(&check.print(args.output)?).map(|()| ExitCode::SUCCESS);
+    }
+    let jobs = args.jobs.map_or_else(cores, usize::from);
+    let facts = Setting {
+        scenario: scenario.name.clone(),
+        scenario_sha256: document.sha256.clone(),
+        start: scenario.start.to_string(),
+        duration_ms: scenario.duration_ms,
+        warmup_ms: scenario.warmup_ms,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        policies: chosen.iter().map(|policy| described(policy)).collect(),
+        baseline: scenario.baseline.clone(),
+        inputs: recordings.inputs,
+        alterations: recordings.alterations,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let working = {
+        let stop = Arc::clone(&stop);
+        tokio::task::spawn_blocking(move || plan.live(jobs, &stop))
+    };
+    let interrupt = {
+        let stop = Arc::clone(&stop);
+        tokio::spawn(async move {
+            signals::wait(None).await;
+            say("Interrupted: writing what has been simulated so far. Ctrl-C again ends it at once.");
+            stop.store(true, Ordering::Relaxed);
+        })
+    };
+    let runs = working.await.context("the simulation has broken")??;
+    interrupt.abort();
+    let was_interrupted = stop.load(Ordering::Relaxed);
+    if runs.is_empty() {
+        bail!("interrupted before anything had been simulated");
+    }
+    let comparison = Comparison::of(facts, &runs, &expectations)?;
+    if let Some(path) = &args.report {
+        write(path, &comparison.to_html())?;
+    }
+    let answer = match args.output {
+        OutputFormat::Table => comparison.to_text(text::width()),
+        OutputFormat::Json => comparison.to_json(),
+        OutputFormat::Yaml => serde_saphyr::to_string(&comparison)?,
+    };
+    crate::print(&answer)?;
+    Ok(match (was_interrupted, comparison.contradicted()) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, true) => ExitCode::from(CONTRADICTED),
+        (false, false) => ExitCode::SUCCESS,
+    })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The policies that were asked for, and always the baseline.
+fn chosen<'s>(scenario: &'s Scenario, asked: &[String]) -> Result<Vec<&'s PolicySpec>> {
+    for name in asked {
+        if scenario.policy(name).is_none() {
+            let known: Vec<&str> = scenario
+                .policies
+                .iter()
+                .map(|policy| policy.name.as_str())
+                .collect();
+            return Err(Wrong(vec![format!(
+                "--policy {name}: the scenario has no policy of that name; its policies are {}",
+                known.join(", ")
+            )])
+            .into());
+        }
+    }
+    let is_meant = |policy: &&PolicySpec| {
+        asked.is_empty() || policy.name == scenario.baseline || asked.contains(&policy.name)
+    };
+    Ok(scenario.policies.iter().filter(is_meant).collect())
+}
+
+/// The expectations about policies that are simulated.
+fn expectations(document: &Document, names: &[&str]) -> Result<Vec<Expectation>> {
+    let scenario = &document.scenario;
+    let all: Vec<&str> = scenario
+        .policies
+        .iter()
+        .map(|policy| policy.name.as_str())
+        .collect();
+    let mut found = Vec::new();
+    for expect in &scenario.expect {
+        Expectation::parse(&expect.text, &all)
+            .map_err(|error| document.wrong(&expect.path, error.to_string()))?;
+        // With --policy, what is said of the others is left out.
+        found.extend(Expectation::parse(&expect.text, names).ok());
+    }
+    Ok(found)
+}
+
+fn described(spec: &PolicySpec) -> Policy {
+    let model = MODELS
+        .iter()
+        .find(|(_, model)| *model == spec.model)
+        .map(|(name, _)| *name);
+    let mut parts: Vec<String> = spec
+        .merge
+        .iter()
+        .map(|merge| match &merge.name {
+            Some(name) => format!("{}/{name} {}", merge.kind, merge.patch),
+            None => format!("{} {}", merge.kind, merge.patch),
+        })
+        .collect();
+    parts.extend(spec.manifests.iter().map(|file| format!("with {file}")));
+    Policy {
+        name: spec.name.clone(),
+        model: model
+            .filter(|_| matches!(spec.model, ModelName::Karpenter | ModelName::ClusterAutoscaler))
+            .map(str::to_owned),
+        summary: (!parts.is_empty()).then(|| parts.join(", ")),
+    }
+}

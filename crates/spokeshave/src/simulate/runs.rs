@@ -1,0 +1,126 @@
+//! All runs of a scenario, on as many threads as there are cores, in an order that no result depends on.
+//!
+//! Owns threads and progress. What a run does is the engine's.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, anyhow};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use spokeshave_scenario::{Scenario, Timeline, generate};
+use spokeshave_simulate::{Policy, Run, World, live_until};
+
+use super::imports::protect;
+
+/// What is to be simulated.
+pub(crate) struct Plan {
+    /// The scenario.
+    pub(crate) scenario: Scenario,
+    /// Recordings, by the workload that imports them; the dump that the scenario begins with has the empty name.
+    pub(crate) recordings: BTreeMap<String, Timeline>,
+    /// PodDisruptionBudgets of the manifests.
+    pub(crate) budgets: Vec<Arc<PodDisruptionBudget>>,
+    /// Cluster and cloud.
+    pub(crate) world: World,
+    /// What is compared.
+    pub(crate) policies: Vec<Policy>,
+    /// Seeds 1 to this number.
+    pub(crate) seeds: u32,
+}
+
+/// A seed's timeline while policies still need it.
+struct Shared {
+    timeline: Option<Arc<Timeline>>,
+    users: usize,
+}
+
+impl Plan {
+    /// What the workloads do under a seed.
+    ///
+    /// # Errors
+    /// It does not fit into memory.
+    pub(crate) fn timeline(&self, seed: u64) -> Result<Timeline> {
+        let mut timeline = generate(&self.scenario, seed, &self.recordings)?;
+        if let Some(snapshot) = self.recordings.get("") {
+            timeline.append(snapshot.clone());
+            timeline.sort();
+        }
+        protect(&mut timeline, &self.budgets);
+        Ok(timeline)
+    }
+
+    /// Lives every policy under every seed; after an interrupt only what had begun, marked as partial.
+    ///
+    /// # Errors
+    /// A timeline does not fit into memory.
+    pub(crate) fn live(&self, jobs: usize, stop: &AtomicBool) -> Result<Vec<Run>> {
+        let seeds = u64::from(self.seeds);
+        let policies = self.policies.len();
+        let whole = policies * self.seeds as usize;
+        let shared: BTreeMap<u64, Mutex<Shared>> = (1..=seeds)
+            .map(|seed| {
+                let shared = Shared {
+                    timeline: None,
+                    users: policies,
+                };
+                (seed, Mutex::new(shared))
+            })
+            .collect();
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<(usize, Result<Run>)>> = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.clamp(1, whole.max(1)) {
+                scope.spawn(|| {
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        if index >= whole || stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let seed = (index / policies) as u64 + 1;
+                        let run = self.take(&shared, seed).map(|timeline| {
+                            let policy = &self.policies[index % policies];
+                            let is_stopped = || stop.load(Ordering::Relaxed);
+                            live_until(&self.world, &timeline, policy, seed, &is_stopped)
+                        });
+                        let mut done = lock(&done);
+                        done.push((index, run));
+                        progress(done.len(), whole);
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(index, _)| *index);
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+        done.into_iter().map(|(_, run)| run).collect()
+    }
+
+    /// The timeline of a seed: made by the first policy that needs it, given back with the last.
+    fn take(&self, shared: &BTreeMap<u64, Mutex<Shared>>, seed: u64) -> Result<Arc<Timeline>> {
+        let shared = shared
+            .get(&seed)
+            .ok_or_else(|| anyhow!("seed {seed} is not one of the scenario's"))?;
+        let mut shared = lock(shared);
+        let timeline = match &shared.timeline {
+            Some(timeline) => Arc::clone(timeline),
+            None => Arc::new(self.timeline(seed)?),
+        };
+        shared.users -= 1;
+        shared.timeline = (shared.users > 0).then(|| Arc::clone(&timeline));
+        Ok(timeline)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn progress(done: usize, whole: usize) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{done} of {whole} runs");
+    }
+}

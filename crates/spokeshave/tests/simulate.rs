@@ -1,0 +1,344 @@
+//! `spokeshave simulate` as a user runs it: the committed examples, thirty wrong scenario files, dumps without a scenario file, an interrupt.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    command.env("COLUMNS", "160");
+    command
+}
+
+fn simulate(arguments: &[&str]) -> Output {
+    program()
+        .arg("simulate")
+        .args(arguments)
+        .output()
+        .expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn example(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("examples/simulate").join(name).display().to_string()
+}
+
+/// A scenario of a few pods, whose lines the cases below name.
+const SCENARIO: &str = "\
+apiVersion: simulate.spokeshave.dev/v1alpha1
+kind: Scenario
+metadata: {name: small}
+spec:
+  start: 2026-03-02T00:00:00Z
+  duration: 6h
+  warmup: 30m
+  seeds: 2
+  cluster:
+    manifests: [pools.yaml]
+    scheduler: {scoring: LeastAllocated}
+  workloads:
+  - name: web
+    deployments: {count: 3, cpu: [250m, 500m], memory: 512Mi, maxUnavailable: 10%}
+    replicas: {low: 2, high: 6, peakAt: \"14:00\", noise: 0.1}
+    ready: {median: 8s, p99: 40s}
+  - name: nightly
+    jobs: {cron: \"0 1 * * *\", count: 10, cpu: 2, memory: 4Gi, runs: {median: 12m, p99: 2h}}
+  - name: db
+    statefulSets: {count: 1, replicas: 3, cpu: 1, memory: 2Gi, volume: zonal}
+  cloud:
+    boot: {median: 35s, p99: 90s}
+    shortages: [{at: 1h, for: 2h, cheapest: 20}]
+  policies:
+  - {name: now}
+  - name: patient
+    merge:
+      NodePool:
+        spec:
+          disruption:
+            consolidateAfter: 10m
+  baseline: now
+  expect:
+  - patient.cost <= 2 * now.cost
+";
+
+const POOLS: &str = "\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+      requirements: []
+  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
+";
+
+/// A folder with a scenario and its NodePool.
+fn folder(scenario: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("pools.yaml"), POOLS).expect("written");
+    let path = folder.path().join("scenario.yaml");
+    fs::write(&path, scenario).expect("written");
+    (folder, path)
+}
+
+#[test]
+fn thirty_wrong_files_are_named_with_line_and_suggestion() {
+    let cases: [(&str, &str, &str); 36] = [
+        (
+            "apiVersion: simulate.spokeshave.dev/v1alpha1",
+            "apiVersion: simulate.spokeshave.dev/v2",
+            ":1: apiVersion: is \"simulate.spokeshave.dev/v2\"; expected simulate.spokeshave.dev/v1alpha1",
+        ),
+        (
+            "kind: Scenario",
+            "kind: Scenaro",
+            ":2: kind: \"Scenaro\" is not known here; did you mean \"Scenario\"?",
+        ),
+        (
+            "metadata: {name: small}",
+            "metadata: {name: Small Shop}",
+            ":3: metadata.name: \"Small Shop\" cannot be part of an object's name",
+        ),
+        (
+            "start: 2026-03-02T00:00:00Z",
+            "start: monday",
+            ":5: spec.start: \"monday\" is not an instant of 1970 to 2200; expected for example 2026-03-02T00:00:00Z",
+        ),
+        (
+            "  duration: 6h\n",
+            "",
+            ":4: spec: duration is missing; write for example `duration: 7d`",
+        ),
+        (
+            "duration: 6h",
+            "duration: 6",
+            ":6: spec.duration: 6 is not valid; expected a duration such as 90s, 1h30m or 10d9h",
+        ),
+        (
+            "duration: 6h",
+            "duration: 2y",
+            ":6: spec.duration: \"2y\" is not a duration",
+        ),
+        (
+            "duration: 6h",
+            "duration: 400d",
+            ":6: spec.duration: is more than a year (366d)",
+        ),
+        (
+            "warmup: 30m",
+            "warmup: 7h",
+            ":7: spec.warmup: is not shorter than duration, which it is part of",
+        ),
+        (
+            "seeds: 2",
+            "seeds: 0",
+            ":8: spec.seeds: 0 is not valid; expected a whole number from 1 to 10000",
+        ),
+        (
+            "    manifests: [pools.yaml]\n",
+            "",
+            ":9: spec.cluster: has neither manifests nor snapshot",
+        ),
+        (
+            "scoring: LeastAllocated",
+            "scoring: LestAllocated",
+            ":11: spec.cluster.scheduler.scoring: \"LestAllocated\" is not known here; did you mean \"LeastAllocated\"?",
+        ),
+        (
+            "workloads:",
+            "workload:",
+            ":12: spec.workload: unknown field \"workload\"; did you mean \"workloads\"?",
+        ),
+        (
+            "deployments: {count: 3",
+            "deploymnets: {count: 3",
+            ":14: spec.workloads[0].deploymnets: unknown field \"deploymnets\"; did you mean \"deployments\"?",
+        ),
+        (
+            "cpu: [250m, 500m]",
+            "cpu: [250m, 500 m]",
+            ":14: spec.workloads[0].deployments.cpu[1]: \"500 m\" is not a quantity",
+        ),
+        (
+            "memory: 512Mi",
+            "memory: -512Mi",
+            ":14: spec.workloads[0].deployments.memory: \"-512Mi\" is not above 0",
+        ),
+        (
+            ", memory: 512Mi",
+            "",
+            ":14: spec.workloads[0].deployments: memory is missing; write for example `memory: 512Mi`",
+        ),
+        (
+            "maxUnavailable: 10%",
+            "maxUnavailable: 110%",
+            ":14: spec.workloads[0].deployments.maxUnavailable: \"110%\" is not valid",
+        ),
+        (
+            "low: 2, high: 6",
+            "low: 6, high: 2",
+            ":15: spec.workloads[0].replicas: low is 6 and high is 2",
+        ),
+        (
+            "peakAt: \"14:00\"",
+            "peakAt: 2pm",
+            ":15: spec.workloads[0].replicas.peakAt: \"2pm\" is not valid; expected a time of day in UTC",
+        ),
+        (
+            "noise: 0.1",
+            "noise: 10",
+            ":15: spec.workloads[0].replicas.noise: 10 is not valid; expected a number from 0 to 1",
+        ),
+        (
+            "{median: 8s, p99: 40s}",
+            "{median: 40s, p99: 8s}",
+            ":16: spec.workloads[0].ready: p99 is less than median",
+        ),
+        (
+            "cron: \"0 1 * * *\"",
+            "cron: \"0 25 * * *\"",
+            ":18: spec.workloads[1].jobs.cron: schedule \"0 25 * * *\": hour \"25\" is outside 0 to 23",
+        ),
+        (
+            "cron: \"0 1 * * *\", ",
+            "",
+            ":18: spec.workloads[1].jobs: does not say when jobs come",
+        ),
+        (
+            ", runs: {median: 12m, p99: 2h}",
+            "",
+            ":18: spec.workloads[1].jobs: runs is missing",
+        ),
+        (
+            "name: db",
+            "name: web",
+            ":19: spec.workloads[2]: \"web\" is the name of another workload, too",
+        ),
+        (
+            "volume: zonal",
+            "volume: regional",
+            ":20: spec.workloads[2].statefulSets.volume: \"regional\" is not known here; expected one of zonal, none",
+        ),
+        (
+            "at: 1h",
+            "at: 9h",
+            ":23: spec.cloud.shortages[0].at: is after the end of the scenario",
+        ),
+        (
+            "- {name: now}",
+            "- {name: patient}",
+            ":26: spec.policies[1]: \"patient\" is the name of another policy, too",
+        ),
+        (
+            "      NodePool:\n",
+            "      NodePools:\n",
+            ":28: spec.policies[1].merge.NodePools: a policy cannot patch \"NodePools\"; did you mean \"NodePool\"?",
+        ),
+        (
+            "      NodePool:\n",
+            "      NodePool/spot:\n",
+            ":28: spec.policies[1].merge.NodePool/spot: policy \"patient\" patches NodePool \"spot\", and the cluster's are default",
+        ),
+        (
+            "consolidateAfter: 10m",
+            "consolidateAfter: ten",
+            ":31: spec.policies[1].merge.NodePool.spec.disruption.consolidateAfter: policy \"patient\": NodePool default would be refused by the API server",
+        ),
+        (
+            "consolidateAfter: 10m",
+            "consolidatAfter: 10m",
+            ":31: spec.policies[1].merge.NodePool.spec.disruption.consolidatAfter: policy \"patient\": NodePool default would be refused by the API server: spec.disruption.consolidatAfter: unknown field",
+        ),
+        (
+            "baseline: now",
+            "baseline: nwo",
+            ":32: spec.baseline: there is no policy \"nwo\"; did you mean \"now\"?",
+        ),
+        ("patient.cost <=", "patient.price <=", ":34: spec.expect[0]: "),
+        ("  seeds: 2\n", "  seeds: [2\n", "is not valid YAML"),
+    ];
+    for (from, to, expected) in cases {
+        assert!(SCENARIO.contains(from), "{from}");
+        let (_folder, path) = folder(&SCENARIO.replacen(from, to, 1));
+        let output = simulate(&[&path.display().to_string(), "--check"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{to}: {said}");
+        let expected = if expected.starts_with(':') {
+            format!("error: {}{expected}", path.display())
+        } else {
+            expected.to_owned()
+        };
+        assert!(
+            said.contains(&expected),
+            "{to}:\nexpected {expected}\nfound {said}"
+        );
+        assert!(output.stdout.is_empty(), "{to}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_no_mistake_of_the_scenario() {
+    let (folder, path) = folder(&SCENARIO.replace("pools.yaml", "pool.yaml"));
+    let output = simulate(&[&path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("pool.yaml"),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = simulate(&[&folder.path().join("nothing.yaml").display().to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    let wrong = POOLS.replace("consolidateAfter: 1m", "consolidateAfter: soon");
+    fs::write(folder.path().join("pool.yaml"), wrong).expect("written");
+    let output = simulate(&[&path.display().to_string()]);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("pool.yaml:9: NodePool default would be refused by the API server"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_check_counts_without_simulating() {
+    let (_folder, path) = folder(SCENARIO);
+    let output = simulate(&[&path.display().to_string(), "--check", "-o", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(check["kind"], "Check");
+    assert_eq!(
+        (&check["deployments"], &check["statefulSets"], &check["jobs"]),
+        (&3.into(), &1.into(), &1.into())
+    );
+    assert_eq!(check["runs"], 4);
+    let table = text(&simulate(&[&path.display().to_string(), "--check"]).stdout);
+    for expected in [
+        "pods a day",
+        "peak cores",
+        "events",
+        "patient.cost <= 2 * now.cost",
+    ] {
+        assert!(table.contains(expected), "{table}");
+    }
+    let output = simulate(&[&path.display().to_string(), "--check", "--policy", "patent"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("its policies are now, patient"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn every_example_is_valid() {
+    for name in ["quick.yaml", "week.yaml", "night.yaml"] {
+        let output = simulate(&[&example(name), "--check"]);
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+    }
+}
