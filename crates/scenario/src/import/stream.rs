@@ -257,7 +257,9 @@ impl Stream {
     pub(crate) fn finish(mut self, jobs_end: bool) -> Result<(Timeline, Vec<String>), ImportError> {
         let mut notes = Vec::new();
         if !jobs_end {
-            let jobs = std::mem::take(&mut self.running);
+            // A bare pod without an end is there to the end.
+            let mut jobs = std::mem::take(&mut self.running);
+            jobs.retain(|(kind, _, _), _| kind == "Job");
             if !jobs.is_empty() {
                 notes.push(format!(
                     "{} Jobs have no end in the recording: each is taken to last {} minutes",

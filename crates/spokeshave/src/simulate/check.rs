@@ -46,7 +46,7 @@ impl Check {
             kind: "Check",
             name: scenario.name.clone(),
             start: scenario.start.to_string(),
-            days: scenario.duration_ms as f64 / DAY_MS,
+            days: (scenario.duration_ms as f64 / DAY_MS * 1_000.0).round() / 1_000.0,
             warmup_days: (scenario.warmup_ms as f64 / DAY_MS * 1_000.0).round() / 1_000.0,
             seeds,
             policies: policies.to_vec(),
