@@ -130,7 +130,15 @@ impl Garbage {
             // It was listed a moment ago: one that is gone now has ended on this word, and its Node is left.
             Ok(()) => {}
             Err(error) if error.is_not_found() => {}
-            Err(CloudError::Postponed { .. }) => return Ok(()),
+            // No NodeClaim could say so: the log does, once a pass.
+            Err(CloudError::Postponed { message, .. }) => {
+                tracing::info!(
+                    "provider-id" = instance.provider_id().unwrap_or_default(),
+                    reason = message,
+                    "instance without nodeclaim is terminated later"
+                );
+                return Ok(());
+            }
             Err(error) => return Err(Box::new(error)),
         }
         let id = instance.provider_id().unwrap_or_default();

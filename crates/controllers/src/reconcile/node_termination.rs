@@ -13,7 +13,7 @@ use spokeshave_model::pod::node_name;
 use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
 use spokeshave_plan::lifecycle::node_ref;
 use spokeshave_plan::termination::{self, NodeEnd, NodeNext};
-use spokeshave_ports::CloudProvider as _;
+use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
 
 use crate::act::instance_end::InstanceEnd;
@@ -250,6 +250,8 @@ impl NodeTermination {
         match self.cloud.get(id).await {
             Ok(_) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
+            // The cloud will not say yet: the drain goes on, and its last step reports the delay (W-30).
+            Err(CloudError::Postponed { .. }) => Ok(false),
             Err(error) => Err(Box::new(error)),
         }
     }

@@ -53,6 +53,15 @@ impl Endings {
         if !claim.has_finalizer {
             return;
         }
+        // The cloud wants to be asked later (W-30), and the NodeClaim says so. That a shift ends is for whoever has begun it; that the instance
+        // then ends is looked at when everything has healed.
+        let is_postponed = claim
+            .conditions
+            .get("spokeshave.dev/TerminationBlocked")
+            .is_some_and(|one| one.status == "True" && one.reason == "TerminationPostponed");
+        if is_postponed {
+            return;
+        }
         let object = format!("nodeclaim {}", claim.name);
         let node = view.node_of_claim(claim);
         let last_step = later(

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::{FutureExt as _, StreamExt as _};
@@ -23,6 +24,8 @@ pub struct Faults {
     pub short_pools: Arc<Mutex<BTreeSet<String>>>,
     /// Deletions fail with this text.
     pub delete_error: Mutex<Option<String>>,
+    /// Deletions, and questions about a single instance, are postponed for this reason.
+    pub postponed: Mutex<Option<String>>,
     /// Deletions and questions never answer.
     pub hang: AtomicBool,
     /// Instances that are left out of lists although they run, by provider ID.
@@ -67,6 +70,13 @@ impl Faulty {
     fn hangs(&self, claim: &NodeClaim) -> bool {
         let pool = claim.node_pool().unwrap_or_default();
         self.faults.hanging_pools.lock().unwrap().contains(pool)
+    }
+
+    /// What the cloud answers while it postpones.
+    fn postponed(&self) -> Option<CloudError> {
+        let message = self.faults.postponed.lock().unwrap().clone()?;
+        let again_after = Duration::from_secs(30);
+        Some(CloudError::Postponed { message, again_after })
     }
 
     /// Nothing is left for this NodeClaim.
@@ -118,6 +128,9 @@ impl CloudProvider for Faulty {
         if let Some(error) = self.faults.delete_error.lock().unwrap().clone() {
             return async move { Err(CloudError::Other(error)) }.boxed();
         }
+        if let Some(answer) = self.postponed() {
+            return async move { Err(answer) }.boxed();
+        }
         if self.faults.lies.load(Ordering::Relaxed) {
             return async { Err(CloudError::NodeClaimNotFound("it says".to_owned())) }.boxed();
         }
@@ -127,6 +140,9 @@ impl CloudProvider for Faulty {
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, NodeClaim> {
         if self.faults.hang.load(Ordering::Relaxed) {
             return std::future::pending().boxed();
+        }
+        if let Some(answer) = self.postponed() {
+            return async move { Err(answer) }.boxed();
         }
         self.inner.get(provider_id)
     }

@@ -24,6 +24,28 @@ async fn invariant_13_an_end_that_takes_long_says_what_it_waits_for() {
     stage.assert_broken(13, "nodeclaim n");
 }
 
+// W-30: only a cloud that wants to be asked later may keep an instance, and only for as long as the NodeClaim says so.
+#[tokio::test(start_paused = true)]
+async fn invariant_13_an_end_that_the_cloud_postpones_is_reported() {
+    let stage = with_node().await;
+    stage.delete_claim("n").await;
+    let blocked = async |status: &str, reason: &str| {
+        let conditions = [
+            stage.condition("Drained", "True", "Drained"),
+            stage.condition("VolumesDetached", "True", "VolumesDetached"),
+            stage.condition("spokeshave.dev/TerminationBlocked", status, reason),
+        ];
+        let status = json!({"status": {"conditions": conditions}});
+        stage.as_operator::<NodeClaim>("n", status).await;
+    };
+    blocked("True", "TerminationPostponed").await;
+    stage.pass(30 * 60).await;
+    stage.assert_silent();
+    blocked("True", "ProviderError").await;
+    stage.pass(6 * 60).await;
+    stage.assert_broken(13, "nodeclaim n");
+}
+
 #[tokio::test(start_paused = true)]
 async fn invariant_13_a_drain_with_nobody_left_ends() {
     let stage = with_node().await;

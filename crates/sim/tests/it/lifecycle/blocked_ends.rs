@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
+use spokeshave_provider_kwok::KwokOptions;
 
 use crate::faulty::{Cluster, Setup};
 use crate::words::*;
@@ -188,6 +189,82 @@ async fn d_314_d_351_a_cloud_that_fails_or_hangs_at_the_end_is_named() {
     // Meanwhile others come and go.
     cluster.run("late", 1, "6").await;
     cluster.faults.hang.store(false, Ordering::Relaxed);
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+/// Why the cloud of these tests wants to be asked later.
+const SHIFTED: &str = "zone test-zone-a has an active zonal shift";
+
+// W-30: what the cloud postpones has not failed. The node is drained, its NodeClaim says what it waits for, and the instance ends after that.
+#[tokio::test(start_paused = true)]
+async fn w_30_a_drained_node_whose_end_the_cloud_postpones_says_so() {
+    let (cluster, operator, claim) = Cluster::one_node(6, json!({})).await;
+    *cluster.faults.postponed.lock().unwrap() = Some(SHIFTED.to_owned());
+    cluster.delete::<NodeClaim>(&claim).await;
+    let message = cluster.until_blocked(&claim, "TerminationPostponed").await;
+    assert!(message.ends_with(SHIFTED), "{message}");
+    cluster.until_running_of("web", 1).await;
+    cluster.pass(30 * 60).await;
+    assert!(cluster.names::<NodeClaim>().await.contains(&claim));
+    let failures = value(
+        &operator.metrics,
+        "karpenter_cloudprovider_errors_total",
+        "Delete",
+    );
+    assert!(failures > 0.0, "the cloud is asked again and again");
+    *cluster.faults.postponed.lock().unwrap() = None;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+// W-30, D-309: a Node that is not ready is drained although the cloud does not say whether its instance still runs.
+#[tokio::test(start_paused = true)]
+async fn w_30_d_309_a_question_that_the_cloud_postpones_does_not_hold_up_the_drain() {
+    let (cluster, operator, claim) = Cluster::one_node(8, json!({})).await;
+    let node = cluster.get::<NodeClaim>(&claim).await.status.unwrap().node_name;
+    *cluster.faults.postponed.lock().unwrap() = Some(SHIFTED.to_owned());
+    let since = cluster.clock.now().to_string();
+    let broken = json!({"conditions": [
+        {"type": "Ready", "status": "Unknown", "reason": "Broken", "message": "", "lastTransitionTime": since, "lastHeartbeatTime": since},
+    ]});
+    cluster.patch_status::<Node>(&node.unwrap(), broken).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.until_blocked(&claim, "TerminationPostponed").await;
+    cluster.pass(600).await;
+    let failures = value(
+        &operator.metrics,
+        "controller_runtime_reconcile_errors_total",
+        "node.termination",
+    );
+    assert_eq!(failures, 0.0, "nothing has failed");
+    *cluster.faults.postponed.lock().unwrap() = None;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.assert_no_leak().await;
+}
+
+// W-30: a NodeClaim without Node says it, too.
+#[tokio::test(start_paused = true)]
+async fn w_30_an_instance_that_never_joined_and_may_not_end_yet_says_so() {
+    let setup = Setup::with_cloud(KwokOptions {
+        registration_delay: Duration::from_secs(24 * 60 * 60),
+        ..KwokOptions::default()
+    });
+    let (cluster, _operator) = Cluster::started_with(9, json!({}), setup).await;
+    cluster.deploy("web", 1, "1").await;
+    cluster
+        .until("an instance", async |cluster| {
+            let claims = cluster.list::<NodeClaim>().await;
+            claims.iter().any(|claim| claim.provider_id().is_some())
+        })
+        .await;
+    let claim = cluster.names::<NodeClaim>().await.into_iter().next().unwrap();
+    *cluster.faults.postponed.lock().unwrap() = Some(SHIFTED.to_owned());
+    cluster.scale("web", 0).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.until_blocked(&claim, "TerminationPostponed").await;
+    *cluster.faults.postponed.lock().unwrap() = None;
     cluster.until_gone::<NodeClaim>(&claim).await;
     cluster.assert_no_leak().await;
 }
