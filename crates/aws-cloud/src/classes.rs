@@ -109,7 +109,7 @@ impl Inner {
     }
 
     /// Users read why a class does not get any further.
-    fn tell_failure(&self, name: &str, error: &str) {
+    pub(crate) fn tell_failure(&self, name: &str, error: &str) {
         let Some(class) = self.classes.get(name) else {
             return;
         };

@@ -80,7 +80,16 @@ impl Inner {
             let pause = match self.market.discover(&self.aws).await {
                 Ok(()) => MARKET_PERIOD,
                 Err(error) => {
-                    tracing::error!(%error, "cannot read the instance types of the region; it is tried again");
+                    tracing::error!(
+                        error,
+                        "cannot read the instance types of the region; it is tried again"
+                    );
+                    // No class is reconciled before the types are known: each says why.
+                    if !self.market.is_known() {
+                        for class in self.classes.all().unwrap_or_default() {
+                            self.tell_failure(class.name(), &error);
+                        }
+                    }
                     MARKET_RETRY
                 }
             };

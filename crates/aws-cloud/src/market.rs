@@ -128,18 +128,22 @@ impl Market {
     }
 
     /// Asks EC2 for types and zones. An answer without any keeps what is known.
-    pub(crate) async fn discover(&self, aws: &Aws) -> Result<(), ApiError> {
+    ///
+    /// # Errors
+    /// The text of the call that failed: which it was, what EC2 said, and what to do about it.
+    pub(crate) async fn discover(&self, aws: &Aws) -> Result<(), String> {
         let filters = [
             Filter::new("supported-virtualization-type", ["hvm"]),
             Filter::new("processor-info.supported-architecture", ["x86_64", "arm64"]),
         ];
-        let types = aws.ec2.instance_types(&filters).await?;
-        let offerings = aws.ec2.instance_type_offerings().await?;
+        let failed =
+            |call: &'static str| move |error: ApiError| format!("{call}: {error}{}", error.advice(call));
+        let types = aws.ec2.instance_types(&filters).await;
+        let types = types.map_err(failed("ec2:DescribeInstanceTypes"))?;
+        let offerings = aws.ec2.instance_type_offerings().await;
+        let offerings = offerings.map_err(failed("ec2:DescribeInstanceTypeOfferings"))?;
         if types.is_empty() || offerings.is_empty() {
-            return Err(ApiError::new(
-                "",
-                "EC2 described no instance types, or no zone that has any",
-            ));
+            return Err("EC2 described no instance types, or no zone that has any".to_owned());
         }
         let mut state = self.state();
         let mut region = Region {

@@ -312,7 +312,14 @@ impl Session {
         let limit = self.0.options.attempt_timeout + request.long_poll;
         let exchange = async {
             let response = self.0.connector.call(signed).await;
-            let response = response.map_err(|error| no_answer(root_cause(&error), error.is_timeout()))?;
+            let response = response.map_err(|error| {
+                let advice = if error.is_io() {
+                    self.advice_on_connections(request.service)
+                } else {
+                    String::new()
+                };
+                no_answer(root_cause(&error) + &advice, error.is_timeout())
+            })?;
             let status = response.status().as_u16();
             let header = |name: &str| response.headers().get(name).map(str::to_owned);
             let date = header("date").and_then(|date| http_date(&date));
@@ -346,6 +353,23 @@ impl Session {
             url.trim_end_matches('/').clone_into(&mut endpoint.url);
         }
         endpoint
+    }
+
+    /// What to do when a host cannot be reached: a region that does not exist has none.
+    fn advice_on_connections(&self, service: Service) -> String {
+        let Inner { options, .. } = &*self.0;
+        let is_replaced = options
+            .endpoint_urls
+            .iter()
+            .any(|(one, _)| one.is_none_or(|one| one == service));
+        if is_replaced {
+            "; AWS_ENDPOINT_URL or one of its kind sends requests there: check it, and the network".to_owned()
+        } else {
+            format!(
+                "; check that region {} (AWS_REGION) exists, and the operator's DNS, proxy and network policies",
+                options.region
+            )
+        }
     }
 
     async fn credentials(&self, request: &Request) -> Result<Credentials, CallError> {

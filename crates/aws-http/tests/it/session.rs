@@ -6,7 +6,9 @@ use std::time::Duration;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_http_client::Connector;
-use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::result::ConnectorError;
 use spokeshave_aws_http::{CallError, Session, SessionOptions, iam, sqs, ssm, sts};
 use spokeshave_ports::{Entropy, TokioClock};
 
@@ -14,22 +16,36 @@ use crate::server::{Reply, Server};
 
 const IDENTITY: &str = "<GetCallerIdentityResponse><GetCallerIdentityResult><Account>1</Account><Arn>arn:aws:iam::1:role/x</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>";
 
-fn session(server: &Server, attempts: u32) -> Session {
-    let options = SessionOptions {
-        region: "eu-west-3".to_owned(),
-        endpoint_urls: vec![(None, server.url.clone())],
+fn options(region: &str, attempts: u32) -> SessionOptions {
+    SessionOptions {
+        region: region.to_owned(),
+        endpoint_urls: Vec::new(),
         use_fips: false,
         attempts,
         attempt_timeout: Duration::from_secs(30),
         user_agent: "karpenter.sh-test".to_owned(),
+    }
+}
+
+fn session(server: &Server, attempts: u32) -> Session {
+    let options = SessionOptions {
+        endpoint_urls: vec![(None, server.url.clone())],
+        ..options("eu-west-3", attempts)
     };
+    session_over(
+        options,
+        SharedHttpConnector::new(Connector::builder().build_http()),
+    )
+}
+
+fn session_over(options: SessionOptions, connector: SharedHttpConnector) -> Session {
     let credentials = Credentials::from_keys("AKID", "secret", Some("token".to_owned()));
     // Waits between attempts are a thousandth as long; the epoch is far from the server's.
     let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1000.0).shared();
     Session::new(
         options,
         SharedCredentialsProvider::new(credentials),
-        SharedHttpConnector::new(Connector::builder().build_http()),
+        connector,
         clock,
         &Entropy::new(1),
     )
@@ -189,5 +205,31 @@ async fn a_service_that_is_not_there_is_named() {
     let error = sts::caller_identity(&session).await.unwrap_err();
     assert!(matches!(&error, CallError::NoAnswer { .. }), "{error}");
     assert!(error.to_string().contains(&server.url), "{error}");
+    assert!(error.to_string().contains("AWS_ENDPOINT_URL"), "{error}");
     drop(Arc::new(server));
+}
+
+/// A network in which no host has an address.
+#[derive(Debug)]
+struct NoSuchHost;
+
+impl HttpConnector for NoSuchHost {
+    fn call(&self, _request: HttpRequest) -> HttpConnectorFuture {
+        let cause = std::io::Error::other("no such host is known");
+        HttpConnectorFuture::ready(Err(ConnectorError::io(cause.into())))
+    }
+}
+
+#[tokio::test]
+async fn a_region_that_does_not_exist_is_named_with_the_host_that_is_missing() {
+    let session = session_over(options("mars-north-1", 1), SharedHttpConnector::new(NoSuchHost));
+    let error = sts::caller_identity(&session).await.unwrap_err();
+    let text = error.to_string();
+    for part in [
+        "https://sts.mars-north-1.amazonaws.com",
+        "no such host is known",
+        "region mars-north-1 (AWS_REGION) exists",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
 }

@@ -46,6 +46,45 @@ async fn wrong_credentials_and_denied_look_ups_are_told_in_an_event_with_what_to
     }
 }
 
+// Wrong credentials, or a region that does not exist, fail the very first call, before any class has a status.
+#[tokio::test(start_paused = true)]
+async fn a_040_without_instance_types_every_class_says_which_call_fails_and_what_to_do() {
+    for (call, code, advice) in [
+        (
+            "DescribeInstanceTypes",
+            "AuthFailure",
+            "check the operator's credentials",
+        ),
+        (
+            "DescribeInstanceTypeOfferings",
+            "UnauthorizedOperation",
+            "allow ec2:DescribeInstanceTypeOfferings in the policy",
+        ),
+    ] {
+        let world = World::new(Options::new(CLUSTER)).await;
+        world.class("second", json!({})).await;
+        world.cloud.fail(call, &ApiError::new(code, "no"), 3);
+        let provider = world.provider();
+        world.pass(25).await;
+        let told: Vec<_> = provider.notices().unwrap().take(2).collect().await;
+        let about: Vec<_> = told.iter().map(|one| (one.name.as_str(), one.reason)).collect();
+        assert_eq!(
+            about,
+            [("default", "ReconcileFailed"), ("second", "ReconcileFailed")]
+        );
+        for one in told {
+            assert!(
+                one.message.starts_with(&format!("ec2:{call}: ")),
+                "{}",
+                one.message
+            );
+            assert!(one.message.contains(advice), "{}", one.message);
+        }
+        world.pass(120).await;
+        assert_eq!(condition(&world.class_now("default").await, "Ready").0, "True");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_023_an_image_without_architecture_is_named_and_stops_no_other_class() {
     let world = World::new(Options::new(CLUSTER)).await;
