@@ -106,18 +106,32 @@ def objects_page():
             f"{table(('Condition', 'Means'), conditions)}\n\n## Labels, annotations, taints and finalizers\n\n{table(('Key', 'Means'), keys)}\n")
 
 
+def event_kinds(text):
+    """Types and reasons of the events that a file makes, by the calls: they stand side by side. A reason may be a constant of the file."""
+    named = dict(re.findall(r'const (\w+): &str =\s*"([A-Z]\w+)";', text))
+    for kind, reason, constant in re.findall(r'EventType::(Normal|Warning),\s*(?:"([A-Z]\w+)"|([A-Z_]+)\b)', text):
+        if reason or constant in named:
+            yield kind, reason or named[constant]
+    # What a cloud has to say reaches users as events, too.
+    if "notices::of_" in text:
+        for is_warning, reason in re.findall(r'(?:notices::of_\w+\(\s*&?[\w.]+|\(\w+),\s*(true|false),\s*"([A-Z]\w+)"', text):
+            yield "Warning" if is_warning == "true" else "Normal", reason
+        for reason in re.findall(r'notices::of_claim\(\s*[\w.]+,\s*"([A-Z]\w+)"', text):
+            yield "Warning", reason
+
+
 def events_page():
-    """Events by the calls that make them: type and reason stand side by side."""
+    """All events."""
     found = {}
     for folder in ("plan", "controllers", "audit", "aws-cloud", "provider-kwok"):
         for base, _, files in os.walk(os.path.join(ROOT, "crates", folder, "src")):
             for file in sorted(files):
                 text = open(os.path.join(base, file), encoding="utf-8").read().split("#[cfg(test)]")[0]
                 subject = re.match(r"//! ([^.:\n]+(?:\n//! [^.:\n]+)*)", text)
-                for kind, reason in re.findall(r'EventType::(Normal|Warning),\s*"([A-Z]\w+)"', text):
-                    words = re.sub(r" \((?:A|B|D|P|W)\b.*$", "", " ".join(subject.group(1).replace("//!", "").split())) if subject else ""
+                for kind, reason in event_kinds(text):
+                    words = re.sub(r" \([ABDPWZ](?:\d|\b).*$", "", " ".join(subject.group(1).replace("//!", "").split())) if subject else ""
                     found.setdefault((reason, kind), words.replace("|", "\\|"))
-    if len(found) < 25:
+    if len(found) < 45:
         raise SystemExit(f"only {len(found)} events are found in the code")
     rows = [(f"`{reason}`", kind, words) for (reason, kind), words in sorted(found.items())]
     return (f"# Events\n\n{WRITTEN}\n\nTheir source is `karpenter`: `kubectl get events -A --field-selector source=karpenter`. Repetitions within a few minutes are left out.\n\n"
