@@ -5,14 +5,13 @@
 
 mod act;
 mod cloud;
+mod controller;
 mod definitions;
-mod freeze;
 mod observe;
 mod operator;
 mod options;
 mod reconcile;
 pub mod shadow;
-mod shared;
 mod state;
 
 pub use observe::decision::{Decision, DecisionKind, DecisionLog};

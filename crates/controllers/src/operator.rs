@@ -1,24 +1,24 @@
 //! The operator: puts the controllers together and runs them for as long as this replica leads.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use spokeshave_ports::{CloudProvider, Entropy, SharedClock};
 use spokeshave_runtime::{
-    ControllerMetrics, ElectionOutcome, EventRecorder, EventRecorderOptions, EventWriter, LeaderElection,
-    Leadership, LeaseOptions, Metrics, QueueOptions, RateLimit, Readiness, ReconcileError, Requeue, Shutdown,
-    TaskGroup, WorkQueue, client, run_controller, run_singleton,
+    ElectionOutcome, EventRecorder, EventRecorderOptions, EventWriter, LeaderElection, Leadership,
+    LeaseOptions, Metrics, Readiness, Shutdown, TaskGroup, client,
 };
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use crate::act::execute::Execute;
+use crate::act::hands::Hands;
 use crate::cloud::Measured;
 use crate::cloud::overlays::Overlays;
+use crate::controller::Controllers;
 use crate::definitions::{CACHES_SYNCED, DEFINITIONS_SERVED, definitions_served};
-use crate::observe::blocked::Told;
 use crate::observe::decision::DecisionLog;
+use crate::observe::journal::Journal;
 use crate::observe::metrics::ControllerFamilies;
 use crate::observe::observer::Observer;
 use crate::observe::pod_times::PodTimes;
@@ -38,27 +38,64 @@ use crate::reconcile::node_overlays::NodeOverlays;
 use crate::reconcile::node_pools::NodePools;
 use crate::reconcile::node_repair::NodeRepair;
 use crate::reconcile::node_termination::NodeTermination;
+use crate::reconcile::pod_events::PodEvents;
 use crate::reconcile::provisioner::Provisioner;
-use crate::reconcile::static_pools::{self, StaticPools};
-use crate::shared::{Memory, Shared};
+use crate::reconcile::static_pools::StaticPools;
+use crate::state::cluster::Cluster;
 use crate::state::distress::Failures;
-use crate::state::frozen::Frozen;
-use crate::state::node_classes::NodeClasses;
 use crate::state::store_list::Wanted;
 use crate::state::stores::Stores;
-use crate::state::virtual_pods::VirtualPods;
 
-/// NodeClaims that are worked on at once, at one core and at sixty.
-const CLAIM_WORKERS: (usize, usize) = (1000, 5000);
-/// Nodes and evictions that are worked on at once, at one core and at sixty (D-318, D-327).
-const TERMINATION_WORKERS: (usize, usize) = (100, 5000);
-/// D-107.
-const COMMAND_WORKERS: (usize, usize) = (100, 1000);
-/// Pools and the like that are worked on at once.
-const WORKERS: usize = 100;
+/// What one term of leadership knows, writes with and tells; controllers take of it what they need.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    /// What is known.
+    pub(crate) cluster: Arc<Cluster>,
+    /// What writes.
+    pub(crate) hands: Hands,
+    /// What is told.
+    pub(crate) journal: Arc<Journal>,
+}
 
-/// CapacityBuffers that are worked on at once (P §12).
-const BUFFER_WORKERS: usize = 10;
+/// All controllers. Their order here is the order in which they hear of a change.
+fn controllers<'a>(term: &'a Term, metrics: &'a Metrics) -> Controllers<'a> {
+    let cluster = || term.cluster.clone();
+    let hands = || term.hands.clone();
+    let journal = || term.journal.clone();
+    let mut list = Controllers::new(&term.cluster, metrics);
+    list.add(|_| Claims::new(cluster(), hands(), journal()));
+    list.add(|_| PodEvents::new(cluster(), hands()));
+    let evictions = list.add(|queue| Evictions::new(cluster(), hands(), journal(), queue));
+    let provisioner = Provisioner::new(cluster(), hands(), journal());
+    let pods = || provisioner.clone();
+    list.add(|_| CapacityBuffers::new(cluster(), hands(), pods()));
+    list.add(|_| NodeOverlays::new(cluster(), hands(), pods()));
+    let interruptions = list.add(|queue| Interruptions::new(cluster(), hands(), journal(), pods(), queue));
+    list.add(|_| NodeTermination::new(cluster(), hands(), journal(), evictions));
+    list.add(|_| NodePools::new(cluster(), hands(), journal()));
+    let disruption = DisruptionLoop::new(cluster(), hands(), journal());
+    list.add(|_| Commands::new(cluster(), hands(), journal()));
+    list.add(|_| Drift::new(cluster(), hands()));
+    let policies = DisruptionPolicies::new(cluster(), hands(), journal());
+    list.add(|_| Identity::new(cluster(), hands()));
+    list.add(|_| NodeRepair::new(cluster(), hands(), journal()));
+    list.add(|_| StaticPools::new(cluster(), hands(), journal()));
+    list.add(|_| Garbage::new(cluster(), hands(), journal()));
+    list.add_loop("disruptionpolicy.status", |stop| policies.run(stop));
+    list.add_loop("interruption.messages", |stop| interruptions.listen(stop));
+    list.add_loop("provisioner", |stop| {
+        provisioner.run(stop).instrument(run_of("provisioner"))
+    });
+    list.add_loop("disruption", |stop| {
+        disruption.run(stop).instrument(run_of("disruption"))
+    });
+    list
+}
+
+/// Lines that a loop writes carry its name.
+fn run_of(controller: &'static str) -> tracing::Span {
+    tracing::error_span!("run", controller)
+}
 
 /// Why the operator has ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -242,10 +279,11 @@ impl Operator {
         let (recorder, event_writer) = self.event_recorder(&writer);
         let until = shutdown.clone();
         tasks.spawn("events", async move { event_writer.run(until).await });
-        let shared = self.share(&writer, recorder);
-        let parts = self.parts(&shared);
+        let term = self.term(&writer, recorder);
+        let cluster = &term.cluster;
+        let controllers = controllers(&term, &self.metrics);
         let wanted = Wanted::of(&self.options);
-        shared.stores.watch(
+        cluster.stores.watch(
             wanted,
             &self.client,
             &self.clock,
@@ -255,7 +293,7 @@ impl Operator {
             shutdown,
         );
         for kind in self.provider.supported_node_classes() {
-            let watch = shared.node_classes.clone().watch(
+            let watch = cluster.node_classes.clone().watch(
                 self.client.clone(),
                 kind.clone(),
                 self.clock.clone(),
@@ -268,13 +306,13 @@ impl Operator {
             until.cut(cloud.lead()).await;
         });
         if shutdown
-            .cut(shared.stores.filled(wanted, &self.clock))
+            .cut(cluster.stores.filled(wanted, &self.clock))
             .await
             .is_some()
         {
             self.readiness.set(CACHES_SYNCED, true);
-            self.observer.look_at(&shared);
-            parts.start(&self.clock, &self.metrics, &mut tasks, shutdown);
+            self.observer.look_at(cluster);
+            controllers.start(&mut tasks, shutdown);
             shutdown.requested().await;
         }
         let late = tasks.drain(&clock, limit).await;
@@ -294,307 +332,46 @@ impl Operator {
         )
     }
 
-    /// What the controllers of one term share; nothing runs yet.
-    pub(crate) fn share(&self, writer: &Client, recorder: EventRecorder) -> Arc<Shared> {
-        let stores = Stores::new(self.options.object_metrics);
+    /// What one term knows, writes with and tells; nothing runs yet.
+    pub(crate) fn term(&self, writer: &Client, recorder: EventRecorder) -> Term {
         let families = ControllerFamilies::new(&self.metrics);
         let failures = Failures::new(self.clock.clone());
-        let cloud = Measured::new(
+        let mut cloud = Measured::new(
             self.provider.clone(),
             self.clock.clone(),
             families.clone(),
             failures.clone(),
             self.options.cloud_call_limit,
         );
-        let cloud = if self.options.feature_gates.node_overlay {
-            cloud.under(Overlays::default())
-        } else {
-            cloud
-        };
-        let cloud = if self.options.feature_gates.reserved_capacity {
-            cloud
-        } else {
-            cloud.without_reserved()
-        };
-        let shared = Arc::new(Shared {
-            execute: Execute::new(writer.clone(), stores.clone(), recorder, failures.clone()),
-            failures,
-            stores,
-            provider: Arc::new(cloud.clone()),
+        if self.options.feature_gates.node_overlay {
+            cloud = cloud.under(Overlays::default());
+        }
+        if !self.options.feature_gates.reserved_capacity {
+            cloud = cloud.without_reserved();
+        }
+        let cluster = Arc::new(Cluster::new(
+            Stores::new(self.options.object_metrics),
             cloud,
-            clock: self.clock.clone(),
-            policy: self.options.policy(),
-            options: self.options.clone(),
+            failures,
+            self.clock.clone(),
+            &self.options,
+            families.snapshots_made.clone(),
+        ));
+        let hands = Hands::new(writer.clone(), &cluster, recorder);
+        let pod_times = PodTimes::new(&self.metrics, self.clock.clone());
+        let journal = Arc::new(Journal::new(
+            cluster.clone(),
             families,
-            node_classes: NodeClasses::new(),
-            decisions: self.decisions.clone(),
-            memory: Mutex::new(Memory::default()),
-            virtual_pods: VirtualPods::default(),
-            told: Told::default(),
-            frozen: Frozen::default(),
-            pod_times: PodTimes::new(&self.metrics, self.clock.clone()),
-            started: self.clock.now(),
-        });
-        shared.pod_times.listen(&shared.stores.pods);
-        conditions::observe(&shared, &self.metrics);
-        let objects = self.options.object_metrics;
-        observability::register(&shared, &self.metrics, &shared.pod_times, objects);
-        shared
-    }
-
-    /// The controllers of one term; none runs yet.
-    pub(crate) fn parts(&self, shared: &Arc<Shared>) -> Parts {
-        Parts::new(shared, &self.clock, &self.metrics)
-    }
-}
-
-/// The controllers.
-pub(crate) struct Parts {
-    claims: Arc<Claims>,
-    disturbed: WorkQueue<String>,
-    termination: Arc<NodeTermination>,
-    evictions: Arc<Evictions>,
-    pools: Arc<NodePools>,
-    provisioner: Arc<Provisioner>,
-    disruption: Arc<DisruptionLoop>,
-    commands: Arc<Commands>,
-    drift: Arc<Drift>,
-    garbage: Arc<Garbage>,
-    policies: Arc<DisruptionPolicies>,
-    identity: Arc<Identity>,
-    interruptions: Arc<Interruptions>,
-    repair: Option<Arc<NodeRepair>>,
-    static_pools: Option<Arc<StaticPools>>,
-    overlays: Option<Arc<NodeOverlays>>,
-    buffers: Option<Arc<CapacityBuffers>>,
-    workers: Workers,
-}
-
-/// How many keys are worked on at once.
-#[derive(Clone, Copy)]
-struct Workers {
-    claims: usize,
-    commands: usize,
-    termination: usize,
-}
-
-fn queue_of<Key: Ord + Clone + Send + 'static>(
-    name: &str,
-    base: Duration,
-    max: Duration,
-    clock: &SharedClock,
-    metrics: &Metrics,
-) -> WorkQueue<Key> {
-    let options = QueueOptions {
-        rate_limit: RateLimit {
-            base,
-            max,
-            ..RateLimit::DEFAULT
-        },
-    };
-    WorkQueue::new(name, clock.clone(), options, metrics)
-}
-
-impl Parts {
-    fn new(shared: &Arc<Shared>, clock: &SharedClock, metrics: &Metrics) -> Self {
-        let (fast, second, ten, minute) = (
-            Duration::from_millis(100),
-            Duration::from_secs(1),
-            Duration::from_secs(10),
-            Duration::from_secs(60),
-        );
-        let claims = Claims::new(
-            shared.clone(),
-            queue_of("nodeclaim.lifecycle", second, minute, clock, metrics),
-        );
-        let disturbed = queue_of("nodeclaim.podevents", fast, minute, clock, metrics);
-        claims.watch_pods(disturbed.clone());
-        let evictions = Evictions::new(
-            shared.clone(),
-            queue_of("eviction-queue", fast, ten, clock, metrics),
-        );
-        let provisioner = Provisioner::new(shared.clone());
-        Self {
-            buffers: CapacityBuffers::new(
-                shared.clone(),
-                provisioner.clone(),
-                queue_of("capacitybuffer", fast, minute, clock, metrics),
-            ),
-            overlays: NodeOverlays::new(
-                shared.clone(),
-                provisioner.clone(),
-                queue_of("nodeoverlay.controller", fast, minute, clock, metrics),
-            ),
-            interruptions: Interruptions::new(
-                shared.clone(),
-                provisioner.clone(),
-                queue_of("interruption", second, minute, clock, metrics),
-            ),
-            termination: NodeTermination::new(
-                shared.clone(),
-                queue_of("node.termination", fast, ten, clock, metrics),
-                evictions.clone(),
-            ),
-            pools: NodePools::new(
-                shared.clone(),
-                queue_of("nodepool.status", fast, minute, clock, metrics),
-            ),
-            provisioner,
-            disruption: DisruptionLoop::new(shared.clone()),
-            commands: Commands::new(
-                shared.clone(),
-                queue_of("disruption.queue", second, ten, clock, metrics),
-            ),
-            drift: Drift::new(
-                shared.clone(),
-                queue_of("nodeclaim.disruption", second, minute, clock, metrics),
-            ),
-            garbage: Garbage::new(shared.clone()),
-            policies: DisruptionPolicies::new(shared.clone()),
-            identity: Identity::new(
-                shared.clone(),
-                queue_of("node.identity", second, minute, clock, metrics),
-            ),
-            repair: NodeRepair::new(
-                shared.clone(),
-                queue_of("node.health", second, minute, clock, metrics),
-            ),
-            static_pools: StaticPools::new(
-                shared.clone(),
-                queue_of(
-                    "static.capacity",
-                    static_pools::FIRST_RETRY,
-                    minute,
-                    clock,
-                    metrics,
-                ),
-            ),
-            workers: Workers {
-                claims: shared.options.scaled(CLAIM_WORKERS.0, CLAIM_WORKERS.1),
-                commands: shared.options.scaled(COMMAND_WORKERS.0, COMMAND_WORKERS.1),
-                termination: shared
-                    .options
-                    .scaled(TERMINATION_WORKERS.0, TERMINATION_WORKERS.1),
-            },
-            claims,
-            disturbed,
-            evictions,
+            pod_times,
+            self.decisions.clone(),
+        ));
+        journal.pod_times.listen(&cluster.stores.pods);
+        conditions::observe(&cluster, &hands, &self.metrics);
+        observability::register(&journal, &self.metrics, self.options.object_metrics);
+        Term {
+            cluster,
+            hands,
+            journal,
         }
-    }
-
-    fn start(self, clock: &SharedClock, metrics: &Metrics, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        let mut starter = Starter {
-            driver: ControllerMetrics::new(metrics),
-            tasks,
-            shutdown,
-        };
-        let Workers {
-            claims,
-            commands,
-            termination,
-        } = self.workers;
-        let (it, queue) = (self.claims.clone(), self.claims.queue.clone());
-        starter.start("nodeclaim.lifecycle", queue, claims, move |name| {
-            it.clone().reconcile(name)
-        });
-        let it = self.claims;
-        starter.start("nodeclaim.podevents", self.disturbed, WORKERS, move |node| {
-            it.clone().disturbed(node)
-        });
-        let (it, queue) = (self.termination.clone(), self.termination.queue.clone());
-        starter.start("node.termination", queue, termination, move |name| {
-            it.clone().reconcile(name)
-        });
-        let (it, queue) = (self.evictions.clone(), self.evictions.queue.clone());
-        starter.start("eviction-queue", queue, termination, move |key| {
-            it.clone().reconcile(key)
-        });
-        let (it, queue) = (self.pools.clone(), self.pools.queue.clone());
-        starter.start("nodepool.status", queue, WORKERS, move |name| {
-            it.clone().reconcile(name)
-        });
-        let (it, queue) = (self.commands.clone(), self.commands.queue.clone());
-        starter.start("disruption.queue", queue, commands, move |name| {
-            it.clone().reconcile(name)
-        });
-        let (it, queue) = (self.drift.clone(), self.drift.queue.clone());
-        starter.start("nodeclaim.disruption", queue, WORKERS, move |name| {
-            it.clone().reconcile(name)
-        });
-        let (it, queue) = (self.identity.clone(), self.identity.queue.clone());
-        starter.start("node.identity", queue, WORKERS, move |name| {
-            it.clone().reconcile(name)
-        });
-        let (it, queue) = (self.interruptions.clone(), self.interruptions.queue.clone());
-        starter.start("interruption", queue, WORKERS, move |id| it.clone().reconcile(id));
-        if let Some(it) = self.repair {
-            let queue = it.queue.clone();
-            starter.start("node.health", queue, WORKERS, move |name| {
-                it.clone().reconcile(name)
-            });
-        }
-        if let Some(it) = self.static_pools {
-            let queue = it.queue.clone();
-            starter.start("static.capacity", queue, WORKERS, move |name| {
-                it.clone().reconcile(name)
-            });
-        }
-        if let Some(it) = self.overlays {
-            let (queue, name) = (it.queue.clone(), "nodeoverlay.nodeclasses");
-            starter
-                .tasks
-                .spawn(name, it.clone().follow_node_classes(shutdown.clone()));
-            starter.start("nodeoverlay.controller", queue, 1, move |all| {
-                it.clone().reconcile(all)
-            });
-        }
-        if let Some(it) = self.buffers {
-            let queue = it.queue.clone();
-            starter.start("capacitybuffer", queue, BUFFER_WORKERS, move |key| {
-                it.clone().reconcile(key)
-            });
-        }
-        let (garbage, driver) = (self.garbage, starter.driver.clone());
-        let stop = || shutdown.clone();
-        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-        let name = "nodeclaim.garbagecollection";
-        let singleton = queue_of(name, second, minute, clock, metrics);
-        let work = move || garbage.clone().collect();
-        tasks.spawn(name, run_singleton(name, singleton, work, stop(), driver));
-        tasks.spawn("disruptionpolicy.status", self.policies.run(stop()));
-        tasks.spawn("interruption.messages", self.interruptions.listen(stop()));
-        tasks.spawn("nodeclaim.nodeclasses", self.drift.follow_node_classes(stop()));
-        tasks.spawn("nodepool.nodeclasses", self.pools.follow_node_classes(stop()));
-        let named = |controller: &'static str| tracing::error_span!("run", controller);
-        let provisioner = self.provisioner.run(stop());
-        tasks.spawn("provisioner", provisioner.instrument(named("provisioner")));
-        let disruption = self.disruption.run(stop());
-        tasks.spawn("disruption", disruption.instrument(named("disruption")));
-    }
-}
-
-/// Starts controllers, each with its queue.
-struct Starter<'a> {
-    driver: ControllerMetrics,
-    tasks: &'a mut TaskGroup,
-    shutdown: &'a Shutdown,
-}
-
-impl Starter<'_> {
-    fn start<Key, Work>(
-        &mut self,
-        name: &'static str,
-        queue: WorkQueue<Key>,
-        workers: usize,
-        reconcile: impl Fn(Key) -> Work + Send + Sync + 'static,
-    ) where
-        Key: Ord + Clone + std::fmt::Display + Send + Sync + 'static,
-        Work: Future<Output = Result<Requeue, ReconcileError>> + Send + 'static,
-    {
-        let (stop, driver) = (self.shutdown.clone(), self.driver.clone());
-        self.tasks.spawn(
-            name,
-            run_controller(name, queue, workers, reconcile, stop, driver),
-        );
     }
 }

@@ -12,8 +12,8 @@ use spokeshave_plan::{blockers, termination};
 use spokeshave_ports::{CloudError, CloudProvider as _};
 use spokeshave_runtime::ReconcileError;
 
+use crate::act::hands::Hands;
 use crate::cloud::Measured;
-use crate::shared::Shared;
 
 /// What is known of an instance after it was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum InstanceEnd {
     Stale,
 }
 
-impl Shared {
+impl Hands {
     /// Asks the cloud to end the instance of a NodeClaim. `node` also gets the event when that is held up.
     pub(crate) async fn end_instance(
         &self,
@@ -53,7 +53,7 @@ impl Shared {
             return self.note_instance_gone(claim).await;
         }
         self.note_instance_terminating(claim).await?;
-        let now = self.now();
+        let now = self.clock.now();
         let asked = claim.condition(INSTANCE_TERMINATING);
         let overdue =
             asked.and_then(|asked| blockers::overdue_blocker(claim, asked.last_transition_time, now));
@@ -72,10 +72,10 @@ impl Shared {
 
     /// Writes `InstanceTerminating`; false when the NodeClaim has changed meanwhile. One that is gone needs it no more.
     async fn note_instance_terminating(&self, claim: &NodeClaim) -> Result<bool, ReconcileError> {
-        let Some(action) = termination::instance_terminating(claim, self.now()) else {
+        let Some(action) = termination::instance_terminating(claim, self.clock.now()) else {
             return Ok(true);
         };
-        match self.execute.run(&action).await {
+        match self.run(&action).await {
             Ok(()) => {
                 tracing::info!(NodeClaim = claim.name(), "terminating instance");
                 Ok(true)

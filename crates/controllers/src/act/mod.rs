@@ -2,7 +2,8 @@
 //!
 //! Nothing here decides.
 
+pub(crate) mod blocked;
 pub(crate) mod creation;
-pub(crate) mod execute;
+pub(crate) mod hands;
 pub(crate) mod health_objects;
 pub(crate) mod instance_end;

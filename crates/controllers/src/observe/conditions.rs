@@ -13,12 +13,12 @@ use spokeshave_model::{Event, EventType, ObjectRef};
 use spokeshave_plan::buffers::buffer_ref;
 use spokeshave_plan::lifecycle::{claim_ref, node_ref};
 use spokeshave_plan::nodepool::pool_ref;
-use spokeshave_ports::NodeClassKind;
+use spokeshave_ports::{CloudProvider as _, NodeClassKind};
 use spokeshave_runtime::{Change, Counter, Histogram, Metrics, Object, Store, exponential_buckets};
 
-use crate::act::execute::Execute;
+use crate::act::hands::Hands;
 use crate::observe::gauges::{Series, seconds, with};
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 
 /// A condition of any kind of object.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,8 +54,8 @@ fn metric_label(key: &str) -> String {
 }
 
 /// Keys of the labels by which objects name their NodeClass.
-fn class_labels(shared: &Shared) -> Vec<String> {
-    let kinds = shared.provider.supported_node_classes();
+fn class_labels(cluster: &Cluster) -> Vec<String> {
+    let kinds = cluster.cloud.supported_node_classes();
     kinds.iter().map(NodeClassKind::label).collect()
 }
 
@@ -188,12 +188,12 @@ fn borrowed(texts: &[String]) -> Vec<&str> {
 
 /// Conditions of single objects as they are, and objects that take long to end: their number grows with the cluster.
 pub(crate) fn show_each<K: Watched>(
-    shared: &Arc<Shared>,
+    cluster: &Arc<Cluster>,
     metrics: &Metrics,
-    store: impl Fn(&Shared) -> &Store<K> + Send + Sync + 'static,
+    store: impl Fn(&Cluster) -> &Store<K> + Send + Sync + 'static,
 ) {
     let kind = K::KIND;
-    let keys = K::label_keys(&class_labels(shared));
+    let keys = K::label_keys(&class_labels(cluster));
     let further: Vec<String> = keys.iter().map(|key| metric_label(key)).collect();
     let mut labels = vec!["namespace", "name", "type", "status", "reason"];
     labels.extend(borrowed(&further));
@@ -213,12 +213,12 @@ pub(crate) fn show_each<K: Watched>(
         "The current amount of time in seconds that an object has been in terminating state.",
         &labels,
     );
-    let weak = Arc::downgrade(shared);
+    let weak = Arc::downgrade(cluster);
     metrics.before_render(move || {
-        with(&weak, |shared| {
-            let now = shared.now();
+        with(&weak, |cluster| {
+            let now = cluster.now();
             let (mut counts, mut ages, mut ends) = (Series::new(), Series::new(), Series::new());
-            store(shared).for_each(|key, object| {
+            store(cluster).for_each(|key, object| {
                 if !object.counts() {
                     return;
                 }
@@ -242,22 +242,22 @@ pub(crate) fn show_each<K: Watched>(
 }
 
 /// Listens to the three kinds, and to CapacityBuffers where the feature gate is on.
-pub(crate) fn observe(shared: &Arc<Shared>, metrics: &Metrics) {
-    listen(shared, &shared.stores.node_claims, metrics);
-    listen(shared, &shared.stores.node_pools, metrics);
-    listen(shared, &shared.stores.nodes, metrics);
-    if shared.options.feature_gates.capacity_buffer {
-        listen(shared, &shared.stores.buffers.buffers, metrics);
+pub(crate) fn observe(cluster: &Cluster, hands: &Hands, metrics: &Metrics) {
+    listen(cluster, hands, &cluster.stores.node_claims, metrics);
+    listen(cluster, hands, &cluster.stores.node_pools, metrics);
+    listen(cluster, hands, &cluster.stores.nodes, metrics);
+    if cluster.options.feature_gates.capacity_buffer {
+        listen(cluster, hands, &cluster.stores.buffers.buffers, metrics);
     }
 }
 
-fn listen<K: Watched>(shared: &Arc<Shared>, store: &Store<K>, metrics: &Metrics) {
-    let families = Families::new(metrics, K::KIND, K::label_keys(&class_labels(shared)));
-    let (execute, clock) = (shared.execute.clone(), shared.clock.clone());
-    store.on_change(move |change| told(change, &families, &execute, clock.now()));
+fn listen<K: Watched>(cluster: &Cluster, hands: &Hands, store: &Store<K>, metrics: &Metrics) {
+    let families = Families::new(metrics, K::KIND, K::label_keys(&class_labels(cluster)));
+    let (hands, clock) = (hands.clone(), cluster.clock.clone());
+    store.on_change(move |change| told(change, &families, &hands, clock.now()));
 }
 
-fn told<K: Watched>(change: &Change<K>, families: &Families, execute: &Execute, now: Timestamp) {
+fn told<K: Watched>(change: &Change<K>, families: &Families, hands: &Hands, now: Timestamp) {
     let Some(old) = change.old.as_deref().filter(|old| old.counts()) else {
         return;
     };
@@ -279,7 +279,7 @@ fn told<K: Watched>(change: &Change<K>, families: &Families, execute: &Execute, 
                 let labels = [&[&*before.type_, &*before.status], &*borrowed(&own)].concat();
                 families.durations.observe(&labels, seconds.max(0.0));
             }
-            execute.tell(&transition_event(new.reference(), before, &after));
+            hands.tell(&transition_event(new.reference(), before, &after));
         }
     }
     let kept = new.meta().finalizers.clone().unwrap_or_default();
@@ -291,7 +291,7 @@ fn told<K: Watched>(change: &Change<K>, families: &Families, execute: &Execute, 
                 "Finalized",
                 format!("Finalized {finalizer}"),
             );
-            execute.tell(&event.deduped_by([]));
+            hands.tell(&event.deduped_by([]));
         }
     }
 }

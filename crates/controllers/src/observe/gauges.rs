@@ -4,15 +4,13 @@ use std::sync::Weak;
 
 use jiff::Timestamp;
 
-use crate::shared::Shared;
-
 /// The values of one metric, each with its labels.
 pub(crate) type Series = Vec<(Vec<String>, f64)>;
 
 /// Runs while the operator is there.
-pub(crate) fn with(shared: &Weak<Shared>, then: impl FnOnce(&Shared)) {
-    if let Some(shared) = shared.upgrade() {
-        then(&shared);
+pub(crate) fn with<T>(state: &Weak<T>, then: impl FnOnce(&T)) {
+    if let Some(state) = state.upgrade() {
+        then(&state);
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Nothing here decides, and no decision reads it.
 
-pub(crate) mod blocked;
 pub(crate) mod budget_faults;
 pub(crate) mod conditions;
 pub(crate) mod decision;
 pub(crate) mod gauges;
+pub(crate) mod journal;
 pub(crate) mod metrics;
 pub(crate) mod notices;
 pub(crate) mod observability;

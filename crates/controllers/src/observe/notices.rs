@@ -2,22 +2,21 @@
 //!
 //! Owns the way from the provider to the recorder. What is said, and when, is the provider's.
 
-use std::sync::Arc;
-
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use spokeshave_ports::{CloudProvider as _, Notice};
 use spokeshave_runtime::{EventKind, EventNotice, Shutdown};
 
-use crate::shared::Shared;
+use crate::act::hands::Hands;
+use crate::cloud::Measured;
 
 /// Publishes the notices of the cloud until shutdown.
-pub(crate) async fn publish(shared: Arc<Shared>, shutdown: Shutdown) {
-    let Some(mut notices) = shared.cloud.notices() else {
+pub(crate) async fn publish(cloud: Measured, hands: Hands, shutdown: Shutdown) {
+    let Some(mut notices) = cloud.notices() else {
         return;
     };
     while let Some(Some(notice)) = shutdown.cut(notices.next()).await {
-        shared.execute.publish(event(notice));
+        hands.publish(event(notice));
     }
 }
 

@@ -16,11 +16,12 @@ use spokeshave_runtime::{Gauge, Metrics};
 
 use crate::observe::conditions::show_each;
 use crate::observe::gauges::{Series, seconds, with};
+use crate::observe::journal::Journal;
 use crate::observe::pod_times::PodTimes;
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 
 /// Registers everything; `objects` asks for series per node, pod and condition of an object.
-pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes, objects: bool) {
+pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool) {
     metrics
         .gauge(
             "karpenter_build_info",
@@ -32,36 +33,37 @@ pub(crate) fn register(shared: &Arc<Shared>, metrics: &Metrics, times: &PodTimes
             1.0,
         );
     let pools = Pools::new(metrics);
-    let weak = Arc::downgrade(shared);
-    metrics.before_render(move || with(&weak, |shared| pools.refresh(shared)));
-    let weak = Arc::downgrade(shared);
+    let weak = Arc::downgrade(journal);
+    metrics.before_render(move || with(&weak, |journal| pools.refresh(journal)));
+    let weak = Arc::downgrade(journal);
     metrics.before_render(move || with(&weak, unfinished_work));
-    let (weak, copies) = (Arc::downgrade(shared), metrics.copies());
-    copies.replace(shared.cloud.measurements());
-    metrics.before_render(move || with(&weak, |shared| copies.replace(shared.cloud.measurements())));
+    let cluster = &journal.cluster;
+    let (weak, copies) = (Arc::downgrade(cluster), metrics.copies());
+    copies.replace(cluster.cloud.measurements());
+    metrics.before_render(move || with(&weak, |cluster| copies.replace(cluster.cloud.measurements())));
     if !objects {
         return;
     }
-    let nodes = Nodes::new(metrics, &shared.options.label_rules.well_known);
-    let weak = Arc::downgrade(shared);
-    metrics.before_render(move || with(&weak, |shared| nodes.refresh(shared)));
+    let nodes = Nodes::new(metrics, &cluster.options.label_rules.well_known);
+    let weak = Arc::downgrade(cluster);
+    metrics.before_render(move || with(&weak, |cluster| nodes.refresh(cluster)));
     let pods = Pods::new(metrics);
-    let (weak, times) = (Arc::downgrade(shared), times.clone());
-    metrics.before_render(move || with(&weak, |shared| pods.refresh(shared, &times)));
-    show_each(shared, metrics, |shared| &shared.stores.node_claims);
-    show_each(shared, metrics, |shared| &shared.stores.node_pools);
-    show_each(shared, metrics, |shared| &shared.stores.nodes);
-    if shared.options.feature_gates.capacity_buffer {
-        show_each(shared, metrics, |shared| &shared.stores.buffers.buffers);
+    let (weak, times) = (Arc::downgrade(cluster), journal.pod_times.clone());
+    metrics.before_render(move || with(&weak, |cluster| pods.refresh(cluster, &times)));
+    show_each(cluster, metrics, |cluster| &cluster.stores.node_claims);
+    show_each(cluster, metrics, |cluster| &cluster.stores.node_pools);
+    show_each(cluster, metrics, |cluster| &cluster.stores.nodes);
+    if cluster.options.feature_gates.capacity_buffer {
+        show_each(cluster, metrics, |cluster| &cluster.stores.buffers.buffers);
     }
 }
 
 /// A run that hangs shows here before it is over.
-fn unfinished_work(shared: &Shared) {
-    let now = shared.now();
-    let run = shared.under_way();
+fn unfinished_work(journal: &Journal) {
+    let now = journal.now();
+    let run = journal.under_way();
     let series = run.map(|(run, since)| (vec!["provisioner".to_owned(), run], seconds(since, now)));
-    shared.families.unfinished_work.replace_all(series);
+    journal.families.unfinished_work.replace_all(series);
 }
 
 /// What a resource is called in metrics (P §16): `ephemeral_storage`, `nvidia.com/gpu`.
@@ -133,7 +135,7 @@ impl Pools {
 
     /// Cost, limits and usage of every NodePool that is there; what others noted of NodePools that are gone goes.
     #[expect(clippy::cast_precision_loss, reason = "a gauge")]
-    fn refresh_node_pools(&self, shared: &Shared) {
+    fn refresh_node_pools(&self, journal: &Journal) {
         let value = |name: &str, quantity: Quantity| match name {
             "cpu" => quantity.to_milli() as f64 / 1000.0,
             _ => quantity.to_units() as f64,
@@ -147,30 +149,30 @@ impl Pools {
             amounts.collect()
         };
         let (mut limits, mut usage, mut there) = (Series::new(), Series::new(), BTreeSet::new());
-        shared.stores.node_pools.for_each(|_, pool| {
+        journal.cluster.stores.node_pools.for_each(|_, pool| {
             there.insert(pool.name().to_owned());
             limits.extend(series(pool, pool.spec.limits.as_ref()));
             usage.extend(series(pool, pool.status.as_ref().map(|status| &status.resources)));
         });
         self.limit.replace_all(limits);
         self.usage.replace_all(usage);
-        let prices = shared.pool_prices();
+        let prices = journal.pool_prices();
         let cost = |pool: &String| prices.get(pool).map_or(0.0, |price| price.dollars());
         self.cost
             .replace_all(there.iter().map(|pool| (vec![pool.clone()], cost(pool))));
-        let families = &shared.families;
+        let families = &journal.families;
         for gauge in [&families.allowed_disruptions, &families.consuming_budgets] {
             gauge.retain(|labels| there.contains(&labels[0]));
         }
     }
 
-    fn refresh(&self, shared: &Shared) {
-        self.refresh_node_pools(shared);
-        let now = shared.now();
+    fn refresh(&self, journal: &Journal) {
+        self.refresh_node_pools(journal);
+        let now = journal.now();
         let mut oldest: Option<Timestamp> = None;
         let mut known = BTreeSet::new();
-        shared.stores.node_claims.for_each(|_, claim| {
-            if !shared.is_ours(claim) {
+        journal.cluster.stores.node_claims.for_each(|_, claim| {
+            if !journal.cluster.is_ours(claim) {
                 return;
             }
             if let Some(id) = claim.provider_id() {
@@ -185,7 +187,7 @@ impl Pools {
             }
         });
         let mut available = Resources::new();
-        shared.stores.nodes.for_each(|name, node| {
+        journal.cluster.stores.nodes.for_each(|name, node| {
             let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
             known.insert(id.unwrap_or_else(|| name.name.clone()));
             let status = node
@@ -195,7 +197,7 @@ impl Pools {
             available.add(&Resources::from_quantities_lossy(status));
         });
         let mut used = Resources::new();
-        shared.stores.pods.for_each(|_, pod| {
+        journal.cluster.stores.pods.for_each(|_, pod| {
             if node_name(pod).is_some() && !is_terminal(pod) {
                 used.add(&requests(pod));
             }
@@ -286,9 +288,9 @@ impl Nodes {
         }
     }
 
-    fn refresh(&self, shared: &Shared) {
-        let now = shared.now();
-        let nodes = shared.stores.nodes.snapshot();
+    fn refresh(&self, cluster: &Cluster) {
+        let now = cluster.now();
+        let nodes = cluster.stores.nodes.snapshot();
         let mut all: [Series; 6] = Default::default();
         let mut ages = Series::new();
         for node in &nodes {
@@ -308,7 +310,7 @@ impl Nodes {
                 .as_ref()
                 .map_or(now, |time| time.0);
             ages.push(([head.clone(), tail.clone()].concat(), seconds(created, now)));
-            let pods = shared.stores.pods_by_node.get(&name);
+            let pods = cluster.stores.pods_by_node.get(&name);
             for (series, resources) in all.iter_mut().zip(of_node(node, &pods)) {
                 series.extend(resources.iter().map(|(resource, value)| {
                     let key = [head.clone(), vec![resource_type(resource)], tail.clone()].concat();
@@ -422,15 +424,15 @@ impl Pods {
         }
     }
 
-    fn refresh(&self, shared: &Shared, times: &PodTimes) {
+    fn refresh(&self, cluster: &Cluster, times: &PodTimes) {
         let mut states = Series::new();
-        shared.stores.pods.for_each(|key, pod| {
+        cluster.stores.pods.for_each(|key, pod| {
             let name = node_name(pod).unwrap_or_default();
-            let node = shared.stores.nodes.get_named(name);
+            let node = cluster.stores.nodes.get_named(name);
             states.push((pod_values(&key.namespace, pod, name, node.as_deref()), 1.0));
         });
         self.state.replace_all(states);
-        let now = shared.now();
+        let now = cluster.now();
         let waiting = times.waiting();
         let of = |pick: &dyn Fn(&crate::observe::pod_times::Times) -> Option<Timestamp>| -> Series {
             let series = waiting.iter().filter_map(|(namespace, name, times)| {

@@ -9,12 +9,12 @@ use spokeshave_model::ClusterState;
 use spokeshave_model::Pod;
 use spokeshave_plan::Policy;
 
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
 
 /// Looks at whichever term of leadership there is. Clones look at the same.
 #[derive(Clone, Debug, Default)]
-pub struct Observer(Arc<Mutex<Weak<Shared>>>);
+pub struct Observer(Arc<Mutex<Weak<Cluster>>>);
 
 /// What was seen, for the question whether anything has changed since.
 #[derive(Clone, Debug)]
@@ -41,18 +41,18 @@ pub struct Observed {
 
 impl Observer {
     /// Begins to look at a term, whose stores have been filled.
-    pub(crate) fn look_at(&self, shared: &Arc<Shared>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(shared);
+    pub(crate) fn look_at(&self, cluster: &Arc<Cluster>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cluster);
     }
 
     /// What there is to see; none while this replica does not lead.
     pub async fn observe(&self) -> Option<Observed> {
-        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
-        let inputs = Arc::new(shared.inputs(&[]).await);
-        let state = shared.cluster_state(&inputs);
+        let cluster = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        let inputs = Arc::new(cluster.inputs(&[]).await);
+        let state = cluster.cluster_state(&inputs);
         let mut awaited = Vec::new();
         if !inputs.assigned.is_empty() {
-            awaited = shared.stores.pods.snapshot();
+            awaited = cluster.stores.pods.snapshot();
             awaited.retain(|pod| {
                 let uid = pod.metadata.uid.as_ref();
                 spokeshave_model::pod::is_provisionable(pod)
@@ -61,20 +61,20 @@ impl Observer {
         }
         Some(Observed {
             state,
-            attachments: shared.stores.volume_attachments.snapshot(),
-            disruptions: shared.stores.disruptions.snapshot(),
+            attachments: cluster.stores.volume_attachments.snapshot(),
+            disruptions: cluster.stores.disruptions.snapshot(),
             awaited,
-            policy: shared.policy.clone(),
-            now: shared.now(),
+            policy: cluster.policy.clone(),
+            now: cluster.now(),
             seen: Seen(inputs),
         })
     }
 
     /// Whether nothing has changed since: then a new look would only show a later instant.
     pub async fn is_same(&self, seen: &Seen) -> bool {
-        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        match shared {
-            Some(shared) => shared.inputs(&[]).await.is_same(&seen.0),
+        let cluster = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        match cluster {
+            Some(cluster) => cluster.inputs(&[]).await.is_same(&seen.0),
             None => false,
         }
     }

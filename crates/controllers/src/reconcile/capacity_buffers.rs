@@ -12,10 +12,14 @@ use spokeshave_api::constants::BUFFER_PERIOD;
 use spokeshave_model::Pod;
 use spokeshave_model::pod;
 use spokeshave_plan::buffers::{Tally, provisioning_action, resolve, status_action};
-use spokeshave_runtime::{Change, Object, ObjectKey, ReconcileError, Requeue, Store, WorkQueue};
+use spokeshave_runtime::{Change, Object, ObjectKey, Requeue, Store};
 
+use crate::act::hands::Hands;
+use crate::controller::{Controller, Looked, Triggers};
+use crate::options::Options;
 use crate::reconcile::provisioner::Provisioner;
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
+use crate::state::stores::Stores;
 use crate::state::virtual_pods::reference_key;
 
 /// What asks for a pass when the room of some buffer may be gone.
@@ -24,84 +28,39 @@ const ROOM: &str = "capacitybuffers";
 /// The controller of CapacityBuffers.
 #[derive(Debug)]
 pub(crate) struct CapacityBuffers {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
     provisioner: Arc<Provisioner>,
-    pub(crate) queue: WorkQueue<ObjectKey>,
 }
 
 impl CapacityBuffers {
     /// `None` when the feature gate is off.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        cluster: Arc<Cluster>,
+        hands: Hands,
         provisioner: Arc<Provisioner>,
-        queue: WorkQueue<ObjectKey>,
     ) -> Option<Arc<Self>> {
-        if !shared.options.feature_gates.capacity_buffer {
+        if !cluster.options.feature_gates.capacity_buffer {
             return None;
         }
-        let this = Arc::new(Self {
-            shared,
+        Some(Arc::new(Self {
+            cluster,
+            hands,
             provisioner,
-            queue,
-        });
-        this.follow_objects();
-        this.follow_room();
-        Some(this)
-    }
-
-    /// Buffers are looked at again when they or what they name have changed.
-    fn follow_objects(self: &Arc<Self>) {
-        let sources = &self.shared.stores.buffers;
-        let this = self.clone();
-        sources.buffers.on_change(move |change| {
-            // Our own status comes back this way too.
-            let generation = |one: &CapacityBuffer| (one.metadata.uid.clone(), one.metadata.generation);
-            if change.old.as_deref().map(generation) != change.new.as_deref().map(generation) {
-                this.queue.add(change.key.clone());
-            }
-        });
-        self.follow(&sources.pod_templates, "PodTemplate", |one| one.template.clone());
-        self.follow(&sources.deployments, "Deployment", |one| {
-            (one.spec.replicas, one.spec.template.clone())
-        });
-        self.follow(&sources.stateful_sets, "StatefulSet", |one| {
-            (one.spec.replicas, one.spec.template.clone())
-        });
-        self.follow(&sources.replica_sets, "ReplicaSet", |one| {
-            (one.spec.replicas, one.spec.template.clone())
-        });
-    }
-
-    /// Looks at the buffers that name an object when what they read of it has changed.
-    fn follow<K, Part>(self: &Arc<Self>, store: &Store<K>, kind: &'static str, part: fn(&K) -> Part)
-    where
-        K: Object + Resource<DynamicType = ()>,
-        Part: PartialEq + 'static,
-    {
-        let this = self.clone();
-        store.on_change(move |change: &Change<K>| {
-            let key = reference_key(kind, &change.key.namespace, &change.key.name);
-            let named = this.shared.stores.buffers.by_reference.get(&key);
-            if named.is_empty() || change.old.as_deref().map(part) == change.new.as_deref().map(part) {
-                return;
-            }
-            for buffer in named {
-                this.queue.add(ObjectKey::of(&*buffer));
-            }
-        });
+        }))
     }
 
     /// A pod that takes its place may have taken that of a buffer, and so does a node that goes: room is made anew soon, not with the next period.
     fn follow_room(self: &Arc<Self>) {
         let this = self.clone();
-        self.shared.stores.pods.on_change(move |change| {
+        self.cluster.stores.pods.on_change(move |change| {
             let is_bound = |pod: Option<&Pod>| pod.is_some_and(|pod| pod::node_name(pod).is_some());
             if is_bound(change.new.as_deref()) && !is_bound(change.old.as_deref()) {
                 this.look_after_room();
             }
         });
         let this = self.clone();
-        self.shared.stores.nodes.on_change(move |change| {
+        self.cluster.stores.nodes.on_change(move |change| {
             if change.new.is_none() {
                 this.look_after_room();
             }
@@ -109,23 +68,70 @@ impl CapacityBuffers {
     }
 
     fn look_after_room(&self) {
-        if self.shared.virtual_pods.exist(&self.shared.stores.buffers) {
+        if self.cluster.virtual_pods.exist(&self.cluster.stores.buffers) {
             self.provisioner.batcher.trigger(ROOM);
         }
     }
+}
+
+impl Controller for CapacityBuffers {
+    const NAME: &'static str = "capacitybuffer";
+    type Key = ObjectKey;
+
+    /// P §12.
+    fn workers(_: &Options) -> usize {
+        10
+    }
+
+    /// Buffers are looked at again when they or what they name have changed.
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, ObjectKey>) {
+        on.change(
+            |stores| &stores.buffers.buffers,
+            |_, change| {
+                // Our own status comes back this way too.
+                let generation = |one: &CapacityBuffer| (one.metadata.uid.clone(), one.metadata.generation);
+                let differs = change.old.as_deref().map(generation) != change.new.as_deref().map(generation);
+                differs.then(|| change.key.clone())
+            },
+        );
+        follow(
+            on,
+            |stores| &stores.buffers.pod_templates,
+            "PodTemplate",
+            |one| one.template.clone(),
+        );
+        follow(
+            on,
+            |stores| &stores.buffers.deployments,
+            "Deployment",
+            |one| (one.spec.replicas, one.spec.template.clone()),
+        );
+        follow(
+            on,
+            |stores| &stores.buffers.stateful_sets,
+            "StatefulSet",
+            |one| (one.spec.replicas, one.spec.template.clone()),
+        );
+        follow(
+            on,
+            |stores| &stores.buffers.replica_sets,
+            "ReplicaSet",
+            |one| (one.spec.replicas, one.spec.template.clone()),
+        );
+        self.follow_room();
+    }
 
     /// One look at a buffer.
-    pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let sources = &shared.stores.buffers;
+    async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Looked {
+        let sources = &self.cluster.stores.buffers;
         let Some(buffer) = sources.buffers.get(&key) else {
             // Its room need not be kept any more; who waits for room may have it.
             self.provisioner.batcher.trigger(ROOM);
             return Ok(Requeue::Done);
         };
         let resolution = resolve(&buffer, sources);
-        if let Some(action) = status_action(&buffer, &resolution, shared.now()) {
-            match shared.execute.run(&action).await {
+        if let Some(action) = status_action(&buffer, &resolution, self.cluster.now()) {
+            match self.hands.run(&action).await {
                 Ok(()) => {
                     if let Err(unresolved) = &resolution {
                         let (reason, error) = (unresolved.reason, &unresolved.message);
@@ -143,15 +149,35 @@ impl CapacityBuffers {
     }
 }
 
+/// Looks at the buffers that name an object when what they read of it has changed.
+fn follow<K, Part>(
+    on: &mut Triggers<'_, ObjectKey>,
+    store: impl Fn(&Stores) -> &Store<K>,
+    kind: &'static str,
+    part: fn(&K) -> Part,
+) where
+    K: Object + Resource<DynamicType = ()>,
+    Part: PartialEq + 'static,
+{
+    on.change(store, move |stores, change: &Change<K>| {
+        let key = reference_key(kind, &change.key.namespace, &change.key.name);
+        let mut named = stores.buffers.by_reference.get(&key);
+        if !named.is_empty() && change.old.as_deref().map(part) == change.new.as_deref().map(part) {
+            named.clear();
+        }
+        named.into_iter().map(|buffer| ObjectKey::of(&*buffer))
+    });
+}
+
 /// Writes what a pass has found for each buffer (P-185). What cannot be written now is written after the next pass.
-pub(crate) async fn tell_buffers(shared: &Shared, tallies: &BTreeMap<String, Tally>) {
-    for buffer in shared.stores.buffers.buffers.snapshot() {
+pub(crate) async fn tell_buffers(cluster: &Cluster, hands: &Hands, tallies: &BTreeMap<String, Tally>) {
+    for buffer in cluster.stores.buffers.buffers.snapshot() {
         let key = ObjectKey::of(&*buffer).to_string();
         let tally = tallies.get(&key).copied();
-        let Some(action) = provisioning_action(&buffer, tally, shared.now()) else {
+        let Some(action) = provisioning_action(&buffer, tally, cluster.now()) else {
             continue;
         };
-        if let Err(error) = shared.execute.run(&action).await
+        if let Err(error) = hands.run(&action).await
             && !error.is_not_found()
         {
             tracing::debug!(CapacityBuffer = key, %error, "writing the condition of a capacitybuffer; the next pass tries again");

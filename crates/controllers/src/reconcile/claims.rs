@@ -13,20 +13,27 @@ use spokeshave_api::constants::CONSISTENCY_PERIOD;
 use spokeshave_api::labels;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
-use spokeshave_plan::consolidatable::{consolidatable, disturbed_node, pod_event_action, pod_event_time};
+use spokeshave_plan::consolidatable::consolidatable;
 use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
 use spokeshave_plan::registration_health::Outcome;
 use spokeshave_plan::termination::{self, ClaimStep};
 use spokeshave_plan::{blockers, consistency, identity};
 use spokeshave_ports::CloudError;
-use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+use spokeshave_runtime::{ReconcileError, Requeue};
 
+use crate::act::hands::Hands;
 use crate::act::instance_end::InstanceEnd;
 use crate::cloud::Measured;
 use crate::cloud::registration_hooks::{self, Pending};
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
-use crate::shared::Shared;
+use crate::observe::journal::Journal;
+use crate::options::Options;
+use crate::reconcile::launch_outcomes;
+use crate::state::cluster::Cluster;
 
+/// NodeClaims that are worked on at once, at one core and at sixty.
+const WORKERS: (usize, usize) = (1000, 5000);
 /// First and longest pause between two tries to launch (D-263).
 const FIRST_LAUNCH_RETRY: Duration = Duration::from_secs(1);
 const LAST_LAUNCH_RETRY: Duration = Duration::from_secs(60);
@@ -34,14 +41,13 @@ const LAST_LAUNCH_RETRY: Duration = Duration::from_secs(60);
 /// The controller of NodeClaims.
 #[derive(Debug)]
 pub(crate) struct Claims {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<String>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     /// Results of launches that are not written yet, by UID (P-162). Lost: the cloud is asked again and finds the same instance.
     launches: Mutex<BTreeMap<String, NodeClaim>>,
     /// How often launches have failed and when the next try is due, by UID: what a failure writes on the claim must not bring the next try early.
     retries: Mutex<BTreeMap<String, (u32, Timestamp)>>,
-    /// The newest pod event of nodes that is not written yet, by name of the Node.
-    pod_events: Mutex<BTreeMap<String, Timestamp>>,
     /// When claims were last checked for consistency, by UID. Lost: they are checked once more.
     checked: Mutex<BTreeMap<String, Timestamp>>,
     cloud: Measured,
@@ -52,130 +58,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Claims {
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
-        let cloud = shared.cloud.of("nodeclaim.lifecycle");
-        let this = Arc::new(Self {
-            shared,
-            queue,
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Arc<Self> {
+        let cloud = cluster.cloud.of(Self::NAME);
+        Arc::new(Self {
+            cluster,
+            hands,
+            journal,
             launches: Mutex::default(),
             retries: Mutex::default(),
-            pod_events: Mutex::default(),
             checked: Mutex::default(),
             cloud,
-        });
-        this.subscribe();
-        this
-    }
-
-    fn subscribe(&self) {
-        let stores = &self.shared.stores;
-        let queue = self.queue.clone();
-        stores.node_claims.on_change(move |change| {
-            if let Some(claim) = change.object() {
-                queue.add(claim.name().to_owned());
-            }
-        });
-        let (queue, claims) = (self.queue.clone(), stores.claims_by_provider_id.clone());
-        stores.nodes.on_change(move |change| {
-            let id = change
-                .object()
-                .and_then(|node| node.spec.as_ref()?.provider_id.clone())
-                .unwrap_or_default();
-            for claim in claims.get(&id) {
-                queue.add(claim.name().to_owned());
-            }
-        });
-        let (queue, claims) = (self.queue.clone(), stores.claims_by_provider_id.clone());
-        let nodes = stores.nodes.clone();
-        stores.resource_slices.on_change(move |change| {
-            let slice = change.new.as_deref().or(change.old.as_deref());
-            let node = slice.and_then(|slice| nodes.get_named(slice.spec.node_name.as_deref()?));
-            let id = node.and_then(|node| node.spec.as_ref()?.provider_id.clone());
-            for claim in id.map(|id| claims.get(&id)).unwrap_or_default() {
-                queue.add(claim.name().to_owned());
-            }
-        });
-        let (queue, claims) = (self.queue.clone(), stores.claims_by_pool.clone());
-        stores.node_pools.on_change(move |change| {
-            if let Some(pool) = change.object() {
-                // Status changes with every node; what claims read of their pool is its spec.
-                let generation = |pool: Option<&NodePool>| pool.map(|pool| pool.metadata.generation);
-                if change.old.is_some()
-                    && generation(change.old.as_deref()) == generation(change.new.as_deref())
-                {
-                    return;
-                }
-                for claim in claims.get(pool.name()) {
-                    queue.add(claim.name().to_owned());
-                }
-            }
-        });
-    }
-
-    /// D-036: pods that come and go restart the clock of their node.
-    pub(crate) fn watch_pods(self: &Arc<Self>, disturbed: WorkQueue<String>) {
-        let this = self.clone();
-        self.shared.stores.pods.on_change(move |change| {
-            let Some(pod) = change.new.as_deref() else {
-                return;
-            };
-            if let Some(node) = disturbed_node(change.old.as_deref(), Some(pod)) {
-                let time = pod_event_time(change.old.as_deref(), pod, this.shared.now());
-                this.note_pod_event(node, time);
-                disturbed.add(node.to_owned());
-            }
-        });
-    }
-
-    fn note_pod_event(&self, node: &str, time: Timestamp) {
-        let mut events = lock(&self.pod_events);
-        let newest = events.entry(node.to_owned()).or_insert(time);
-        *newest = (*newest).max(time);
-    }
-
-    /// Writes a pod event for a node.
-    pub(crate) async fn disturbed(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let Some(time) = lock(&self.pod_events).remove(&name) else {
-            return Ok(Requeue::Done);
-        };
-        let stores = &self.shared.stores;
-        let Some(node) = stores.nodes.get_named(&name) else {
-            return Ok(Requeue::Done);
-        };
-        let id = node
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.provider_id.clone())
-            .unwrap_or_default();
-        for claim in stores.claims_by_provider_id.get(&id) {
-            if let Some(action) = pod_event_action(&claim, time)
-                && let Err(error) = self.write(&[action]).await
-            {
-                self.note_pod_event(&name, time);
-                return Err(error);
-            }
-        }
-        Ok(Requeue::Done)
-    }
-
-    /// One look at a NodeClaim.
-    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let Some(claim) = self.shared.stores.node_claims.get_named(&name) else {
-            return Ok(Requeue::Done);
-        };
-        if claim.is_deleting() {
-            lock(&self.launches).remove(claim.uid());
-            lock(&self.retries).remove(claim.uid());
-            lock(&self.checked).remove(claim.uid());
-        }
-        if !self.shared.is_ours(&claim) {
-            return Ok(Requeue::Done);
-        }
-        if claim.is_deleting() {
-            self.end(&claim).await
-        } else {
-            self.live(&claim).await
-        }
+        })
     }
 
     /// After a write. Its result is in the store already, so that the next step can be taken at once; what was refused waits for the news.
@@ -187,24 +80,15 @@ impl Claims {
         }
     }
 
-    /// Writes; a conflict or a vanished object means that a fresh look is on its way.
     async fn write(&self, actions: &[Action]) -> Result<bool, ReconcileError> {
-        match self.shared.execute.run_all(actions).await {
-            Ok(()) => Ok(true),
-            Err(error) if error.is_conflict() || error.is_not_found() => {
-                tracing::debug!(%error, "will be looked at again");
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.hands.run_unless_stale(actions).await?)
     }
 
     async fn live(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
         if let Some(action) = lifecycle::prepare_action(claim) {
             return Ok(Self::next_step(self.write(&[action]).await?));
         }
-        let now = shared.now();
+        let now = self.cluster.now();
         if let Some(left) = lifecycle::until_expiry(claim, now)
             && left.is_zero()
         {
@@ -213,7 +97,7 @@ impl Claims {
                 .give_up(claim, "expired", "its expireAfter has passed")
                 .await?;
             if requeue == Requeue::Done {
-                self.shared.count_initiated(claim, "expired");
+                self.journal.count_initiated(claim, "expired");
             }
             return Ok(requeue);
         }
@@ -227,22 +111,22 @@ impl Claims {
             registration_hooks::ask(&self.cloud, claim).await
         };
         // Hooks take their time: what is written is decided on what is there now.
-        let current = shared.stores.node_claims.get_named(claim.name());
+        let current = self.cluster.stores.node_claims.get_named(claim.name());
         let current = current.filter(|current| current.uid() == claim.uid() && !current.is_deleting());
         let Some(claim) = &current else {
             return Ok(Requeue::Done);
         };
-        let now = shared.now();
+        let now = self.cluster.now();
         let nodes = self.nodes_of(claim);
-        let slices = shared.options.dynamic_resources.then(|| {
+        let slices = self.cluster.options.dynamic_resources.then(|| {
             let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
             names
-                .flat_map(|name| shared.stores.slices_by_node.get(name))
+                .flat_map(|name| self.cluster.stores.slices_by_node.get(name))
                 .collect::<Vec<_>>()
         });
         let outcome = lifecycle::advance(claim, &nodes, slices.as_deref(), &pending.names, now);
         for event in &outcome.events {
-            shared.execute.tell(event);
+            self.hands.tell(event);
         }
         if !self.write(&outcome.actions).await? {
             return Ok(Requeue::Stale);
@@ -261,17 +145,18 @@ impl Claims {
         };
         let pool = claim
             .node_pool()
-            .and_then(|name| shared.stores.node_pools.get_named(name));
+            .and_then(|name| self.cluster.stores.node_pools.get_named(name));
         let (action, window) = consolidatable(claim, pool.as_deref(), now);
         if let Some(action) = action {
             return Ok(Self::next_step(self.write(&[action]).await?));
         }
-        let same_id = shared
+        let same_id = self
+            .cluster
             .stores
             .claims_by_provider_id
             .get(claim.provider_id().unwrap_or_default());
         if let Some(event) = identity::look_at_claim(claim, nodes.len(), &same_id) {
-            shared.execute.tell(&event);
+            self.hands.tell(&event);
         }
         let check = self.check_consistency(claim, &nodes, now).await?;
         for due in [
@@ -291,7 +176,7 @@ impl Claims {
     /// Nodes that say they run on the instance of a claim.
     fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
         let id = claim.provider_id();
-        id.map(|id| self.shared.stores.nodes_by_provider_id.get(id))
+        id.map(|id| self.cluster.stores.nodes_by_provider_id.get(id))
             .unwrap_or_default()
     }
 
@@ -318,7 +203,7 @@ impl Claims {
                 error = event.message,
                 "consistency error"
             );
-            self.shared.execute.tell(event);
+            self.hands.tell(event);
         }
         if let Some(action) = action
             && !self.write(&[action]).await?
@@ -331,8 +216,7 @@ impl Claims {
     }
 
     async fn launch(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let left = match lifecycle::liveness(claim, shared.now()) {
+        let left = match lifecycle::liveness(claim, self.cluster.now()) {
             Liveness::TimedOut(reason) => {
                 let why = "its launch did not succeed in time";
                 return self.time_out(claim, reason, why).await;
@@ -345,13 +229,13 @@ impl Claims {
             return self.launched(claim, &instance).await;
         }
         let next = lock(&self.retries).get(claim.uid()).map(|(_, due)| *due);
-        if let Some(due) = next.filter(|due| *due > shared.now()) {
-            return Ok(Requeue::After(shared.clock.until(due).min(left)));
+        if let Some(due) = next.filter(|due| *due > self.cluster.now()) {
+            return Ok(Requeue::After(self.cluster.clock.until(due).min(left)));
         }
         let error = match self.create_instance(claim, left).await {
             Ok(instance) => {
                 lock(&self.launches).insert(claim.uid().to_owned(), instance.clone());
-                shared.memory().launches.succeeded(claim);
+                self.cluster.memory().launches.succeeded(claim);
                 return self.launched(claim, &instance).await;
             }
             Err(error) => error,
@@ -359,7 +243,7 @@ impl Claims {
         let (reason, message) = match &error {
             CloudError::InsufficientCapacity(_) => {
                 let text = error.short_message();
-                shared.execute.tell(&Event::new(
+                self.hands.tell(&Event::new(
                     claim_ref(claim),
                     EventType::Warning,
                     "InsufficientCapacityError",
@@ -370,12 +254,12 @@ impl Claims {
                     error = text,
                     "failed launching nodeclaim"
                 );
-                shared.launch_refused(claim, &text);
+                self.cluster.launch_refused(claim, &text);
                 return self.give_up(claim, "insufficient_capacity", &text).await;
             }
             CloudError::NodeClassNotReady(_) => {
                 tracing::error!(NodeClaim = claim.name(), %error, "failed launching nodeclaim");
-                shared.launch_refused(claim, &error.short_message());
+                self.cluster.launch_refused(claim, &error.short_message());
                 return self
                     .give_up(claim, "nodeclass_not_ready", &error.to_string())
                     .await;
@@ -384,7 +268,7 @@ impl Claims {
             other => ("LaunchFailed".to_owned(), other.short_message()),
         };
         self.delay_launch(claim);
-        let after = lifecycle::launch_failed(claim, &reason, &message, shared.now());
+        let after = lifecycle::launch_failed(claim, &reason, &message, self.cluster.now());
         let action = Action::patch(claim_ref(claim), Subresource::Status, &**claim, &after, true);
         self.write(&action.into_iter().collect::<Vec<_>>()).await?;
         Err(Box::new(error))
@@ -400,7 +284,7 @@ impl Claims {
             .saturating_mul(1 << (*failures).min(6))
             .min(LAST_LAUNCH_RETRY);
         *failures = failures.saturating_add(1);
-        *due = self.shared.now().saturating_add(delay).unwrap_or(Timestamp::MAX);
+        *due = self.cluster.now().saturating_add(delay).unwrap_or(Timestamp::MAX);
     }
 
     /// Asks the cloud, but not for longer than the claim has left: a call that never answers must not keep it for ever. The instance that such a call
@@ -408,11 +292,11 @@ impl Claims {
     async fn create_instance(&self, claim: &NodeClaim, left: Duration) -> Result<NodeClaim, CloudError> {
         let pool = claim
             .node_pool()
-            .and_then(|name| self.shared.stores.node_pools.get_named(name));
+            .and_then(|name| self.cluster.stores.node_pools.get_named(name));
         tokio::select! {
             biased;
             answer = self.cloud.launch(claim, pool.as_deref()) => answer,
-            () = self.shared.clock.sleep(left) => Err(CloudError::Timeout(format!(
+            () = self.cluster.clock.sleep(left) => Err(CloudError::Timeout(format!(
                 "the launch of NodeClaim {} had no answer before its time was over",
                 claim.name()
             ))),
@@ -425,9 +309,8 @@ impl Claims {
         claim: &Arc<NodeClaim>,
         instance: &NodeClaim,
     ) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
         let patch = |before: &NodeClaim, part| {
-            let after = lifecycle::launched(before, instance, shared.now());
+            let after = lifecycle::launched(before, instance, self.cluster.now());
             let lock = part == Subresource::Status;
             let action = Action::patch(claim_ref(before), part, before, &after, lock);
             action.into_iter().collect::<Vec<_>>()
@@ -435,7 +318,8 @@ impl Claims {
         if !self.write(&patch(claim, Subresource::Main)).await? {
             return Ok(Requeue::Stale);
         }
-        let Some(current) = shared
+        let Some(current) = self
+            .cluster
             .stores
             .node_claims
             .get_named(claim.name())
@@ -448,7 +332,7 @@ impl Claims {
         }
         lock(&self.launches).remove(claim.uid());
         lock(&self.retries).remove(claim.uid());
-        let after = lifecycle::launched(&current, instance, shared.now());
+        let after = lifecycle::launched(&current, instance, self.cluster.now());
         let label = |key: &str| after.label(key).unwrap_or_default().to_owned();
         let (kind, zone, capacity) = (
             label(labels::INSTANCE_TYPE),
@@ -464,8 +348,8 @@ impl Claims {
             allocatable = allocatable_text(&after),
             "launched nodeclaim"
         );
-        shared.note_price(&after).await;
-        shared.note(
+        self.journal.note_price(&after).await;
+        self.journal.note(
             DecisionKind::Launched,
             claim.name(),
             format!("{kind} {capacity} in {zone}"),
@@ -476,21 +360,20 @@ impl Claims {
     }
 
     fn progressed(&self, claim: &NodeClaim, progress: &[Progress]) {
-        let shared = &self.shared;
         let label = |key: &str| claim.label(key).unwrap_or_default();
         for step in progress {
             match step {
                 Progress::Registered { node } => {
-                    shared
+                    self.journal
                         .families
                         .nodes_created
                         .inc(&[claim.node_pool().unwrap_or_default(), label(labels::ZONE)]);
-                    shared.note_outcome(claim, Outcome::Registered);
+                    launch_outcomes::note(&self.cluster, &self.hands, claim, Outcome::Registered);
                     tracing::info!(NodeClaim = claim.name(), Node = node, "registered nodeclaim");
                 }
                 Progress::Initialized { node } => {
                     tracing::info!(NodeClaim = claim.name(), Node = node, "initialized nodeclaim");
-                    shared.note(
+                    self.journal.note(
                         DecisionKind::Ready,
                         node,
                         "can run pods",
@@ -511,7 +394,7 @@ impl Claims {
     ) -> Result<Requeue, ReconcileError> {
         let requeue = self.give_up(claim, reason, why).await?;
         if requeue == Requeue::Done {
-            self.shared.note_outcome(claim, Outcome::of_timed_out(claim));
+            launch_outcomes::note(&self.cluster, &self.hands, claim, Outcome::of_timed_out(claim));
         }
         Ok(requeue)
     }
@@ -526,8 +409,8 @@ impl Claims {
         if !self.write(&[Action::delete(claim_ref(claim))]).await? {
             return Ok(Requeue::Stale);
         }
-        self.shared.count_disrupted(claim, reason);
-        self.shared.note(
+        self.journal.count_disrupted(claim, reason);
+        self.journal.note(
             DecisionKind::Trouble,
             claim.name(),
             format!("deleted ({reason})"),
@@ -543,7 +426,7 @@ impl Claims {
             return Ok(Requeue::Done);
         }
         let id = claim.provider_id().unwrap_or_default();
-        let stores = &self.shared.stores;
+        let stores = &self.cluster.stores;
         let same_id = stores.claims_by_provider_id.get(id);
         // Somebody gave it another's instance: that one, and its Node, are not ended with it.
         let owns = id.is_empty() || identity::owns_instance(claim, &same_id);
@@ -555,7 +438,7 @@ impl Claims {
         match termination::claim_step(claim, &nodes) {
             ClaimStep::Write(actions, events) => {
                 for event in &events {
-                    self.shared.execute.tell(event);
+                    self.hands.tell(event);
                 }
                 if !self.write(&actions).await? {
                     return Ok(Requeue::Stale);
@@ -565,7 +448,7 @@ impl Claims {
             ClaimStep::WaitForNodes => {
                 // While our finalizer is on the Node, its termination tells what holds it up.
                 if let Some(blocker) = blockers::node_blocker(&nodes) {
-                    self.shared.report_blocker(claim, None, Some(&blocker)).await;
+                    self.hands.report_blocker(claim, None, Some(&blocker)).await;
                 }
                 Ok(Requeue::Done)
             }
@@ -576,7 +459,7 @@ impl Claims {
                         message = event.message,
                         "instance not ended"
                     );
-                    self.shared.execute.tell(&event);
+                    self.hands.tell(&event);
                 }
                 self.release(claim).await
             }
@@ -587,11 +470,10 @@ impl Claims {
     }
 
     async fn terminate(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        match shared.end_instance(&self.cloud, claim, None).await? {
+        match self.hands.end_instance(&self.cloud, claim, None).await? {
             InstanceEnd::Gone => {
                 // What was written a moment ago has made the NodeClaim newer.
-                let current = shared.stores.node_claims.get_named(claim.name());
+                let current = self.cluster.stores.node_claims.get_named(claim.name());
                 match current.filter(|current| current.uid() == claim.uid()) {
                     Some(current) => self.release(&current).await,
                     None => Ok(Requeue::Done),
@@ -603,35 +485,35 @@ impl Claims {
     }
 
     async fn release(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
         let action = termination::release_claim(claim);
         if !self.write(&action.into_iter().collect::<Vec<_>>()).await? {
             return Ok(Requeue::Stale);
         }
-        shared.forget_blocker(claim);
+        self.hands.forget_blocker(claim);
         let pool = claim.node_pool().unwrap_or_default();
-        let now = shared.now();
+        let now = self.cluster.now();
         let seconds = |since: jiff::Timestamp| now.duration_since(since).as_secs_f64();
         if let Some(condition) = claim.condition(INSTANCE_TERMINATING) {
-            shared
+            self.journal
                 .families
                 .instance_termination_duration
                 .observe(&[pool], seconds(condition.last_transition_time));
         }
         if let Some(deleted) = &claim.metadata.deletion_timestamp {
-            shared
+            self.journal
                 .families
                 .claims_termination_duration
                 .observe(&[pool], seconds(deleted.0));
         }
         let label = |key: &str| claim.label(key).unwrap_or_default();
-        shared
-            .families
-            .claims_terminated
-            .inc(&[pool, label(labels::CAPACITY_TYPE), label(labels::ZONE)]);
+        self.journal.families.claims_terminated.inc(&[
+            pool,
+            label(labels::CAPACITY_TYPE),
+            label(labels::ZONE),
+        ]);
         tracing::info!(NodeClaim = claim.name(), "deleted nodeclaim");
-        let price = shared.forget_price(claim);
-        shared.note(
+        let price = self.journal.forget_price(claim);
+        self.journal.note(
             DecisionKind::Gone,
             claim.name(),
             "is gone",
@@ -640,6 +522,83 @@ impl Claims {
         );
         Ok(Requeue::Done)
     }
+}
+
+impl Controller for Claims {
+    const NAME: &'static str = "nodeclaim.lifecycle";
+    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+    type Key = String;
+
+    fn workers(options: &Options) -> usize {
+        options.scaled(WORKERS.0, WORKERS.1)
+    }
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        on.change(
+            |stores| &stores.node_claims,
+            |_, change| change.object().map(|claim| claim.name().to_owned()),
+        );
+        on.change(
+            |stores| &stores.nodes,
+            |stores, change| {
+                let id = change
+                    .object()
+                    .and_then(|node| node.spec.as_ref()?.provider_id.clone());
+                names(stores.claims_by_provider_id.get(&id.unwrap_or_default()))
+            },
+        );
+        on.change(
+            |stores| &stores.resource_slices,
+            |stores, change| {
+                let node = change.object().and_then(|slice| slice.spec.node_name.as_deref());
+                let node = node.and_then(|node| stores.nodes.get_named(node));
+                let id = node.and_then(|node| node.spec.as_ref()?.provider_id.clone());
+                names(
+                    id.map(|id| stores.claims_by_provider_id.get(&id))
+                        .unwrap_or_default(),
+                )
+            },
+        );
+        on.change(
+            |stores| &stores.node_pools,
+            |stores, change| {
+                // Status changes with every node; what claims read of their pool is its spec.
+                let generation = |pool: Option<&NodePool>| pool.map(|pool| pool.metadata.generation);
+                let (old, new) = (change.old.as_deref(), change.new.as_deref());
+                let pool = change
+                    .object()
+                    .filter(|_| old.is_none() || generation(old) != generation(new));
+                names(
+                    pool.map(|pool| stores.claims_by_pool.get(pool.name()))
+                        .unwrap_or_default(),
+                )
+            },
+        );
+    }
+
+    /// One look at a NodeClaim.
+    async fn reconcile(self: Arc<Self>, name: String) -> Looked {
+        let Some(claim) = self.cluster.stores.node_claims.get_named(&name) else {
+            return Ok(Requeue::Done);
+        };
+        if claim.is_deleting() {
+            lock(&self.launches).remove(claim.uid());
+            lock(&self.retries).remove(claim.uid());
+            lock(&self.checked).remove(claim.uid());
+        }
+        if !self.cluster.is_ours(&claim) {
+            return Ok(Requeue::Done);
+        }
+        if claim.is_deleting() {
+            self.end(&claim).await
+        } else {
+            self.live(&claim).await
+        }
+    }
+}
+
+fn names(claims: Vec<Arc<NodeClaim>>) -> impl Iterator<Item = String> {
+    claims.into_iter().map(|claim| claim.name().to_owned())
 }
 
 fn allocatable_text(claim: &NodeClaim) -> String {

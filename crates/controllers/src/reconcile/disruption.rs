@@ -23,9 +23,11 @@ use spokeshave_plan::{Policy, limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
 use tokio::sync::Notify;
 
+use crate::act::hands::Hands;
 use crate::observe::budget_faults::BudgetFaults;
+use crate::observe::journal::Journal;
 use crate::reconcile::disruption_verdicts::Verdicts;
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
 
 /// The time after which it is worth a word that nothing has been looked at (D-068).
@@ -90,16 +92,18 @@ impl Thread {
 /// The disruption loop.
 #[derive(Debug)]
 pub(crate) struct DisruptionLoop {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     wake: Arc<Notify>,
 }
 
 impl DisruptionLoop {
-    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Arc<Self> {
         let wake = Arc::new(Notify::new());
         // A node that becomes a candidate is looked at soon, not at the next poll.
         let woken = wake.clone();
-        shared.stores.node_claims.on_change(move |change| {
+        cluster.stores.node_claims.on_change(move |change| {
             let has = |claim: Option<&NodeClaim>, condition: &str| {
                 claim.is_some_and(|claim| claim.is_true(condition))
             };
@@ -112,12 +116,17 @@ impl DisruptionLoop {
         });
         // So is what is left by a command that has ended.
         let woken = wake.clone();
-        shared.stores.disruptions.on_change(move |change| {
+        cluster.stores.disruptions.on_change(move |change| {
             if change.new.as_deref().is_none_or(Disruption::is_finished) {
                 woken.notify_one();
             }
         });
-        Arc::new(Self { shared, wake })
+        Arc::new(Self {
+            cluster,
+            hands,
+            journal,
+            wake,
+        })
     }
 
     /// Works until shutdown.
@@ -125,11 +134,11 @@ impl DisruptionLoop {
         let mut thread = self.pick_up();
         loop {
             let acted = self.turn(&mut thread).await;
-            let now = self.shared.now();
+            let now = self.cluster.now();
             let wait = if acted {
                 Duration::ZERO
             } else {
-                let until = |due| self.shared.clock.until(due);
+                let until = |due| self.cluster.clock.until(due);
                 // The end of a nomination or of a back-off need not wait for the next poll.
                 let unsettled = thread.frontier.settled_until().map(until);
                 let unsettled = unsettled.filter(|wait| *wait > LEAST_POLL);
@@ -140,7 +149,7 @@ impl DisruptionLoop {
             let sleep = async {
                 tokio::select! {
                     biased;
-                    () = self.shared.clock.sleep(wait) => {}
+                    () = self.cluster.clock.sleep(wait) => {}
                     () = self.wake.notified() => {}
                 }
             };
@@ -153,7 +162,7 @@ impl DisruptionLoop {
     /// What the ledger tells of the time before: what was taken back lately rests now, too (W-24).
     fn pick_up(&self) -> Thread {
         let mut thread = Thread::default();
-        let mut failed: Vec<Arc<Disruption>> = self.shared.stores.disruptions.snapshot();
+        let mut failed: Vec<Arc<Disruption>> = self.cluster.stores.disruptions.snapshot();
         failed.sort_by_key(|one| spokeshave_plan::disrupt::advance::finished_at(one));
         for disruption in failed {
             let command = command_of(&disruption);
@@ -173,7 +182,7 @@ impl DisruptionLoop {
 
     /// One turn: second looks that are due, then a pass if anything has changed. True when another turn should follow at once (D-063).
     async fn turn(&self, thread: &mut Thread) -> bool {
-        let now = self.shared.now();
+        let now = self.cluster.now();
         let (due, waiting) = std::mem::take(&mut thread.pending)
             .into_iter()
             .partition(|pending| pending.due <= now);
@@ -187,19 +196,19 @@ impl DisruptionLoop {
         }
         thread
             .faults
-            .report(&self.shared.stores.node_pools.snapshot(), now);
+            .report(&self.cluster.stores.node_pools.snapshot(), now);
         self.learn(thread);
-        let inputs = Arc::new(self.shared.inputs(&thread.waiting()).await);
+        let inputs = Arc::new(self.cluster.inputs(&thread.waiting()).await);
         let version = thread.number(&inputs);
         thread.frontier.version = Some(version);
         // A state that was found fruitless is not even looked at, until it or the hour changes it.
         if (thread.unclean || !thread.frontier.is_settled(now)) && self.pass(thread, &inputs).await {
             return true;
         }
-        let writes = thread.verdicts.write(&self.shared).await;
+        let writes = thread.verdicts.write(&self.cluster, &self.hands).await;
         if writes > 0 {
             // No decision reads verdicts: what was fruitless before they were written still is.
-            let after = Arc::new(self.shared.inputs(&thread.waiting()).await);
+            let after = Arc::new(self.cluster.inputs(&thread.waiting()).await);
             if after.are_after_claim_writes(&inputs, writes) {
                 let version = thread.number(&after);
                 thread.frontier.carry_to(version);
@@ -210,10 +219,10 @@ impl DisruptionLoop {
 
     /// Tells the frontier how commands have ended (W-10, W-24).
     fn learn(&self, thread: &mut Thread) {
-        let now = self.shared.now();
+        let now = self.cluster.now();
         let frontier = &mut thread.frontier;
         thread.started.retain(|name, command| {
-            let disruption = self.shared.stores.disruptions.get_named(name);
+            let disruption = self.cluster.stores.disruptions.get_named(name);
             match disruption.as_deref().map(Disruption::phase) {
                 None | Some(DisruptionPhase::RolledBack) => frontier.failed(command, now),
                 Some(DisruptionPhase::Succeeded | DisruptionPhase::Draining) => frontier.succeeded(command),
@@ -225,36 +234,35 @@ impl DisruptionLoop {
 
     /// Cleans up after commands that are no more, then looks for new ones. True when it found one.
     async fn pass(&self, thread: &mut Thread, inputs: &Arc<Inputs>) -> bool {
-        let shared = &self.shared;
-        let snapshot = shared.freeze_from(inputs.clone());
-        let now = shared.now();
+        let snapshot = self.cluster.snapshot_of(inputs.clone());
+        let now = self.cluster.now();
         let is_news = !thread.frontier.is_refresh();
-        shared
+        self.journal
             .families
             .disruption_passes
             .inc(&[if is_news { "change" } else { "refresh" }]);
         thread.unclean = false;
         for action in cleanup_actions(&snapshot, now) {
-            if let Err(error) = shared.execute.run(&action).await {
+            if let Err(error) = self.hands.run(&action).await {
                 thread.unclean = true;
                 tracing::debug!(%error, "cleaning up after a command; the next pass tries again");
             }
         }
         let judged_again = thread.verdicts.judged_again(now);
-        let mut policy = shared.policy.clone();
+        let mut policy = self.cluster.policy.clone();
         policy.disrupt.verdicts &= judged_again <= now;
         let outcome = self.decide(&snapshot, &policy, now, &thread.frontier);
         self.observe(&snapshot, &outcome);
         // What a refresh finds again has been said before.
         if is_news || !outcome.commands.is_empty() {
             for event in &outcome.events {
-                shared.execute.tell(event);
+                self.hands.tell(event);
             }
         }
         thread.frontier = outcome.frontier;
         if policy.disrupt.verdicts {
             thread.verdicts.learn(&snapshot, &outcome.verdicts, now);
-        } else if shared.policy.disrupt.verdicts {
+        } else if self.cluster.policy.disrupt.verdicts {
             thread.frontier.rest_until(judged_again);
         }
         let mut acted = false;
@@ -268,7 +276,7 @@ impl DisruptionLoop {
                 thread.pending.push(Pending {
                     due: now
                         .saturating_add(
-                            SignedDuration::try_from(shared.policy.validation_delay)
+                            SignedDuration::try_from(self.cluster.policy.validation_delay)
                                 .unwrap_or(SignedDuration::ZERO),
                         )
                         .unwrap_or(Timestamp::MAX),
@@ -286,7 +294,7 @@ impl DisruptionLoop {
 
     /// Asks every method, and times each (D-067).
     fn decide(&self, snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &Frontier) -> Outcome {
-        let (families, clock) = (&self.shared.families, &self.shared.clock);
+        let (families, clock) = (&self.journal.families, &self.cluster.clock);
         let started = clock.now();
         let mut since = started;
         let mut evaluated = |method: Method| {
@@ -306,7 +314,7 @@ impl DisruptionLoop {
 
     #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
     fn observe(&self, snapshot: &Snapshot, outcome: &Outcome) {
-        let families = &self.shared.families;
+        let families = &self.journal.families;
         for report in &outcome.reports {
             let reason = report.method.reason().to_string().to_lowercase();
             families.eligible_nodes.set(&[&reason], report.eligible as f64);
@@ -330,7 +338,7 @@ impl DisruptionLoop {
 
     /// D-179, D-180, D-181.
     fn observe_score(&self, score: &PoolScore) {
-        let families = &self.shared.families;
+        let families = &self.journal.families;
         let decision = if score.approved { "approved" } else { "rejected" };
         let labels = [decision, &score.pool, &score.policy];
         families.consolidation_moves.inc(&labels);
@@ -349,13 +357,12 @@ impl DisruptionLoop {
 
     /// The second look (D-087…D-091); what stands is started.
     async fn second_look(&self, thread: &mut Thread, pending: Pending) {
-        let shared = &self.shared;
-        let snapshot = shared.freeze_with(&thread.waiting()).await;
-        let now = shared.now();
-        let validation = validate(&pending.command, &snapshot, &shared.policy, now);
+        let snapshot = self.cluster.snapshot_with(&thread.waiting()).await;
+        let now = self.cluster.now();
+        let validation = validate(&pending.command, &snapshot, &self.cluster.policy, now);
         self.count_rejections(&pending.command, &validation);
         for event in &validation.events {
-            shared.execute.tell(event);
+            self.hands.tell(event);
         }
         let Some(command) = validation.command else {
             thread.frontier.failed(&pending.command, now);
@@ -385,7 +392,7 @@ impl DisruptionLoop {
         };
         #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
         if rejected > 0 {
-            self.shared
+            self.journal
                 .families
                 .failed_validations
                 .add(&[command.method.consolidation_type()], rejected as f64);
@@ -400,28 +407,27 @@ impl DisruptionLoop {
         command: Command,
         object: Arc<Disruption>,
     ) -> bool {
-        let shared = &self.shared;
         // D-103: the limits may be others since they were looked at.
         let exceeded = command.replacements.iter().find_map(|replacement| {
             let view = snapshot.pool(snapshot.find_pool(&replacement.pool)?);
-            let current = shared.stores.node_pools.get_named(&replacement.pool)?;
+            let current = self.cluster.stores.node_pools.get_named(&replacement.pool)?;
             limit_exceeded(&current, &view.usage).map(|exceeded| (replacement.pool.clone(), exceeded))
         });
         if let Some((pool, exceeded)) = exceeded {
             tracing::error!(NodePool = pool, error = %exceeded, "disruption not started");
-            thread.frontier.failed(&command, shared.now());
+            thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
         if !self.stands_up(snapshot, &command) || !self.budgets_are_known(&command).await {
-            thread.frontier.failed(&command, shared.now());
+            thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
         let action = Action::CreateDisruption {
             disruption: Box::new(Disruption::clone(&object)),
         };
-        if let Err(error) = shared.execute.run(&action).await {
+        if let Err(error) = self.hands.run(&action).await {
             tracing::error!(%error, "writing a disruption down; it is decided again");
-            thread.frontier.failed(&command, shared.now());
+            thread.frontier.failed(&command, self.cluster.now());
             return false;
         }
         self.nominate(snapshot, &command);
@@ -432,12 +438,11 @@ impl DisruptionLoop {
     /// Invariants 2 and 38: behind a watch that stands still, a budget may have been closed a while ago. The API server itself is asked whether the
     /// NodePools are those that the command was decided by.
     async fn budgets_are_known(&self, command: &Command) -> bool {
-        let shared = &self.shared;
         for pool in command.budget_use().into_keys() {
             let version = |pool: &NodePool| (pool.metadata.uid.clone(), pool.metadata.generation);
-            let known = shared.stores.node_pools.get_named(pool);
+            let known = self.cluster.stores.node_pools.get_named(pool);
             let known = known.as_deref().map(version);
-            match shared.execute.node_pool(pool).await {
+            match self.hands.node_pool(pool).await {
                 Ok(current) if current.as_ref().map(version) == known => {}
                 Ok(_) => {
                     tracing::debug!(NodePool = pool, "has changed; its disruption is decided again");
@@ -454,12 +459,11 @@ impl DisruptionLoop {
 
     /// An independent check from first principles; a command that fails it is refused, and says so.
     fn stands_up(&self, snapshot: &Snapshot, command: &Command) -> bool {
-        let shared = &self.shared;
-        let problems = problems_of(snapshot, command, shared.now());
+        let problems = problems_of(snapshot, command, self.cluster.now());
         let Some(first) = problems.first() else {
             return true;
         };
-        shared
+        self.journal
             .families
             .refused_commands
             .inc(&[command.method.consolidation_type()]);
@@ -474,7 +478,7 @@ impl DisruptionLoop {
             let object = ObjectRef::cluster(ObjectKind::NodeClaim, &node.node_claim, &node.node_claim_uid);
             let message = format!("Disruption refused by an independent check: {first}");
             let event = Event::new(object, EventType::Warning, "DisruptionRefused", message);
-            shared.execute.tell(&event);
+            self.hands.tell(&event);
         }
         false
     }
@@ -489,14 +493,14 @@ impl DisruptionLoop {
             let Destination::Node { provider_id, .. } = &one.to else {
                 continue;
             };
-            self.shared.nominate(provider_id);
+            self.cluster.nominate(provider_id);
             let view = snapshot
                 .nodes
                 .iter()
                 .find(|view| view.provider_id == *provider_id);
             if let (Some(view), Some(pod)) = (view, pods.get(one.uid.as_str())) {
                 let event = nominated_event(snapshot, *pod, view.claim_name(), view.node_name());
-                self.shared.execute.tell(&event);
+                self.hands.tell(&event);
             }
         }
     }

@@ -22,11 +22,19 @@ use spokeshave_plan::disrupt::{LastLook, last_look};
 use spokeshave_plan::disruption_policy::frozen;
 use spokeshave_plan::disruption_policy::workloads::still_counts;
 use spokeshave_plan::report;
-use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+use spokeshave_runtime::{ReconcileError, Requeue};
 
-use crate::act::execute::ExecuteError;
+use crate::act::hands::ExecuteError;
+use crate::act::hands::Hands;
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
-use crate::shared::{Shared, termination_mode};
+use crate::observe::journal::Journal;
+use crate::observe::journal::termination_mode;
+use crate::options::Options;
+use crate::state::cluster::Cluster;
+
+/// Commands that are worked on at once, at one core and at sixty (D-107).
+const WORKERS: (usize, usize) = (100, 1000);
 
 /// So many nodes' pods are listed at the same time.
 const LISTS_AT_ONCE: usize = 20;
@@ -34,117 +42,18 @@ const LISTS_AT_ONCE: usize = 20;
 /// The controller of Disruptions.
 #[derive(Debug)]
 pub(crate) struct Commands {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<String>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
 }
 
 impl Commands {
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
-        let this = Arc::new(Self { shared, queue });
-        this.subscribe();
-        this
-    }
-
-    fn subscribe(&self) {
-        let stores = &self.shared.stores;
-        let queue = self.queue.clone();
-        stores.disruptions.on_change(move |change| {
-            if let Some(disruption) = change.object() {
-                queue.add(disruption.name().to_owned());
-            }
-        });
-        let (queue, disruptions) = (self.queue.clone(), stores.disruptions.clone());
-        stores.disruption_policies.on_change(move |_| {
-            // A freeze takes back what has deleted nothing yet.
-            disruptions.for_each(|_, disruption| {
-                if !disruption.is_finished() {
-                    queue.add(disruption.name().to_owned());
-                }
-            });
-        });
-        let (queue, by_claim) = (self.queue.clone(), stores.disruptions_by_claim.clone());
-        stores.node_claims.on_change(move |change| {
-            let Some(claim) = change.object() else { return };
-            if let Some(name) = claim.annotation(labels::DISRUPTION) {
-                queue.add(name.to_owned());
-            }
-            for disruption in by_claim.get(claim.uid()) {
-                queue.add(disruption.name().to_owned());
-            }
-        });
-        let (queue, by_node) = (self.queue.clone(), stores.disruptions_by_node.clone());
-        stores.nodes.on_change(move |change| {
-            let name = change.object().and_then(|node| node.metadata.name.clone());
-            for disruption in by_node.get(&name.unwrap_or_default()) {
-                queue.add(disruption.name().to_owned());
-            }
-        });
-        let (queue, by_node) = (self.queue.clone(), stores.disruptions_by_node.clone());
-        stores.pods.on_change(move |change| {
-            let node = change.new.as_deref().and_then(spokeshave_model::pod::node_name);
-            for disruption in by_node.get(node.unwrap_or_default()) {
-                queue.add(disruption.name().to_owned());
-            }
-        });
-    }
-
-    /// One look at a command.
-    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(disruption) = shared.stores.disruptions.get_named(&name) else {
-            return Ok(Requeue::Done);
-        };
-        if disruption.is_finished() {
-            return self.keep_ledger(&disruption).await;
-        }
-        let mut present = self.present(&disruption);
-        let now = shared.now();
-        if needs_pods_of_server(&disruption, now) {
-            let up_to_date = self.list_pods(&disruption, &mut present).await?;
-            if !up_to_date || !self.knows_pods_of_destinations(&present).await? {
-                present.waits_for = Some(WaitsFor::Watch);
-            } else {
-                let snapshot = shared.freeze_with(&[]).await;
-                match last_look(&disruption, &snapshot, &shared.policy, now) {
-                    LastLook::Placed => {}
-                    LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
-                    LastLook::Lost(why) => present.crowded = Some(why),
-                }
-            }
-            if let Some(waits_for) = present.waits_for {
-                tracing::debug!(
-                    Disruption = name,
-                    ?waits_for,
-                    "waits before its nodes are deleted"
-                );
-            }
-        }
-        if is_gone(&disruption, &present) {
-            present.price_after = self.price_after(&disruption).await;
-        }
-        let next = advance(&disruption, &present, now);
-        for (action, milestone) in &next.steps {
-            match shared.execute.run(action).await {
-                Ok(()) => {}
-                // What was to be deleted is gone.
-                Err(error) if error.is_not_found() && matches!(action, Action::Delete { .. }) => {}
-                Err(error) if error.is_conflict() || error.is_not_found() => {
-                    tracing::debug!(Disruption = name, %error, "will be looked at again");
-                    return Ok(Requeue::Stale);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            if let Action::CreateNodeClaim { claim, reason } = action {
-                self.created(&disruption, claim, reason);
-            }
-            if let Some(milestone) = milestone {
-                self.reached(&disruption, &present, milestone);
-            }
-        }
-        for event in &next.events {
-            shared.execute.tell(event);
-        }
-        Ok(next.again.map_or(Requeue::Done, Requeue::After))
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Arc<Self> {
+        Arc::new(Self {
+            cluster,
+            hands,
+            journal,
+        })
     }
 
     /// Asks the API server for the pods of the nodes that are still to go; one after the other would take longer than the taints of a large
@@ -156,8 +65,8 @@ impl Commands {
             .enumerate()
             .filter(|(_, there)| there.is_live());
         let list = |(index, _): (usize, &PresentNode)| {
-            let (shared, node) = (self.shared.clone(), disruption.spec.nodes[index].name.clone());
-            async move { (index, shared.execute.pods_on(&node).await) }.boxed()
+            let (hands, node) = (self.hands.clone(), disruption.spec.nodes[index].name.clone());
+            async move { (index, hands.pods_on(&node).await) }.boxed()
         };
         let lists: Vec<_> = live.map(list).collect();
         let mut lists = stream::iter(lists).buffered(LISTS_AT_ONCE);
@@ -175,10 +84,10 @@ impl Commands {
     async fn knows_pods_of_destinations(&self, present: &Present) -> Result<bool, ExecuteError> {
         let there = present.destinations.iter().filter(|(_, node)| node.is_some());
         let list = |(name, _): &(String, Option<Arc<Node>>)| {
-            let (shared, name) = (self.shared.clone(), name.clone());
+            let (cluster, hands, name) = (self.cluster.clone(), self.hands.clone(), name.clone());
             async move {
-                let known = shared.stores.pods_by_node.get(&name);
-                let pods = shared.execute.pods_on(&name).await?;
+                let known = cluster.stores.pods_by_node.get(&name);
+                let pods = hands.pods_on(&name).await?;
                 Ok::<bool, ExecuteError>(knows_all(&known, &pods))
             }
             .boxed()
@@ -195,7 +104,7 @@ impl Commands {
 
     /// What is there now of a command's objects.
     fn present(&self, disruption: &Disruption) -> Present {
-        let stores = &self.shared.stores;
+        let stores = &self.cluster.stores;
         let nodes = disruption.spec.nodes.iter().map(|node| PresentNode {
             node: stores.nodes.get_named(&node.name),
             claim: stores
@@ -235,7 +144,7 @@ impl Commands {
         if replacements.is_empty() {
             return Some(Price::ZERO);
         }
-        let snapshot = self.shared.freeze().await;
+        let snapshot = self.cluster.snapshot().await;
         let price = |name: &str| {
             let mut nodes = snapshot.nodes.iter();
             let node = nodes.find(|node| node.claim_name() == Some(name))?;
@@ -249,9 +158,9 @@ impl Commands {
 
     /// The freeze by hand that stands for one of its NodePools, or the halt of its roll-out.
     fn frozen(&self, disruption: &Disruption) -> Option<String> {
-        let stores = &self.shared.stores;
+        let stores = &self.cluster.stores;
         let policies = stores.disruption_policies.snapshot();
-        let now = self.shared.now();
+        let now = self.cluster.now();
         disruption.spec.nodes.iter().find_map(|node| {
             let pool = stores.node_pools.get_named(&node.node_pool);
             let labels = pool
@@ -273,7 +182,7 @@ impl Commands {
         disruption: &Disruption,
         replacements: &[Option<Arc<NodeClaim>>],
     ) -> Vec<(String, Option<Arc<Node>>)> {
-        let stores = &self.shared.stores;
+        let stores = &self.cluster.stores;
         let there = disruption.spec.destinations.iter().map(String::as_str);
         let new = replacements
             .iter()
@@ -295,10 +204,9 @@ impl Commands {
 
     /// Finished commands stay for a while, and not too many of them.
     async fn keep_ledger(&self, disruption: &Disruption) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let now = shared.now();
-        let all = shared.stores.disruptions.snapshot();
-        let has_policies = !shared.stores.disruption_policies.is_empty();
+        let now = self.cluster.now();
+        let all = self.cluster.stores.disruptions.snapshot();
+        let has_policies = !self.cluster.stores.disruption_policies.is_empty();
         let gone = expired(
             all.iter().map(|disruption| &**disruption),
             DISRUPTION_HISTORY,
@@ -307,7 +215,7 @@ impl Commands {
             now,
         );
         for target in gone {
-            match shared.execute.run(&Action::delete(target)).await {
+            match self.hands.run(&Action::delete(target)).await {
                 Ok(()) => {}
                 Err(error) if error.is_not_found() || error.is_conflict() => {}
                 Err(error) => return Err(error.into()),
@@ -328,10 +236,10 @@ impl Commands {
         let planned = replacements
             .filter(|one| one.node_claim == claim.name())
             .map(|one| price(&one.price));
-        self.shared.note_planned_price(claim, planned.sum());
+        self.journal.note_planned_price(claim, planned.sum());
         let relaxed = claim.annotation(labels::MIN_VALUES_RELAXED).unwrap_or("false");
         let pool = claim.node_pool().unwrap_or_default();
-        self.shared.families.claims_created.inc(&[reason, pool, relaxed]);
+        self.journal.families.claims_created.inc(&[reason, pool, relaxed]);
         tracing::info!(
             NodePool = pool,
             NodeClaim = claim.name(),
@@ -357,15 +265,14 @@ impl Commands {
 
     /// D-105, D-106.
     fn started(&self, disruption: &Disruption) {
-        let shared = &self.shared;
         let spec = &disruption.spec;
         let (decision, reason, kind) = labels_of(disruption);
-        shared.families.decisions.inc(&[decision, &reason, kind]);
+        self.journal.families.decisions.inc(&[decision, &reason, kind]);
         let mut pools: Vec<&str> = spec.nodes.iter().map(|node| node.node_pool.as_str()).collect();
         pools.sort_unstable();
         pools.dedup();
         for pool in pools {
-            shared
+            self.journal
                 .families
                 .decisions_by_pool
                 .inc(&[pool, decision, &reason, kind]);
@@ -391,7 +298,7 @@ impl Commands {
                 spec.replacement_summary
             ),
         };
-        shared.note(
+        self.journal.note(
             DecisionKind::Disrupt,
             &report::some_of(&names, 3),
             what,
@@ -409,7 +316,7 @@ impl Commands {
             return;
         };
         let policy = self
-            .shared
+            .cluster
             .stores
             .node_pools
             .get_named(&node.node_pool)
@@ -429,9 +336,9 @@ impl Commands {
             &policy,
             termination_mode(claim),
         ];
-        self.shared.families.claims_disrupted.inc(&values);
+        self.journal.families.claims_disrupted.inc(&values);
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        self.shared
+        self.journal
             .families
             .pods_disruption_initiated
             .add(&values, node.pods as f64);
@@ -439,10 +346,9 @@ impl Commands {
 
     /// D-116, D-117.
     fn rolled_back(&self, disruption: &Disruption, why: &str, failed_replacements: usize) {
-        let shared = &self.shared;
         let (decision, reason, kind) = labels_of(disruption);
         #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
-        shared
+        self.journal
             .families
             .queue_failures
             .add(&[decision, &reason, kind], failed_replacements as f64);
@@ -451,7 +357,7 @@ impl Commands {
             error = why,
             "disruption rolled back; its nodes stay"
         );
-        shared.note(
+        self.journal.note(
             DecisionKind::Trouble,
             &disruption.spec.node_summary,
             "stays after all",
@@ -459,6 +365,119 @@ impl Commands {
             None,
         );
     }
+}
+
+impl Controller for Commands {
+    const NAME: &'static str = "disruption.queue";
+    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+    type Key = String;
+
+    fn workers(options: &Options) -> usize {
+        options.scaled(WORKERS.0, WORKERS.1)
+    }
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        on.change(
+            |stores| &stores.disruptions,
+            |_, change| change.object().map(|disruption| disruption.name().to_owned()),
+        );
+        on.change(
+            |stores| &stores.disruption_policies,
+            |stores, _| {
+                // A freeze takes back what has deleted nothing yet.
+                let mut under_way = stores.disruptions.snapshot();
+                under_way.retain(|disruption| !disruption.is_finished());
+                names(under_way)
+            },
+        );
+        on.change(
+            |stores| &stores.node_claims,
+            |stores, change| {
+                let claim = change.object();
+                let its_own = claim.and_then(|claim| claim.annotation(labels::DISRUPTION).map(str::to_owned));
+                let others = claim.map(|claim| stores.disruptions_by_claim.get(claim.uid()));
+                its_own.into_iter().chain(names(others.unwrap_or_default()))
+            },
+        );
+        on.change(
+            |stores| &stores.nodes,
+            |stores, change| {
+                let name = change.object().and_then(|node| node.metadata.name.clone());
+                names(stores.disruptions_by_node.get(&name.unwrap_or_default()))
+            },
+        );
+        on.change(
+            |stores| &stores.pods,
+            |stores, change| {
+                let node = change.new.as_deref().and_then(spokeshave_model::pod::node_name);
+                names(stores.disruptions_by_node.get(node.unwrap_or_default()))
+            },
+        );
+    }
+
+    /// One look at a command.
+    async fn reconcile(self: Arc<Self>, name: String) -> Looked {
+        let Some(disruption) = self.cluster.stores.disruptions.get_named(&name) else {
+            return Ok(Requeue::Done);
+        };
+        if disruption.is_finished() {
+            return self.keep_ledger(&disruption).await;
+        }
+        let mut present = self.present(&disruption);
+        let now = self.cluster.now();
+        if needs_pods_of_server(&disruption, now) {
+            let up_to_date = self.list_pods(&disruption, &mut present).await?;
+            if !up_to_date || !self.knows_pods_of_destinations(&present).await? {
+                present.waits_for = Some(WaitsFor::Watch);
+            } else {
+                let snapshot = self.cluster.snapshot_with(&[]).await;
+                match last_look(&disruption, &snapshot, &self.cluster.policy, now) {
+                    LastLook::Placed => {}
+                    LastLook::NotYet => present.waits_for = Some(WaitsFor::Places),
+                    LastLook::Lost(why) => present.crowded = Some(why),
+                }
+            }
+            if let Some(waits_for) = present.waits_for {
+                tracing::debug!(
+                    Disruption = name,
+                    ?waits_for,
+                    "waits before its nodes are deleted"
+                );
+            }
+        }
+        if is_gone(&disruption, &present) {
+            present.price_after = self.price_after(&disruption).await;
+        }
+        let next = advance(&disruption, &present, now);
+        for (action, milestone) in &next.steps {
+            match self.hands.run(action).await {
+                Ok(()) => {}
+                // What was to be deleted is gone.
+                Err(error) if error.is_not_found() && matches!(action, Action::Delete { .. }) => {}
+                Err(error) if error.is_conflict() || error.is_not_found() => {
+                    tracing::debug!(Disruption = name, %error, "will be looked at again");
+                    return Ok(Requeue::Stale);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if let Action::CreateNodeClaim { claim, reason } = action {
+                self.created(&disruption, claim, reason);
+            }
+            if let Some(milestone) = milestone {
+                self.reached(&disruption, &present, milestone);
+            }
+        }
+        for event in &next.events {
+            self.hands.tell(event);
+        }
+        Ok(next.again.map_or(Requeue::Done, Requeue::After))
+    }
+}
+
+fn names(disruptions: Vec<Arc<Disruption>>) -> impl Iterator<Item = String> {
+    disruptions
+        .into_iter()
+        .map(|disruption| disruption.name().to_owned())
 }
 
 /// Why, in the words of the ledger.

@@ -13,8 +13,10 @@ use spokeshave_plan::disruption_policy::forecast::{NeverOpen, PoolNodes, never_o
 use spokeshave_plan::disruption_policy::{OSCILLATION, status_with};
 use spokeshave_runtime::Shutdown;
 
+use crate::act::hands::Hands;
 use crate::observe::gauges::Series;
-use crate::shared::Shared;
+use crate::observe::journal::Journal;
+use crate::state::cluster::Cluster;
 
 /// How often it is looked whether a policy says something else now.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -27,26 +29,30 @@ type Basis = (Vec<(String, Option<i64>)>, i64);
 /// Writes what policies come to.
 #[derive(Debug)]
 pub(crate) struct DisruptionPolicies {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     /// Contradictions and what they were worked out from, because working them out takes longer than all else here.
     conflicts: Mutex<(Basis, Arc<[NeverOpen]>)>,
 }
 
 impl DisruptionPolicies {
-    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Arc<Self> {
         let none: Arc<[NeverOpen]> = Vec::new().into();
         Arc::new(Self {
-            shared,
+            cluster,
+            hands,
+            journal,
             conflicts: Mutex::new((Basis::default(), none)),
         })
     }
 
     /// Looks until shutdown. Without policies it sleeps: no timer, no work.
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
-        let mut changes = self.shared.stores.disruption_policies.subscribe();
+        let mut changes = self.cluster.stores.disruption_policies.subscribe();
         loop {
-            while self.shared.stores.disruption_policies.is_empty() {
-                self.shared.families.late_expirations.replace_all(Series::new());
+            while self.cluster.stores.disruption_policies.is_empty() {
+                self.journal.families.late_expirations.replace_all(Series::new());
                 if shutdown.cut(changes.next()).await.flatten().is_none() {
                     return;
                 }
@@ -54,7 +60,7 @@ impl DisruptionPolicies {
             while changes.try_next().is_some() {}
             let turn = async {
                 self.look().await;
-                self.shared.clock.sleep(PERIOD).await;
+                self.cluster.clock.sleep(PERIOD).await;
             };
             if shutdown.cut(turn).await.is_none() {
                 return;
@@ -63,19 +69,24 @@ impl DisruptionPolicies {
     }
 
     async fn look(&self) {
-        let shared = &self.shared;
-        let snapshot = shared.freeze().await;
+        let snapshot = self.cluster.snapshot().await;
         let conflicts = self.conflicts(&snapshot);
         let mut late = Series::new();
         for policy in &snapshot.disruption_policies {
-            let waits_for = shared.execute.waits_for(&shared.clock, policy).await;
-            let after = status_with(policy, &snapshot, &conflicts, waits_for.as_deref(), shared.now());
+            let waits_for = self.hands.waits_for(policy).await;
+            let after = status_with(
+                policy,
+                &snapshot,
+                &conflicts,
+                waits_for.as_deref(),
+                self.cluster.now(),
+            );
             let target = ObjectRef::cluster(ObjectKind::DisruptionPolicy, policy.name(), policy.uid());
             late.extend(expiring(&after));
             // Conditions are a list, which a merge patch replaces whole.
             let patch = Action::patch(target.clone(), Subresource::Status, &**policy, &after, true);
             let Some(patch) = patch else { continue };
-            match shared.execute.run(&patch).await {
+            match self.hands.run(&patch).await {
                 Ok(()) => self.tell(target, policy, &after),
                 Err(error) if error.is_conflict() || error.is_not_found() => {
                     tracing::debug!(DisruptionPolicy = policy.name(), %error, "will be looked at again");
@@ -85,12 +96,12 @@ impl DisruptionPolicies {
                 }
             }
         }
-        shared.families.late_expirations.replace_all(late);
+        self.journal.families.late_expirations.replace_all(late);
     }
 
     /// Rules that leave a NodePool no time at all together.
     fn conflicts(&self, snapshot: &Snapshot) -> Arc<[NeverOpen]> {
-        let now = self.shared.now();
+        let now = self.cluster.now();
         let named = |meta: &ObjectMeta| (meta.name.clone().unwrap_or_default(), meta.generation);
         let policies = snapshot
             .disruption_policies
@@ -119,7 +130,7 @@ impl DisruptionPolicies {
         };
         if let Some(message) = halted(after).filter(|seen| halted(before).as_ref() != Some(seen)) {
             let event = Event::new(target.clone(), EventType::Warning, "RolloutHalted", message);
-            self.shared.execute.tell(&event);
+            self.hands.tell(&event);
         }
         let (old, new) = (active(before), active(after));
         let is_late = |policy: &DisruptionPolicy| {
@@ -130,7 +141,7 @@ impl DisruptionPolicies {
         };
         if let Some(message) = is_late(after).filter(|_| is_late(before).is_none()) {
             let event = Event::new(target.clone(), EventType::Warning, "ExpiryTooSlow", message);
-            self.shared.execute.tell(&event);
+            self.hands.tell(&event);
         }
         let unread = |policy: &DisruptionPolicy| {
             let asked = policy
@@ -148,7 +159,7 @@ impl DisruptionPolicies {
                 "WorkloadAnnotationInvalid",
                 message,
             );
-            self.shared.execute.tell(&event);
+            self.hands.tell(&event);
         }
         let is_known = |field: &str, domain: Option<&str>| {
             let mut old = old.iter();
@@ -163,13 +174,13 @@ impl DisruptionPolicies {
                     _ => (EventType::Normal, "DisruptionStopped"),
                 };
                 let event = Event::new(target.clone(), kind, reason, message);
-                self.shared.execute.tell(&event);
+                self.hands.tell(&event);
             }
         }
         if new.is_empty() && !old.is_empty() {
             let message = "the policy stops nothing any more".to_owned();
             let event = Event::new(target, EventType::Normal, "DisruptionResumed", message);
-            self.shared.execute.tell(&event);
+            self.hands.tell(&event);
         }
     }
 }

@@ -3,14 +3,14 @@
 //! It judges nothing. What it remembers (when it last wrote to whom) only makes it slower to write again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_plan::disrupt::Verdict;
 use spokeshave_plan::disrupt::condition::VerdictCondition;
 
-use crate::shared::Shared;
+use crate::act::hands::Hands;
+use crate::state::cluster::Cluster;
 
 /// Most conditions that one turn writes.
 const WRITES: usize = 50;
@@ -53,8 +53,8 @@ impl Verdicts {
     }
 
     /// Writes some of what is left, and returns how many writes there were.
-    pub(crate) async fn write(&mut self, shared: &Arc<Shared>) -> u64 {
-        let now = shared.now();
+    pub(crate) async fn write(&mut self, cluster: &Cluster, hands: &Hands) -> u64 {
+        let now = cluster.now();
         self.written.retain(|_, at| now.duration_since(*at).abs() < PAUSE);
         let mut writes = 0;
         let names: Vec<String> = self
@@ -70,7 +70,7 @@ impl Verdicts {
             let Some(condition) = self.wanted.remove(&name) else {
                 continue;
             };
-            let Some(claim) = shared.stores.node_claims.get_named(&name) else {
+            let Some(claim) = cluster.stores.node_claims.get_named(&name) else {
                 continue;
             };
             if claim.is_deleting() {
@@ -79,7 +79,7 @@ impl Verdicts {
             let Some(action) = condition.action(&claim, now) else {
                 continue;
             };
-            match shared.execute.run(&action).await {
+            match hands.run(&action).await {
                 Ok(()) => {
                     writes += 1;
                     self.written.insert(name, now);

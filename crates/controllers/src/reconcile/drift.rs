@@ -2,21 +2,25 @@
 //! pods come and go (W-21).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHED};
 use spokeshave_api::constants::DRIFT_PERIOD;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::InstanceType;
 use spokeshave_plan::drift::{Finding, check, condition_action};
-use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
+use spokeshave_ports::CloudProvider as _;
+use spokeshave_runtime::Requeue;
 
-use crate::shared::Shared;
+use crate::act::hands::Hands;
+use crate::controller::{Controller, Looked, Triggers};
+use crate::state::cluster::Cluster;
 
 /// The controller of the condition.
 #[derive(Debug)]
 pub(crate) struct Drift {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<String>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
 }
 
 /// What the finding depends on, of a NodeClaim.
@@ -32,86 +36,80 @@ fn matters(claim: &NodeClaim) -> impl PartialEq + use<'_> {
 }
 
 impl Drift {
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
-        let stores = &shared.stores;
-        let later = queue.clone();
-        stores.node_claims.on_change(move |change| {
-            let Some(claim) = change.new.as_deref() else {
-                return;
-            };
-            if change
-                .old
-                .as_deref()
-                .is_none_or(|old| matters(old) != matters(claim))
-            {
-                later.add(claim.name().to_owned());
-            }
-        });
-        let (later, claims) = (queue.clone(), stores.claims_by_pool.clone());
-        stores.node_pools.on_change(move |change| {
-            let Some(pool) = change.new.as_deref() else { return };
-            let matters = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
-            if change
-                .old
-                .as_deref()
-                .is_none_or(|old| matters(old) != matters(pool))
-            {
-                for claim in claims.get(pool.name()) {
-                    later.add(claim.name().to_owned());
-                }
-            }
-        });
-        Arc::new(Self { shared, queue })
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands) -> Arc<Self> {
+        Arc::new(Self { cluster, hands })
     }
+}
 
-    /// Looks at all NodeClaims when a NodeClass changes.
-    pub(crate) async fn follow_node_classes(self: Arc<Self>, shutdown: Shutdown) {
-        let mut changes = self.shared.node_classes.changes();
-        while let Some(Ok(())) = shutdown.cut(changes.changed()).await {
-            self.shared
-                .stores
-                .node_claims
-                .for_each(|_, claim| self.queue.add(claim.name().to_owned()));
-        }
+impl Controller for Drift {
+    const NAME: &'static str = "nodeclaim.disruption";
+    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+    type Key = String;
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        on.change(
+            |stores| &stores.node_claims,
+            |_, change| {
+                let (old, claim) = (change.old.as_deref(), change.new.as_deref()?);
+                let differs = old.is_none_or(|old| matters(old) != matters(claim));
+                differs.then(|| claim.name().to_owned())
+            },
+        );
+        on.change(
+            |stores| &stores.node_pools,
+            |stores, change| {
+                let matters = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
+                let old = change.old.as_deref();
+                let pool = change.new.as_deref();
+                let pool = pool.filter(|pool| old.is_none_or(|old| matters(old) != matters(pool)));
+                let claims = pool.map(|pool| stores.claims_by_pool.get(pool.name()));
+                claims
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|claim| claim.name().to_owned())
+            },
+        );
+        on.node_classes("nodeclaim.nodeclasses", |stores| {
+            stores.node_claims.keys().into_iter().map(|key| key.name)
+        });
     }
 
     /// One look at a NodeClaim.
-    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(claim) = shared.stores.node_claims.get_named(&name) else {
+    async fn reconcile(self: Arc<Self>, name: String) -> Looked {
+        let Some(claim) = self.cluster.stores.node_claims.get_named(&name) else {
             return Ok(Requeue::Done);
         };
-        if claim.is_deleting() || !shared.is_ours(&claim) {
+        if claim.is_deleting() || !self.cluster.is_ours(&claim) {
             return Ok(Requeue::Done);
         }
         let pool = claim
             .node_pool()
-            .and_then(|pool| shared.stores.node_pools.get_named(pool));
+            .and_then(|pool| self.cluster.stores.node_pools.get_named(pool));
         let types: Option<Arc<[InstanceType]>> = match &pool {
-            Some(pool) => shared.provider.instance_types(pool).await.ok(),
+            Some(pool) => self.cluster.cloud.instance_types(pool).await.ok(),
             None => None,
         };
         // A catalogue without a single type is a fault of the catalogue, not of every node.
         let types = types.filter(|types| !types.is_empty());
-        let reason = match check(&claim, pool.as_deref(), types.as_deref(), shared.now())? {
+        let reason = match check(&claim, pool.as_deref(), types.as_deref(), self.cluster.now())? {
             Finding::Leave => return Ok(Requeue::After(DRIFT_PERIOD)),
             Finding::NotLaunched => None,
             Finding::Drifted(reason) => Some(reason.to_owned()),
-            Finding::AskCloud => match shared.provider.is_drifted(&claim).await {
+            Finding::AskCloud => match self.cluster.cloud.is_drifted(&claim).await {
                 Ok(answer) => answer.filter(|reason| !reason.is_empty()),
                 Err(error) if error.is_not_found() => return Ok(Requeue::After(DRIFT_PERIOD)),
                 Err(error) => return Err(Box::new(error)),
             },
         };
         // The cloud may have taken its time: what is written is compared with what is there now.
-        let Some(current) = shared.stores.node_claims.get_named(&name) else {
+        let Some(current) = self.cluster.stores.node_claims.get_named(&name) else {
             return Ok(Requeue::Done);
         };
         if current.uid() != claim.uid() || matters(&current) != matters(&claim) {
-            return Ok(Requeue::After(std::time::Duration::ZERO));
+            return Ok(Requeue::After(Duration::ZERO));
         }
-        if let Some(action) = condition_action(&current, reason.as_deref(), shared.now()) {
-            match shared.execute.run(&action).await {
+        if let Some(action) = condition_action(&current, reason.as_deref(), self.cluster.now()) {
+            match self.hands.run(&action).await {
                 Ok(()) => {
                     let reason = reason.as_deref().unwrap_or("none");
                     tracing::info!(NodeClaim = name, reason, "drift of nodeclaim changed");

@@ -12,11 +12,18 @@ use spokeshave_plan::blockers::Refusal;
 use spokeshave_plan::termination::{self, EvictionStep, deadline};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
 
-use crate::act::execute::ExecuteError;
-use crate::shared::Shared;
+use crate::act::hands::ExecuteError;
+use crate::act::hands::Hands;
+use crate::controller::{Controller, Looked};
+use crate::observe::journal::Journal;
+use crate::options::Options;
+use crate::state::cluster::Cluster;
 
 /// How often a pod that may not be evicted now is looked at again.
 const PROTECTED_POLL: Duration = Duration::from_secs(10);
+
+/// Evictions that are worked on at once, at one core and at sixty (D-327).
+const WORKERS: (usize, usize) = (100, 5000);
 
 /// First and longest delay after a refusal.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -51,8 +58,10 @@ impl fmt::Display for EvictionKey {
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Evictions {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<EvictionKey>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
+    queue: WorkQueue<EvictionKey>,
     /// How often each pod was refused: a refusal is no fault, so it has a back-off apart from the queue's.
     refusals: Mutex<BTreeMap<EvictionKey, (u32, Refusal)>>,
     /// The bound on evictions, if there is one.
@@ -60,10 +69,17 @@ pub(crate) struct Evictions {
 }
 
 impl Evictions {
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<EvictionKey>) -> Arc<Self> {
-        let rate = shared.options.eviction_rate;
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        hands: Hands,
+        journal: Arc<Journal>,
+        queue: WorkQueue<EvictionKey>,
+    ) -> Arc<Self> {
+        let rate = cluster.options.eviction_rate;
         Arc::new(Self {
-            shared,
+            cluster,
+            hands,
+            journal,
             queue,
             refusals: Mutex::default(),
             bucket: Mutex::new(rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst))),
@@ -111,25 +127,16 @@ impl Evictions {
 
     /// The turn of a request under the bound on evictions; zero when it may go now.
     fn turn(&self) -> Duration {
-        let now = self.shared.now();
+        let now = self.cluster.now();
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         bucket
             .as_mut()
             .map_or(Duration::ZERO, |bucket| bucket.reserve(now))
     }
 
-    /// One try; whatever ends the waiting forgets the refusals.
-    pub(crate) async fn reconcile(self: Arc<Self>, key: EvictionKey) -> Result<Requeue, ReconcileError> {
-        let result = self.try_once(key.clone()).await;
-        if matches!(result, Ok(Requeue::Done)) {
-            self.refusals().remove(&key);
-        }
-        result
-    }
-
     async fn try_once(&self, key: EvictionKey) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(pod) = shared
+        let Some(pod) = self
+            .cluster
             .stores
             .pods
             .get(&ObjectKey::namespaced(&key.namespace, &key.name))
@@ -139,13 +146,13 @@ impl Evictions {
         if pod.metadata.uid.as_deref() != Some(&key.uid) {
             return Ok(Requeue::Done);
         }
-        let node = shared.stores.nodes.get_named(&key.node);
+        let node = self.cluster.stores.nodes.get_named(&key.node);
         let id = node
             .as_ref()
             .and_then(|node| node.spec.as_ref()?.provider_id.clone())
             .unwrap_or_default();
         // D-307: with several NodeClaims none counts.
-        let claims = shared.stores.claims_by_provider_id.get(&id);
+        let claims = self.cluster.stores.claims_by_provider_id.get(&id);
         let claim = if let [claim] = &claims[..] {
             Some(claim)
         } else {
@@ -153,7 +160,7 @@ impl Evictions {
         };
         let deadline = claim.map(|claim| deadline(claim)).transpose()?.flatten();
         let reason = termination::eviction_reason(claim.map(|claim| &**claim));
-        let (action, event) = match termination::eviction_step(&pod, deadline, shared.now()) {
+        let (action, event) = match termination::eviction_step(&pod, deadline, self.cluster.now()) {
             EvictionStep::Drop => return Ok(Requeue::Done),
             EvictionStep::Keep => return Ok(Requeue::After(PROTECTED_POLL)),
             EvictionStep::Evict(action) => (action, None),
@@ -161,24 +168,23 @@ impl Evictions {
         };
         let evicting = event.is_none();
         if evicting {
-            shared.clock.sleep(self.turn()).await;
+            self.cluster.clock.sleep(self.turn()).await;
         }
         let target = ObjectRef::namespaced(ObjectKind::Pod, &key.namespace, &key.name, &key.uid);
-        match shared.execute.run(&action).await {
+        match self.hands.run(&action).await {
             Ok(()) => {
                 if evicting {
-                    shared.families.pods_eviction_requests.inc(&["200"]);
+                    self.journal.families.pods_eviction_requests.inc(&["200"]);
                 }
-                shared.families.pods_drained.inc(&[&reason]);
-                shared
-                    .execute
+                self.journal.families.pods_drained.inc(&[&reason]);
+                self.hands
                     .tell(&event.unwrap_or_else(|| termination::evicted_event(&target, &reason)));
                 tracing::debug!(Pod = %key, Node = key.node, "evicted pod");
                 Ok(Requeue::Done)
             }
             Err(error) if error.is_not_found() || error.is_conflict() => {
                 if evicting {
-                    shared
+                    self.journal
                         .families
                         .pods_eviction_requests
                         .inc(&[if error.is_not_found() { "404" } else { "409" }]);
@@ -188,8 +194,12 @@ impl Evictions {
             Err(error @ ExecuteError::Refused { .. }) => {
                 let wait = self.refused(&key, &target, node.as_deref(), error);
                 // A pod whose deadline comes before the next try is looked at right then (D-328).
-                let due = termination::delete_after(&pod, deadline)
-                    .map(|start| shared.clock.until(start).saturating_add(Duration::from_millis(1)));
+                let due = termination::delete_after(&pod, deadline).map(|start| {
+                    self.cluster
+                        .clock
+                        .until(start)
+                        .saturating_add(Duration::from_millis(1))
+                });
                 Ok(Requeue::After(wait.min(due.unwrap_or(Duration::MAX))))
             }
             Err(error) => Err(error.into()),
@@ -204,7 +214,6 @@ impl Evictions {
         node: Option<&Node>,
         error: ExecuteError,
     ) -> Duration {
-        let shared = &self.shared;
         let ExecuteError::Refused {
             several_budgets,
             by_budget,
@@ -216,7 +225,10 @@ impl Evictions {
         else {
             return FIRST_DELAY;
         };
-        shared.families.pods_eviction_requests.inc(&[&code.to_string()]);
+        self.journal
+            .families
+            .pods_eviction_requests
+            .inc(&[&code.to_string()]);
         let count = self.note_refusal(key, *code, message);
         let delay = backoff(count).max(retry_after.unwrap_or_default());
         let uid = node
@@ -224,17 +236,34 @@ impl Evictions {
             .unwrap_or_default();
         let node = ObjectRef::cluster(ObjectKind::Node, &key.node, uid);
         if *by_budget {
-            shared
-                .execute
+            self.hands
                 .tell(&termination::refused_event(node, target, *several_budgets));
             tracing::debug!(%error, retry_in = ?delay, "eviction refused");
         } else if *code != 429 {
-            shared
-                .execute
+            self.hands
                 .tell(&termination::rejected_event(node, target, *code, message));
             tracing::error!(Pod = %key, Node = key.node, %error, retry_in = ?delay, "eviction failed");
         }
         delay
+    }
+}
+
+impl Controller for Evictions {
+    const NAME: &'static str = "eviction-queue";
+    const RETRY: (Duration, Duration) = (FIRST_DELAY, LONGEST_DELAY);
+    type Key = EvictionKey;
+
+    fn workers(options: &Options) -> usize {
+        options.scaled(WORKERS.0, WORKERS.1)
+    }
+
+    /// One try; whatever ends the waiting forgets the refusals.
+    async fn reconcile(self: Arc<Self>, key: EvictionKey) -> Looked {
+        let result = self.try_once(key.clone()).await;
+        if matches!(result, Ok(Requeue::Done)) {
+            self.refusals().remove(&key);
+        }
+        result
     }
 }
 

@@ -13,11 +13,15 @@ use spokeshave_plan::garbage_collection::{
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::nodepool::pool_ref;
 use spokeshave_ports::{CloudError, CloudProvider as _};
-use spokeshave_runtime::{ReconcileError, Requeue};
+use spokeshave_runtime::{ReconcileError, Requeue, SINGLETON, Singleton};
 
+use crate::act::hands::Hands;
 use crate::cloud::Measured;
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
-use crate::shared::Shared;
+use crate::observe::journal::Journal;
+use crate::options::Options;
+use crate::state::cluster::Cluster;
 
 /// Period while a fresh start may have left something behind (D-252).
 const FIRST_PERIOD: Duration = Duration::from_secs(10);
@@ -27,105 +31,66 @@ const FIRST_PASSES: u32 = 20;
 /// The collector.
 #[derive(Debug)]
 pub(crate) struct Garbage {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     passes: std::sync::atomic::AtomicU32,
     missing: Mutex<MissingNodes>,
     cloud: Measured,
 }
 
 impl Garbage {
-    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        let cloud = shared.cloud.of("nodeclaim.garbagecollection");
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Arc<Self> {
+        let cloud = cluster.cloud.of(Self::NAME);
         Arc::new(Self {
-            shared,
+            cluster,
+            hands,
+            journal,
             cloud,
             passes: std::sync::atomic::AtomicU32::new(0),
             missing: Mutex::default(),
         })
     }
 
-    /// One pass in all directions. What fails does not keep the rest; the pass is tried again for it.
-    pub(crate) async fn collect(self: Arc<Self>) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        // D-250: claims before instances for one direction, instances before claims for the other.
-        let claims_before = shared.stores.node_claims.snapshot();
-        let instances = self.cloud.list().await?;
-        let claims_after = shared.stores.node_claims.snapshot();
-        let nodes = shared.stores.nodes.snapshot();
-        let mut failure: Option<ReconcileError> = None;
-        for claim in claims_without_instance(&claims_before, &instances, &nodes) {
-            if shared.is_ours(&claim)
-                && let Err(error) = self.delete_claim(&claim, "its instance no longer exists").await
-            {
-                failure.get_or_insert(error);
-            }
-        }
-        for claim in self.look_for_missing_nodes(&nodes) {
-            shared.execute.tell(&given_up_event(&claim));
-            if let Err(error) = self
-                .delete_claim(&claim, "its Node has been gone for too long")
-                .await
-            {
-                failure.get_or_insert(error);
-            }
-        }
-        for instance in leaked_instances(&instances, &claims_after, shared.now()) {
-            if let Err(error) = self.end_leaked(&instance).await {
-                failure.get_or_insert(error);
-            }
-        }
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        let passes = self.passes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(Requeue::After(if passes < FIRST_PASSES {
-            FIRST_PERIOD
-        } else {
-            GARBAGE_COLLECTION_PERIOD
-        }))
-    }
-
     /// Tells which NodeClaims have lost their Node; returns those that have been without it for too long. The claims are read after the Nodes: one
     /// that has registered in between is looked at again in the next pass.
     fn look_for_missing_nodes(&self, nodes: &[Arc<Node>]) -> Vec<Arc<NodeClaim>> {
-        let shared = &self.shared;
-        let mut claims = shared.stores.node_claims.snapshot();
-        claims.retain(|claim| shared.is_ours(claim));
+        let mut claims = self.cluster.stores.node_claims.snapshot();
+        claims.retain(|claim| self.cluster.is_ours(claim));
         let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (events, overdue) = missing.look(&claims, nodes, shared.now());
+        let (events, overdue) = missing.look(&claims, nodes, self.cluster.now());
         for event in &events {
             tracing::warn!(
                 NodeClaim = event.object.name,
                 message = event.message,
                 "node missing"
             );
-            shared.execute.tell(event);
+            self.hands.tell(event);
         }
         overdue
     }
 
     /// D-249.
     async fn delete_claim(&self, claim: &NodeClaim, why: &str) -> Result<(), ReconcileError> {
-        let shared = &self.shared;
-        match shared.execute.run(&Action::delete(claim_ref(claim))).await {
+        match self.hands.run(&Action::delete(claim_ref(claim))).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        shared.count_disrupted(claim, "garbage_collected");
-        shared.count_initiated(claim, "garbage_collected");
+        self.journal.count_disrupted(claim, "garbage_collected");
+        self.journal.count_initiated(claim, "garbage_collected");
         tracing::info!(
             NodeClaim = claim.name(),
             reason = why,
             "garbage collecting nodeclaim"
         );
-        shared.note(DecisionKind::Trouble, claim.name(), "deleted", why, None);
+        self.journal
+            .note(DecisionKind::Trouble, claim.name(), "deleted", why, None);
         Ok(())
     }
 
     /// D-252.
     async fn end_leaked(&self, instance: &NodeClaim) -> Result<(), ReconcileError> {
-        let shared = &self.shared;
         match self.cloud.delete(instance).await {
             // It was listed a moment ago: one that is gone now has ended on this word, and its Node is left.
             Ok(()) => {}
@@ -148,7 +113,7 @@ impl Garbage {
         );
         let pool = instance
             .node_pool()
-            .and_then(|pool| shared.stores.node_pools.get_named(pool));
+            .and_then(|pool| self.cluster.stores.node_pools.get_named(pool));
         if let Some(pool) = pool {
             let message = format!(
                 "Instance {id}, made for NodeClaim {}, belongs to no NodeClaim any more and is terminated",
@@ -160,9 +125,9 @@ impl Garbage {
                 "LeakedInstanceTerminated",
                 message,
             );
-            shared.execute.tell(&event.deduped_by([id.to_owned()]));
+            self.hands.tell(&event.deduped_by([id.to_owned()]));
         }
-        shared.note(
+        self.journal.note(
             DecisionKind::Trouble,
             id,
             "ended",
@@ -175,15 +140,68 @@ impl Garbage {
 
     /// D-252: the Node of a leaked instance goes with it.
     async fn delete_node(&self, provider_id: &str) {
-        for node in self.shared.stores.nodes_by_provider_id.get(provider_id) {
+        for node in self.cluster.stores.nodes_by_provider_id.get(provider_id) {
             if let Err(error) = self
-                .shared
-                .execute
+                .hands
                 .run(&Action::delete(spokeshave_plan::lifecycle::node_ref(&node)))
                 .await
             {
                 tracing::debug!(%error, "deleting the node of a leaked instance; the next pass tries again");
             }
         }
+    }
+}
+
+impl Controller for Garbage {
+    const NAME: &'static str = "nodeclaim.garbagecollection";
+    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+    type Key = Singleton;
+
+    fn workers(_: &Options) -> usize {
+        1
+    }
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, Singleton>) {
+        on.first(SINGLETON);
+    }
+
+    /// One pass in all directions. What fails does not keep the rest; the pass is tried again for it.
+    async fn reconcile(self: Arc<Self>, _: Singleton) -> Looked {
+        // D-250: claims before instances for one direction, instances before claims for the other.
+        let claims_before = self.cluster.stores.node_claims.snapshot();
+        let instances = self.cloud.list().await?;
+        let claims_after = self.cluster.stores.node_claims.snapshot();
+        let nodes = self.cluster.stores.nodes.snapshot();
+        let mut failure: Option<ReconcileError> = None;
+        for claim in claims_without_instance(&claims_before, &instances, &nodes) {
+            if self.cluster.is_ours(&claim)
+                && let Err(error) = self.delete_claim(&claim, "its instance no longer exists").await
+            {
+                failure.get_or_insert(error);
+            }
+        }
+        for claim in self.look_for_missing_nodes(&nodes) {
+            self.hands.tell(&given_up_event(&claim));
+            if let Err(error) = self
+                .delete_claim(&claim, "its Node has been gone for too long")
+                .await
+            {
+                failure.get_or_insert(error);
+            }
+        }
+        for instance in leaked_instances(&instances, &claims_after, self.cluster.now()) {
+            if let Err(error) = self.end_leaked(&instance).await {
+                failure.get_or_insert(error);
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let passes = self.passes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Requeue::After(if passes < FIRST_PASSES {
+            FIRST_PERIOD
+        } else {
+            GARBAGE_COLLECTION_PERIOD
+        }))
     }
 }

@@ -14,11 +14,14 @@ use spokeshave_plan::interruption::respond;
 use spokeshave_ports::{CloudProvider as _, Interruption};
 use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
 
+use crate::act::hands::Hands;
 use crate::cloud::Measured;
+use crate::controller::{Controller, Looked};
 use crate::observe::decision::DecisionKind;
+use crate::observe::journal::Journal;
 use crate::observe::notices;
 use crate::reconcile::provisioner::Provisioner;
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 
 /// Our own write is seen again within this time.
 const SEEN_AGAIN: Duration = Duration::from_millis(50);
@@ -29,9 +32,11 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(30);
 /// The controller of interruptions.
 #[derive(Debug)]
 pub(crate) struct Interruptions {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     provisioner: Arc<Provisioner>,
-    pub(crate) queue: WorkQueue<String>,
+    queue: WorkQueue<String>,
     cloud: Measured,
     /// Messages in hand, by ID, each with the time of its arrival.
     pending: Mutex<BTreeMap<String, (Interruption, Timestamp)>>,
@@ -39,13 +44,17 @@ pub(crate) struct Interruptions {
 
 impl Interruptions {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        cluster: Arc<Cluster>,
+        hands: Hands,
+        journal: Arc<Journal>,
         provisioner: Arc<Provisioner>,
         queue: WorkQueue<String>,
     ) -> Arc<Self> {
-        let cloud = shared.cloud.of("interruption");
+        let cloud = cluster.cloud.of(Self::NAME);
         Arc::new(Self {
-            shared,
+            cluster,
+            hands,
+            journal,
             provisioner,
             queue,
             cloud,
@@ -59,7 +68,7 @@ impl Interruptions {
 
     /// Listens to messages and notices of the cloud until shutdown.
     pub(crate) async fn listen(self: Arc<Self>, shutdown: Shutdown) {
-        let notices = notices::publish(self.shared.clone(), shutdown.clone());
+        let notices = notices::publish(self.cloud.clone(), self.hands.clone(), shutdown.clone());
         futures::join!(self.listen_to_messages(shutdown), notices);
     }
 
@@ -70,59 +79,20 @@ impl Interruptions {
         };
         while let Some(Some(message)) = shutdown.cut(messages.next()).await {
             let id = message.id.clone();
-            let now = self.shared.now();
+            let now = self.cluster.now();
             let known = self.pending().insert(id.clone(), (message.clone(), now));
             if let Ok(kind) = &message.kind
                 && known.is_none_or(|(known, _)| known.kind != message.kind)
             {
-                self.shared.families.interruptions_received.inc(&[kind.label()]);
+                self.journal.families.interruptions_received.inc(&[kind.label()]);
             }
             self.queue.add(id);
         }
     }
 
-    /// One look at a message.
-    pub(crate) async fn reconcile(self: Arc<Self>, id: String) -> Result<Requeue, ReconcileError> {
-        let Some((message, arrived)) = self.pending().get(&id).cloned() else {
-            return Ok(Requeue::Done);
-        };
-        match &message.kind {
-            Err(text) => {
-                tracing::error!(message = id, text, "deleting a message that cannot be read");
-            }
-            Ok(kind) => {
-                let claims = self.shared.stores.claims_by_provider_id.get(&message.provider_id);
-                let is_named = !message.provider_id.is_empty();
-                if claims.is_empty() && is_named && self.shared.clock.since(arrived) < UNKNOWN_FOR {
-                    return Ok(Requeue::After(Duration::from_secs(1)));
-                }
-                for claim in claims {
-                    if self.shared.is_ours(&claim) && !self.answered(&claim, *kind, &message).await? {
-                        return Ok(Requeue::After(SEEN_AGAIN));
-                    }
-                }
-            }
-        }
-        match self.cloud.acknowledge(&message).await {
-            Ok(()) => {}
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(Box::new(error)),
-        }
-        self.pending().remove(&id);
-        let families = &self.shared.families;
-        families.interruptions_deleted.inc(&[]);
-        if message.kind.is_ok() {
-            let queued = self.queued(&message, arrived);
-            families
-                .interruption_duration
-                .observe(&[], queued.as_secs_f64().max(0.0));
-        }
-        Ok(Requeue::Done)
-    }
-
     /// How long a message took from the event to its end (D-286); from its arrival on where the cloud does not tell when that was.
     fn queued(&self, message: &Interruption, arrived: Timestamp) -> SignedDuration {
-        self.shared
+        self.cluster
             .now()
             .duration_since(message.sent_at.unwrap_or(arrived).min(arrived))
     }
@@ -134,11 +104,10 @@ impl Interruptions {
         kind: InterruptionKind,
         message: &Interruption,
     ) -> Result<bool, ReconcileError> {
-        let shared = &self.shared;
-        let nodes = shared.stores.nodes_by_provider_id.get(&message.provider_id);
+        let nodes = self.cluster.stores.nodes_by_provider_id.get(&message.provider_id);
         let response = respond(claim, nodes.first().map(|node| &**node), kind, message.ends_at);
         for event in &response.events {
-            shared.execute.tell(event);
+            self.hands.tell(event);
         }
         if response.actions.is_empty() {
             if kind.ends_node() {
@@ -147,7 +116,7 @@ impl Interruptions {
             }
             return Ok(true);
         }
-        match shared.execute.run_all(&response.actions).await {
+        match self.hands.run_all(&response.actions).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() || error.is_conflict() => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -155,13 +124,13 @@ impl Interruptions {
         if claim.is_deleting() {
             return Ok(false);
         }
-        shared.count_disrupted(claim, kind.label());
+        self.journal.count_disrupted(claim, kind.label());
         tracing::info!(
             NodeClaim = claim.name(),
             kind = kind.label(),
             "initiating delete from interruption message"
         );
-        shared.note(
+        self.journal.note(
             DecisionKind::Trouble,
             claim.name(),
             format!("deleted ({})", kind.label()),
@@ -169,5 +138,54 @@ impl Interruptions {
             None,
         );
         Ok(false)
+    }
+}
+
+impl Controller for Interruptions {
+    const NAME: &'static str = "interruption";
+    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+    type Key = String;
+
+    /// One look at a message.
+    async fn reconcile(self: Arc<Self>, id: String) -> Looked {
+        let Some((message, arrived)) = self.pending().get(&id).cloned() else {
+            return Ok(Requeue::Done);
+        };
+        match &message.kind {
+            Err(text) => {
+                tracing::error!(message = id, text, "deleting a message that cannot be read");
+            }
+            Ok(kind) => {
+                let claims = self
+                    .cluster
+                    .stores
+                    .claims_by_provider_id
+                    .get(&message.provider_id);
+                let is_named = !message.provider_id.is_empty();
+                if claims.is_empty() && is_named && self.cluster.clock.since(arrived) < UNKNOWN_FOR {
+                    return Ok(Requeue::After(Duration::from_secs(1)));
+                }
+                for claim in claims {
+                    if self.cluster.is_ours(&claim) && !self.answered(&claim, *kind, &message).await? {
+                        return Ok(Requeue::After(SEEN_AGAIN));
+                    }
+                }
+            }
+        }
+        match self.cloud.acknowledge(&message).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(Box::new(error)),
+        }
+        self.pending().remove(&id);
+        let families = &self.journal.families;
+        families.interruptions_deleted.inc(&[]);
+        if message.kind.is_ok() {
+            let queued = self.queued(&message, arrived);
+            families
+                .interruption_duration
+                .observe(&[], queued.as_secs_f64().max(0.0));
+        }
+        Ok(Requeue::Done)
     }
 }

@@ -8,12 +8,15 @@ use spokeshave_api::constants::OVERLAY_PERIOD;
 use spokeshave_api::{NodeOverlay, NodePool};
 use spokeshave_plan::overlays::{Evaluation, PoolTypes, Verdict, evaluate, status_action};
 use spokeshave_ports::CloudError;
-use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
+use spokeshave_runtime::Requeue;
 
+use crate::act::hands::Hands;
 use crate::cloud::Measured;
 use crate::cloud::overlays::Overlays;
+use crate::controller::{Controller, Looked, Triggers};
+use crate::options::Options;
 use crate::reconcile::provisioner::Provisioner;
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 
 /// All overlays are judged together: there is one key.
 const ALL: &str = "all";
@@ -21,65 +24,79 @@ const ALL: &str = "all";
 /// The controller of NodeOverlays.
 #[derive(Debug)]
 pub(crate) struct NodeOverlays {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
     overlays: Overlays,
     provisioner: Arc<Provisioner>,
-    pub(crate) queue: WorkQueue<String>,
 }
 
 impl NodeOverlays {
     /// `None` when the feature gate is off.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        cluster: Arc<Cluster>,
+        hands: Hands,
         provisioner: Arc<Provisioner>,
-        queue: WorkQueue<String>,
     ) -> Option<Arc<Self>> {
-        let overlays = shared.cloud.overlays()?.clone();
-        queue.add(ALL.to_owned());
-        let later = queue.clone();
-        shared.stores.node_overlays.on_change(move |change| {
-            // Our own status comes back this way too.
-            let generation =
-                |overlay: &NodeOverlay| (overlay.metadata.uid.clone(), overlay.metadata.generation);
-            if change.old.as_deref().map(generation) != change.new.as_deref().map(generation) {
-                later.add(ALL.to_owned());
-            }
-        });
-        let later = queue.clone();
-        shared.stores.node_pools.on_change(move |change| {
-            let generation = |pool: &NodePool| (pool.metadata.uid.clone(), pool.metadata.generation);
-            if change.old.as_deref().map(generation) != change.new.as_deref().map(generation) {
-                later.add(ALL.to_owned());
-            }
-        });
+        let overlays = cluster.cloud.overlays()?.clone();
         Some(Arc::new(Self {
-            shared,
+            cluster,
+            hands,
             overlays,
             provisioner,
-            queue,
         }))
     }
 
-    /// Judges all again when a NodeClass changes.
-    pub(crate) async fn follow_node_classes(self: Arc<Self>, shutdown: Shutdown) {
-        let mut changes = self.shared.node_classes.changes();
-        while let Some(Ok(())) = shutdown.cut(changes.changed()).await {
-            self.queue.add(ALL.to_owned());
-        }
+    fn put_into_force(&self, evaluation: Evaluation, pools: &[PoolTypes]) {
+        let names = pools.iter().map(|one| one.pool.name().to_owned());
+        self.overlays.swap(evaluation.in_force, names.collect());
+        // Pods may have waited for a NodePool.
+        self.provisioner.batcher.trigger("nodeoverlays");
+    }
+}
+
+impl Controller for NodeOverlays {
+    const NAME: &'static str = "nodeoverlay.controller";
+    type Key = String;
+
+    /// All are judged together.
+    fn workers(_: &Options) -> usize {
+        1
+    }
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        on.first(ALL.to_owned());
+        on.change(
+            |stores| &stores.node_overlays,
+            |_, change| {
+                // Our own status comes back this way too.
+                let generation =
+                    |overlay: &NodeOverlay| (overlay.metadata.uid.clone(), overlay.metadata.generation);
+                let differs = change.old.as_deref().map(generation) != change.new.as_deref().map(generation);
+                differs.then(|| ALL.to_owned())
+            },
+        );
+        on.change(
+            |stores| &stores.node_pools,
+            |_, change| {
+                let generation = |pool: &NodePool| (pool.metadata.uid.clone(), pool.metadata.generation);
+                let differs = change.old.as_deref().map(generation) != change.new.as_deref().map(generation);
+                differs.then(|| ALL.to_owned())
+            },
+        );
+        on.node_classes("nodeoverlay.nodeclasses", |_| [ALL.to_owned()]);
     }
 
     /// Judges all overlays, writes what changed in their statuses, and puts them into force. A NodePool whose types cannot be had keeps no other
     /// from being looked at; it is tried again.
-    pub(crate) async fn reconcile(self: Arc<Self>, _all: String) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let (pools, failed) = gather(&shared.cloud, shared.stores.node_pools.snapshot()).await;
-        let overlays = shared.stores.node_overlays.snapshot();
-        let evaluation = evaluate(&overlays, &pools, &shared.options.label_rules);
+    async fn reconcile(self: Arc<Self>, _all: String) -> Looked {
+        let (pools, failed) = gather(&self.cluster.cloud, self.cluster.stores.node_pools.snapshot()).await;
+        let overlays = self.cluster.stores.node_overlays.snapshot();
+        let evaluation = evaluate(&overlays, &pools, &self.cluster.options.label_rules);
         for (overlay, verdict) in &evaluation.verdicts {
-            let Some(action) = status_action(overlay, verdict, shared.now()) else {
+            let Some(action) = status_action(overlay, verdict, self.cluster.now()) else {
                 continue;
             };
-            match shared.execute.run(&action).await {
+            match self.hands.run(&action).await {
                 Ok(()) => tell(overlay, verdict),
                 // What was judged is not what is there any more: all over again (P §13).
                 Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Requeue::Stale),
@@ -91,13 +108,6 @@ impl NodeOverlays {
             Some(error) => Err(Box::new(error)),
             None => Ok(Requeue::After(OVERLAY_PERIOD)),
         }
-    }
-
-    fn put_into_force(&self, evaluation: Evaluation, pools: &[PoolTypes]) {
-        let names = pools.iter().map(|one| one.pool.name().to_owned());
-        self.overlays.swap(evaluation.in_force, names.collect());
-        // Pods may have waited for a NodePool.
-        self.provisioner.batcher.trigger("nodeoverlays");
     }
 }
 

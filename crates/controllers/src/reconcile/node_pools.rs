@@ -7,10 +7,14 @@ use std::time::Duration;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_plan::nodepool::{count, hash_actions, status_action};
 use spokeshave_plan::pool_conditions::CannotLaunch;
-use spokeshave_runtime::{ReconcileError, Requeue, Shutdown, WorkQueue};
+use spokeshave_ports::CloudProvider as _;
+use spokeshave_runtime::{Change, Requeue};
 
+use crate::act::hands::Hands;
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
-use crate::shared::Shared;
+use crate::observe::journal::Journal;
+use crate::state::cluster::Cluster;
 
 /// Changes of nodes are counted together for this long (P §10).
 const COUNT_DELAY: Duration = spokeshave_api::constants::NODE_POOL_COUNTERS;
@@ -21,38 +25,21 @@ const CLASSES_LISTED_WITHIN: Duration = Duration::from_secs(30);
 /// The controller of NodePools.
 #[derive(Debug)]
 pub(crate) struct NodePools {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<String>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     /// UIDs of the NodePools of other providers that were told of.
     ignored: Mutex<BTreeSet<String>>,
 }
 
 impl NodePools {
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Arc<Self> {
-        let this = Arc::new(Self {
-            shared,
-            queue,
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Arc<Self> {
+        Arc::new(Self {
+            cluster,
+            hands,
+            journal,
             ignored: Mutex::default(),
-        });
-        let stores = &this.shared.stores;
-        let queue = this.queue.clone();
-        stores.node_pools.on_change(move |change| {
-            // What others write is looked at at once; our own status comes back this way too, and has time.
-            let written = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
-            let (old, new) = (change.old.as_deref(), change.new.as_deref());
-            if old.is_some() && old.map(written) == new.map(written) {
-                queue.add_after(change.key.name.clone(), COUNT_DELAY);
-            } else {
-                queue.add(change.key.name.clone());
-            }
-        });
-        let queue = this.queue.clone();
-        stores.node_claims.on_change(move |change| {
-            if let Some(pool) = change.object().and_then(|claim| claim.node_pool()) {
-                queue.add_after(pool.to_owned(), COUNT_DELAY);
-            }
-        });
-        this
+        })
     }
 
     /// Says of a NodePool of another provider, once while it is there, that nothing comes of it.
@@ -63,7 +50,7 @@ impl NodePools {
         }
         drop(told);
         let class = &pool.spec.template.spec.node_class_ref;
-        let kinds = self.shared.provider.supported_node_classes().iter();
+        let kinds = self.cluster.cloud.supported_node_classes().iter();
         let kinds: Vec<String> = kinds
             .map(|kind| format!("{} of {}", kind.kind, kind.group))
             .collect();
@@ -74,34 +61,79 @@ impl NodePools {
             kinds.join(", ")
         );
         tracing::info!(NodePool = pool.name(), why, "nodepool is ignored");
-        self.shared
+        self.journal
             .note(DecisionKind::Trouble, pool.name(), "is ignored", why, None);
     }
 
-    /// Looks at all pools when a NodeClass changes.
-    pub(crate) async fn follow_node_classes(self: Arc<Self>, shutdown: Shutdown) {
-        let mut changes = self.shared.node_classes.changes();
-        while let Some(Ok(())) = shutdown.cut(changes.changed()).await {
-            self.shared
-                .stores
-                .node_pools
-                .for_each(|_, pool| self.queue.add(pool.name().to_owned()));
+    /// Why no node is launched for a NodePool with a fixed number of nodes; `None` for others, and while nothing has failed.
+    async fn cannot_launch(&self, pool: &NodePool) -> Option<CannotLaunch> {
+        if !pool.is_static() || pool.is_deleting() {
+            return None;
         }
+        if !self.cluster.options.feature_gates.static_capacity {
+            return Some(CannotLaunch::gate_is_off());
+        }
+        self.cluster.launch_trouble(pool).await
+    }
+
+    /// Drops what was learnt of NodePools that are no more.
+    fn forget_vanished(&self) {
+        let pools = self.cluster.stores.node_pools.snapshot();
+        let alive: BTreeSet<&str> = pools.iter().map(|pool| pool.uid()).collect();
+        self.cluster
+            .memory()
+            .health
+            .retain(|uid, _| alive.contains(uid.as_str()));
+        let names: BTreeSet<&str> = pools.iter().map(|pool| pool.name()).collect();
+        self.cluster
+            .memory()
+            .launches
+            .retain_pools(|pool| names.contains(pool));
+        self.cluster.cloud.zones().retain(&names);
+    }
+}
+
+impl Controller for NodePools {
+    const NAME: &'static str = "nodepool.status";
+    type Key = String;
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        // What others write is looked at at once; our own status comes back this way too, and has time.
+        on.change(
+            |stores| &stores.node_pools,
+            |_, change| (!is_own_write(change)).then(|| change.key.name.clone()),
+        );
+        on.change_after(
+            COUNT_DELAY,
+            |stores| &stores.node_pools,
+            |_, change| is_own_write(change).then(|| change.key.name.clone()),
+        );
+        on.change_after(
+            COUNT_DELAY,
+            |stores| &stores.node_claims,
+            |_, change| {
+                let pool = change.object().and_then(|claim| claim.node_pool());
+                pool.map(str::to_owned)
+            },
+        );
+        on.node_classes("nodepool.nodeclasses", |stores| {
+            stores.node_pools.keys().into_iter().map(|key| key.name)
+        });
     }
 
     /// One look at a pool.
-    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(pool) = shared.stores.node_pools.get_named(&name) else {
-            let families = &shared.families;
+    async fn reconcile(self: Arc<Self>, name: String) -> Looked {
+        let Some(pool) = self.cluster.stores.node_pools.get_named(&name) else {
+            let families = &self.journal.families;
             families.consolidation_moves.remove_where("nodepool", &name);
             families.consolidation_score.remove_where("nodepool", &name);
             self.forget_vanished();
             return Ok(Requeue::Done);
         };
         let class = &pool.spec.template.spec.node_class_ref;
-        if !shared
-            .provider
+        if !self
+            .cluster
+            .cloud
             .supported_node_classes()
             .iter()
             .any(|kind| kind.group == class.group && kind.kind == class.kind)
@@ -109,64 +141,43 @@ impl NodePools {
             self.tell_ignored(&pool);
             return Ok(Requeue::Done);
         }
-        let claims = shared.stores.claims_by_pool.get(&name);
+        let claims = self.cluster.stores.claims_by_pool.get(&name);
         let references: Vec<&NodeClaim> = claims.iter().map(|claim| &**claim).collect();
-        let (_, leaving) = shared.held_nodes(&[]);
-        let node_of = |id: &str| shared.stores.nodes_by_provider_id.get(id).first().cloned();
+        let (_, leaving) = self.cluster.held_nodes(&[]);
+        let node_of = |id: &str| self.cluster.stores.nodes_by_provider_id.get(id).first().cloned();
         let (nodes, resources) = count(&references, node_of, |id| leaving.contains(id));
         let mut actions = hash_actions(&pool, &references);
-        let view = shared.node_classes.find(class);
-        let young = shared.clock.since(shared.started) < CLASSES_LISTED_WITHIN;
-        if view.is_none() && young && !shared.node_classes.has_listed(class) {
+        let view = self.cluster.node_classes.find(class);
+        let young = self.cluster.clock.since(self.cluster.started) < CLASSES_LISTED_WITHIN;
+        if view.is_none() && young && !self.cluster.node_classes.has_listed(class) {
             // Right after a start: the NodeClass is not missing, it was not looked for yet.
             return Ok(Requeue::After(Duration::from_millis(200)));
         }
         let cannot_launch = self.cannot_launch(&pool).await;
-        let known = shared.memory().health.remove(pool.uid());
+        let known = self.cluster.memory().health.remove(pool.uid());
         let mut health = known.unwrap_or_default();
         actions.extend(status_action(
             &pool,
             view.as_ref(),
-            &shared.options.label_rules,
+            &self.cluster.options.label_rules,
             nodes,
             &resources,
             &mut health,
             cannot_launch.as_ref(),
-            shared.now(),
+            self.cluster.now(),
         ));
-        shared.memory().health.insert(pool.uid().to_owned(), health);
-        match shared.execute.run_all(&actions).await {
+        self.cluster.memory().health.insert(pool.uid().to_owned(), health);
+        match self.hands.run_all(&actions).await {
             Ok(()) => Ok(Requeue::Done),
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(Requeue::Done),
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    /// Why no node is launched for a NodePool with a fixed number of nodes; `None` for others, and while nothing has failed.
-    async fn cannot_launch(&self, pool: &NodePool) -> Option<CannotLaunch> {
-        let shared = &self.shared;
-        if !pool.is_static() || pool.is_deleting() {
-            return None;
-        }
-        if !shared.options.feature_gates.static_capacity {
-            return Some(CannotLaunch::gate_is_off());
-        }
-        shared.launch_trouble(pool).await
-    }
-
-    /// Drops what was learnt of NodePools that are no more.
-    fn forget_vanished(&self) {
-        let pools = self.shared.stores.node_pools.snapshot();
-        let alive: BTreeSet<&str> = pools.iter().map(|pool| pool.uid()).collect();
-        self.shared
-            .memory()
-            .health
-            .retain(|uid, _| alive.contains(uid.as_str()));
-        let names: BTreeSet<&str> = pools.iter().map(|pool| pool.name()).collect();
-        self.shared
-            .memory()
-            .launches
-            .retain_pools(|pool| names.contains(pool));
-        self.shared.cloud.zones().retain(&names);
-    }
+/// True for a change of nothing but the status.
+fn is_own_write(change: &Change<NodePool>) -> bool {
+    let written = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    old.is_some() && old.map(written) == new.map(written)
 }

@@ -2,25 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::labels;
 use spokeshave_plan::node_repair::{
     BLOCKED_RETRY, RepairPolicy, RepairStep, repair_step, snake_case, unhealthy,
 };
-use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+use spokeshave_ports::CloudProvider as _;
+use spokeshave_runtime::{Change, Requeue};
 
+use crate::act::hands::Hands;
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
-use crate::shared::Shared;
+use crate::observe::journal::Journal;
+use crate::state::cluster::Cluster;
 
 /// The controller of broken Nodes.
 #[derive(Debug)]
 pub(crate) struct NodeRepair {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<String>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     policies: Vec<RepairPolicy>,
     /// Nodes and broken Nodes, by NodePool; under the empty name all of the cluster.
-    counts: Arc<Mutex<BTreeMap<String, (usize, usize)>>>,
+    counts: Mutex<BTreeMap<String, (usize, usize)>>,
 }
 
 fn count(counts: &mut BTreeMap<String, (usize, usize)>, node: &Node, sick: bool, add: bool) {
@@ -40,9 +46,9 @@ fn count(counts: &mut BTreeMap<String, (usize, usize)>, node: &Node, sick: bool,
 
 impl NodeRepair {
     /// `None` when the feature gate is off, or the cloud declares nothing broken (D-254).
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Option<Arc<Self>> {
-        let policies: Vec<RepairPolicy> = shared
-            .provider
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Option<Arc<Self>> {
+        let policies: Vec<RepairPolicy> = cluster
+            .cloud
             .repair_policies()
             .iter()
             .map(|policy| RepairPolicy {
@@ -51,49 +57,58 @@ impl NodeRepair {
                 toleration: policy.toleration,
             })
             .collect();
-        if !shared.options.feature_gates.node_repair || policies.is_empty() {
+        if !cluster.options.feature_gates.node_repair || policies.is_empty() {
             return None;
         }
-        let this = Arc::new(Self {
-            shared,
-            queue,
+        Some(Arc::new(Self {
+            cluster,
+            hands,
+            journal,
             policies,
-            counts: Arc::default(),
-        });
-        let (queue, policies, counts) = (this.queue.clone(), this.policies.clone(), this.counts.clone());
-        this.shared.stores.nodes.on_change(move |change| {
-            // D-256: looked at again when a condition that matters has changed.
-            let sick = |node: Option<&Node>| node.and_then(|node| unhealthy(node, &policies));
-            let now = sick(change.new.as_deref());
-            {
-                let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(old) = change.old.as_deref() {
-                    count(&mut counts, old, sick(Some(old)).is_some(), false);
-                }
-                if let Some(new) = change.new.as_deref() {
-                    count(&mut counts, new, now.is_some(), true);
-                }
-            }
-            if now.is_some() && now != sick(change.old.as_deref()) {
-                queue.add(change.key.name.clone());
-            }
-        });
-        Some(this)
+            counts: Mutex::default(),
+        }))
+    }
+
+    /// Counts a change, and says whether the Node has become broken or is broken in another way (D-256).
+    fn note(&self, change: &Change<Node>) -> bool {
+        let sick = |node: Option<&Node>| node.and_then(|node| unhealthy(node, &self.policies));
+        let now = sick(change.new.as_deref());
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = change.old.as_deref() {
+            count(&mut counts, old, sick(Some(old)).is_some(), false);
+        }
+        if let Some(new) = change.new.as_deref() {
+            count(&mut counts, new, now.is_some(), true);
+        }
+        now.is_some() && now != sick(change.old.as_deref())
+    }
+}
+
+impl Controller for NodeRepair {
+    const NAME: &'static str = "node.health";
+    const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+    type Key = String;
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        let this = self.clone();
+        on.change(
+            |stores| &stores.nodes,
+            move |_, change| this.note(change).then(|| change.key.name.clone()),
+        );
     }
 
     /// One look at a Node.
-    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(node) = shared.stores.nodes.get_named(&name) else {
+    async fn reconcile(self: Arc<Self>, name: String) -> Looked {
+        let Some(node) = self.cluster.stores.nodes.get_named(&name) else {
             return Ok(Requeue::Done);
         };
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let claims = id.map(|id| shared.stores.claims_by_provider_id.get(id));
+        let claims = id.map(|id| self.cluster.stores.claims_by_provider_id.get(id));
         let claims = claims.unwrap_or_default();
         let [claim] = &claims[..] else {
             return Ok(Requeue::Done);
         };
-        if !shared.is_ours(claim) {
+        if !self.cluster.is_ours(claim) {
             return Ok(Requeue::Done);
         }
         let (total, sick) = {
@@ -103,12 +118,12 @@ impl NodeRepair {
                 .copied()
                 .unwrap_or_default()
         };
-        match repair_step(&node, claim, sick, total, &self.policies, shared.now()) {
+        match repair_step(&node, claim, sick, total, &self.policies, self.cluster.now()) {
             RepairStep::Nothing => Ok(Requeue::Done),
             RepairStep::Wait(left) => Ok(Requeue::After(left)),
             RepairStep::Blocked(events) => {
                 for event in &events {
-                    shared.execute.tell(event);
+                    self.hands.tell(event);
                 }
                 Ok(Requeue::After(BLOCKED_RETRY))
             }
@@ -116,18 +131,18 @@ impl NodeRepair {
                 actions,
                 condition_type,
             } => {
-                match shared.execute.run_all(&actions).await {
+                match self.hands.run_all(&actions).await {
                     Ok(()) => {}
                     Err(error) if error.is_not_found() => return Ok(Requeue::Done),
                     Err(error) => return Err(error.into()),
                 }
-                shared.count_disrupted(claim, "unhealthy");
-                shared.count_initiated(claim, "unhealthy");
+                self.journal.count_disrupted(claim, "unhealthy");
+                self.journal.count_initiated(claim, "unhealthy");
                 let image = claim
                     .status
                     .as_ref()
                     .and_then(|status| status.image_id.as_deref());
-                shared.families.claims_unhealthy.inc(&[
+                self.journal.families.claims_unhealthy.inc(&[
                     &snake_case(&condition_type),
                     claim.node_pool().unwrap_or_default(),
                     claim.label(labels::CAPACITY_TYPE).unwrap_or_default(),
@@ -139,7 +154,7 @@ impl NodeRepair {
                     condition = condition_type,
                     "deleting unhealthy node"
                 );
-                shared.note(
+                self.journal.note(
                     DecisionKind::Trouble,
                     &name,
                     "is replaced (unhealthy)",

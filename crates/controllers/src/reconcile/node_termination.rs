@@ -14,13 +14,21 @@ use spokeshave_plan::blockers::{self, BLOCKED_AFTER, Blocker};
 use spokeshave_plan::lifecycle::node_ref;
 use spokeshave_plan::termination::{self, NodeEnd, NodeNext};
 use spokeshave_ports::{CloudError, CloudProvider as _};
-use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+use spokeshave_runtime::{ReconcileError, Requeue};
 
+use crate::act::hands::Hands;
 use crate::act::instance_end::InstanceEnd;
 use crate::cloud::Measured;
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
+use crate::observe::journal::Journal;
+use crate::options::Options;
 use crate::reconcile::eviction::{EvictionKey, Evictions};
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
+use crate::state::stores::Stores;
+
+/// Nodes that are worked on at once, at one core and at sixty (D-318).
+const WORKERS: (usize, usize) = (100, 5000);
 
 /// Least time between two questions to the cloud for one instance whose Node is not ready.
 const ASK_PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -28,8 +36,9 @@ const ASK_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 /// The controller of Nodes on their way out.
 #[derive(Debug)]
 pub(crate) struct NodeTermination {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<String>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     evictions: Arc<Evictions>,
     cloud: Measured,
     /// When the cloud was last asked for an instance, by provider ID.
@@ -37,59 +46,27 @@ pub(crate) struct NodeTermination {
 }
 
 impl NodeTermination {
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>, evictions: Arc<Evictions>) -> Arc<Self> {
-        let cloud = shared.cloud.of("node.termination");
-        let this = Arc::new(Self {
-            shared,
-            queue,
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        hands: Hands,
+        journal: Arc<Journal>,
+        evictions: Arc<Evictions>,
+    ) -> Arc<Self> {
+        let cloud = cluster.cloud.of(Self::NAME);
+        Arc::new(Self {
+            cluster,
+            hands,
+            journal,
             evictions,
             cloud,
             asked: Mutex::default(),
-        });
-        let stores = &this.shared.stores;
-        let queue = this.queue.clone();
-        stores.nodes.on_change(move |change| {
-            if let Some(node) = change
-                .new
-                .as_deref()
-                .filter(|node| node.metadata.deletion_timestamp.is_some())
-            {
-                queue.add(node.metadata.name.clone().unwrap_or_default());
-            }
-        });
-        let (queue, nodes) = (this.queue.clone(), stores.nodes.clone());
-        let going = move |name: &str| {
-            nodes
-                .get_named(name)
-                .is_some_and(|node| node.metadata.deletion_timestamp.is_some())
-        };
-        let (pod_queue, pod_going) = (queue.clone(), going.clone());
-        stores.pods.on_change(move |change| {
-            let pods: [Option<&Pod>; 2] = [change.old.as_deref(), change.new.as_deref()];
-            if let Some(name) = pods
-                .into_iter()
-                .flatten()
-                .find_map(node_name)
-                .filter(|name| pod_going(name))
-            {
-                pod_queue.add(name.to_owned());
-            }
-        });
-        stores.volume_attachments.on_change(move |change| {
-            if let Some(attachment) = change
-                .object()
-                .filter(|attachment| going(&attachment.spec.node_name))
-            {
-                queue.add(attachment.spec.node_name.clone());
-            }
-        });
-        this
+        })
     }
 
     /// The Node's claim: the only one with its provider ID (D-307).
     fn claim_of(&self, node: &Node) -> Option<Arc<NodeClaim>> {
         let id = node.spec.as_ref()?.provider_id.as_deref()?;
-        match &self.shared.stores.claims_by_provider_id.get(id)[..] {
+        match &self.cluster.stores.claims_by_provider_id.get(id)[..] {
             [claim] => Some(claim.clone()),
             _ => None,
         }
@@ -97,108 +74,17 @@ impl NodeTermination {
 
     /// D-299: only Nodes of this cloud's NodeClasses are handled. One whose label somebody took away is known by its claim.
     fn is_managed(&self, node: &Node, claim: Option<&NodeClaim>) -> bool {
-        let kinds = self.shared.provider.supported_node_classes();
+        let kinds = self.cluster.cloud.supported_node_classes();
         let labels = node.metadata.labels.as_ref();
         let labelled =
             labels.is_some_and(|labels| kinds.iter().any(|kind| labels.contains_key(&kind.label())));
-        labelled || claim.is_some_and(|claim| self.shared.is_ours(claim))
-    }
-
-    /// One look at a Node.
-    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(node) = shared.stores.nodes.get_named(&name) else {
-            return Ok(Requeue::Done);
-        };
-        let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
-        let held = finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER);
-        let claim = self.claim_of(&node);
-        if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node, claim.as_deref()) {
-            return Ok(Requeue::Done);
-        }
-        let pods = shared.stores.pods_by_node.get(&name);
-        let attachments = shared.stores.attachments_by_node.get(&name);
-        let now = shared.now();
-        let kept_volumes = self.kept_volumes(&pods, now);
-        let end = NodeEnd {
-            node: &node,
-            claim: claim.as_deref(),
-            pods: &pods,
-            attachments: &attachments,
-            kept_volumes: &kept_volumes,
-        };
-        if let Some(claim) = &claim
-            && claim.is_deleting()
-            && termination::asks_for_instance(&end)
-            && self.is_gone(claim).await?
-        {
-            let why = "its instance was gone already";
-            return match shared.note_instance_gone(claim).await? {
-                InstanceEnd::Gone => self.release(&node, why).await,
-                InstanceEnd::Ending(_) | InstanceEnd::Stale => Ok(Requeue::Stale),
-            };
-        }
-        let step = match termination::node_step(&end, now) {
-            Ok(step) => step,
-            Err(error) => {
-                if let Some(claim) = &claim {
-                    let blocker = blockers::deadline_blocker(&error);
-                    shared
-                        .report_blocker(claim, Some(node_ref(&node)), Some(&blocker))
-                        .await;
-                }
-                return Err(error.into());
-            }
-        };
-        for event in &step.events {
-            shared.execute.tell(event);
-        }
-        match shared.execute.run_all(&step.actions).await {
-            Ok(()) => {}
-            Err(error) if error.is_conflict() || error.is_not_found() => {
-                return Ok(Requeue::Stale);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        if step.drained {
-            let name_of_claim = claim.as_ref().map(|claim| claim.name()).unwrap_or_default();
-            tracing::info!(Node = name, NodeClaim = name_of_claim, "drained node");
-            shared.families.nodes_drained.inc(&[claim
-                .as_ref()
-                .and_then(|claim| claim.node_pool())
-                .unwrap_or_default()]);
-        }
-        if let Some(count) = step.begins {
-            tracing::info!(Node = name, pods = count, "tainted node");
-            let what = match count {
-                0 => "nothing to evict".to_owned(),
-                1 => "evicting 1 pod".to_owned(),
-                count => format!("evicting {count} pods"),
-            };
-            shared.note(DecisionKind::Drain, &name, what, "the node is to go", None);
-        }
-        for target in step.evict {
-            self.evictions.add(EvictionKey::new(&target, &name));
-        }
-        if let Some(claim) = &claim
-            && matches!(step.next, NodeNext::Wait(_))
-        {
-            let blocker = self.blocker(&end, claim, now);
-            shared
-                .report_blocker(claim, Some(node_ref(&node)), blocker.as_ref())
-                .await;
-        }
-        match step.next {
-            NodeNext::Wait(duration) => Ok(Requeue::After(duration)),
-            NodeNext::Release => self.release(&node, "it is drained").await,
-            NodeNext::TerminateInstance => self.terminate(&node, claim.as_deref()).await,
-        }
+        labelled || claim.is_some_and(|claim| self.cluster.is_ours(claim))
     }
 
     /// What holds up the drain or the volumes, once it does so for longer than is usual.
     fn blocker(&self, end: &NodeEnd<'_>, claim: &NodeClaim, now: Timestamp) -> Option<Blocker> {
         // The look before may have begun the wait: read the claim again.
-        let claim = self.shared.stores.node_claims.get_named(claim.name())?;
+        let claim = self.cluster.stores.node_claims.get_named(claim.name())?;
         let waits = |type_: &str| {
             claim.condition(type_).is_some_and(|condition| {
                 let since = now.duration_since(condition.last_transition_time);
@@ -209,7 +95,7 @@ impl NodeTermination {
         let deadline = termination::deadline(&claim).ok().flatten();
         if waits(DRAINED) {
             let name = end.node.metadata.name.as_deref().unwrap_or_default();
-            let budgets = &self.shared.stores.pod_disruption_budgets;
+            let budgets = &self.cluster.stores.pod_disruption_budgets;
             return blockers::drain_blocker(
                 end.pods,
                 |namespace| budgets.in_namespace(namespace),
@@ -225,7 +111,7 @@ impl NodeTermination {
     }
 
     fn kept_volumes(&self, pods: &[Arc<Pod>], now: jiff::Timestamp) -> BTreeSet<String> {
-        let claims = &self.shared.stores.persistent_volume_claims;
+        let claims = &self.cluster.stores.persistent_volume_claims;
         termination::claims_of_kept_pods(pods, now)
             .iter()
             .filter_map(|key| {
@@ -258,7 +144,7 @@ impl NodeTermination {
 
     /// A drain is looked at with every change of a pod; the cloud need not be asked as often.
     fn may_ask(&self, id: &str) -> bool {
-        let now = self.shared.now();
+        let now = self.cluster.now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked
             .get(id)
@@ -271,12 +157,13 @@ impl NodeTermination {
     }
 
     async fn terminate(&self, node: &Node, claim: Option<&NodeClaim>) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
         // The claim may have been written by this very look: read it again.
-        let Some(claim) = claim.and_then(|claim| shared.stores.node_claims.get_named(claim.name())) else {
+        let Some(claim) = claim.and_then(|claim| self.cluster.stores.node_claims.get_named(claim.name()))
+        else {
             return self.release(node, "it has no nodeclaim").await;
         };
-        match shared
+        match self
+            .hands
             .end_instance(&self.cloud, &claim, Some(node_ref(node)))
             .await?
         {
@@ -287,8 +174,8 @@ impl NodeTermination {
     }
 
     async fn release(&self, node: &Node, why: &str) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(current) = shared
+        let Some(current) = self
+            .cluster
             .stores
             .nodes
             .get_named(node.metadata.name.as_deref().unwrap_or_default())
@@ -298,7 +185,7 @@ impl NodeTermination {
         let Some(action) = termination::release_node(&current) else {
             return Ok(Requeue::Done);
         };
-        match shared.execute.run(&action).await {
+        match self.hands.run(&action).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() => return Ok(Requeue::Done),
             Err(error) if error.is_conflict() => return Ok(Requeue::Stale),
@@ -314,16 +201,16 @@ impl NodeTermination {
                 .unwrap_or_default()
         };
         let (pool, zone) = (label(labels::NODE_POOL), label(labels::ZONE));
-        let now = shared.now();
-        shared.families.nodes_terminated.inc(&[&pool, &zone]);
+        let now = self.cluster.now();
+        self.journal.families.nodes_terminated.inc(&[&pool, &zone]);
         if let Some(deleted) = &node.metadata.deletion_timestamp {
-            shared
+            self.journal
                 .families
                 .nodes_termination_duration
                 .observe(&[&pool], now.duration_since(deleted.0).as_secs_f64());
         }
         if let Some(created) = &node.metadata.creation_timestamp {
-            shared
+            self.journal
                 .families
                 .nodes_lifetime
                 .observe(&[&pool], now.duration_since(created.0).as_secs_f64());
@@ -335,7 +222,7 @@ impl NodeTermination {
                 .remove(id);
         }
         tracing::info!(Node = name, reason = why, "deleted node");
-        shared.memory().nominations.remove(
+        self.cluster.memory().nominations.remove(
             node.spec
                 .as_ref()
                 .and_then(|spec| spec.provider_id.as_deref())
@@ -343,4 +230,138 @@ impl NodeTermination {
         );
         Ok(Requeue::Done)
     }
+}
+
+impl Controller for NodeTermination {
+    const NAME: &'static str = "node.termination";
+    const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+    type Key = String;
+
+    fn workers(options: &Options) -> usize {
+        options.scaled(WORKERS.0, WORKERS.1)
+    }
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        on.change(
+            |stores| &stores.nodes,
+            |_, change| {
+                let node = change.new.as_deref().filter(|node| is_going(node))?;
+                Some(node.metadata.name.clone().unwrap_or_default())
+            },
+        );
+        let goes =
+            |stores: &Stores, name: &str| stores.nodes.get_named(name).is_some_and(|node| is_going(&node));
+        on.change(
+            |stores| &stores.pods,
+            move |stores, change| {
+                let pods: [Option<&Pod>; 2] = [change.old.as_deref(), change.new.as_deref()];
+                let name = pods.into_iter().flatten().find_map(node_name);
+                name.filter(|name| goes(stores, name)).map(str::to_owned)
+            },
+        );
+        on.change(
+            |stores| &stores.volume_attachments,
+            move |stores, change| {
+                let name = change
+                    .object()
+                    .map(|attachment| attachment.spec.node_name.clone());
+                name.filter(|name| goes(stores, name))
+            },
+        );
+    }
+
+    /// One look at a Node.
+    async fn reconcile(self: Arc<Self>, name: String) -> Looked {
+        let Some(node) = self.cluster.stores.nodes.get_named(&name) else {
+            return Ok(Requeue::Done);
+        };
+        let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
+        let held = finalizers.iter().any(|one| one == labels::TERMINATION_FINALIZER);
+        let claim = self.claim_of(&node);
+        if node.metadata.deletion_timestamp.is_none() || !held || !self.is_managed(&node, claim.as_deref()) {
+            return Ok(Requeue::Done);
+        }
+        let pods = self.cluster.stores.pods_by_node.get(&name);
+        let attachments = self.cluster.stores.attachments_by_node.get(&name);
+        let now = self.cluster.now();
+        let kept_volumes = self.kept_volumes(&pods, now);
+        let end = NodeEnd {
+            node: &node,
+            claim: claim.as_deref(),
+            pods: &pods,
+            attachments: &attachments,
+            kept_volumes: &kept_volumes,
+        };
+        if let Some(claim) = &claim
+            && claim.is_deleting()
+            && termination::asks_for_instance(&end)
+            && self.is_gone(claim).await?
+        {
+            let why = "its instance was gone already";
+            return match self.hands.note_instance_gone(claim).await? {
+                InstanceEnd::Gone => self.release(&node, why).await,
+                InstanceEnd::Ending(_) | InstanceEnd::Stale => Ok(Requeue::Stale),
+            };
+        }
+        let step = match termination::node_step(&end, now) {
+            Ok(step) => step,
+            Err(error) => {
+                if let Some(claim) = &claim {
+                    let blocker = blockers::deadline_blocker(&error);
+                    self.hands
+                        .report_blocker(claim, Some(node_ref(&node)), Some(&blocker))
+                        .await;
+                }
+                return Err(error.into());
+            }
+        };
+        for event in &step.events {
+            self.hands.tell(event);
+        }
+        match self.hands.run_all(&step.actions).await {
+            Ok(()) => {}
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                return Ok(Requeue::Stale);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if step.drained {
+            let name_of_claim = claim.as_ref().map(|claim| claim.name()).unwrap_or_default();
+            tracing::info!(Node = name, NodeClaim = name_of_claim, "drained node");
+            self.journal.families.nodes_drained.inc(&[claim
+                .as_ref()
+                .and_then(|claim| claim.node_pool())
+                .unwrap_or_default()]);
+        }
+        if let Some(count) = step.begins {
+            tracing::info!(Node = name, pods = count, "tainted node");
+            let what = match count {
+                0 => "nothing to evict".to_owned(),
+                1 => "evicting 1 pod".to_owned(),
+                count => format!("evicting {count} pods"),
+            };
+            self.journal
+                .note(DecisionKind::Drain, &name, what, "the node is to go", None);
+        }
+        for target in step.evict {
+            self.evictions.add(EvictionKey::new(&target, &name));
+        }
+        if let Some(claim) = &claim
+            && matches!(step.next, NodeNext::Wait(_))
+        {
+            let blocker = self.blocker(&end, claim, now);
+            self.hands
+                .report_blocker(claim, Some(node_ref(&node)), blocker.as_ref())
+                .await;
+        }
+        match step.next {
+            NodeNext::Wait(duration) => Ok(Requeue::After(duration)),
+            NodeNext::Release => self.release(&node, "it is drained").await,
+            NodeNext::TerminateInstance => self.terminate(&node, claim.as_deref()).await,
+        }
+    }
+}
+
+fn is_going(node: &Node) -> bool {
+    node.metadata.deletion_timestamp.is_some()
 }

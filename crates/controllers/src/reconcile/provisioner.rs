@@ -24,12 +24,14 @@ use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
 
-use crate::act::execute::ExecuteError;
+use crate::act::hands::ExecuteError;
+use crate::act::hands::Hands;
 use crate::observe::decision::DecisionKind;
+use crate::observe::journal::Journal;
 use crate::observe::repeats::Repeats;
 use crate::reconcile::capacity_buffers::tell_buffers;
-use crate::reconcile::vain_launches::real_pods;
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
+use crate::state::vain_launches::real_pods;
 
 /// Pods that stay pending are planned for again after so long (P-052).
 const RETRIGGER: Duration = Duration::from_secs(10);
@@ -89,7 +91,9 @@ impl Batcher {
 /// The provisioner.
 #[derive(Debug)]
 pub(crate) struct Provisioner {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
     pub(crate) batcher: Batcher,
     /// Numbers the scheduling runs.
     runs: AtomicU64,
@@ -100,27 +104,29 @@ pub(crate) struct Provisioner {
 }
 
 impl Provisioner {
-    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Arc<Self> {
         let this = Arc::new(Self {
-            shared,
+            cluster,
+            hands,
+            journal,
             batcher: Batcher::default(),
             runs: AtomicU64::new(1),
             warned: Mutex::default(),
             unplaced: Mutex::default(),
         });
         let on_pod = this.clone();
-        this.shared
+        this.cluster
             .stores
             .pods
             .on_change(move |change| on_pod.look_at_pod(change.new.as_deref()));
         let on_end = this.clone();
-        this.shared.stores.pods.on_change(move |change| {
+        this.cluster.stores.pods.on_change(move |change| {
             if let Some(pod) = change.new.as_deref().or(change.old.as_deref()) {
-                on_end.shared.memory().vain.ran(pod, on_end.shared.now());
+                on_end.cluster.memory().vain.ran(pod, on_end.cluster.now());
             }
         });
         let on_node = this.clone();
-        this.shared
+        this.cluster
             .stores
             .nodes
             .on_change(move |change| on_node.look_at_node(change.new.as_deref()));
@@ -159,11 +165,11 @@ impl Provisioner {
 
     /// Triggers again for everything that still waits.
     fn retrigger(&self) {
-        self.shared
+        self.cluster
             .stores
             .pods
             .for_each(|_, pod| self.look_at_pod(Some(pod)));
-        self.shared
+        self.cluster
             .stores
             .nodes
             .for_each(|_, node| self.look_at_node(Some(node)));
@@ -173,11 +179,11 @@ impl Provisioner {
     pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
         self.retrigger();
         while shutdown.cut(self.wait()).await.is_some() {
-            if self.shared.awaits_predecessor() {
+            if self.cluster.awaits_predecessor() {
                 // Claims of a predecessor: their pods are known again once they have an instance.
                 self.batcher.clear();
                 let _ = shutdown
-                    .cut(self.shared.clock.sleep(Duration::from_secs(1)))
+                    .cut(self.cluster.clock.sleep(Duration::from_secs(1)))
                     .await;
                 self.retrigger();
                 continue;
@@ -189,7 +195,7 @@ impl Provisioner {
 
     /// Completes when the window after the first trigger closes.
     async fn wait(&self) {
-        let clock = &self.shared.clock;
+        let clock = &self.cluster.clock;
         while self.batcher.is_empty() {
             tokio::select! {
                 biased;
@@ -200,23 +206,22 @@ impl Provisioner {
                 self.count_none();
             }
         }
-        let options = &self.shared.options;
+        let options = &self.cluster.options;
         self.batcher
             .close(clock, options.batch_idle_duration, options.batch_max_duration)
             .await;
     }
 
     async fn pass(&self) {
-        let shared = &self.shared;
-        let elsewhere = shared.freeze_where_nodes_join().await;
+        let elsewhere = self.cluster.snapshot_where_nodes_join().await;
         let avoids_zones = elsewhere.is_some();
         let snapshot = match elsewhere {
             Some(snapshot) => Arc::new(snapshot),
-            None => shared.freeze().await,
+            None => self.cluster.snapshot().await,
         };
         let mut outcome = self.decide(&snapshot, |_| true);
-        if shared.options.feature_gates.capacity_buffer {
-            tell_buffers(shared, &tally(&snapshot, &outcome)).await;
+        if self.cluster.options.feature_gates.capacity_buffer {
+            tell_buffers(&self.cluster, &self.hands, &tally(&snapshot, &outcome)).await;
         }
         if !avoids_zones || outcome.unschedulable.is_empty() {
             return self.carry_out(&snapshot, &outcome).await;
@@ -225,39 +230,44 @@ impl Provisioner {
         let left = outcome.take_unschedulable().into_iter();
         let left: BTreeSet<String> = left.map(|pod| snapshot.pod(pod).uid().to_owned()).collect();
         self.carry_out(&snapshot, &outcome).await;
-        let snapshot = shared.freeze().await;
+        let snapshot = self.cluster.snapshot().await;
         let outcome = self.decide(&snapshot, |pod| left.contains(snapshot.pod(pod).uid()));
         self.carry_out(&snapshot, &outcome).await;
     }
 
     /// Decides about the pods that are meant, and counts.
     fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> ProvisionOutcome {
-        let shared = &self.shared;
-        let started = shared.now();
+        let started = self.cluster.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed).to_string();
         let labels = ["provisioner", run.as_str()];
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        shared.families.queue_depth.set(&labels, waiting(snapshot) as f64);
-        shared.scheduling(Some((&run, started)));
-        let outcome = provision_only(snapshot, &shared.policy, started, is_meant);
-        shared.scheduling(None);
-        shared.families.queue_depth.remove(&labels);
-        shared
+        self.journal
+            .families
+            .queue_depth
+            .set(&labels, waiting(snapshot) as f64);
+        self.journal.scheduling(Some((&run, started)));
+        let outcome = provision_only(snapshot, &self.cluster.policy, started, is_meant);
+        self.journal.scheduling(None);
+        self.journal.families.queue_depth.remove(&labels);
+        self.journal
             .families
             .scheduling_duration
-            .observe(&["provisioner"], shared.clock.since(started).as_secs_f64());
+            .observe(&["provisioner"], self.cluster.clock.since(started).as_secs_f64());
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         {
             let ignored = outcome
                 .ignored
                 .iter()
                 .filter(|(pod, _)| !snapshot.pod(*pod).is_virtual);
-            shared.families.ignored_pods.set(&[], ignored.count() as f64);
+            self.journal
+                .families
+                .ignored_pods
+                .set(&[], ignored.count() as f64);
             let failed = outcome
                 .unschedulable
                 .iter()
                 .filter(|one| !snapshot.pod(one.pod).is_virtual);
-            shared
+            self.journal
                 .families
                 .unschedulable_pods
                 .set(&["provisioner"], failed.count() as f64);
@@ -267,23 +277,22 @@ impl Provisioner {
 
     /// Tells of an outcome and makes it true, unless the audit has something against it.
     async fn carry_out(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
-        let shared = &self.shared;
         if outcome.pods.is_empty() || !self.is_sound(snapshot, outcome) {
             return;
         }
         let failed: BTreeSet<_> = outcome.unschedulable.iter().map(|one| one.pod).collect();
         for pod in outcome.real_pods(snapshot) {
             let uid = snapshot.pod(pod).uid();
-            shared.pod_times.decided(uid, !failed.contains(&pod));
+            self.journal.pod_times.decided(uid, !failed.contains(&pod));
         }
         self.count_zones(snapshot, outcome);
-        self.warn_of_preferences(snapshot, outcome, shared.now());
+        self.warn_of_preferences(snapshot, outcome, self.cluster.now());
         self.report(snapshot, outcome);
-        for event in outcome.events(snapshot, &shared.policy) {
-            shared.execute.tell(&event);
+        for event in outcome.events(snapshot, &self.cluster.policy) {
+            self.hands.tell(&event);
         }
         for (node, _) in outcome.nominated_nodes(snapshot) {
-            shared.nominate(&snapshot.node(node).provider_id);
+            self.cluster.nominate(&snapshot.node(node).provider_id);
         }
         self.create(snapshot, outcome).await;
     }
@@ -295,14 +304,14 @@ impl Provisioner {
             tracing::error!(%violation, "the plan breaks a rule and is not carried out");
         }
         if !violations.is_empty() {
-            self.shared.families.audit_violations.add(&[], 1.0);
+            self.journal.families.audit_violations.add(&[], 1.0);
         }
         violations.is_empty()
     }
 
     /// No pod waits: gauges of those that did would keep saying so, because without pods there is no pass.
     fn count_none(&self) {
-        let families = &self.shared.families;
+        let families = &self.journal.families;
         families.unschedulable_pods.set(&["provisioner"], 0.0);
         families.ignored_pods.set(&[], 0.0);
         families.pods_by_effective_zone.replace_all(std::iter::empty());
@@ -310,10 +319,10 @@ impl Provisioner {
 
     /// P-123.
     fn count_zones(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
-        let counts = outcome.effective_zones(snapshot, &self.shared.policy);
+        let counts = outcome.effective_zones(snapshot, &self.cluster.policy);
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         let series = |(zone, count): (String, usize)| (vec!["provisioner".to_owned(), zone], count as f64);
-        let gauge = &self.shared.families.pods_by_effective_zone;
+        let gauge = &self.journal.families.pods_by_effective_zone;
         gauge.replace_all(counts.into_iter().map(series));
     }
 
@@ -323,7 +332,7 @@ impl Provisioner {
         warned.retain(|_, since| now.duration_since(*since) < WARN_AGAIN);
         let mut fresh: BTreeMap<Hindrance, Vec<String>> = BTreeMap::new();
         let pods = outcome.real_pods(snapshot);
-        for (hindrance, pod) in hindrances(snapshot, &self.shared.policy, &pods) {
+        for (hindrance, pod) in hindrances(snapshot, &self.cluster.policy, &pods) {
             let view = snapshot.pod(pod);
             if warned.insert((view.uid().to_owned(), hindrance), now).is_none() {
                 fresh.entry(hindrance).or_default().push(view.key());
@@ -359,12 +368,12 @@ impl Provisioner {
             let pods = report::first_pods(snapshot, &pods, 3);
             let line = format!("{pods}: {reason}");
             let mut unplaced = self.unplaced.lock().unwrap_or_else(PoisonError::into_inner);
-            if !unplaced.is_due(line, self.shared.now()) {
+            if !unplaced.is_due(line, self.cluster.now()) {
                 continue;
             }
             drop(unplaced);
             tracing::error!(Pods = pods, error = &*reason, "could not schedule pod");
-            self.shared.note(
+            self.journal.note(
                 DecisionKind::Unschedulable,
                 &pods,
                 "cannot be placed",
@@ -391,32 +400,35 @@ impl Provisioner {
             );
             let key = buffer.split_once('/').unwrap_or(("", &buffer));
             let known = self
-                .shared
+                .cluster
                 .stores
                 .buffers
                 .buffers
                 .get(&ObjectKey::namespaced(key.0, key.1));
             if let Some(known) = known {
-                self.shared.execute.tell(&failed_event(&known, count, &reason));
+                self.hands.tell(&failed_event(&known, count, &reason));
             }
         }
     }
 
     /// P-065: creates what is planned, many at once; what fails is planned for again.
     async fn create(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
-        let shared = &self.shared;
         let mut wanted = Vec::new();
-        shared.begin_launches();
+        self.cluster.begin_launches();
         for planned in &outcome.placements.claims {
             let view = snapshot.pool(planned.pool);
             if !self.may_grow(view) {
                 continue;
             }
-            if shared.waits_in_vain(snapshot, planned) {
+            if let Some(pauses) = self.cluster.waits_in_vain(snapshot, planned) {
+                for (pause, pod) in pauses {
+                    tracing::info!(pod = pod::key(&pod), nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
+                    self.hands.tell(&pause.event(&pod));
+                }
                 continue;
             }
             let claim = to_node_claim(snapshot, planned);
-            let admission = shared.memory().launches.admit(&claim, shared.now());
+            let admission = self.cluster.memory().launches.admit(&claim, self.cluster.now());
             if let Admission::NotBefore(next) = admission {
                 tracing::info!(NodePool = view.name, pods = planned.pods.len(), %next, "the cloud has refused such a nodeclaim lately; it is not created before the next try");
                 continue;
@@ -429,7 +441,7 @@ impl Provisioner {
                     .launches
                     .first()
                     .map_or(Price::ZERO, |launch| launch.price);
-                shared.note_planned_price(&created, launch);
+                self.journal.note_planned_price(&created, launch);
                 self.created(snapshot, planned, &created, launch);
             }
             Err(error) => {
@@ -437,12 +449,12 @@ impl Provisioner {
                 tracing::error!(NodePool = pool, %error, "creating nodeclaim; its pods are planned for again");
             }
         };
-        shared.create_claims(wanted, done).await;
+        self.hands.create_claims(wanted, done).await;
     }
 
     /// P-065: the NodePool as it is now, not as it was when the plan was made, still has room and a future.
     fn may_grow(&self, view: &PoolView) -> bool {
-        let current = self.shared.stores.node_pools.get_named(&view.name);
+        let current = self.cluster.stores.node_pools.get_named(&view.name);
         let current = current.filter(|pool| pool.uid() == view.uid && !pool.is_deleting());
         let Some(current) = current else {
             tracing::info!(
@@ -461,7 +473,6 @@ impl Provisioner {
     }
 
     fn created(&self, snapshot: &Snapshot, planned: &PlannedClaim, created: &NodeClaim, launch: Price) {
-        let shared = &self.shared;
         let pool = &snapshot.pool(planned.pool).name;
         let uids = planned
             .pods
@@ -469,8 +480,8 @@ impl Provisioner {
             .map(|id| snapshot.pod(*id).uid().to_owned())
             .collect();
         let askers = real_pods(snapshot, planned).map(|pod| Asker::of(pod)).collect();
-        let now = shared.now();
-        let mut memory = shared.memory();
+        let now = self.cluster.now();
+        let mut memory = self.cluster.memory();
         memory.assigned.insert(created.name().to_owned(), uids);
         memory.vain.launched(created.name(), askers, now);
         drop(memory);
@@ -479,7 +490,7 @@ impl Provisioner {
         } else {
             "false"
         };
-        shared
+        self.journal
             .families
             .claims_created
             .inc(&["provisioned", pool, relaxed]);
@@ -492,7 +503,7 @@ impl Provisioner {
             "created nodeclaim"
         );
         let told = report::planned_launch(snapshot, planned);
-        shared.note(
+        self.journal.note(
             DecisionKind::Launch,
             created.name(),
             &told.what,
@@ -501,7 +512,7 @@ impl Provisioner {
         );
         for id in planned.pods.iter().filter(|id| !snapshot.pod(**id).is_virtual) {
             let event = spokeshave_plan::nominated_event(snapshot, *id, Some(created.name()), None);
-            shared.execute.tell(&event);
+            self.hands.tell(&event);
         }
     }
 }

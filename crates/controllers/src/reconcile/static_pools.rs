@@ -1,7 +1,6 @@
 //! NodePools with a fixed number of nodes (D §9.1): what is missing is made, what is too many is deleted.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use spokeshave_api::conditions::{Conditioned, READY};
 use spokeshave_api::constants::{STATIC_POOL_PERIOD, STATIC_POOL_PERIOD_AT_LIMIT};
@@ -11,81 +10,41 @@ use spokeshave_model::Pod;
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::lifecycle::claim_ref;
 use spokeshave_plan::static_pools::{Counts, ScaleUp, count, scale_down, scale_up, template_claim};
-use spokeshave_runtime::{ReconcileError, Requeue, WorkQueue};
+use spokeshave_ports::CloudProvider as _;
+use spokeshave_runtime::{ReconcileError, Requeue};
 
-use crate::act::execute::ExecuteError;
+use crate::act::hands::ExecuteError;
+use crate::act::hands::Hands;
+use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
-use crate::shared::Shared;
+use crate::observe::journal::Journal;
+use crate::state::cluster::Cluster;
 
 /// The controller of static NodePools.
 #[derive(Debug)]
 pub(crate) struct StaticPools {
-    shared: Arc<Shared>,
-    pub(crate) queue: WorkQueue<String>,
+    cluster: Arc<Cluster>,
+    hands: Hands,
+    journal: Arc<Journal>,
 }
 
 impl StaticPools {
     /// `None` when the feature gate is off (D-353).
-    pub(crate) fn new(shared: Arc<Shared>, queue: WorkQueue<String>) -> Option<Arc<Self>> {
-        if !shared.options.feature_gates.static_capacity {
+    pub(crate) fn new(cluster: Arc<Cluster>, hands: Hands, journal: Arc<Journal>) -> Option<Arc<Self>> {
+        if !cluster.options.feature_gates.static_capacity {
             return None;
         }
-        let this = Arc::new(Self { shared, queue });
-        let stores = &this.shared.stores;
-        let queue = this.queue.clone();
-        stores.node_pools.on_change(move |change| {
-            let matters = |pool: &NodePool| (pool.spec.replicas, pool.is_true(READY), pool.is_deleting());
-            if let Some(new) = change.new.as_deref().filter(|pool| pool.is_static())
-                && change.old.as_deref().map(matters) != Some(matters(new))
-            {
-                queue.add(new.name().to_owned());
-            }
-        });
-        let (queue, pools) = (this.queue.clone(), stores.node_pools.clone());
-        stores.node_claims.on_change(move |change| {
-            // A launch that succeeds after others have failed lets the rest follow at once.
-            let stage = |claim: Option<&NodeClaim>| {
-                claim.map(|claim| (claim.is_deleting(), claim.provider_id().is_some()))
-            };
-            let moved = stage(change.old.as_deref()) != stage(change.new.as_deref());
-            let pool = change.object().and_then(|claim| claim.node_pool());
-            if let Some(pool) = pool.filter(|_| moved)
-                && pools.get_named(pool).is_some_and(|pool| pool.is_static())
-            {
-                queue.add(pool.to_owned());
-            }
-        });
-        Some(this)
-    }
-
-    /// One look at a pool.
-    pub(crate) async fn reconcile(self: Arc<Self>, name: String) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
-        let Some(pool) = shared.stores.node_pools.get_named(&name) else {
-            return Ok(Requeue::Done);
-        };
-        let class = &pool.spec.template.spec.node_class_ref;
-        let kinds = shared.provider.supported_node_classes();
-        let ours = kinds
-            .iter()
-            .any(|kind| kind.group == class.group && kind.kind == class.kind);
-        if !pool.is_static() || pool.is_deleting() || !ours {
-            return Ok(Requeue::Done);
-        }
-        match scale_up(&pool, self.count(&pool)) {
-            ScaleUp::Create(_) => self.create(&pool).await,
-            ScaleUp::AtLimit => Ok(Self::at_limit(&pool)),
-            ScaleUp::None => {
-                self.delete_excess(&pool).await?;
-                Ok(Requeue::After(STATIC_POOL_PERIOD))
-            }
-        }
+        Some(Arc::new(Self {
+            cluster,
+            hands,
+            journal,
+        }))
     }
 
     /// D-355.
     fn count(&self, pool: &NodePool) -> Counts {
-        let claims = self.shared.stores.claims_by_pool.get(pool.name());
-        let (in_command, _) = self.shared.held_nodes(&[]);
+        let claims = self.cluster.stores.claims_by_pool.get(pool.name());
+        let (in_command, _) = self.cluster.held_nodes(&[]);
         count(claims.iter().map(|claim| &**claim), |id| in_command.contains(id))
     }
 
@@ -96,9 +55,8 @@ impl StaticPools {
 
     /// D-356: creates what is missing, at once, unless the cloud has refused it lately.
     async fn create(&self, pool: &NodePool) -> Result<Requeue, ReconcileError> {
-        let shared = &self.shared;
         // The news that its NodeClaims go may come before the news that the NodePool goes: the API server itself is asked.
-        let current = shared.execute.node_pool(pool.name()).await?;
+        let current = self.hands.node_pool(pool.name()).await?;
         let Some(current) = current.filter(|current| current.uid() == pool.uid()) else {
             return Ok(Requeue::Done);
         };
@@ -108,8 +66,8 @@ impl StaticPools {
             ScaleUp::None => return Ok(Requeue::After(STATIC_POOL_PERIOD)),
         };
         let claim = template_claim(&current);
-        let now = shared.now();
-        let admission = shared.memory().launches.admit(&claim, now);
+        let now = self.cluster.now();
+        let admission = self.cluster.memory().launches.admit(&claim, now);
         let admitted = match admission {
             Admission::All => missing,
             Admission::One => 1,
@@ -120,25 +78,26 @@ impl StaticPools {
             Ok(created) => self.created(&current, &created),
             Err(error) => *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
         };
-        shared
+        self.hands
             .create_claims(vec![((), claim.clone()); admitted], done)
             .await;
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error.into());
         }
         if admission != Admission::All
-            && let Some(why) = shared.launch_trouble(&current).await
+            && let Some(why) = self.cluster.launch_trouble(&current).await
         {
-            shared.execute.tell(&why.event(&current));
+            self.hands.tell(&why.event(&current));
         }
-        let trouble = shared.memory().launches.trouble(&claim).cloned();
-        let pause = trouble.map_or(STATIC_POOL_PERIOD, |trouble| shared.clock.until(trouble.next));
+        let trouble = self.cluster.memory().launches.trouble(&claim).cloned();
+        let pause = trouble.map_or(STATIC_POOL_PERIOD, |trouble| {
+            self.cluster.clock.until(trouble.next)
+        });
         Ok(Requeue::After(pause))
     }
 
     fn created(&self, pool: &NodePool, created: &NodeClaim) {
-        let shared = &self.shared;
-        shared
+        self.journal
             .families
             .claims_created
             .inc(&["provisioned", pool.name(), "false"]);
@@ -147,7 +106,7 @@ impl StaticPools {
             NodeClaim = created.name(),
             "created nodeclaim"
         );
-        shared.note(
+        self.journal.note(
             DecisionKind::Launch,
             created.name(),
             format!("launch a node of nodepool {}", pool.name()),
@@ -157,16 +116,15 @@ impl StaticPools {
     }
 
     async fn delete_excess(&self, pool: &NodePool) -> Result<(), ReconcileError> {
-        let shared = &self.shared;
-        let (in_command, _) = shared.held_nodes(&[]);
-        let mut active = shared.stores.claims_by_pool.get(pool.name());
+        let (in_command, _) = self.cluster.held_nodes(&[]);
+        let mut active = self.cluster.stores.claims_by_pool.get(pool.name());
         active.retain(|claim| {
             let is_held = claim.provider_id().is_some_and(|id| in_command.contains(id));
             !claim.is_deleting() && !is_held
         });
         let pods = |claim: &NodeClaim| self.pods_of(claim);
-        for claim in scale_down(pool, &active, pods, shared.now()) {
-            match shared.execute.run(&Action::delete(claim_ref(&claim))).await {
+        for claim in scale_down(pool, &active, pods, self.cluster.now()) {
+            match self.hands.run(&Action::delete(claim_ref(&claim))).await {
                 Ok(()) => tracing::info!(
                     NodePool = pool.name(),
                     NodeClaim = claim.name(),
@@ -180,7 +138,7 @@ impl StaticPools {
     }
 
     fn pods_of(&self, claim: &NodeClaim) -> Vec<Arc<Pod>> {
-        let stores = &self.shared.stores;
+        let stores = &self.cluster.stores;
         let nodes = claim
             .provider_id()
             .map(|id| stores.nodes_by_provider_id.get(id))
@@ -196,5 +154,56 @@ impl StaticPools {
     }
 }
 
-/// First delay after a failure.
-pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(100);
+impl Controller for StaticPools {
+    const NAME: &'static str = "static.capacity";
+    type Key = String;
+
+    fn subscribe(self: &Arc<Self>, on: &mut Triggers<'_, String>) {
+        on.change(
+            |stores| &stores.node_pools,
+            |_, change| {
+                let matters = |pool: &NodePool| (pool.spec.replicas, pool.is_true(READY), pool.is_deleting());
+                let new = change.new.as_deref().filter(|pool| pool.is_static())?;
+                let differs = change.old.as_deref().map(matters) != Some(matters(new));
+                differs.then(|| new.name().to_owned())
+            },
+        );
+        on.change(
+            |stores| &stores.node_claims,
+            |stores, change| {
+                // A launch that succeeds after others have failed lets the rest follow at once.
+                let stage = |claim: Option<&NodeClaim>| {
+                    claim.map(|claim| (claim.is_deleting(), claim.provider_id().is_some()))
+                };
+                let moved = stage(change.old.as_deref()) != stage(change.new.as_deref());
+                let pool = change.object().and_then(|claim| claim.node_pool());
+                let pool = pool.filter(|_| moved)?;
+                let known = stores.node_pools.get_named(pool)?;
+                known.is_static().then(|| pool.to_owned())
+            },
+        );
+    }
+
+    /// One look at a pool.
+    async fn reconcile(self: Arc<Self>, name: String) -> Looked {
+        let Some(pool) = self.cluster.stores.node_pools.get_named(&name) else {
+            return Ok(Requeue::Done);
+        };
+        let class = &pool.spec.template.spec.node_class_ref;
+        let kinds = self.cluster.cloud.supported_node_classes();
+        let ours = kinds
+            .iter()
+            .any(|kind| kind.group == class.group && kind.kind == class.kind);
+        if !pool.is_static() || pool.is_deleting() || !ours {
+            return Ok(Requeue::Done);
+        }
+        match scale_up(&pool, self.count(&pool)) {
+            ScaleUp::Create(_) => self.create(&pool).await,
+            ScaleUp::AtLimit => Ok(Self::at_limit(&pool)),
+            ScaleUp::None => {
+                self.delete_excess(&pool).await?;
+                Ok(Requeue::After(STATIC_POOL_PERIOD))
+            }
+        }
+    }
+}

@@ -15,7 +15,7 @@ use spokeshave_runtime::{Change, Shutdown};
 use tokio::sync::Notify;
 
 use super::{Ledger, Side};
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 
 /// Pods that wait for a decision, as they were seen first, by UID.
 #[derive(Debug, Default)]
@@ -27,22 +27,22 @@ struct Waiting {
 
 /// Decides about launches.
 pub(super) struct Launches {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
     ledger: Arc<Mutex<Ledger>>,
     waiting: Mutex<Waiting>,
     fresh: Notify,
 }
 
 impl Launches {
-    pub(super) fn new(shared: Arc<Shared>, ledger: Arc<Mutex<Ledger>>) -> Arc<Self> {
+    pub(super) fn new(cluster: Arc<Cluster>, ledger: Arc<Mutex<Ledger>>) -> Arc<Self> {
         let this = Arc::new(Self {
-            shared,
+            cluster,
             ledger,
             waiting: Mutex::default(),
             fresh: Notify::new(),
         });
         let on_pod = this.clone();
-        this.shared
+        this.cluster
             .stores
             .pods
             .on_change(move |change| match &change.new {
@@ -85,7 +85,7 @@ impl Launches {
         while shutdown.cut(self.fresh.notified()).await.is_some() {
             // An operator that is quick needs a second at least: what is there now is not its answer.
             let known: BTreeSet<String> = self
-                .shared
+                .cluster
                 .stores
                 .node_claims
                 .keys()
@@ -101,7 +101,7 @@ impl Launches {
 
     /// Completes when no further pod has come for a while, or the longest time is over.
     async fn window(&self) {
-        let (clock, options) = (&self.shared.clock, &self.shared.options);
+        let (clock, options) = (&self.cluster.clock, &self.cluster.options);
         let mut end = clock.sleep(options.batch_max_duration);
         loop {
             tokio::select! {
@@ -123,13 +123,12 @@ impl Launches {
         if pods.is_empty() {
             return;
         }
-        let shared = &self.shared;
-        let inputs = shared.inputs(&[]).await;
-        let answers = Answers::to(&pods, known, shared.now());
-        let state = before(shared.cluster_state(&inputs), &answers, &pods);
+        let inputs = self.cluster.inputs(&[]).await;
+        let answers = Answers::to(&pods, known, self.cluster.now());
+        let state = before(self.cluster.cluster_state(&inputs), &answers, &pods);
         let snapshot = lower(&state);
-        let now = shared.now();
-        let outcome = provision_only(&snapshot, &shared.policy, now, |id| {
+        let now = self.cluster.now();
+        let outcome = provision_only(&snapshot, &self.cluster.policy, now, |id| {
             pods.contains_key(snapshot.pod(id).uid())
         });
         let violations = spokeshave_audit::check_placements(&snapshot, &outcome.pods, &outcome.placements);

@@ -17,13 +17,12 @@ use spokeshave_runtime::{Metrics, Readiness, Shutdown, TaskGroup, read_only};
 
 use crate::definitions::{CACHES_SYNCED, definitions_served};
 use crate::observe::observer::Observer;
-use crate::operator::Operator;
+use crate::operator::{Operator, Term};
 use crate::options::Options;
 use crate::shadow::cloud::ReadOnlyCloud;
 use crate::shadow::launches::Launches;
 use crate::shadow::metrics::ShadowFamilies;
 use crate::shadow::moves::Moves;
-use crate::shared::Shared;
 use crate::state::store_list::Wanted;
 
 pub use ledger::{Deeds, Difference, Gone, Ledger, Opinion, PoolDeeds, Side};
@@ -160,12 +159,13 @@ impl Shadow {
         });
         // Nobody runs the writer of events: what is told to the recorder goes nowhere.
         let (recorder, _) = self.operator.event_recorder(&self.client);
-        let shared = self.operator.share(&self.client, recorder);
+        let term = self.operator.term(&self.client, recorder);
+        let cluster = &term.cluster;
         let wanted = Wanted {
             own_kinds: serves_own_kinds(&self.client).await,
             ..Wanted::of(&self.options)
         };
-        shared.stores.watch(
+        cluster.stores.watch(
             wanted,
             &self.client,
             &self.clock,
@@ -175,7 +175,7 @@ impl Shadow {
             &shutdown,
         );
         for kind in self.provider.supported_node_classes() {
-            let watch = shared.node_classes.clone().watch(
+            let watch = cluster.node_classes.clone().watch(
                 self.client.clone(),
                 kind.clone(),
                 self.clock.clone(),
@@ -187,28 +187,28 @@ impl Shadow {
         tasks.spawn("cloud", async move {
             until.cut(cloud.follow()).await;
         });
-        let filled = shutdown.cut(shared.stores.filled(wanted, &self.clock)).await;
+        let filled = shutdown.cut(cluster.stores.filled(wanted, &self.clock)).await;
         if filled.is_some() {
             self.operator.readiness().set(CACHES_SYNCED, true);
-            self.operator.observer().look_at(&shared);
-            self.compare(&shared, &mut tasks, &shutdown);
+            self.operator.observer().look_at(cluster);
+            self.compare(&term, &mut tasks, &shutdown);
             shutdown.requested().await;
         }
         drop(tasks.drain(&self.clock, self.options.shutdown_limit).await);
     }
 
     /// Begins to decide and to compare.
-    fn compare(&self, shared: &Arc<Shared>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
-        self.report.lock().begin(shared.now());
+    fn compare(&self, term: &Term, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+        self.report.lock().begin(term.cluster.now());
         let families = ShadowFamilies::new(self.operator.metrics());
         let ledger = self.report.ledger.clone();
         self.operator.metrics().before_render({
             let ledger = ledger.clone();
             move || families.show(&ledger.lock().unwrap_or_else(PoisonError::into_inner))
         });
-        let launches = Launches::new(shared.clone(), ledger.clone());
+        let launches = Launches::new(term.cluster.clone(), ledger.clone());
         tasks.spawn("shadow launches", launches.run(shutdown.clone()));
-        let moves = Moves::new(shared.clone(), ledger);
+        let moves = Moves::new(term.cluster.clone(), ledger);
         tasks.spawn("shadow moves", moves.run(shutdown.clone()));
     }
 }

@@ -19,7 +19,7 @@ use spokeshave_runtime::{Change, Shutdown};
 
 use super::{Gone, Ledger, Opinion, Side};
 use crate::reconcile::disruption::problems_of;
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 use crate::state::frozen::Inputs;
 
 /// Pause between two looks.
@@ -67,7 +67,7 @@ struct Others {
 
 /// Decides about disruption.
 pub(super) struct Moves {
-    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
     ledger: Arc<Mutex<Ledger>>,
     others: Mutex<Others>,
 }
@@ -77,13 +77,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Moves {
-    pub(super) fn new(shared: Arc<Shared>, ledger: Arc<Mutex<Ledger>>) -> Arc<Self> {
+    pub(super) fn new(cluster: Arc<Cluster>, ledger: Arc<Mutex<Ledger>>) -> Arc<Self> {
         let this = Arc::new(Self {
-            shared,
+            cluster,
             ledger,
             others: Mutex::default(),
         });
-        let claims = &this.shared.stores.node_claims;
+        let claims = &this.cluster.stores.node_claims;
         // What is there already comes as an arrival, and is nobody's doing.
         let known: BTreeSet<String> = claims.keys().into_iter().map(|key| key.name).collect();
         let on_claim = this.clone();
@@ -94,7 +94,7 @@ impl Moves {
     /// What the other does to a NodeClaim.
     fn look_at(&self, change: &Change<NodeClaim>, known: &BTreeSet<String>) {
         let Some(claim) = change.object() else { return };
-        let Some(pool) = claim.node_pool().filter(|_| self.shared.is_ours(claim)) else {
+        let Some(pool) = claim.node_pool().filter(|_| self.cluster.is_ours(claim)) else {
             return;
         };
         let Some(old) = &change.old else {
@@ -112,7 +112,7 @@ impl Moves {
         }
         let Some(id) = claim.provider_id() else { return };
         let node = claim.node_name().unwrap_or_else(|| claim.name());
-        let pods = self.shared.stores.pods_by_node.get(node);
+        let pods = self.cluster.stores.pods_by_node.get(node);
         let reason = claim
             .condition(DISRUPTION_REASON)
             .filter(|condition| condition.status == "True");
@@ -124,7 +124,7 @@ impl Moves {
             pods: pods.iter().filter(|pod| pod::is_reschedulable(pod)).count(),
         };
         let opinion = lock(&self.others).opinions.get(id).cloned();
-        lock(&self.ledger).was_disrupted(&gone, opinion.as_ref(), self.shared.now());
+        lock(&self.ledger).was_disrupted(&gone, opinion.as_ref(), self.cluster.now());
     }
 
     /// Works until shutdown.
@@ -132,21 +132,21 @@ impl Moves {
         let mut thread = Thread::default();
         loop {
             self.turn(&mut thread).await;
-            let now = self.shared.now();
+            let now = self.cluster.now();
             let due = thread.decided.iter().filter_map(|one| one.due).min();
-            let wait = due.map_or(POLL, |due| self.shared.clock.until(due).min(POLL));
+            let wait = due.map_or(POLL, |due| self.cluster.clock.until(due).min(POLL));
             tracing::trace!(?wait, %now, "the shadow rests");
-            if shutdown.cut(self.shared.clock.sleep(wait)).await.is_none() {
+            if shutdown.cut(self.cluster.clock.sleep(wait)).await.is_none() {
                 return;
             }
         }
     }
 
     async fn turn(&self, thread: &mut Thread) {
-        let now = self.shared.now();
+        let now = self.cluster.now();
         self.let_go(thread, now);
         self.second_looks(thread, now).await;
-        let inputs = Arc::new(self.shared.inputs(&objects(&thread.decided)).await);
+        let inputs = Arc::new(self.cluster.inputs(&objects(&thread.decided)).await);
         let number = match thread.seen.take() {
             Some((seen, number)) if seen.is_same(&inputs) => number,
             Some((_, number)) => number + 1,
@@ -162,7 +162,7 @@ impl Moves {
 
     /// Forgets commands whose nodes are held no more: the other has acted, or their time is over.
     fn let_go(&self, thread: &mut Thread, now: Timestamp) {
-        let claims = &self.shared.stores.node_claims;
+        let claims = &self.cluster.stores.node_claims;
         let is_there = |name: &str| claims.get_named(name).is_some_and(|claim| !claim.is_deleting());
         thread
             .decided
@@ -174,9 +174,9 @@ impl Moves {
         let (due, mut others): (Vec<Decided>, Vec<Decided>) =
             std::mem::take(&mut thread.decided).into_iter().partition(is_due);
         for one in due {
-            let snapshot = self.shared.freeze_with(&objects(&others)).await;
-            let now = self.shared.now();
-            let looked_at = validate(&one.command, &snapshot, &self.shared.policy, now);
+            let snapshot = self.cluster.snapshot_with(&objects(&others)).await;
+            let now = self.cluster.now();
+            let looked_at = validate(&one.command, &snapshot, &self.cluster.policy, now);
             match looked_at.command {
                 Some(command) => others.extend(self.confirm(thread, &snapshot, command, &one.budgets, now)),
                 None => thread.frontier.failed(&one.command, now),
@@ -187,11 +187,10 @@ impl Moves {
 
     /// One pass on the state as it is.
     fn pass(&self, thread: &mut Thread, inputs: &Arc<Inputs>, now: Timestamp) {
-        let shared = &self.shared;
-        let snapshot = shared.freeze_from(inputs.clone());
+        let snapshot = self.cluster.snapshot_of(inputs.clone());
         self.price_launches(&snapshot);
         let again = thread.judged.map_or(now, |judged| after(judged, JUDGED_EVERY));
-        let mut policy = Policy::clone(&shared.policy);
+        let mut policy = Policy::clone(&self.cluster.policy);
         policy.disrupt.verdicts = again <= now;
         let outcome = disrupt(&snapshot, &policy, now, &thread.frontier);
         thread.frontier = outcome.frontier;
@@ -207,8 +206,8 @@ impl Moves {
                 thread.decided.extend(confirmed);
                 continue;
             }
-            let delay =
-                SignedDuration::try_from(shared.policy.validation_delay).unwrap_or(SignedDuration::ZERO);
+            let delay = SignedDuration::try_from(self.cluster.policy.validation_delay)
+                .unwrap_or(SignedDuration::ZERO);
             thread.decided.push(Decided {
                 object: Arc::new(record(&snapshot, &command, &outcome.budgets, now)),
                 due: Some(after(now, delay)),
@@ -274,7 +273,7 @@ impl Moves {
         if unpriced.is_empty() {
             return;
         }
-        let claims = &self.shared.stores.node_claims;
+        let claims = &self.cluster.stores.node_claims;
         let prices: BTreeMap<&str, Price> = snapshot
             .nodes
             .iter()
@@ -314,22 +313,21 @@ impl Moves {
 
     /// What the cluster costs, and what it would cost if every command were carried out that this operator would find, one after the other.
     async fn come_to_rest(&self, thread: &mut Thread, now: Timestamp) {
-        let shared = &self.shared;
-        let inputs = Arc::new(shared.inputs(&[]).await);
+        let inputs = Arc::new(self.cluster.inputs(&[]).await);
         let rested = thread.rested.as_ref();
         let is_known = rested.is_some_and(|(seen, again)| seen.is_same(&inputs) || now < *again);
         if is_known {
-            lock(&self.ledger).price(shared.cluster_price(), None);
+            lock(&self.ledger).price(self.cluster.prices.sum(), None);
             return;
         }
-        let mut policy = Policy::clone(&shared.policy);
+        let mut policy = Policy::clone(&self.cluster.policy);
         policy.disrupt.verdicts = false;
         policy.disrupt.rounds = false;
         let (mut saved, mut commands, mut nodes) = (Price::ZERO, Vec::new(), BTreeSet::new());
         let mut price = None;
         while commands.len() < MOST_COMMANDS {
-            let inputs = shared.inputs(&commands).await;
-            let mut state = shared.cluster_state(&inputs);
+            let inputs = self.cluster.inputs(&commands).await;
+            let mut state = self.cluster.cluster_state(&inputs);
             for pool in &mut state.node_pools {
                 *pool = Arc::new(with_open_budgets(pool));
             }
@@ -348,7 +346,7 @@ impl Moves {
         }
         let price = price.unwrap_or_default();
         lock(&self.ledger).price(price, Some((price.saturating_sub(saved), nodes.len())));
-        let finished = shared.now();
+        let finished = self.cluster.now();
         let pause = (finished.duration_since(now) * REST_SHARE).max(REST_EVERY);
         thread.rested = Some((inputs, after(finished, pause)));
     }

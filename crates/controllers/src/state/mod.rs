@@ -2,11 +2,15 @@
 //!
 //! Nothing here decides or writes.
 
+pub(crate) mod changes;
+pub(crate) mod cluster;
 pub(crate) mod distress;
 pub(crate) mod frozen;
+pub(crate) mod memory;
 pub(crate) mod node_classes;
 pub(crate) mod owners;
 pub(crate) mod spread;
 pub(crate) mod store_list;
 pub(crate) mod stores;
+pub(crate) mod vain_launches;
 pub(crate) mod virtual_pods;

@@ -1,7 +1,7 @@
 //! Which changes make the last Snapshot's objects those of now: what the stores say has changed, and what is in memory.
 //!
 //! Owns the way from stores to [`Change`]s, object by object, and when there is none, so that everything is lowered. What is compared, and what a
-//! Snapshot is made of, belong to `state::frozen` and `shared`.
+//! Snapshot is made of, belong to `state::frozen` and `state::cluster`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use spokeshave_plan::disrupt::record::replacement_claim;
 use spokeshave_plan::in_flight::{Room, stand_in, without_room};
 use spokeshave_runtime::{Object, ObjectKey, Store};
 
-use crate::shared::{Shared, not_begun};
+use crate::state::cluster::{Cluster, not_begun};
 use crate::state::frozen::{Inputs, InstanceTypes, Marks, Taken};
 use crate::state::store_list::Versions;
 
 /// Changes beyond which lowering everything is not much dearer than taking them in one by one.
 const MOST_CHANGES: usize = 2_000;
 
-impl Shared {
+impl Cluster {
     /// The NodeClaims that commands have yet to make.
     pub(crate) fn unmade_claims(&self, pending: &[Arc<Disruption>]) -> Vec<Arc<NodeClaim>> {
         let mut unmade = self.stores.disruptions.snapshot();
@@ -63,7 +63,7 @@ impl Shared {
             .unwrap_or_default();
         // A replacement is there for the pods of its command, which planning sees on the nodes that go.
         let replaces = claim.annotation(labels::DISRUPTION).is_some();
-        let room = if self.execute.has_created(claim.name()) && !replaces {
+        let room = if self.created.contains(claim.name()) && !replaces {
             Room::Taken
         } else {
             Room::Open
@@ -146,7 +146,7 @@ impl Shared {
         }
         self.memory_changes(marks.owners != before.owners, known, inputs, &mut changes);
         if taken.live.apply(changes) == Applied::Rebuilt {
-            self.families.snapshots_made.inc(&[]);
+            self.snapshots_made.inc(&[]);
         }
         taken.marks = marks;
         true

@@ -13,10 +13,10 @@ use spokeshave_model::pod;
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_plan::vain_launches::{Asker, Fate, Pause};
 
-use crate::shared::Shared;
+use crate::state::cluster::Cluster;
 use crate::state::stores::Stores;
 
-impl Shared {
+impl Cluster {
     /// What was learnt under other NodePools counts no more.
     pub(crate) fn begin_launches(&self) {
         let pools = self.stores.node_pools.snapshot();
@@ -26,8 +26,12 @@ impl Shared {
         self.memory().vain.begin(pools.collect(), now);
     }
 
-    /// True when nodes have come up in vain for each pod of a planned NodeClaim, so that it waits.
-    pub(crate) fn waits_in_vain(&self, snapshot: &Snapshot, planned: &PlannedClaim) -> bool {
+    /// Why a planned NodeClaim waits, pod by pod: nodes have come up in vain for each of them. `None` when it need not wait.
+    pub(crate) fn waits_in_vain(
+        &self,
+        snapshot: &Snapshot,
+        planned: &PlannedClaim,
+    ) -> Option<Vec<(Pause, Arc<Pod>)>> {
         let (stores, now) = (&self.stores, self.now());
         let fate = |name: &str| {
             stores
@@ -36,26 +40,21 @@ impl Shared {
                 .map_or(Fate::Gone, |claim| fate(stores, &claim))
         };
         if planned.pods.iter().any(|pod| snapshot.pod(*pod).is_virtual) {
-            return false;
+            return None;
         }
         let mut askers: BTreeMap<Asker, Arc<Pod>> = BTreeMap::new();
         for pod in real_pods(snapshot, planned) {
             askers.entry(Asker::of(pod)).or_insert_with(|| pod.clone());
         }
         let mut memory = self.memory();
+        // Each is asked, whatever the others say: that somebody asked is remembered.
         let pauses: Vec<Option<Pause>> = askers
             .keys()
             .map(|asker| memory.vain.wants(asker, fate, now))
             .collect();
         drop(memory);
-        if pauses.iter().any(Option::is_none) {
-            return false;
-        }
-        for (pause, pod) in pauses.iter().flatten().zip(askers.values()) {
-            tracing::info!(pod = spokeshave_model::pod::key(pod), nodes = pause.count, until = %pause.until, "nodes came up in vain for this pod; the next one waits");
-            self.execute.tell(&pause.event(pod));
-        }
-        true
+        let pauses: Option<Vec<Pause>> = pauses.into_iter().collect();
+        Some(pauses?.into_iter().zip(askers.into_values()).collect())
     }
 }
 

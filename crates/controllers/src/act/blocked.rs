@@ -3,7 +3,7 @@
 //! Owns how often that is written: when it begins, ends or gets another reason at once; when only the words change, once a minute.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::NodeClaim;
@@ -12,14 +12,14 @@ use spokeshave_model::ObjectRef;
 use spokeshave_plan::blockers::{Blocker, TERMINATION_BLOCKED, blocked_action, blocked_event};
 use spokeshave_plan::lifecycle::claim_ref;
 
-use crate::shared::Shared;
+use crate::act::hands::Hands;
 
 /// Least time between two writes for the words alone.
 const REWORD_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// When the words were last written, by UID of the NodeClaim. Lost: they are written once more.
-#[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<BTreeMap<String, Timestamp>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<Mutex<BTreeMap<String, Timestamp>>>);
 
 impl Told {
     fn last(&self, uid: &str) -> Option<Timestamp> {
@@ -36,7 +36,7 @@ impl Told {
     }
 }
 
-impl Shared {
+impl Hands {
     /// Brings a NodeClaim up to date about what holds up its end. `node` also gets the event.
     pub(crate) async fn report_blocker(
         &self,
@@ -57,7 +57,7 @@ impl Shared {
         if known.is_none() && blocker.is_none() {
             return;
         }
-        let now = self.now();
+        let now = self.clock.now();
         let same_reason = known
             .zip(blocker)
             .is_some_and(|(known, blocker)| known.reason == blocker.reason);
@@ -70,7 +70,7 @@ impl Shared {
                 .filter(|_| same_reason)
                 .map_or(now, |known| known.last_transition_time);
             for object in node.into_iter().chain([claim_ref(&claim)]) {
-                self.execute.tell(&blocked_event(object, blocker, since));
+                self.tell(&blocked_event(object, blocker, since));
             }
         }
         if same_reason && just_told {
@@ -85,7 +85,7 @@ impl Shared {
                     "termination is held up"
                 );
             }
-            match self.execute.run(&action).await {
+            match self.run(&action).await {
                 Ok(()) => self.told.note(claim.uid(), blocker.map(|_| now)),
                 Err(error) => {
                     tracing::debug!(%error, "telling what holds up a termination; the next look tries again")

@@ -1,10 +1,11 @@
-//! What all controllers share: stores, the writer, the cloud, and the few facts that live in memory only.
+//! What is known of the cluster: its objects, the few facts that live in memory only, and the Snapshot that planning sees of both.
+//!
+//! Owns when a Snapshot is made again. It decides nothing and writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
@@ -13,98 +14,41 @@ use spokeshave_model::volumes::VolumeObjects;
 use spokeshave_model::{ClusterState, Distress, Nomination, NotBegun, Price, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::in_flight::stand_in_id;
-use spokeshave_plan::launch_backoff::LaunchBackoff;
-use spokeshave_plan::registration_health::{Outcome, Ring};
-use spokeshave_plan::unjoined_zones::avoided_event;
-use spokeshave_plan::vain_launches::VainLaunches;
+use spokeshave_plan::pool_conditions::CannotLaunch;
+use spokeshave_plan::static_pools::template_claim;
 use spokeshave_ports::{CloudError, CloudProvider, SharedClock};
-use spokeshave_runtime::{Object, Store};
+use spokeshave_runtime::{Counter, Object, Store};
 
-use crate::act::execute::Execute;
 use crate::cloud::Measured;
-use crate::observe::blocked::Told;
-use crate::observe::decision::{Decision, DecisionKind, DecisionLog};
-use crate::observe::metrics::ControllerFamilies;
-use crate::observe::pod_times::PodTimes;
 use crate::options::Options;
 use crate::state::distress::Failures;
 use crate::state::frozen::{Frozen, Inputs, InstanceTypes};
+use crate::state::memory::{Created, Memory, Prices};
 use crate::state::node_classes::NodeClasses;
 use crate::state::store_list::Versions;
 use crate::state::stores::Stores;
 use crate::state::virtual_pods::VirtualPods;
 
-/// Facts in memory. A restart loses them, and each says why that is harmless.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    /// Until when nodes are kept for pods that are expected on them, by provider ID. Lost: the next pass nominates again.
-    pub(crate) nominations: BTreeMap<String, Timestamp>,
-    /// Pods that a NodeClaim without provider ID was made for, by UID, under the claim's name. Lost: planning waits a moment for such claims to
-    /// launch, and then takes their requests as room for the pods.
-    pub(crate) assigned: BTreeMap<String, BTreeSet<String>>,
-    /// The last outcomes of launches, by UID of the NodePool. Lost: its condition tells the gist (P-182).
-    pub(crate) health: BTreeMap<String, Ring>,
-    /// What the cloud has refused lately. Lost: each is tried once more.
-    pub(crate) launches: LaunchBackoff,
-    /// Nodes that came up in vain. Lost: the next two come at once.
-    pub(crate) vain: VainLaunches,
-    /// What instances cost per hour, by NodeClaim. Lost: the next Snapshot tells.
-    prices: Prices,
-    /// The scheduling run that is under way, and since when.
-    scheduling: Option<(String, Timestamp)>,
-}
-
-/// Prices by NodeClaim, with their sum, which is asked for with every decision.
-#[derive(Debug, Default)]
-struct Prices {
-    by_claim: BTreeMap<String, Price>,
-    sum: Price,
-}
-
-impl Prices {
-    fn insert(&mut self, claim: &str, price: Price) {
-        let before = self.by_claim.insert(claim.to_owned(), price).unwrap_or_default();
-        self.sum = self.sum.saturating_sub(before).saturating_add(price);
-    }
-
-    fn remove(&mut self, claim: &str) -> Price {
-        let price = self.by_claim.remove(claim).unwrap_or_default();
-        self.sum = self.sum.saturating_sub(price);
-        price
-    }
-
-    fn replace(&mut self, fresh: BTreeMap<String, Price>) {
-        self.sum = fresh.values().copied().sum();
-        self.by_claim = fresh;
-    }
-}
-
-/// What all controllers share.
+/// What is known of the cluster, and the Snapshot that is made of it.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct Cluster {
     pub(crate) stores: Stores,
-    pub(crate) execute: Execute,
+    pub(crate) node_classes: NodeClasses,
+    /// What CapacityBuffers stand for.
+    pub(crate) virtual_pods: VirtualPods,
     /// What has failed lately, as circuit breakers see it.
     pub(crate) failures: Failures,
-    /// The cloud, for calls that belong to no controller in particular.
-    pub(crate) provider: Arc<dyn CloudProvider>,
-    /// The cloud, for calls of one controller: `cloud.of("name")`.
+    pub(crate) created: Created,
+    pub(crate) prices: Prices,
+    memory: Mutex<Memory>,
+    /// The cloud, which knows instance types; `cloud.of("name")` for calls of one controller.
     pub(crate) cloud: Measured,
     pub(crate) clock: SharedClock,
     pub(crate) options: Options,
     pub(crate) policy: Policy,
-    pub(crate) families: ControllerFamilies,
-    pub(crate) node_classes: NodeClasses,
-    pub(crate) decisions: DecisionLog,
-    pub(crate) memory: Mutex<Memory>,
-    /// How long pods take.
-    pub(crate) pod_times: PodTimes,
     /// The last Snapshot.
-    pub(crate) frozen: Frozen,
-    /// What CapacityBuffers stand for.
-    pub(crate) virtual_pods: VirtualPods,
-    /// When people were last told what holds up a termination.
-    pub(crate) told: Told,
+    frozen: Frozen,
+    snapshots_made: Counter,
     /// When this term of leadership began.
     pub(crate) started: Timestamp,
 }
@@ -116,7 +60,34 @@ const PREDECESSOR_GRACE: SignedDuration = SignedDuration::from_secs(30);
 #[cfg(debug_assertions)]
 const PODS_TO_COMPARE: usize = 100;
 
-impl Shared {
+impl Cluster {
+    /// Nothing is known yet. Snapshots are counted.
+    pub(crate) fn new(
+        stores: Stores,
+        cloud: Measured,
+        failures: Failures,
+        clock: SharedClock,
+        options: &Options,
+        snapshots_made: Counter,
+    ) -> Self {
+        Self {
+            stores,
+            node_classes: NodeClasses::new(),
+            virtual_pods: VirtualPods::default(),
+            failures,
+            created: Created::default(),
+            prices: Prices::default(),
+            memory: Mutex::default(),
+            cloud,
+            started: clock.now(),
+            clock,
+            policy: options.policy(),
+            options: options.clone(),
+            frozen: Frozen::default(),
+            snapshots_made,
+        }
+    }
+
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,20 +96,10 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Notes the scheduling run that is under way, for metrics.
-    pub(crate) fn scheduling(&self, run: Option<(&str, Timestamp)>) {
-        self.memory().scheduling = run.map(|(run, since)| (run.to_owned(), since));
-    }
-
-    /// The scheduling run that is under way, and since when.
-    pub(crate) fn under_way(&self) -> Option<(String, Timestamp)> {
-        self.memory().scheduling.clone()
-    }
-
     /// True when the claim's NodeClass is one of this cloud's.
     pub(crate) fn is_ours(&self, claim: &NodeClaim) -> bool {
         let class = &claim.spec.node_class_ref;
-        self.provider
+        self.cloud
             .supported_node_classes()
             .iter()
             .any(|kind| kind.group == class.group && kind.kind == class.kind)
@@ -159,7 +120,7 @@ impl Shared {
                 && !claim.is_deleting()
                 && claim.node_pool().is_some()
                 && self.is_ours(claim)
-                && !self.execute.has_created(claim.name())
+                && !self.created.contains(claim.name())
                 && claim.annotation(labels::DISRUPTION).is_none()
                 && now.duration_since(begun) < PREDECESSOR_GRACE;
         });
@@ -190,19 +151,19 @@ impl Shared {
     }
 
     /// Freezes what is known into a Snapshot.
-    pub(crate) async fn freeze(&self) -> Arc<Snapshot> {
-        self.freeze_with(&[]).await
+    pub(crate) async fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot_with(&[]).await
     }
 
     /// Freezes what is known, and some commands that are not written down yet as if they were.
     ///
     /// While nothing of it has changed, everybody gets the same Snapshot.
-    pub(crate) async fn freeze_with(&self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
-        self.freeze_from(Arc::new(self.inputs(pending).await))
+    pub(crate) async fn snapshot_with(&self, pending: &[Arc<Disruption>]) -> Arc<Snapshot> {
+        self.snapshot_of(Arc::new(self.inputs(pending).await))
     }
 
     /// The Snapshot that is made of these inputs: the last one, with what has changed taken in, where that is possible.
-    pub(crate) fn freeze_from(&self, inputs: Arc<Inputs>) -> Arc<Snapshot> {
+    pub(crate) fn snapshot_of(&self, inputs: Arc<Inputs>) -> Arc<Snapshot> {
         let mut frozen = self.frozen.lock();
         if let Some(known) = frozen.find(&inputs) {
             return known;
@@ -218,7 +179,7 @@ impl Shared {
                 taken
             }
             None => {
-                self.families.snapshots_made.inc(&[]);
+                self.snapshots_made.inc(&[]);
                 self.lower_all(&inputs)
             }
         };
@@ -229,7 +190,7 @@ impl Shared {
     }
 
     /// Freezes what is known, as if nothing were for sale in zones in which nodes do not join; `None` while no NodePool avoids a zone.
-    pub(crate) async fn freeze_where_nodes_join(&self) -> Option<Snapshot> {
+    pub(crate) async fn snapshot_where_nodes_join(&self) -> Option<Snapshot> {
         let now = self.now();
         let mut pools = self.stores.node_pools.snapshot();
         pools.retain(|pool| self.cloud.zones().avoids(pool.name(), now));
@@ -253,7 +214,7 @@ impl Shared {
     async fn instance_types(&self) -> InstanceTypes {
         let mut instance_types = InstanceTypes::new();
         for pool in &self.stores.node_pools.snapshot() {
-            let found = match self.provider.instance_types(pool).await {
+            let found = match self.cloud.instance_types(pool).await {
                 Ok(types) if types.is_empty() => Err(InstanceTypesProblem::Failed(
                     "the cloud offers no instance types".to_owned(),
                 )),
@@ -283,7 +244,7 @@ impl Shared {
                     .is_some_and(|claim| claim.provider_id().is_none())
             };
             memory.assigned.retain(|name, _| waits(name));
-            self.execute.retain_created(waits);
+            self.created.retain(waits);
             let mut nominations: BTreeMap<String, Nomination> = memory
                 .nominations
                 .iter()
@@ -311,7 +272,7 @@ impl Shared {
             distress: if self.stores.disruption_policies.is_empty() {
                 Distress::default()
             } else {
-                self.failures.distress(self.provider.price_feed())
+                self.failures.distress(self.cloud.price_feed())
             },
             owners_unknown: self.stores.owners.are_unknown(&self.stores.disruption_policies),
         }
@@ -366,7 +327,7 @@ impl Shared {
             node_claims: self.planned_claims(&inputs.instance_types, &inputs.pending),
             instance_types: inputs.instance_types.clone(),
             supported_node_classes: self
-                .provider
+                .cloud
                 .supported_node_classes()
                 .iter()
                 .map(|kind| (kind.group.clone(), kind.kind.clone()))
@@ -455,7 +416,7 @@ impl Shared {
             }),
             storage_classes: named(&self.stores.storage_classes, |class| text(&class.metadata.name)),
             csi_nodes: named(&self.stores.csi_nodes, |node| text(&node.metadata.name)),
-            unsupported: self.provider.unsupported_volumes(),
+            unsupported: self.cloud.unsupported_volumes(),
         }
     }
 
@@ -468,185 +429,32 @@ impl Shared {
 
     /// A claim without an instance keeps the price that it was planned at.
     fn refresh_prices(&self, snapshot: &Snapshot) {
-        let claims = &self.stores.node_claims;
-        let launched = |name: &str| {
-            claims
-                .get_named(name)
-                .is_some_and(|claim| claim.provider_id().is_some())
-        };
-        let mut memory = self.memory();
-        let fresh = snapshot.nodes.iter().filter_map(|node| {
-            let name = node.claim_name()?;
-            let planned = memory.prices.by_claim.get(name).copied().unwrap_or_default();
-            let price = if launched(name) { node.price } else { planned };
-            Some((name.to_owned(), price))
-        });
-        let fresh = fresh.collect();
-        memory.prices.replace(fresh);
-    }
-
-    /// What all nodes cost per hour, by the cloud's own price list.
-    pub(crate) fn cluster_price(&self) -> Price {
-        self.memory().prices.sum
-    }
-
-    /// What the nodes of each NodePool cost per hour.
-    pub(crate) fn pool_prices(&self) -> BTreeMap<String, Price> {
-        let mut sums: BTreeMap<String, Price> = BTreeMap::new();
-        for (name, price) in &self.memory().prices.by_claim {
-            let claim = self.stores.node_claims.get_named(name);
-            if let Some(pool) = claim.as_ref().and_then(|claim| claim.node_pool()) {
-                let sum = sums.entry(pool.to_owned()).or_insert(Price::ZERO);
-                *sum = sum.saturating_add(*price);
-            }
-        }
-        sums
-    }
-
-    /// Notes what a planned NodeClaim will cost if the cloud has its cheapest offering.
-    pub(crate) fn note_planned_price(&self, claim: &NodeClaim, price: Price) {
-        self.memory().prices.insert(claim.name(), price);
-    }
-
-    /// Notes what a freshly launched instance costs, and returns it.
-    pub(crate) async fn note_price(&self, claim: &NodeClaim) -> Price {
-        let pool = claim
-            .node_pool()
-            .and_then(|name| self.stores.node_pools.get_named(name));
-        let Some(pool) = pool else { return Price::ZERO };
-        let Ok(types) = self.provider.instance_types(&pool).await else {
-            self.families.cost_errors.inc(&[pool.name()]);
-            return Price::ZERO;
-        };
-        let label = |key: &str| claim.label(key).unwrap_or_default();
-        let price = types
+        let node_prices: BTreeMap<&str, Price> = snapshot
+            .nodes
             .iter()
-            .find(|instance_type| instance_type.name == label(labels::INSTANCE_TYPE))
-            .and_then(|instance_type| {
-                instance_type.price_of(label(labels::ZONE), label(labels::CAPACITY_TYPE))
-            });
-        if price.is_none() {
-            self.families.cost_errors.inc(&[pool.name()]);
-        }
-        let price = price.unwrap_or_default();
-        self.memory().prices.insert(claim.name(), price);
-        price
-    }
-
-    /// Notes that a NodeClaim is no more, and returns what it cost.
-    pub(crate) fn forget_price(&self, claim: &NodeClaim) -> Price {
-        self.memory().prices.remove(claim.name())
-    }
-
-    /// Takes in how a launch ended, for the health of its NodePool (P-182) and what is known of its zone: only of the NodePool that the claim was
-    /// made from.
-    pub(crate) fn note_outcome(&self, claim: &NodeClaim, outcome: Outcome) {
-        let owners = claim.metadata.owner_references.iter().flatten();
-        let pool = claim
-            .node_pool()
-            .and_then(|name| self.stores.node_pools.get_named(name))
-            .filter(|pool| owners.into_iter().any(|owner| owner.uid == pool.uid()));
-        let Some(pool) = pool else { return };
-        match outcome {
-            Outcome::Registered => self.cloud.zones().joined(claim, self.now()),
-            Outcome::Failed { .. } => self.avoid_zone(claim, &pool),
-        }
-        self.memory()
-            .health
-            .entry(pool.uid().to_owned())
-            .or_default()
-            .record(outcome);
-    }
-
-    fn avoid_zone(&self, claim: &NodeClaim, pool: &NodePool) {
-        if let Some(until) = self.cloud.zones().timed_out(claim, self.now()) {
-            let zone = claim.label(labels::ZONE).unwrap_or_default();
-            tracing::warn!(NodePool = pool.name(), zone, %until, "nodes do not join in this zone; other zones come first");
-            self.execute.tell(&avoided_event(pool, zone, until));
-        }
-    }
-
-    /// Counts a NodeClaim that is deleted by force (D-243).
-    pub(crate) fn count_disrupted(&self, claim: &NodeClaim, reason: &str) {
-        self.families
-            .claims_disrupted
-            .inc(&disrupted_labels(claim, reason));
-    }
-
-    /// Counts the pods that will have to move because a NodeClaim is deleted by force (D-243).
-    pub(crate) fn count_initiated(&self, claim: &NodeClaim, reason: &str) {
-        let nodes = claim
-            .provider_id()
-            .map(|id| self.stores.nodes_by_provider_id.get(id))
-            .unwrap_or_default();
-        let on_node = |node: &Arc<Node>| {
-            self.stores
-                .pods_by_node
-                .get(node.metadata.name.as_deref().unwrap_or_default())
-        };
-        let pods = nodes.iter().flat_map(on_node);
-        let pods = pods
-            .filter(|pod| spokeshave_model::pod::is_reschedulable(pod))
-            .count();
-        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-        self.families
-            .pods_disruption_initiated
-            .add(&disrupted_labels(claim, reason), pods as f64);
-    }
-
-    /// Tells a decision to people, with what all nodes cost as far as known.
-    pub(crate) fn note(
-        &self,
-        kind: DecisionKind,
-        subject: &str,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        price_change: Option<Price>,
-    ) {
-        let price = self.cluster_price();
-        self.tell(kind, subject, what, why, price_change, price);
-    }
-
-    /// Tells a decision to people.
-    pub(crate) fn tell(
-        &self,
-        kind: DecisionKind,
-        subject: &str,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        price_change: Option<Price>,
-        cluster_price: Price,
-    ) {
-        self.decisions.tell(&Decision {
-            time: self.now(),
-            kind,
-            subject: subject.to_owned(),
-            what: what.into(),
-            why: why.into(),
-            price_change,
-            cluster_price,
+            .filter_map(|node| Some((node.claim_name()?, node.price)))
+            .collect();
+        self.prices.refresh(node_prices.keys().copied(), |name, planned| {
+            let claim = self.stores.node_claims.get_named(name);
+            if claim.is_some_and(|claim| claim.provider_id().is_some()) {
+                node_prices[name]
+            } else {
+                planned
+            }
         });
     }
-}
 
-/// Reason, NodePool, capacity type, consolidation policy (none: it was by force), termination mode.
-fn disrupted_labels<'a>(claim: &'a NodeClaim, reason: &'a str) -> [&'a str; 5] {
-    [
-        reason,
-        claim.node_pool().unwrap_or_default(),
-        claim.label(labels::CAPACITY_TYPE).unwrap_or_default(),
-        "",
-        termination_mode(claim),
-    ]
-}
+    /// Invariant 24: what was refused at once is not asked for again at once.
+    pub(crate) fn launch_refused(&self, claim: &NodeClaim, message: &str) {
+        let now = self.now();
+        self.memory().launches.failed(claim, message, now);
+    }
 
-/// D-244.
-pub(crate) fn termination_mode(claim: &NodeClaim) -> &'static str {
-    let grace = claim.spec.termination_grace_period.as_ref();
-    match grace.map(spokeshave_api::GoDuration::nanoseconds) {
-        None => "graceful",
-        Some(nanoseconds) if nanoseconds <= 0 => "forceful",
-        Some(_) => "eventual",
+    /// Why a NodePool with a fixed number of nodes gets none, while the cloud refuses them.
+    pub(crate) async fn launch_trouble(&self, pool: &NodePool) -> Option<CannotLaunch> {
+        let trouble = self.memory().launches.trouble(&template_claim(pool)).cloned()?;
+        let types = self.cloud.instance_types(pool).await.ok();
+        Some(CannotLaunch::of(pool, &trouble, types.as_deref(), self.now()))
     }
 }
 

@@ -4,8 +4,7 @@
 //! Owns the translation of an Action into a request, the classes of its failures, and the way of results back into the stores. It decides
 //! nothing: a conflict is an error that makes the caller look again.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, DeleteOptions, ObjectMeta};
@@ -19,8 +18,11 @@ use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
+use crate::act::blocked::Told;
 use crate::act::health_objects;
+use crate::state::cluster::Cluster;
 use crate::state::distress::Failures;
+use crate::state::memory::Created;
 use crate::state::stores::Stores;
 
 /// Rate of `Nominated` events: five a second, ten at once (P §17).
@@ -83,24 +85,22 @@ impl ExecuteError {
     }
 }
 
-fn lock(created: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
-    created.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The writer.
+/// The writer. Clones write as one.
 #[derive(Clone)]
-pub(crate) struct Execute {
+pub(crate) struct Hands {
     client: Client,
-    stores: Stores,
+    pub(super) stores: Stores,
     events: EventRecorder,
-    /// NodeClaims that this process made and that have no instance yet, by name: what they are for is known here.
-    created: Arc<Mutex<BTreeSet<String>>>,
+    created: Created,
     failures: Failures,
+    pub(super) clock: SharedClock,
+    /// When the words of what holds up a termination were last written.
+    pub(super) told: Told,
 }
 
-impl std::fmt::Debug for Execute {
+impl std::fmt::Debug for Hands {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Execute").finish_non_exhaustive()
+        f.debug_struct("Hands").finish_non_exhaustive()
     }
 }
 
@@ -108,30 +108,23 @@ impl std::fmt::Debug for Execute {
 const SEVERAL_BUDGETS: &str =
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
-impl Execute {
-    pub(crate) fn new(client: Client, stores: Stores, events: EventRecorder, failures: Failures) -> Self {
+impl Hands {
+    /// Hands that write with this client, and whose results go into the cluster's stores.
+    pub(crate) fn new(client: Client, cluster: &Cluster, events: EventRecorder) -> Self {
         Self {
             client,
-            stores,
+            stores: cluster.stores.clone(),
             events,
-            created: Arc::default(),
-            failures,
+            created: cluster.created.clone(),
+            failures: cluster.failures.clone(),
+            clock: cluster.clock.clone(),
+            told: Told::default(),
         }
     }
 
     /// What an object of a policy's roll-outs has to say and does not ([`health_objects`](crate::act::health_objects)).
-    pub(crate) async fn waits_for(&self, clock: &SharedClock, policy: &DisruptionPolicy) -> Option<String> {
-        health_objects::waits_for(&self.client, clock, policy).await
-    }
-
-    /// True when this process made the NodeClaim of this name.
-    pub(crate) fn has_created(&self, name: &str) -> bool {
-        lock(&self.created).contains(name)
-    }
-
-    /// Forgets NodeClaims that were made here and need not be remembered.
-    pub(crate) fn retain_created(&self, keep: impl FnMut(&String) -> bool) {
-        lock(&self.created).retain(keep);
+    pub(crate) async fn waits_for(&self, policy: &DisruptionPolicy) -> Option<String> {
+        health_objects::waits_for(&self.client, &self.clock, policy).await
     }
 
     /// Carries out one Action.
@@ -188,6 +181,21 @@ impl Execute {
         Ok(())
     }
 
+    /// Carries out Actions in order. False when an object has changed meanwhile or is gone: a fresh look is on its way.
+    ///
+    /// # Errors
+    /// Any other failure, the first.
+    pub(crate) async fn run_unless_stale(&self, actions: &[Action]) -> Result<bool, ExecuteError> {
+        match self.run_all(actions).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                tracing::debug!(%error, "will be looked at again");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Creates a NodeClaim and returns it with its name.
     ///
     /// # Errors
@@ -209,7 +217,7 @@ impl Execute {
                     source,
                 }
             })?;
-        lock(&self.created).insert(created.name().to_owned());
+        self.created.insert(created.name());
         self.stores.node_claims.note_written(created.clone());
         Ok(created)
     }
