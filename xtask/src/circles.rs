@@ -14,7 +14,6 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// Circles that are not broken yet: crate and one of the files. The list only ever shrinks: a circle that is gone is taken off it.
 const KNOWN: &[(&str, &str)] = &[
     ("aws-cloud", "classes"),
-    ("controllers", "shared"),
     ("model", "lower"),
     ("spokeshave", "cli"),
 ];

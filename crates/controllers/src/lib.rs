@@ -1,4 +1,4 @@
-//! The controllers: watch events fold into stores, pure functions decide, `execute` writes.
+//! The controllers: watch events fold into stores, pure functions decide, `act` writes.
 //!
 //! Owns when decisions are made and that they are carried out; what is decided lives in `spokeshave-plan`. Nothing here keeps a fact that a
 //! restart would miss: what is in memory only (nominations, the command in preparation) is rebuilt or not needed.

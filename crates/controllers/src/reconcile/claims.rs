@@ -10,8 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, LAUNCHED, REGISTERED};
 use spokeshave_api::constants::CONSISTENCY_PERIOD;
-use spokeshave_api::labels;
-use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
 use spokeshave_plan::consolidatable::consolidatable;
 use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
@@ -137,8 +136,9 @@ impl Claims {
         }
         let mut wait = match lifecycle::liveness(claim, now) {
             Liveness::TimedOut(reason) => {
-                let why = "its node did not register in time";
-                return self.time_out(claim, reason, why).await;
+                return self
+                    .time_out(claim, reason, "its node did not register in time")
+                    .await;
             }
             Liveness::Within(left) => Some(left),
             Liveness::Fine => None,
@@ -159,15 +159,13 @@ impl Claims {
             self.hands.tell(&event);
         }
         let check = self.check_consistency(claim, &nodes, now).await?;
-        for due in [
+        let dues = [
             window,
             check,
             pending.ask_again,
             lifecycle::until_expiry(claim, now),
-        ]
-        .into_iter()
-        .flatten()
-        {
+        ];
+        for due in dues.into_iter().flatten() {
             wait = Some(wait.map_or(due, |wait| wait.min(due)));
         }
         Ok(wait.map_or(Requeue::Done, Requeue::After))
@@ -218,8 +216,9 @@ impl Claims {
     async fn launch(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let left = match lifecycle::liveness(claim, self.cluster.now()) {
             Liveness::TimedOut(reason) => {
-                let why = "its launch did not succeed in time";
-                return self.time_out(claim, reason, why).await;
+                return self
+                    .time_out(claim, reason, "its launch did not succeed in time")
+                    .await;
             }
             Liveness::Within(left) => left,
             Liveness::Fine => Duration::MAX,
@@ -334,18 +333,17 @@ impl Claims {
         lock(&self.retries).remove(claim.uid());
         let after = lifecycle::launched(&current, instance, self.cluster.now());
         let label = |key: &str| after.label(key).unwrap_or_default().to_owned();
-        let (kind, zone, capacity) = (
-            label(labels::INSTANCE_TYPE),
-            label(labels::ZONE),
-            label(labels::CAPACITY_TYPE),
-        );
+        let (kind, zone) = (label(labels::INSTANCE_TYPE), label(labels::ZONE));
+        let capacity = label(labels::CAPACITY_TYPE);
+        let allocatable = after.status.as_ref().map(|status| &status.allocatable);
+        let allocatable = spokeshave_model::Resources::from_quantities_lossy(allocatable);
         tracing::info!(
             NodeClaim = claim.name(),
             "provider-id" = after.provider_id().unwrap_or_default(),
             "instance-type" = kind,
             zone = zone,
             "capacity-type" = capacity,
-            allocatable = allocatable_text(&after),
+            allocatable = allocatable.to_json_text(),
             "launched nodeclaim"
         );
         self.journal.note_price(&after).await;
@@ -599,9 +597,4 @@ impl Controller for Claims {
 
 fn names(claims: Vec<Arc<NodeClaim>>) -> impl Iterator<Item = String> {
     claims.into_iter().map(|claim| claim.name().to_owned())
-}
-
-fn allocatable_text(claim: &NodeClaim) -> String {
-    let quantities = claim.status.as_ref().map(|status| &status.allocatable);
-    spokeshave_model::Resources::from_quantities_lossy(quantities).to_json_text()
 }

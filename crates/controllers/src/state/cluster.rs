@@ -48,7 +48,7 @@ pub(crate) struct Cluster {
     pub(crate) policy: Policy,
     /// The last Snapshot.
     frozen: Frozen,
-    snapshots_made: Counter,
+    pub(super) snapshots_made: Counter,
     /// When this term of leadership began.
     pub(crate) started: Timestamp,
 }
