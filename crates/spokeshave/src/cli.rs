@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
 
+use crate::arguments::{OperatorCloud, OutputFormat, parse_duration};
 use crate::settings::{FeatureGates, SettingsArgs, parse_feature_gates};
 use crate::{adopt, convert, doctor, explain, freeze, plan, providers, rollout, simulate, top, web};
 
@@ -175,17 +176,6 @@ pub(crate) struct BudgetsArgs {
     pub(crate) output: OutputFormat,
 }
 
-/// How a report is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// For people, as wide as the terminal, or as COLUMNS says
-    Table,
-    /// For machines
-    Json,
-    /// For machines that people look over the shoulder of
-    Yaml,
-}
-
 /// Arguments of `up`.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -322,28 +312,6 @@ impl From<PrintedDefinitions> for spokeshave_api::crds::Cloud {
     }
 }
 
-/// What `operator` launches nodes at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OperatorCloud {
-    /// Nodes without machines, for tests and rehearsals
-    Kwok,
-    /// EC2 instances, in the region of AWS_REGION or of the machine
-    Aws,
-    /// Azure's virtual machines, by the environment that docs/azure.md lists; not run on a subscription yet
-    Azure,
-    /// A provider that is a process of its own, at --provider-socket or --provider-address
-    Grpc,
-}
-
-/// The cloud providers of this build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CloudProviderName {
-    /// Nodes without machines, for tests and rehearsals
-    Kwok,
-    /// EC2 instances, in the region of AWS_REGION or of the machine
-    Aws,
-}
-
 fn parse_speed(text: &str) -> Result<f64, String> {
     let speed: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
     if speed.is_finite() && (0.01..=100_000.0).contains(&speed) {
@@ -351,19 +319,6 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     } else {
         Err("expected a number from 0.01 to 100000".to_owned())
     }
-}
-
-/// Reads a Go duration that is not negative.
-pub(crate) fn read_duration(text: &str) -> Result<Duration, String> {
-    let duration: spokeshave_api::GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    duration
-        .to_std()
-        .ok_or_else(|| "it cannot be negative here".to_owned())
-}
-
-/// The same for a flag, with what is expected.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    read_duration(text).map_err(|error| format!("{error}; expected a duration such as 90s or 1h30m"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use spokeshave_provider_grpc::GrpcProvider;
 use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
-use crate::cli::OperatorCloud;
+use crate::arguments::OperatorCloud;
 use crate::providers::{self, AddressArgs};
 use crate::settings::Settings;
 use crate::up;

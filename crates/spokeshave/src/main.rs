@@ -1,6 +1,7 @@
 //! The spokeshave binary: reads arguments and the environment, and runs a command.
 
 mod adopt;
+mod arguments;
 mod azure;
 mod azure_rehearsal;
 mod budgets;

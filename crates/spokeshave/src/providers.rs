@@ -18,7 +18,7 @@ use spokeshave_provider_grpc::{
 };
 use spokeshave_runtime::{Readiness, Shutdown, TaskGroup};
 
-use crate::cli::{CloudProviderName, OperatorCloud};
+use crate::arguments::{CloudProviderName, OperatorCloud};
 use crate::clouds::{self, Surroundings};
 use crate::settings::{Environment, Settings, SettingsArgs};
 use crate::{logging, operate, signals};

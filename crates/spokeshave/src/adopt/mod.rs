@@ -15,7 +15,7 @@ use serde::Serialize;
 use spokeshave_plan::adopt::{Successor, Surroundings, TakeOver, check};
 use spokeshave_provider_kwok::is_adoptable;
 
-use crate::cli::{CloudProviderName, OutputFormat};
+use crate::arguments::{CloudProviderName, OutputFormat};
 use crate::doctor::table;
 use crate::plan::{self, SourceArgs};
 use crate::text::count;

@@ -14,7 +14,8 @@ use anyhow::{Result, bail};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_plan::calendar::Window;
 
-use crate::cli::{BudgetsArgs, OutputFormat};
+use crate::arguments::OutputFormat;
+use crate::cli::BudgetsArgs;
 use report::Report;
 
 /// What the command has to say: the text for standard output, and whether there is a finding of level error.

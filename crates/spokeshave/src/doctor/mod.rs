@@ -11,7 +11,7 @@ use serde::Serialize;
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::doctor::{Finding, Level, doctor};
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 use crate::plan::{self, SourceArgs};
 
 /// Shown after the help.

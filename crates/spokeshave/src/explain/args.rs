@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 use crate::plan::SourceArgs;
 
 /// Shown after the help.

@@ -24,7 +24,7 @@ use object::{Kind, Wanted};
 
 use source::Source;
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 
 /// A story with its version, as JSON and YAML print it. Documented in `docs/operations.md`.
 #[derive(Debug, Serialize)]

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use jiff::Timestamp;
 use spokeshave_plan::disrupt::Method;
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -31,7 +31,7 @@ use spokeshave_plan::disrupt::{Stage, decide_each_alone};
 use spokeshave_plan::{Policy, provision};
 use spokeshave_provider_kwok::Catalog;
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 use crate::text::say;
 use crate::{cluster, scheduler_config};
 use ec2::Ec2;

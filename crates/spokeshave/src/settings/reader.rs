@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::cli::read_duration;
+use crate::arguments::read_duration;
 
 /// The environment, as a value: only `main` reads the real one.
 pub(crate) type Environment = BTreeMap<String, String>;
