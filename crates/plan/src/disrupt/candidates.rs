@@ -2,7 +2,7 @@
 
 use super::hurdle::{Hurdle, Lifted};
 use jiff::Timestamp;
-use spokeshave_model::snapshot::{BudgetId, NodeId, PodId, PoolId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, state_node};
 
 /// How strictly pods that must not be disturbed are taken (D §0.3).
@@ -12,81 +12,6 @@ pub enum DisruptionClass {
     Graceful,
     /// Blocking pods are tolerated when the NodeClaim has a terminationGracePeriod: drift (D-029).
     Eventual,
-}
-
-/// The first check that a node failed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ineligible {
-    /// Check 1: part of a command in the queue.
-    AlreadyDisrupting,
-    /// Check 2: no NodeClaim.
-    NotManaged,
-    /// Check 3: no Node.
-    NoNode,
-    /// Check 4.
-    NotInitialized,
-    /// Check 5.
-    Deleting,
-    /// Check 6.
-    Nominated,
-    /// Check 7: the Node annotation.
-    NodeDoNotDisrupt,
-    /// Check 8.
-    NoPoolLabel,
-    /// Check 9: the pool is unknown or has no instance types.
-    PoolNotFound(String),
-    /// Check 10: a pod's annotation, by `namespace/name`.
-    PodDoNotDisrupt(String),
-    /// Check 11: a PodDisruptionBudget, by `namespace/name`.
-    PodDisruptionBudget(String),
-    /// Check 12: several PodDisruptionBudgets over one pod.
-    MultiplePodDisruptionBudgets(Vec<String>),
-}
-
-impl std::fmt::Display for Ineligible {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Ineligible::AlreadyDisrupting => f.write_str("candidate is already being disrupted"),
-            Ineligible::NotManaged => f.write_str("node isn't managed by karpenter"),
-            Ineligible::NoNode => f.write_str("nodeclaim does not have an associated node"),
-            Ineligible::NotInitialized => f.write_str("node isn't initialized"),
-            Ineligible::Deleting => f.write_str("node is deleting or marked for deletion"),
-            Ineligible::Nominated => f.write_str("node is nominated for a pending pod"),
-            Ineligible::NodeDoNotDisrupt => {
-                f.write_str("disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation")
-            }
-            Ineligible::NoPoolLabel => {
-                f.write_str("node doesn't have required label (label=karpenter.sh/nodepool)")
-            }
-            Ineligible::PoolNotFound(pool) => write!(f, "NodePool not found (NodePool={pool})"),
-            Ineligible::PodDoNotDisrupt(pod) => write!(
-                f,
-                "pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod={pod})"
-            ),
-            Ineligible::PodDisruptionBudget(budget) => {
-                write!(f, "pdb prevents pod evictions (PodDisruptionBudget=[{budget}])")
-            }
-            Ineligible::MultiplePodDisruptionBudgets(budgets) => {
-                write!(
-                    f,
-                    "eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])",
-                    budgets.join(" ")
-                )
-            }
-        }
-    }
-}
-
-impl Ineligible {
-    /// Whether checks 10–12 made it, which a terminationGracePeriod waives for the eventual class.
-    pub fn is_about_pods(&self) -> bool {
-        matches!(
-            self,
-            Ineligible::PodDoNotDisrupt(_)
-                | Ineligible::PodDisruptionBudget(_)
-                | Ineligible::MultiplePodDisruptionBudgets(_)
-        )
-    }
 }
 
 /// A node that passed.
@@ -118,7 +43,7 @@ pub fn candidates(
     snapshot: &Snapshot,
     class: DisruptionClass,
     now: Timestamp,
-) -> (Vec<Candidate>, Vec<(NodeId, Ineligible)>) {
+) -> (Vec<Candidate>, Vec<(NodeId, Hurdle)>) {
     let mut passed = Vec::new();
     let mut blocked = Vec::new();
     for node in snapshot.node_ids() {
@@ -136,8 +61,8 @@ pub fn candidate(
     node: NodeId,
     class: DisruptionClass,
     now: Timestamp,
-) -> Result<Candidate, Ineligible> {
-    checked(snapshot, node, class, now, &Lifted::new()).map_err(|hurdle| ineligible(snapshot, node, &hurdle))
+) -> Result<Candidate, Hurdle> {
+    checked(snapshot, node, class, now, &Lifted::new())
 }
 
 /// The same, as if the lifted hurdles were not there.
@@ -257,39 +182,6 @@ fn check_pods(snapshot: &Snapshot, pods: &[PodId], now: Timestamp, lifted: &Lift
     several.map_or(Ok(()), Err)
 }
 
-fn budget_name(snapshot: &Snapshot, budget: BudgetId) -> String {
-    let budget = &snapshot.budgets[budget.index()];
-    format!("{}/{}", budget.namespace, budget.name)
-}
-
-/// A hurdle of the twelve checks, in words.
-pub(super) fn ineligible(snapshot: &Snapshot, node: NodeId, hurdle: &Hurdle) -> Ineligible {
-    match hurdle {
-        Hurdle::InCommand => Ineligible::AlreadyDisrupting,
-        Hurdle::NotManaged => Ineligible::NotManaged,
-        Hurdle::NoNode => Ineligible::NoNode,
-        Hurdle::NotInitialized => Ineligible::NotInitialized,
-        Hurdle::Nominated => Ineligible::Nominated,
-        Hurdle::NodeDoNotDisrupt => Ineligible::NodeDoNotDisrupt,
-        Hurdle::NoPoolLabel => Ineligible::NoPoolLabel,
-        Hurdle::PoolNotFound => {
-            Ineligible::PoolNotFound(snapshot.node(node).pool_name.clone().unwrap_or_default())
-        }
-        Hurdle::PodDoNotDisrupt(pod) => Ineligible::PodDoNotDisrupt(snapshot.pod(*pod).key()),
-        Hurdle::PodDisruptionBudget(budget) => {
-            Ineligible::PodDisruptionBudget(budget_name(snapshot, *budget))
-        }
-        Hurdle::SeveralBudgets(pod) => {
-            let budgets = snapshot.pod(*pod).budgets.iter();
-            Ineligible::MultiplePodDisruptionBudgets(
-                budgets.map(|budget| budget_name(snapshot, *budget)).collect(),
-            )
-        }
-        // The twelve checks raise no others.
-        _ => Ineligible::Deleting,
-    }
-}
-
 /// Capitalises the first letter, as events do.
 pub(crate) fn capitalised(text: &str) -> String {
     let mut characters = text.chars();
@@ -320,11 +212,11 @@ pub(crate) fn objects(snapshot: &Snapshot, node: NodeId) -> Vec<ObjectRef> {
 }
 
 /// The `DisruptionBlocked` events of a blocked node: none for checks 1 and 2, the NodeClaim only for check 3 (D §1.4).
-pub fn blocked_events(snapshot: &Snapshot, node: NodeId, blocker: &Ineligible) -> Vec<Event> {
-    if matches!(blocker, Ineligible::AlreadyDisrupting | Ineligible::NotManaged) {
+pub fn blocked_events(snapshot: &Snapshot, node: NodeId, hurdle: Hurdle) -> Vec<Event> {
+    if matches!(hurdle, Hurdle::InCommand | Hurdle::NotManaged) {
         return Vec::new();
     }
-    let message = capitalised(&blocker.to_string());
+    let message = capitalised(&hurdle.words(snapshot, node));
     // W-43: another reason is another event.
     let event = |object: ObjectRef| {
         let values = [object.uid.clone(), message.clone()];

@@ -37,9 +37,10 @@ mod verdict;
 pub mod words;
 
 pub use budgets::{BudgetMapping, PoolBudget};
-pub use candidates::{Candidate, DisruptionClass, Ineligible, candidate, candidates};
+pub use candidates::{Candidate, DisruptionClass, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
 pub use consolidate::{Stage, decide_each_alone};
+pub use hurdle::Hurdle;
 pub use last_look::{LastLook, last_look};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, disrupt_watched, judge};

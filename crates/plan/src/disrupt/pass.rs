@@ -3,7 +3,7 @@
 //! The first method that has something to start ends the pass (D-063). Nothing is created or changed, nothing waits, and equal inputs give
 //! equal outcomes on any number of threads.
 
-use super::candidates::{Candidate, blocked_events, ineligible};
+use super::candidates::{Candidate, blocked_events};
 use super::cautious;
 use super::command::{Command, Method, Move};
 use super::consolidate::{self, Alone};
@@ -133,8 +133,9 @@ impl<'g, 'a> Pass<'g, 'a> {
         let snapshot = self.ground.snapshot;
         for (node, candidate) in snapshot.node_ids().zip(&self.ground.graceful) {
             if let Err(hurdle) = candidate {
-                let why = ineligible(snapshot, node, hurdle);
-                self.outcome.events.extend(blocked_events(snapshot, node, &why));
+                self.outcome
+                    .events
+                    .extend(blocked_events(snapshot, node, *hurdle));
             }
         }
         self.tell(events::protections(snapshot, self.ground.now));

@@ -1,6 +1,5 @@
 //! Hurdles as blockers: each with its object, upstream's words where there are some, and what would have to hold instead.
 
-use super::candidates::ineligible;
 use super::ground::Ground;
 use super::hurdle::{Hurdle, Stop};
 use super::verdict::{Blocker, BlockerKind, Subject};
@@ -15,7 +14,7 @@ pub(super) fn blocker(ground: &Ground<'_>, node: NodeId, stop: &Stop) -> Blocker
     let on_node = || Subject::cluster("Node", node_name);
     let on_pool = || Subject::cluster("NodePool", pool_name);
     let on_pod = |pod: PodId| Subject::namespaced("Pod", &snapshot.pod(pod).key());
-    let by_check = || ineligible(snapshot, node, &stop.hurdle).to_string();
+    let by_check = || stop.hurdle.words(snapshot, node);
     let said = |otherwise: &str| {
         if stop.text.is_empty() {
             otherwise.to_owned()

@@ -50,7 +50,7 @@ fn blocker(state: &ClusterState, class: DisruptionClass) -> Result<(), String> {
     let node = snapshot.node_ids().next().expect("one node");
     candidate(&snapshot, node, class, epoch())
         .map(drop)
-        .map_err(|blocker| blocker.to_string())
+        .map_err(|hurdle| hurdle.words(&snapshot, node))
 }
 
 fn edit_node(state: &mut ClusterState, edit: impl Fn(&mut k8s_openapi::api::core::v1::Node)) {
@@ -244,8 +244,8 @@ fn d_023_d_024_events_of_blocked_nodes() {
     let events = |state: &ClusterState| {
         let snapshot = lower(state);
         let node = snapshot.node_ids().next().expect("one node");
-        let blocker = candidate(&snapshot, node, DisruptionClass::Graceful, epoch()).expect_err("blocked");
-        blocked_events(&snapshot, node, &blocker)
+        let hurdle = candidate(&snapshot, node, DisruptionClass::Graceful, epoch()).expect_err("blocked");
+        blocked_events(&snapshot, node, hurdle)
             .into_iter()
             .map(|event| format!("{}: {} {}", event.object, event.reason, event.message))
             .collect::<Vec<_>>()

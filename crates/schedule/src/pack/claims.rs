@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Why a template opens no claim; the facts behind it are looked up again for the user only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hurdle {
+pub(super) enum Unopened {
     NodeLimit,
     Limits,
     Taint,
@@ -19,10 +19,10 @@ pub(super) enum Hurdle {
     Reserved,
 }
 
-/// A hurdle, and whether it stays whatever else is placed.
+/// Why no claim opens, and whether that stays whatever else is placed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
-    pub(super) hurdle: Hurdle,
+    pub(super) why: Unopened,
     pub(super) is_final: bool,
 }
 
@@ -280,7 +280,7 @@ impl Engine<'_> {
                     return Ok(());
                 }
                 // No lighter pool may win over reserved capacity of a heavier one.
-                Err(blocked) if blocked.hurdle == Hurdle::Reserved => return Err(Miss::Reserved),
+                Err(blocked) if blocked.why == Unopened::Reserved => return Err(Miss::Reserved),
                 Err(blocked) => is_final &= blocked.is_final,
             }
         }
@@ -299,26 +299,26 @@ impl Engine<'_> {
         step: usize,
         template: usize,
     ) -> Result<Opening, Blocked> {
-        let blocked = |hurdle, is_final| Err(Blocked { hurdle, is_final });
+        let blocked = |why, is_final| Err(Blocked { why, is_final });
         let requests = self.snapshot.requests(pod);
         if self.remaining[template].nodes <= 0 {
-            return blocked(Hurdle::NodeLimit, true);
+            return blocked(Unopened::NodeLimit, true);
         }
         self.scratch.types.copy_from(&self.templates[template].eligible);
         self.templates[template].keep_within(&mut self.scratch.types, &self.remaining[template].resources);
         if self.scratch.types.is_clear() {
-            return blocked(Hurdle::Limits, true);
+            return blocked(Unopened::Limits, true);
         }
         let variant = &self.classes[class.index()].variants[step];
         if !variant.templates.contains(template) {
-            return blocked(Hurdle::Taint, true);
+            return blocked(Unopened::Taint, true);
         }
         let Some(joined) = self.algebra.join(self.templates[template].set, variant.all) else {
-            return blocked(Hurdle::Labels, true);
+            return blocked(Unopened::Labels, true);
         };
         let set = match self.narrow(class, step, (self.live, template, joined)) {
             Ok(set) => set,
-            Err(is_final) => return blocked(Hurdle::Place, is_final),
+            Err(is_final) => return blocked(Unopened::Place, is_final),
         };
         let variant = &self.classes[class.index()].variants[step];
         // A domain chosen by topology may be another one next time.
@@ -328,14 +328,14 @@ impl Engine<'_> {
         types.intersect(&self.templates[template].fact(facts).both);
         self.templates[template].keep_fitting(types, requests, &variant.ports, &self.numbers);
         if types.is_clear() {
-            return blocked(Hurdle::InstanceTypes, stays);
+            return blocked(Unopened::InstanceTypes, stays);
         }
         let mut relaxed = BTreeMap::new();
         if self.algebra.has_min_values(set)
             && let Err(reached) = self.templates[template].check_min_values(types, self.algebra.get(set))
         {
             match self.options.min_values {
-                MinValuesPolicy::Strict => return blocked(Hurdle::MinValues, stays),
+                MinValuesPolicy::Strict => return blocked(Unopened::MinValues, stays),
                 MinValuesPolicy::BestEffort => relaxed = reached,
             }
         }
@@ -345,7 +345,7 @@ impl Engine<'_> {
             self.lower_min_values(set, &relaxed)
         };
         if !self.reserve(None, template, set) {
-            return blocked(Hurdle::Reserved, false);
+            return blocked(Unopened::Reserved, false);
         }
         Ok(Opening {
             set,

@@ -1,6 +1,6 @@
 //! Why a pod has no place, as data, worked out on demand from the state as it is (P-088).
 
-use super::claims::Hurdle;
+use super::claims::Unopened;
 use super::{Engine, Miss, Unplaced};
 use crate::algebra::SetId;
 use crate::relax::{PreferencePolicy, without_preferences};
@@ -131,7 +131,7 @@ impl Engine<'_> {
         for template in 0..self.templates.len() {
             if let Err(blocked) = self.open_on(pod, class, step, template) {
                 let pool = self.snapshot.pool(self.templates[template].pool).name.clone();
-                let obstacle = self.obstacle(pod, class, step, template, blocked.hurdle);
+                let obstacle = self.obstacle(pod, class, step, template, blocked.why);
                 refusals.push(PoolRefusal { pool, obstacle });
             }
         }
@@ -144,27 +144,27 @@ impl Engine<'_> {
         class: ClassId,
         step: usize,
         template: usize,
-        hurdle: Hurdle,
+        why: Unopened,
     ) -> Obstacle {
         let variant = &self.classes[class.index()].variants[step];
         let base = self.templates[template].set;
-        match hurdle {
-            Hurdle::NodeLimit => Obstacle::NodeLimit,
-            Hurdle::Limits => Obstacle::Limits,
-            Hurdle::Reserved => Obstacle::ReservedOfferings,
-            Hurdle::Taint => {
+        match why {
+            Unopened::NodeLimit => Obstacle::NodeLimit,
+            Unopened::Limits => Obstacle::Limits,
+            Unopened::Reserved => Obstacle::ReservedOfferings,
+            Unopened::Taint => {
                 let taints = &self.snapshot.pool(self.templates[template].pool).taints;
                 let taint = taint::first_untolerated(taints, &variant.constraints.tolerations);
                 Obstacle::Taint(taint.map(taint::format_taint).unwrap_or_default())
             }
-            Hurdle::Labels => {
+            Unopened::Labels => {
                 let why = self.algebra.why_not(base, variant.all);
                 why.map_or(Obstacle::NodeResources, Obstacle::Incompatible)
             }
-            Hurdle::Place | Hurdle::InstanceTypes | Hurdle::MinValues => {
+            Unopened::Place | Unopened::InstanceTypes | Unopened::MinValues => {
                 let all = variant.all;
                 match self.algebra.join(base, all) {
-                    Some(joined) if hurdle == Hurdle::Place => self.misplaced(class, step, template, joined),
+                    Some(joined) if why == Unopened::Place => self.misplaced(class, step, template, joined),
                     Some(joined) => self.no_type(pod, class, step, template, joined),
                     None => Obstacle::NodeResources,
                 }
