@@ -13,6 +13,7 @@ pub mod interruption;
 pub mod labels;
 mod lower;
 pub mod placement;
+mod plan;
 pub mod pod;
 mod pod_object;
 pub mod price;
@@ -37,6 +38,7 @@ pub use instance_type::{
     AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
 };
 pub use lower::{Applied, Change, ClusterState, LiveSnapshot, Nomination, NotBegun, lower};
+pub use plan::Plan;
 pub use pod_object::Pod;
 pub use price::{ParsePriceError, Price};
 pub use quantity::QuantityError;

@@ -17,7 +17,7 @@ use spokeshave_model::{
     Action, Event, EventType, ObjectKind, ObjectRef, ResourceName, Resources, Subresource, pod,
 };
 
-use crate::ProvisionOutcome;
+use crate::Provisioned;
 pub use virtual_pods::virtual_pods;
 
 /// The strategy of a buffer that names none; the API server writes it down, too.
@@ -295,7 +295,7 @@ pub struct Tally {
 
 /// Counts what a pass found, by `namespace/name` of the buffer.
 #[must_use]
-pub fn tally(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> BTreeMap<String, Tally> {
+pub fn tally(snapshot: &Snapshot, outcome: &Provisioned) -> BTreeMap<String, Tally> {
     let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
     let mut count = |pods: &mut dyn Iterator<Item = PodId>, add: fn(&mut Tally)| {
         for pod in pods {

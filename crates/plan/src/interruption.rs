@@ -6,57 +6,48 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_model::interruption::InterruptionKind;
-use spokeshave_model::{Action, Event, EventType, Subresource};
+use spokeshave_model::{Action, Event, EventType, Plan, Subresource};
 
 use crate::lifecycle::{claim_ref, node_ref};
 
-/// What a message asks for.
-#[derive(Clone, Debug, Default)]
-pub struct Response {
-    /// Events to tell.
-    pub events: Vec<Event>,
-    /// Writes, in order: the deadline, also of a NodeClaim that is being deleted already, and the deletion.
-    pub actions: Vec<Action>,
-}
-
-/// D-279 … D-282, D-285: the answer to a message about the instance of a NodeClaim and of its Node, if that has come.
+/// D-279 … D-282, D-285: the answer to a message about the instance of a NodeClaim and of its Node, if that has come:
+/// the deadline, also of a NodeClaim that is being deleted already, and the deletion.
 #[must_use]
 pub fn respond(
     claim: &NodeClaim,
     node: Option<&Node>,
     kind: InterruptionKind,
     ends_at: Option<Timestamp>,
-) -> Response {
-    let mut response = Response::default();
+) -> Plan {
+    let mut plan = Plan::default();
     let objects = || {
         let node = node.map(|node| (node_ref(node), "Node"));
         std::iter::once((claim_ref(claim), "NodeClaim")).chain(node)
     };
     let Some((type_, reason, message)) = event_of(kind) else {
-        return response;
+        return plan;
     };
     for (object, _) in objects() {
-        response.events.push(Event::new(object, type_, reason, message));
+        plan.events.push(Event::new(object, type_, reason, message));
     }
     if !kind.ends_node() {
-        return response;
+        return plan;
     }
-    response
-        .actions
+    plan.actions
         .extend(ends_at.and_then(|ends_at| deadline(claim, ends_at)));
     if claim.is_deleting() {
-        return response;
+        return plan;
     }
     for (object, name) in objects() {
-        response.events.push(Event::new(
+        plan.events.push(Event::new(
             object,
             EventType::Warning,
             "TerminatingOnInterruption",
             format!("Interruption triggered termination for the {name}"),
         ));
     }
-    response.actions.push(Action::delete(claim_ref(claim)));
-    response
+    plan.actions.push(Action::delete(claim_ref(claim)));
+    plan
 }
 
 /// Invariant 33: what is left of the instance's time is what the pods have; a deadline that comes sooner stays.
@@ -126,27 +117,20 @@ mod tests {
         claim
     }
 
-    fn reasons(response: &Response) -> Vec<&str> {
-        response
-            .events
-            .iter()
-            .map(|event| event.reason.as_str())
-            .collect()
+    fn reasons(plan: &Plan) -> Vec<&str> {
+        plan.events.iter().map(|event| event.reason.as_str()).collect()
     }
 
     #[test]
     fn d_280_d_282_a_spot_interruption_is_told_and_deletes_the_nodeclaim() {
         let ends_at = "2026-01-01T00:02:00Z".parse().ok();
-        let response = respond(&claim(None), None, InterruptionKind::SpotInterrupted, ends_at);
+        let plan = respond(&claim(None), None, InterruptionKind::SpotInterrupted, ends_at);
+        assert_eq!(reasons(&plan), ["SpotInterrupted", "TerminatingOnInterruption"]);
         assert_eq!(
-            reasons(&response),
-            ["SpotInterrupted", "TerminatingOnInterruption"]
-        );
-        assert_eq!(
-            response.actions.len(),
+            plan.actions.len(),
             2,
             "a deadline and a deletion: {:?}",
-            response.actions
+            plan.actions
         );
     }
 
@@ -158,27 +142,27 @@ mod tests {
             ("2026-01-01T01:00:00Z", 2),
             ("soon", 2),
         ] {
-            let response = respond(
+            let plan = respond(
                 &claim(Some(deadline)),
                 None,
                 InterruptionKind::SpotInterrupted,
                 ends_at,
             );
-            assert_eq!(response.actions.len(), writes, "{deadline}");
+            assert_eq!(plan.actions.len(), writes, "{deadline}");
         }
     }
 
     #[test]
     fn d_285_a_recommendation_is_told_and_ends_nothing() {
-        let response = respond(
+        let plan = respond(
             &claim(None),
             None,
             InterruptionKind::RebalanceRecommendation,
             None,
         );
-        assert_eq!(reasons(&response), ["SpotRebalanceRecommendation"]);
-        assert!(response.actions.is_empty());
-        let response = respond(&claim(None), None, InterruptionKind::NoOp, None);
-        assert!(response.events.is_empty() && response.actions.is_empty());
+        assert_eq!(reasons(&plan), ["SpotRebalanceRecommendation"]);
+        assert!(plan.actions.is_empty());
+        let plan = respond(&claim(None), None, InterruptionKind::NoOp, None);
+        assert!(plan.events.is_empty() && plan.actions.is_empty());
     }
 }

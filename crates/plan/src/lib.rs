@@ -39,10 +39,10 @@ pub mod termination;
 pub mod unjoined_zones;
 pub mod vain_launches;
 
-pub use node_claim::{create_action, to_node_claim};
+pub use node_claim::to_node_claim;
 pub use policy::{Policy, nomination_window};
 pub use provision::{
-    LimitExceeded, ProvisionOutcome, ProvisionReport, displaced_pods, failed_scheduling_event,
-    limit_exceeded, nominated_event, pending_pods, provision, provision_only, skipped_pool_text,
+    LimitExceeded, ProvisionReport, Provisioned, displaced_pods, failed_scheduling_event, limit_exceeded,
+    nominated_event, pending_pods, provision, provision_only, skipped_pool_text,
 };
 pub use spokeshave_schedule::{MinValuesPolicy, PreferencePolicy, SkippedPool, UnplacedPod};

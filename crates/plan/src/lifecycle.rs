@@ -15,7 +15,7 @@ use spokeshave_api::constants::{LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT};
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
 use spokeshave_api::{NodeClaim, Quantity};
 use spokeshave_model::taint::{format_taint, is_known_ephemeral, same_taint};
-use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Plan, Subresource};
 
 use crate::dynamic_resources::unpublished_driver;
 
@@ -111,19 +111,8 @@ pub enum Progress {
     },
 }
 
-/// What one look at a launched claim asks for.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Writes, in order; the shell stops at the first that fails.
-    pub actions: Vec<Action>,
-    /// Events to tell.
-    pub events: Vec<Event>,
-    /// What became true; told only once the writes have succeeded.
-    pub progress: Vec<Progress>,
-}
-
 /// P §9.3–9.4: registers and initialises a launched claim whose Nodes (by provider ID) are given, and the ResourceSlices of its Node where
-/// Dynamic Resource Allocation is on. `pending` names the provider's hooks that do not let the Node register yet (P-167).
+/// Dynamic Resource Allocation is on. The report: what became true. `pending` names the provider's hooks that do not let the Node register yet (P-167).
 #[must_use]
 pub fn advance(
     claim: &NodeClaim,
@@ -131,16 +120,16 @@ pub fn advance(
     slices: Option<&[Arc<ResourceSlice>]>,
     pending: &[String],
     now: Timestamp,
-) -> Outcome {
-    let mut outcome = Outcome::default();
+) -> Plan<Vec<Progress>> {
+    let mut plan = Plan::default();
     let mut after = claim.clone();
     after.initialize_conditions(now);
     let mut node_now = nodes.first().map(|node| (**node).clone());
     if !after.is_true(REGISTERED) {
-        register(&mut after, nodes, &mut node_now, pending, &mut outcome, now);
+        register(&mut after, nodes, &mut node_now, pending, &mut plan, now);
     }
     if after.is_true(REGISTERED) && !after.is_true(INITIALIZED) {
-        initialize(&mut after, nodes, slices, &mut node_now, &mut outcome, now);
+        initialize(&mut after, nodes, slices, &mut node_now, &mut plan, now);
     }
     if let Some(node) = node_now.as_mut().filter(|_| after.is_true(REGISTERED)) {
         // P-171: also a Node that joined before its claim had the label.
@@ -153,7 +142,7 @@ pub fn advance(
     if let (Some(before), Some(after)) = (nodes.first(), &node_now)
         && nodes.len() == 1
     {
-        outcome.actions.extend(Action::patch(
+        plan.actions.extend(Action::patch(
             node_ref(before),
             Subresource::Main,
             &**before,
@@ -161,14 +150,14 @@ pub fn advance(
             true,
         ));
     }
-    outcome.actions.extend(Action::patch(
+    plan.actions.extend(Action::patch(
         claim_ref(claim),
         Subresource::Status,
         claim,
         &after,
         true,
     ));
-    outcome
+    plan
 }
 
 fn register(
@@ -176,7 +165,7 @@ fn register(
     nodes: &[Arc<Node>],
     node_now: &mut Option<Node>,
     pending: &[String],
-    outcome: &mut Outcome,
+    plan: &mut Plan<Vec<Progress>>,
     now: Timestamp,
 ) {
     let node = match (nodes, node_now) {
@@ -211,7 +200,7 @@ fn register(
         .flatten()
         .any(|taint| same_taint(taint, &unregistered));
     if !registered_before && !tainted {
-        outcome.events.push(Event::new(
+        plan.events.push(Event::new(
             claim_ref(after),
             EventType::Warning,
             "UnregisteredTaintMissing",
@@ -240,7 +229,7 @@ fn register(
     let name = node.metadata.name.clone().unwrap_or_default();
     after.set_true(REGISTERED, now);
     after.status.get_or_insert_default().node_name = Some(name.clone());
-    outcome.progress.push(Progress::Registered { node: name });
+    plan.report.push(Progress::Registered { node: name });
 }
 
 fn has_label(node: &Node, key: &str) -> bool {
@@ -296,7 +285,7 @@ fn initialize(
     nodes: &[Arc<Node>],
     slices: Option<&[Arc<ResourceSlice>]>,
     node_now: &mut Option<Node>,
-    outcome: &mut Outcome,
+    plan: &mut Plan<Vec<Progress>>,
     now: Timestamp,
 ) {
     let problem = match (nodes, &*node_now) {
@@ -312,7 +301,7 @@ fn initialize(
             .labels
             .get_or_insert_default()
             .insert(labels::INITIALIZED.to_owned(), "true".to_owned());
-        outcome.progress.push(Progress::Initialized {
+        plan.report.push(Progress::Initialized {
             node: node.metadata.name.clone().unwrap_or_default(),
         });
     }
@@ -472,8 +461,8 @@ mod tests {
         }
     }
 
-    fn status_of(outcome: &Outcome, type_: &str) -> (String, String) {
-        let patch = outcome
+    fn status_of(plan: &Plan<Vec<Progress>>, type_: &str) -> (String, String) {
+        let patch = plan
             .actions
             .iter()
             .find_map(|action| match action {
@@ -525,8 +514,8 @@ mod tests {
         assert_eq!(prepare_action(&claim), None);
         claim.set_true(REGISTERED, at(0));
         claim.set_true(INITIALIZED, at(0));
-        let outcome = advance(&claim, &[Arc::new(node(true, &[]))], None, &[], at(1));
-        let Action::Patch { target, patch, .. } = &outcome.actions[0] else {
+        let plan = advance(&claim, &[Arc::new(node(true, &[]))], None, &[], at(1));
+        let Action::Patch { target, patch, .. } = &plan.actions[0] else {
             panic!("a patch")
         };
         assert_eq!(
@@ -539,8 +528,8 @@ mod tests {
     fn conditions_are_written_under_a_lock_because_a_merge_patch_replaces_the_list() {
         let mut claim = claim();
         claim.metadata.resource_version = Some("3".to_owned());
-        let outcome = advance(&claim, &[], None, &[], at(1));
-        let Action::Patch { resource_version, .. } = &outcome.actions[0] else {
+        let plan = advance(&claim, &[], None, &[], at(1));
+        let Action::Patch { resource_version, .. } = &plan.actions[0] else {
             panic!("a patch")
         };
         assert_eq!(resource_version.as_deref(), Some("3"));
@@ -581,7 +570,7 @@ mod tests {
 
     #[test]
     fn p_165_p_166_registration_writes_the_node_in_one_locked_patch() {
-        let outcome = advance(
+        let plan = advance(
             &claim(),
             &[Arc::new(node(false, &[labels::unregistered_taint()]))],
             None,
@@ -593,7 +582,7 @@ mod tests {
             patch,
             resource_version,
             ..
-        } = &outcome.actions[0]
+        } = &plan.actions[0]
         else {
             panic!("the Node first")
         };
@@ -608,12 +597,12 @@ mod tests {
             patch["spec"]["taints"].as_array().is_none_or(Vec::is_empty),
             "the unregistered taint goes"
         );
-        assert_eq!(outcome.progress, [Progress::Registered { node: "n".to_owned() }]);
+        assert_eq!(plan.report, [Progress::Registered { node: "n".to_owned() }]);
         assert_eq!(
-            status_of(&outcome, INITIALIZED),
+            status_of(&plan, INITIALIZED),
             ("Unknown".into(), "NodeNotReady".into())
         );
-        assert!(outcome.events.is_empty());
+        assert!(plan.events.is_empty());
         let untainted = advance(&claim(), &[Arc::new(node(false, &[]))], None, &[], at(1));
         assert_eq!(untainted.events[0].reason, "UnregisteredTaintMissing");
     }
@@ -622,12 +611,12 @@ mod tests {
     fn p_167_a_pending_hook_keeps_the_taint_and_is_named_but_the_node_is_synced() {
         let nodes = [Arc::new(node(true, &[labels::unregistered_taint()]))];
         let pending = ["disks".to_owned(), "network".to_owned()];
-        let outcome = advance(&claim(), &nodes, None, &pending, at(1));
+        let plan = advance(&claim(), &nodes, None, &pending, at(1));
         assert_eq!(
-            status_of(&outcome, REGISTERED),
+            status_of(&plan, REGISTERED),
             ("Unknown".into(), "RegistrationHookPending".into())
         );
-        let Action::Patch { target, patch, .. } = &outcome.actions[0] else {
+        let Action::Patch { target, patch, .. } = &plan.actions[0] else {
             panic!("the Node first")
         };
         assert_eq!(target.kind, ObjectKind::Node);
@@ -637,9 +626,9 @@ mod tests {
             patch["spec"].get("taints").is_none(),
             "the unregistered taint stays"
         );
-        let text = format!("{:?}", outcome.actions);
+        let text = format!("{:?}", plan.actions);
         assert!(text.contains("\"disks, network\""), "{text}");
-        assert!(outcome.progress.is_empty());
+        assert!(plan.report.is_empty());
         let done = advance(&claim(), &nodes, None, &[], at(1));
         assert_eq!(status_of(&done, REGISTERED).0, "True");
     }
@@ -680,7 +669,7 @@ mod tests {
         claim.spec.resources.requests.clear();
         let done = advance(&claim, &[Arc::new(node(true, &[]))], None, &[], at(1));
         assert_eq!(status_of(&done, INITIALIZED).0, "True");
-        assert_eq!(done.progress, [Progress::Initialized { node: "n".to_owned() }]);
+        assert_eq!(done.report, [Progress::Initialized { node: "n".to_owned() }]);
     }
 
     #[test]

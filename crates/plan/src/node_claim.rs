@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use spokeshave_api::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodePool, hash};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::Snapshot;
-use spokeshave_model::{Action, Requirement, Requirements, labels};
+use spokeshave_model::{Requirement, Requirements, labels};
 use std::collections::BTreeMap;
 
 /// The NodeClaim for a planned claim: `generateName`, labels, annotations, owner, requirements and requests. The API server names it.
@@ -77,14 +77,6 @@ pub(crate) fn of_template(
         ..ObjectMeta::default()
     };
     claim
-}
-
-/// The action that creates it; `reason` is `provisioned`, or the lower-case disruption reason (D-102).
-pub fn create_action(snapshot: &Snapshot, planned: &PlannedClaim, reason: &str) -> Action {
-    Action::CreateNodeClaim {
-        claim: Box::new(to_node_claim(snapshot, planned)),
-        reason: reason.to_owned(),
-    }
 }
 
 /// P-067: the final requirements, the instance types kept (with their minValues), and the capacity types available among them.

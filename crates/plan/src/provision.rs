@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// What a provisioning pass decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProvisionOutcome {
+pub struct Provisioned {
     /// The pods the pass was about: pending ones, and those of nodes that are going away, in pod order.
     pub pods: Vec<PodId>,
     /// Nodes to launch, and pods that go to existing nodes.
@@ -52,7 +52,7 @@ pub struct ProvisionReport {
 }
 
 /// Decides which nodes to launch. With nothing to place the outcome is empty.
-pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> ProvisionOutcome {
+pub fn provision(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Provisioned {
     provision_only(snapshot, policy, now, |_| true)
 }
 
@@ -62,7 +62,7 @@ pub fn provision_only(
     policy: &Policy,
     now: Timestamp,
     is_meant: impl Fn(PodId) -> bool,
-) -> ProvisionOutcome {
+) -> Provisioned {
     let (mut pending, ignored) = pending_pods(snapshot);
     pending.retain(|pod| is_meant(*pod));
     let mut displaced = displaced_pods(snapshot, now);
@@ -79,10 +79,10 @@ pub fn provision_only(
     };
     let pods: BTreeSet<PodId> = pending.into_iter().chain(displaced).collect();
     if pods.is_empty() {
-        return ProvisionOutcome {
+        return Provisioned {
             ignored,
             report,
-            ..ProvisionOutcome::default()
+            ..Provisioned::default()
         };
     }
     let pods: Vec<PodId> = pods.into_iter().collect();
@@ -98,7 +98,7 @@ pub fn provision_only(
         .into_iter()
         .map(|(pool, why)| (snapshot.pool(pool).name.clone(), why))
         .collect();
-    ProvisionOutcome {
+    Provisioned {
         pods,
         placements: packing.placements,
         unschedulable: packing.unplaced,
@@ -171,7 +171,7 @@ fn pod_ref(snapshot: &Snapshot, pod: PodId) -> ObjectRef {
     )
 }
 
-impl ProvisionOutcome {
+impl Provisioned {
     /// Takes the pods without a place out of the outcome, for somebody else to place.
     pub fn take_unschedulable(&mut self) -> Vec<PodId> {
         let left: Vec<PodId> = self.unschedulable.drain(..).map(|one| one.pod).collect();

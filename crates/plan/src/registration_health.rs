@@ -1,6 +1,6 @@
 //! Whether the nodes that a NodePool launched lately have joined: condition `NodeRegistrationHealthy` (P-182, D-269).
 //!
-//! Owns the ring of the last outcomes and what it says. It informs people; no decision reads it.
+//! Owns the ring of how the last launches ended, and what it says. It informs people; no decision reads it.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use spokeshave_api::{NodeClaim, NodePool};
 
 /// How one launch of a NodePool ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LaunchEnd {
     /// Its Node has joined.
     Registered,
     /// It was given up.
@@ -23,16 +23,16 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl LaunchEnd {
     /// A claim that was given up: the trouble of its launch, or that its Node never joined.
     #[must_use]
     pub fn of_timed_out(claim: &NodeClaim) -> Self {
         match claim.condition(LAUNCHED) {
-            Some(launched) if launched.status != "True" => Outcome::Failed {
+            Some(launched) if launched.status != "True" => LaunchEnd::Failed {
                 reason: launched.reason.clone(),
                 message: launched.message.clone(),
             },
-            _ => Outcome::Failed {
+            _ => LaunchEnd::Failed {
                 reason: "RegistrationFailed".to_owned(),
                 message: "Failed to register node".to_owned(),
             },
@@ -40,21 +40,21 @@ impl Outcome {
     }
 }
 
-/// The last four outcomes of a NodePool.
+/// How the last four launches of a NodePool ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ring(VecDeque<Outcome>);
+pub struct Ring(VecDeque<LaunchEnd>);
 
 impl Ring {
-    /// Takes in an outcome; the fifth pushes out the first.
-    pub fn record(&mut self, outcome: Outcome) {
+    /// Takes in an end; the fifth pushes out the first.
+    pub fn record(&mut self, end: LaunchEnd) {
         if self.0.len() == REGISTRATION_HEALTH_ENTRIES {
             self.0.pop_front();
         }
-        self.0.push_back(outcome);
+        self.0.push_back(end);
     }
 
     fn is_unhealthy(&self) -> bool {
-        let failed = |outcome: &&Outcome| matches!(outcome, Outcome::Failed { .. });
+        let failed = |end: &&LaunchEnd| matches!(end, LaunchEnd::Failed { .. });
         self.0.iter().filter(failed).count() >= REGISTRATION_HEALTH_FAILURES
     }
 
@@ -92,7 +92,7 @@ impl Ring {
             {
                 pool.set(NODE_REGISTRATION_HEALTHY, Status::False, &reason, &message, now);
             }
-        } else if self.0.back() == Some(&Outcome::Registered) {
+        } else if self.0.back() == Some(&LaunchEnd::Registered) {
             pool.set_true(NODE_REGISTRATION_HEALTHY, now);
         }
     }
@@ -100,10 +100,10 @@ impl Ring {
     /// After a restart: as much as the condition still tells.
     fn seed(&mut self, status: &str, reason: &str, message: &str) {
         match status {
-            "True" => self.record(Outcome::Registered),
+            "True" => self.record(LaunchEnd::Registered),
             "False" => {
                 for _ in 0..REGISTRATION_HEALTH_FAILURES {
-                    self.record(Outcome::Failed {
+                    self.record(LaunchEnd::Failed {
                         reason: reason.to_owned(),
                         message: message.to_owned(),
                     });
@@ -114,9 +114,9 @@ impl Ring {
     }
 
     fn last_failure(&self) -> Option<(String, String)> {
-        self.0.iter().rev().find_map(|outcome| match outcome {
-            Outcome::Failed { reason, message } => Some((reason.clone(), message.clone())),
-            Outcome::Registered => None,
+        self.0.iter().rev().find_map(|end| match end {
+            LaunchEnd::Failed { reason, message } => Some((reason.clone(), message.clone())),
+            LaunchEnd::Registered => None,
         })
     }
 }
@@ -143,10 +143,10 @@ mod tests {
         (&condition.status, &condition.reason)
     }
 
-    fn failure() -> Outcome {
+    fn failure() -> LaunchEnd {
         let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
         claim.set_true(LAUNCHED, now());
-        Outcome::of_timed_out(&claim)
+        LaunchEnd::of_timed_out(&claim)
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         ring.apply(&mut pool, Some(1), now());
         assert_eq!(health(&pool), ("False", "RegistrationFailed"));
         for expected in ["False", "False", "True"] {
-            ring.record(Outcome::Registered);
+            ring.record(LaunchEnd::Registered);
             ring.apply(&mut pool, Some(1), now());
             assert_eq!(health(&pool).0, expected);
         }
@@ -172,8 +172,8 @@ mod tests {
         let mut claim = NodeClaim::new("c", NodeClaimSpec::default());
         claim.set(LAUNCHED, Status::Unknown, "QuotaExceeded", "no more", now());
         assert_eq!(
-            Outcome::of_timed_out(&claim),
-            Outcome::Failed {
+            LaunchEnd::of_timed_out(&claim),
+            LaunchEnd::Failed {
                 reason: "QuotaExceeded".to_owned(),
                 message: "no more".to_owned()
             }
@@ -185,7 +185,7 @@ mod tests {
         for (pool_generation, class_generation) in [(2, 1), (1, 2)] {
             let (mut ring, mut pool) = (Ring::default(), pool());
             ring.apply(&mut pool, Some(1), now());
-            ring.record(Outcome::Registered);
+            ring.record(LaunchEnd::Registered);
             ring.apply(&mut pool, Some(1), now());
             assert_eq!(health(&pool).0, "True");
             pool.metadata.generation = Some(pool_generation);
@@ -195,7 +195,7 @@ mod tests {
         }
         let (mut ring, mut pool) = (Ring::default(), pool());
         ring.apply(&mut pool, Some(1), now());
-        ring.record(Outcome::Registered);
+        ring.record(LaunchEnd::Registered);
         ring.apply(&mut pool, None, now());
         assert_eq!(
             health(&pool).0,
@@ -210,12 +210,12 @@ mod tests {
         Ring::default().apply(&mut pool, Some(1), now());
         pool.set(NODE_REGISTRATION_HEALTHY, Status::False, "R", "M", now());
         let mut ring = Ring::default();
-        ring.record(Outcome::Registered);
+        ring.record(LaunchEnd::Registered);
         let mut fresh = Ring::default();
         fresh.apply(&mut pool, Some(1), now());
         assert_eq!(health(&pool), ("False", "R"));
         for expected in ["False", "False", "True"] {
-            fresh.record(Outcome::Registered);
+            fresh.record(LaunchEnd::Registered);
             fresh.apply(&mut pool, Some(1), now());
             assert_eq!(health(&pool).0, expected);
         }

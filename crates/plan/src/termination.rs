@@ -17,7 +17,7 @@ use spokeshave_api::NodeClaim;
 use spokeshave_api::conditions::{Conditioned, INSTANCE_TERMINATING, REGISTERED};
 use spokeshave_api::constants::INSTANCE_TERMINATION_POLL;
 use spokeshave_api::labels::{self, TERMINATION_FINALIZER};
-use spokeshave_model::{Action, Event, EventType, ObjectRef, Subresource};
+use spokeshave_model::{Action, Event, EventType, ObjectRef, Plan, Subresource};
 
 use crate::lifecycle::{claim_ref, node_ref};
 
@@ -78,7 +78,7 @@ fn deadline_event(object: ObjectRef, deadline: Timestamp) -> Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimStep {
     /// These writes, then another look.
-    Write(Vec<Action>, Vec<Event>),
+    Write(Plan),
     /// Node events will wake us.
     WaitForNodes,
     /// Ask the cloud to end the instance; with "not found" go on to `RemoveFinalizer`.
@@ -102,7 +102,7 @@ pub fn claim_step(claim: &NodeClaim, nodes: &[Arc<Node>]) -> ClaimStep {
         return if deletes.is_empty() {
             ClaimStep::WaitForNodes
         } else {
-            ClaimStep::Write(deletes, Vec::new())
+            ClaimStep::Write(Plan::writing(deletes))
         };
     }
     if claim.provider_id().is_some() {
@@ -128,10 +128,10 @@ fn write_deadline(claim: &NodeClaim) -> Option<ClaimStep> {
         .get_or_insert_default()
         .insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
     let action = Action::patch(claim_ref(claim), Subresource::Main, claim, &after, true)?;
-    Some(ClaimStep::Write(
-        vec![action],
-        vec![deadline_event(claim_ref(claim), deadline)],
-    ))
+    Some(ClaimStep::Write(Plan {
+        events: vec![deadline_event(claim_ref(claim), deadline)],
+        ..Plan::writing(vec![action])
+    }))
 }
 
 /// The patch that records that the cloud was asked to end the instance (D-314, D-348).

@@ -9,7 +9,7 @@ use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::disrupt::{Frontier, Outcome, Verdict, disrupt};
 use spokeshave_plan::explain::{CommandFact, Facts};
-use spokeshave_plan::{Policy, ProvisionOutcome, provision};
+use spokeshave_plan::{Policy, Provisioned, provision};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct Judged {
     /// The same as decisions see it, with the nominations of this very plan.
     pub snapshot: Snapshot,
     /// What would be launched.
-    pub provisioned: ProvisionOutcome,
+    pub provisioned: Provisioned,
     /// What would be disrupted, with a verdict on each node.
     pub disrupted: Outcome,
     /// The settings it was decided under.

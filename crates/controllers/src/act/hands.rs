@@ -14,7 +14,7 @@ use serde_json::Value;
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
-use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Subresource};
+use spokeshave_model::{Action, EventType, ObjectKind, ObjectRef, Plan, Subresource};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
@@ -132,14 +132,14 @@ impl Hands {
     /// # Errors
     /// The class of the failure.
     pub(crate) async fn run(&self, action: &Action) -> Result<(), ExecuteError> {
-        let answer = self.carry_out(action).await;
+        let answer = self.request(action).await;
         if let Err(ExecuteError::Failed { source, .. }) = &answer {
             self.failures.of_api_server(source);
         }
         answer
     }
 
-    async fn carry_out(&self, action: &Action) -> Result<(), ExecuteError> {
+    async fn request(&self, action: &Action) -> Result<(), ExecuteError> {
         match action {
             Action::CreateNodeClaim { claim, .. } if claim.metadata.name.is_some() => {
                 self.create_replacement(claim).await
@@ -194,6 +194,18 @@ impl Hands {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes a plan true: records its events, then carries out its actions in order. False when an object has changed meanwhile or is gone: a
+    /// fresh look is on its way.
+    ///
+    /// # Errors
+    /// Any other failure, the first.
+    pub(crate) async fn carry_out<Report>(&self, plan: &Plan<Report>) -> Result<bool, ExecuteError> {
+        for event in &plan.events {
+            self.tell(event);
+        }
+        self.run_unless_stale(&plan.actions).await
     }
 
     /// Creates a NodeClaim and returns it with its name.

@@ -14,7 +14,7 @@ use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::{Action, Event, EventType, Price, Subresource};
 use spokeshave_plan::consolidatable::consolidatable;
 use spokeshave_plan::lifecycle::{self, Liveness, Progress, claim_ref};
-use spokeshave_plan::registration_health::Outcome;
+use spokeshave_plan::registration_health::LaunchEnd;
 use spokeshave_plan::termination::{self, ClaimStep};
 use spokeshave_plan::{blockers, consistency, identity};
 use spokeshave_ports::CloudError;
@@ -28,7 +28,7 @@ use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;
 use crate::options::Options;
-use crate::reconcile::launch_outcomes;
+use crate::reconcile::launch_ends;
 use crate::state::cluster::Cluster;
 
 /// NodeClaims that are worked on at once, at one core and at sixty.
@@ -123,15 +123,12 @@ impl Claims {
                 .flat_map(|name| self.cluster.stores.slices_by_node.get(name))
                 .collect::<Vec<_>>()
         });
-        let outcome = lifecycle::advance(claim, &nodes, slices.as_deref(), &pending.names, now);
-        for event in &outcome.events {
-            self.hands.tell(event);
-        }
-        if !self.write(&outcome.actions).await? {
+        let plan = lifecycle::advance(claim, &nodes, slices.as_deref(), &pending.names, now);
+        if !self.hands.carry_out(&plan).await? {
             return Ok(Requeue::Stale);
         }
-        self.progressed(claim, &outcome.progress);
-        if !outcome.actions.is_empty() {
+        self.progressed(claim, &plan.report);
+        if !plan.actions.is_empty() {
             return Ok(Self::next_step(true));
         }
         let mut wait = match lifecycle::liveness(claim, now) {
@@ -366,7 +363,7 @@ impl Claims {
                         .families
                         .nodes_created
                         .inc(&[claim.node_pool().unwrap_or_default(), label(labels::ZONE)]);
-                    launch_outcomes::note(&self.cluster, &self.hands, claim, Outcome::Registered);
+                    launch_ends::note(&self.cluster, &self.hands, claim, LaunchEnd::Registered);
                     tracing::info!(NodeClaim = claim.name(), Node = node, "registered nodeclaim");
                 }
                 Progress::Initialized { node } => {
@@ -392,7 +389,7 @@ impl Claims {
     ) -> Result<Requeue, ReconcileError> {
         let requeue = self.give_up(claim, reason, why).await?;
         if requeue == Requeue::Done {
-            launch_outcomes::note(&self.cluster, &self.hands, claim, Outcome::of_timed_out(claim));
+            launch_ends::note(&self.cluster, &self.hands, claim, LaunchEnd::of_timed_out(claim));
         }
         Ok(requeue)
     }
@@ -434,11 +431,8 @@ impl Claims {
             Vec::new()
         };
         match termination::claim_step(claim, &nodes) {
-            ClaimStep::Write(actions, events) => {
-                for event in &events {
-                    self.hands.tell(event);
-                }
-                if !self.write(&actions).await? {
+            ClaimStep::Write(plan) => {
+                if !self.hands.carry_out(&plan).await? {
                     return Ok(Requeue::Stale);
                 }
                 Ok(Requeue::After(Duration::from_millis(100)))

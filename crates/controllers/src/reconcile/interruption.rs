@@ -105,23 +105,16 @@ impl Interruptions {
         message: &Interruption,
     ) -> Result<bool, ReconcileError> {
         let nodes = self.cluster.stores.nodes_by_provider_id.get(&message.provider_id);
-        let response = respond(claim, nodes.first().map(|node| &**node), kind, message.ends_at);
-        for event in &response.events {
-            self.hands.tell(event);
-        }
-        if response.actions.is_empty() {
+        let plan = respond(claim, nodes.first().map(|node| &**node), kind, message.ends_at);
+        let is_stale = !self.hands.carry_out(&plan).await?;
+        if plan.actions.is_empty() {
             if kind.ends_node() {
                 // Its pods need another node now, not when the next window of the batch closes.
                 self.provisioner.urge(claim.uid());
             }
             return Ok(true);
         }
-        match self.hands.run_all(&response.actions).await {
-            Ok(()) => {}
-            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        if claim.is_deleting() {
+        if is_stale || claim.is_deleting() {
             return Ok(false);
         }
         self.journal.count_disrupted(claim, kind.label());

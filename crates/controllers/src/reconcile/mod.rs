@@ -11,7 +11,7 @@ pub(crate) mod eviction;
 pub(crate) mod garbage;
 pub(crate) mod identity;
 pub(crate) mod interruption;
-pub(crate) mod launch_outcomes;
+pub(crate) mod launch_ends;
 pub(crate) mod node_overlays;
 pub(crate) mod node_pools;
 pub(crate) mod node_repair;

@@ -303,8 +303,8 @@ impl Controller for NodeTermination {
                 InstanceEnd::Ending(_) | InstanceEnd::Stale => Ok(Requeue::Stale),
             };
         }
-        let step = match termination::node_step(&end, now) {
-            Ok(step) => step,
+        let plan = match termination::node_step(&end, now) {
+            Ok(plan) => plan,
             Err(error) => {
                 if let Some(claim) = &claim {
                     let blocker = blockers::deadline_blocker(&error);
@@ -315,16 +315,10 @@ impl Controller for NodeTermination {
                 return Err(error.into());
             }
         };
-        for event in &step.events {
-            self.hands.tell(event);
+        if !self.hands.carry_out(&plan).await? {
+            return Ok(Requeue::Stale);
         }
-        match self.hands.run_all(&step.actions).await {
-            Ok(()) => {}
-            Err(error) if error.is_conflict() || error.is_not_found() => {
-                return Ok(Requeue::Stale);
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let step = plan.report;
         if step.drained {
             let name_of_claim = claim.as_ref().map(|claim| claim.name()).unwrap_or_default();
             tracing::info!(Node = name, NodeClaim = name_of_claim, "drained node");

@@ -17,9 +17,7 @@ use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::vain_launches::Asker;
-use spokeshave_plan::{
-    ProvisionOutcome, limit_exceeded, pending_pods, provision_only, report, to_node_claim,
-};
+use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_only, report, to_node_claim};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
@@ -236,7 +234,7 @@ impl Provisioner {
     }
 
     /// Decides about the pods that are meant, and counts.
-    fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> ProvisionOutcome {
+    fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> Provisioned {
         let started = self.cluster.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed).to_string();
         let labels = ["provisioner", run.as_str()];
@@ -276,7 +274,7 @@ impl Provisioner {
     }
 
     /// Tells of an outcome and makes it true, unless the audit has something against it.
-    async fn carry_out(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+    async fn carry_out(&self, snapshot: &Snapshot, outcome: &Provisioned) {
         if outcome.pods.is_empty() || !self.is_sound(snapshot, outcome) {
             return;
         }
@@ -298,7 +296,7 @@ impl Provisioner {
     }
 
     /// Whether an independent check has nothing against the plan.
-    fn is_sound(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) -> bool {
+    fn is_sound(&self, snapshot: &Snapshot, outcome: &Provisioned) -> bool {
         let violations = spokeshave_audit::check_placements(snapshot, &outcome.pods, &outcome.placements);
         for violation in violations.iter().take(5) {
             tracing::error!(%violation, "the plan breaks a rule and is not carried out");
@@ -318,7 +316,7 @@ impl Provisioner {
     }
 
     /// P-123.
-    fn count_zones(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+    fn count_zones(&self, snapshot: &Snapshot, outcome: &Provisioned) {
         let counts = outcome.effective_zones(snapshot, &self.cluster.policy);
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         let series = |(zone, count): (String, usize)| (vec!["provisioner".to_owned(), zone], count as f64);
@@ -327,7 +325,7 @@ impl Provisioner {
     }
 
     /// P-072: a line in the log for pods whose preferences can keep nodes alive, at most once a day for each pod.
-    fn warn_of_preferences(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome, now: Timestamp) {
+    fn warn_of_preferences(&self, snapshot: &Snapshot, outcome: &Provisioned, now: Timestamp) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         warned.retain(|_, since| now.duration_since(*since) < WARN_AGAIN);
         let mut fresh: BTreeMap<Hindrance, Vec<String>> = BTreeMap::new();
@@ -343,7 +341,7 @@ impl Provisioner {
         }
     }
 
-    fn report(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+    fn report(&self, snapshot: &Snapshot, outcome: &Provisioned) {
         let pods = outcome.real_pods(snapshot);
         if outcome.report.pending_pods > 0 {
             let names = report::first_pods(snapshot, &pods, 5);
@@ -384,7 +382,7 @@ impl Provisioner {
     }
 
     /// B-52: virtual pods without a place are told of on their buffer.
-    fn report_room(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+    fn report_room(&self, snapshot: &Snapshot, outcome: &Provisioned) {
         let mut reasons: BTreeMap<(String, Arc<str>), usize> = BTreeMap::new();
         for (pod, reason) in outcome.left_over() {
             if let Some(buffer) = buffer_of(snapshot, pod) {
@@ -412,7 +410,7 @@ impl Provisioner {
     }
 
     /// P-065: creates what is planned, many at once; what fails is planned for again.
-    async fn create(&self, snapshot: &Snapshot, outcome: &ProvisionOutcome) {
+    async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned) {
         let mut wanted = Vec::new();
         self.cluster.begin_launches();
         for planned in &outcome.placements.claims {

@@ -10,12 +10,12 @@ use spokeshave_model::{Requirements, taint};
 
 use super::facts::requested;
 use super::{Facts, Story, Wait, age, count};
-use crate::provision::ProvisionOutcome;
+use crate::provision::Provisioned;
 use crate::report::{planned_launch, some_of};
 use crate::standing::{asked_pools, takes_no_part, unknown_resources};
 
 /// Tells where a pod without a node is to go, or why nowhere.
-pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &ProvisionOutcome, story: &mut Story) {
+pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, story: &mut Story) {
     let view = facts.snapshot.pod(id);
     if view.terminal {
         story.summary = "has finished".to_owned();

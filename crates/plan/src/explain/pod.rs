@@ -9,11 +9,11 @@ use super::node::verdict_story;
 use super::pending;
 use super::{Facts, Meaning, Story, Wait, age};
 use crate::disrupt::Verdict;
-use crate::provision::ProvisionOutcome;
+use crate::provision::Provisioned;
 
 /// The story of a pod. `provisioned` is what provisioning decides now; `verdict` is what disruption says of its node, where somebody has
 /// asked.
-pub fn pod(facts: &Facts<'_>, id: PodId, provisioned: &ProvisionOutcome, verdict: Option<&Verdict>) -> Story {
+pub fn pod(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, verdict: Option<&Verdict>) -> Story {
     let view = facts.snapshot.pod(id);
     let object = &*view.object;
     let mut story = Story::new("Pod", &view.key());

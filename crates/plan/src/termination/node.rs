@@ -16,7 +16,7 @@ use spokeshave_api::labels;
 use spokeshave_model::Pod;
 use spokeshave_model::pod::{self, is_terminal, is_terminating, is_waited_for_in_drain};
 use spokeshave_model::taint::same_taint;
-use spokeshave_model::{Action, Event, EventType, ObjectRef, Subresource};
+use spokeshave_model::{Action, Event, EventType, ObjectRef, Plan, Subresource};
 
 use super::pods::{delete_after, is_due_for_delete, to_evict};
 use super::{LONGEST_PAUSE, POLL, deadline, deadline_event};
@@ -48,13 +48,9 @@ pub enum NodeNext {
     Release,
 }
 
-/// One look at a Node that is being deleted.
+/// What one look at a Node that is being deleted comes to, besides events and writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStep {
-    /// Writes, in order.
-    pub actions: Vec<Action>,
-    /// Events to tell.
-    pub events: Vec<Event>,
     /// Pods to hand to the eviction queue.
     pub evict: Vec<ObjectRef>,
     /// With the look that begins the termination: how many pods are to be evicted.
@@ -65,17 +61,13 @@ pub struct NodeStep {
     pub next: NodeNext,
 }
 
-impl NodeStep {
-    fn wait(duration: Duration) -> Self {
-        Self {
-            actions: Vec::new(),
-            events: Vec::new(),
-            evict: Vec::new(),
-            begins: None,
-            drained: false,
-            next: NodeNext::Wait(duration),
-        }
-    }
+fn wait(duration: Duration) -> Plan<NodeStep> {
+    Plan::of(NodeStep {
+        evict: Vec::new(),
+        begins: None,
+        drained: false,
+        next: NodeNext::Wait(duration),
+    })
 }
 
 /// True when the cloud is to be asked whether the instance still exists (D-309).
@@ -88,31 +80,31 @@ pub fn asks_for_instance(end: &NodeEnd<'_>) -> bool {
 ///
 /// # Errors
 /// The deadline annotation cannot be read (D-303).
-pub fn node_step(end: &NodeEnd<'_>, now: Timestamp) -> Result<NodeStep, String> {
+pub fn node_step(end: &NodeEnd<'_>, now: Timestamp) -> Result<Plan<NodeStep>, String> {
     if let Some(claim) = end.claim
         && !claim.is_deleting()
     {
-        let mut step = NodeStep::wait(POLL);
-        step.actions.push(Action::delete(claim_ref(claim)));
-        return Ok(step);
+        let mut plan = wait(POLL);
+        plan.actions.push(Action::delete(claim_ref(claim)));
+        return Ok(plan);
     }
     if let Some(patch) = taint_patch(end.node) {
-        let mut step = NodeStep::wait(Duration::ZERO);
-        step.actions.push(patch);
+        let mut plan = wait(Duration::ZERO);
+        plan.actions.push(patch);
         let waited = end.pods.iter().filter(|pod| is_waited_for_in_drain(pod, now));
-        step.begins = Some(waited.count());
-        return Ok(step);
+        plan.report.begins = Some(waited.count());
+        return Ok(plan);
     }
     let deadline = end.claim.map(deadline).transpose()?.flatten();
-    let mut step = NodeStep::wait(POLL);
-    step.events.extend(stuck_events(end.node, end.pods, now));
+    let mut plan = wait(POLL);
+    plan.events.extend(stuck_events(end.node, end.pods, now));
     if let Some(deadline) = deadline {
-        step.events.push(deadline_event(node_ref(end.node), deadline));
+        plan.events.push(deadline_event(node_ref(end.node), deadline));
     }
     let mut claim_after = end.claim.cloned();
-    drain(end, deadline, &mut claim_after, &mut step, now);
+    drain(end, deadline, &mut claim_after, &mut plan, now);
     if let (Some(before), Some(after)) = (end.claim, &claim_after) {
-        step.actions.extend(Action::patch(
+        plan.actions.extend(Action::patch(
             claim_ref(before),
             Subresource::Status,
             before,
@@ -120,7 +112,7 @@ pub fn node_step(end: &NodeEnd<'_>, now: Timestamp) -> Result<NodeStep, String> 
             true,
         ));
     }
-    Ok(step)
+    Ok(plan)
 }
 
 /// D-310: the taint and the label that keep pods and load balancers away.
@@ -144,7 +136,7 @@ fn drain(
     end: &NodeEnd<'_>,
     deadline: Option<Timestamp>,
     claim: &mut Option<NodeClaim>,
-    step: &mut NodeStep,
+    plan: &mut Plan<NodeStep>,
     now: Timestamp,
 ) {
     let drained_before = claim.as_ref().is_some_and(|claim| claim.is_true(DRAINED));
@@ -163,9 +155,9 @@ fn drain(
         );
         let event = Event::new(node_ref(end.node), EventType::Warning, "FailedDraining", message);
         let name = event.object.name.clone();
-        step.events.push(event.deduped_by([name]));
-        step.evict = to_evict(&waited, deadline, now);
-        step.next = NodeNext::Wait(pause(&waited, deadline, now));
+        plan.events.push(event.deduped_by([name]));
+        plan.report.evict = to_evict(&waited, deadline, now);
+        plan.report.next = NodeNext::Wait(pause(&waited, deadline, now));
         return;
     }
     // D-312: a short drain still lasts long enough to catch pods that the scheduler binds meanwhile.
@@ -178,16 +170,16 @@ fn drain(
             .map_or(now, |condition| condition.last_transition_time);
         let passed = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
         if passed < MINIMUM_DRAIN {
-            step.next = NodeNext::Wait(MINIMUM_DRAIN - passed);
+            plan.report.next = NodeNext::Wait(MINIMUM_DRAIN - passed);
             return;
         }
         claim.set_true(DRAINED, now);
-        step.drained = true;
+        plan.report.drained = true;
     }
-    if volumes_hold(end, deadline, claim, step, now) {
+    if volumes_hold(end, deadline, claim, plan, now) {
         return;
     }
-    step.next = if end.claim.is_some() {
+    plan.report.next = if end.claim.is_some() {
         NodeNext::TerminateInstance
     } else {
         NodeNext::Release
@@ -213,7 +205,7 @@ fn volumes_hold(
     end: &NodeEnd<'_>,
     deadline: Option<Timestamp>,
     claim: &mut Option<NodeClaim>,
-    step: &mut NodeStep,
+    plan: &mut Plan<NodeStep>,
     now: Timestamp,
 ) -> bool {
     let blocking: Vec<String> = blocking_attachments(end)
@@ -251,9 +243,9 @@ fn volumes_hold(
         message,
     );
     let name = event.object.name.clone();
-    step.events.push(event.deduped_by([name]));
+    plan.events.push(event.deduped_by([name]));
     let until = deadline.map_or(LONGEST_PAUSE, |deadline| until(deadline, now));
-    step.next = NodeNext::Wait(until.min(LONGEST_PAUSE));
+    plan.report.next = NodeNext::Wait(until.min(LONGEST_PAUSE));
     true
 }
 

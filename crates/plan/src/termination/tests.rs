@@ -75,7 +75,7 @@ fn tainted_node() -> Node {
     node
 }
 
-fn step(node: &Node, claim: Option<&NodeClaim>, pods: &[Arc<Pod>], now: Timestamp) -> NodeStep {
+fn step(node: &Node, claim: Option<&NodeClaim>, pods: &[Arc<Pod>], now: Timestamp) -> Plan<NodeStep> {
     let end = NodeEnd {
         node,
         claim,
@@ -90,7 +90,7 @@ fn step(node: &Node, claim: Option<&NodeClaim>, pods: &[Arc<Pod>], now: Timestam
 fn d_301_p_170_the_deadline_is_written_once() {
     let mut claim = claim();
     claim.spec.termination_grace_period = Some("1h".parse().unwrap());
-    let ClaimStep::Write(actions, events) = claim_step(&claim, &[]) else {
+    let ClaimStep::Write(Plan { actions, events, .. }) = claim_step(&claim, &[]) else {
         panic!("a write")
     };
     let Action::Patch { patch, .. } = &actions[0] else {
@@ -141,7 +141,7 @@ fn d_347_example_25_nodes_of_a_registered_claim_go_first_and_others_stay() {
     claim.set_true(REGISTERED, at("11:00:00"));
     assert_eq!(
         claim_step(&claim, std::slice::from_ref(&node)),
-        ClaimStep::Write(vec![Action::delete(node_ref(&node))], Vec::new())
+        ClaimStep::Write(Plan::writing(vec![Action::delete(node_ref(&node))]))
     );
     let mut going = tainted_node();
     going.metadata.deletion_timestamp = Some(Time(at("12:00:00")));
@@ -191,6 +191,7 @@ fn d_320_tiers_one_after_the_other() {
     .collect();
     let names = |pods: &[Arc<Pod>]| -> Vec<String> {
         step(&tainted_node(), Some(&claim()), pods, at("12:00:00"))
+            .report
             .evict
             .into_iter()
             .map(|target| target.name)
@@ -211,12 +212,15 @@ fn d_320_tiers_one_after_the_other() {
 fn d_312_a_drain_lasts_at_least_five_seconds() {
     let mut claim = claim();
     let first = step(&tainted_node(), Some(&claim), &[], at("12:00:00"));
-    assert_eq!(first.next, NodeNext::Wait(MINIMUM_DRAIN));
+    assert_eq!(first.report.next, NodeNext::Wait(MINIMUM_DRAIN));
     claim.set(DRAINED, Status::Unknown, "Draining", "Draining", at("12:00:00"));
     let later = step(&tainted_node(), Some(&claim), &[], at("12:00:05"));
-    assert_eq!((later.next, later.drained), (NodeNext::TerminateInstance, true));
     assert_eq!(
-        step(&tainted_node(), None, &[], at("12:00:00")).next,
+        (later.report.next, later.report.drained),
+        (NodeNext::TerminateInstance, true)
+    );
+    assert_eq!(
+        step(&tainted_node(), None, &[], at("12:00:00")).report.next,
         NodeNext::Release,
         "D-317: without a NodeClaim there is no instance to end"
     );
@@ -304,9 +308,14 @@ fn d_310_the_look_that_taints_says_how_many_pods_are_to_go() {
     let mut node = tainted_node();
     node.spec = None;
     let pods = [Arc::new(pod("a", 30)), Arc::new(pod("b", 30))];
-    assert_eq!(step(&node, Some(&claim()), &pods, at("12:00:00")).begins, Some(2));
     assert_eq!(
-        step(&tainted_node(), Some(&claim()), &pods, at("12:00:00")).begins,
+        step(&node, Some(&claim()), &pods, at("12:00:00")).report.begins,
+        Some(2)
+    );
+    assert_eq!(
+        step(&tainted_node(), Some(&claim()), &pods, at("12:00:00"))
+            .report
+            .begins,
         None
     );
 }
@@ -324,7 +333,7 @@ fn d_319_pods_that_tolerate_the_taint_are_left_alone() {
         &[Arc::new(tolerant)],
         at("12:00:00"),
     );
-    assert!(step.evict.is_empty());
+    assert!(step.report.evict.is_empty());
 }
 
 #[test]
@@ -352,7 +361,7 @@ fn d_342_d_343_d_344_d_345_volumes_are_waited_for_until_the_deadline() {
         kept_volumes: &kept,
     };
     let waiting = node_step(&end, at("12:30:00")).unwrap();
-    assert_eq!(waiting.next, NodeNext::Wait(LONGEST_PAUSE));
+    assert_eq!(waiting.report.next, NodeNext::Wait(LONGEST_PAUSE));
     assert!(
         waiting
             .events
@@ -360,7 +369,7 @@ fn d_342_d_343_d_344_d_345_volumes_are_waited_for_until_the_deadline() {
             .any(|event| event.message == "Awaiting deletion of bound volumeattachments (va)")
     );
     assert_eq!(
-        node_step(&end, at("13:00:01")).unwrap().next,
+        node_step(&end, at("13:00:01")).unwrap().report.next,
         NodeNext::TerminateInstance
     );
     let kept = BTreeSet::from(["pv".to_owned()]);
@@ -369,7 +378,7 @@ fn d_342_d_343_d_344_d_345_volumes_are_waited_for_until_the_deadline() {
         ..end
     };
     assert_eq!(
-        node_step(&end, at("12:30:00")).unwrap().next,
+        node_step(&end, at("12:30:00")).unwrap().report.next,
         NodeNext::TerminateInstance
     );
 }

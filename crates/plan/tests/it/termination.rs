@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use spokeshave_api::conditions::{Conditioned, DRAINED, INSTANCE_TERMINATING, REGISTERED, VOLUMES_DETACHED};
 use spokeshave_api::{NodeClaim, NodeClaimSpec, labels};
 use spokeshave_model::Pod;
-use spokeshave_model::{Action, ObjectKind};
+use spokeshave_model::{Action, ObjectKind, Plan};
 use spokeshave_plan::termination::{
     ClaimStep, EvictionStep, NodeEnd, NodeNext, claim_step, deadline, eviction_step, instance_terminating,
     node_step,
@@ -209,7 +209,7 @@ impl World {
     /// One look at the claim, and one at the node; returns when the next is due at the latest.
     fn look(&mut self) -> Duration {
         if let Some(claim) = &self.claim
-            && let ClaimStep::Write(actions, _) = claim_step(claim, &[Arc::new(self.node.clone())])
+            && let ClaimStep::Write(Plan { actions, .. }) = claim_step(claim, &[Arc::new(self.node.clone())])
         {
             for action in &actions {
                 self.write(action);
@@ -237,7 +237,7 @@ impl World {
         for action in &step.actions {
             self.write(action);
         }
-        for target in &step.evict {
+        for target in &step.report.evict {
             let deadline = self.claim.as_ref().and_then(|claim| deadline(claim).unwrap());
             let pod = self.guest(&target.name).pod.clone();
             match eviction_step(&pod, deadline, self.now) {
@@ -245,7 +245,7 @@ impl World {
                 EvictionStep::Evict(action) | EvictionStep::Delete(action, _) => self.write(&action),
             }
         }
-        match step.next {
+        match step.report.next {
             NodeNext::Wait(pause) => pause,
             NodeNext::Release => {
                 self.note("node released");

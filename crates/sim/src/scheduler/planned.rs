@@ -12,7 +12,7 @@ use spokeshave_example::{epoch, random_world};
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
 use spokeshave_model::{Resources, lower};
-use spokeshave_plan::{Policy, ProvisionOutcome, provision, to_node_claim};
+use spokeshave_plan::{Policy, Provisioned, provision, to_node_claim};
 
 use super::{Host, is_shy, refusal};
 use crate::neighbours::{Neighbours, Placed};
@@ -177,7 +177,7 @@ fn excuse(
 }
 
 /// All hosts, and where each planned pod is to go.
-fn plan(snapshot: &Snapshot, outcome: &ProvisionOutcome) -> (Vec<Host>, Vec<(PodId, usize)>) {
+fn plan(snapshot: &Snapshot, outcome: &Provisioned) -> (Vec<Host>, Vec<(PodId, usize)>) {
     let mut hosts: Vec<Host> = snapshot.nodes.iter().map(existing).collect();
     let mut wanted = Vec::new();
     for (node, pods) in &outcome.placements.existing {

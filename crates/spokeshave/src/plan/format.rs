@@ -15,7 +15,7 @@ use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
 use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
-use spokeshave_plan::{Policy, Provisioning};
+use spokeshave_plan::{Policy, Provisioned};
 
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
@@ -298,7 +298,7 @@ impl NodeClaimPlan {
 }
 
 impl Provisioning {
-    pub(crate) fn of(snapshot: &Snapshot, outcome: &Provisioning, policy: &Policy) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, outcome: &Provisioned, policy: &Policy) -> Self {
         let claims = outcome.placements.claims.iter();
         let mut known = KnownNames::default();
         let node_claims: Vec<NodeClaimPlan> = claims
