@@ -16,7 +16,7 @@ use anyhow::{Result, bail};
 use spokeshave_plan::explain::near_matches;
 use spokeshave_plan::{MinValuesPolicy, PreferencePolicy};
 
-use crate::cli::read_duration;
+use crate::arguments::read_duration;
 
 pub(crate) use reader::{Environment, SettingsArgs};
 use reader::{Lookup, Reader, boolean, choice, duration, number, optional, parsed, text};

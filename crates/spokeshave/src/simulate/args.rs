@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use spokeshave_scenario::{Facts, OwnerKind, Scenario, Timeline};
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 
 const DAY_MS: f64 = 86_400_000.0;
 

@@ -23,7 +23,7 @@ use spokeshave_comparison::{Comparison, Expectation, Policy, Setting};
 use spokeshave_scenario::Scenario;
 use spokeshave_scenario::file::{MODELS, ModelName, PolicySpec};
 
-use crate::cli::OutputFormat;
+use crate::arguments::OutputFormat;
 use crate::signals;
 use crate::text::{self, say};
 use check::Check;

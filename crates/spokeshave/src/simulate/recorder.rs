@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use spokeshave_scenario::import::record::FORMAT;
 use spokeshave_scenario::import::redact::redacted;
 
-use crate::cli::parse_duration;
+use crate::arguments::parse_duration;
 use crate::cluster::Cluster;
 use crate::plan::live;
 use crate::signals;

@@ -205,8 +205,8 @@ impl Engine<'_> {
         let node = self.cluster.machine(machine).and_then(|found| found.node.clone());
         let nodes: Vec<Arc<Node>> = node.into_iter().collect();
         match termination::claim_step(claim, &nodes) {
-            ClaimStep::Write(actions, _) => {
-                actions.iter().for_each(|action| self.apply(action));
+            ClaimStep::Write(plan) => {
+                plan.actions.iter().for_each(|action| self.apply(action));
                 true
             }
             ClaimStep::WaitForNodes => false,

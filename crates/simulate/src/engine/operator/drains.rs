@@ -88,7 +88,7 @@ impl Engine<'_> {
             return false;
         };
         step.actions.iter().for_each(|action| self.apply(action));
-        for target in &step.evict {
+        for target in &step.report.evict {
             let found = self.cluster.machine(machine).and_then(|found| {
                 let mut pods = found.pods.iter().copied();
                 pods.find(|id| {
@@ -100,7 +100,7 @@ impl Engine<'_> {
                 self.queue_eviction(id);
             }
         }
-        match step.next {
+        match step.report.next {
             NodeNext::Wait(wait) if wait.is_zero() => true,
             NodeNext::Wait(wait) => {
                 self.look_at_node_in(machine, milliseconds(wait).max(1));
