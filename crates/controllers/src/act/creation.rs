@@ -5,7 +5,8 @@
 use futures::StreamExt as _;
 use spokeshave_api::NodeClaim;
 
-use crate::act::hands::{ExecuteError, Hands};
+use crate::act::error::ExecuteError;
+use crate::act::hands::Hands;
 
 /// Creations under way at once. The API server answers each in milliseconds; beyond that the client's own rate is what bounds them.
 const AT_ONCE: usize = 50;

@@ -19,6 +19,7 @@ use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Api, EventKind, EventNotice, EventRecorder, Object, ObjectKey, Store};
 
 use crate::act::blocked::Told;
+use crate::act::error::{ExecuteError, classify, is_already_there, names_a_budget, retry_after};
 use crate::act::health_objects;
 use crate::state::cluster::Cluster;
 use crate::state::distress::Failures;
@@ -27,63 +28,6 @@ use crate::state::stores::Stores;
 
 /// Rate of `Nominated` events: five a second, ten at once (P §17).
 const NOMINATED_RATE: (f64, u32) = (5.0, 10);
-
-/// Why an Action was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ExecuteError {
-    /// The object has changed since the decision; decide again.
-    #[error("{target} has changed meanwhile")]
-    Conflict {
-        /// Which.
-        target: String,
-    },
-    /// The object is gone.
-    #[error("{target} is gone")]
-    NotFound {
-        /// Which.
-        target: String,
-    },
-    /// An eviction was refused for now.
-    #[error("eviction of {target} is refused for now: {message}")]
-    Refused {
-        /// Which pod.
-        target: String,
-        /// What the server says.
-        message: String,
-        /// More than one budget covers the pod.
-        several_budgets: bool,
-        /// A PodDisruptionBudget refuses; otherwise it is the server itself, or somebody's admission webhook.
-        by_budget: bool,
-        /// When the server wants to be asked again at the earliest.
-        retry_after: Option<std::time::Duration>,
-        /// HTTP status.
-        code: u16,
-    },
-    /// Anything else; tried again with back-off.
-    #[error("{verb} {target}: {source}")]
-    Failed {
-        /// What was tried.
-        verb: &'static str,
-        /// On which object.
-        target: String,
-        /// What the server says.
-        source: kube::Error,
-    },
-}
-
-impl ExecuteError {
-    pub(crate) fn is_not_found(&self) -> bool {
-        matches!(self, ExecuteError::NotFound { .. })
-    }
-
-    pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self, ExecuteError::Conflict { .. })
-    }
-
-    fn says_already_exists(&self) -> bool {
-        matches!(self, ExecuteError::Failed { source: kube::Error::Api(status), .. } if is_already_there(status))
-    }
-}
 
 /// The writer. Clones write as one.
 #[derive(Clone)]
@@ -511,36 +455,6 @@ impl Hands {
                 source,
             }),
         }
-    }
-}
-
-fn is_already_there(status: &kube::core::Status) -> bool {
-    status.code == 409 && status.reason == "AlreadyExists"
-}
-
-/// The Eviction API gives the cause `DisruptionBudget` with its 429; a 429 without it comes from a server that is busy.
-fn names_a_budget(status: &kube::core::Status) -> bool {
-    status.code == 429
-        && status.details.as_ref().is_none_or(|details| {
-            (details.causes.is_empty() && details.retry_after_seconds == 0)
-                || details
-                    .causes
-                    .iter()
-                    .any(|cause| cause.reason == "DisruptionBudget")
-        })
-}
-
-fn retry_after(status: &kube::core::Status) -> Option<std::time::Duration> {
-    let seconds = status.details.as_ref()?.retry_after_seconds;
-    (seconds > 0).then(|| std::time::Duration::from_secs(u64::from(seconds)))
-}
-
-fn classify(verb: &'static str, target: &ObjectRef, source: kube::Error) -> ExecuteError {
-    let target = target.to_string();
-    match &source {
-        kube::Error::Api(status) if status.code == 404 => ExecuteError::NotFound { target },
-        kube::Error::Api(status) if status.code == 409 => ExecuteError::Conflict { target },
-        _ => ExecuteError::Failed { verb, target, source },
     }
 }
 

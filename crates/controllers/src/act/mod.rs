@@ -4,6 +4,7 @@
 
 pub(crate) mod blocked;
 pub(crate) mod creation;
+pub(crate) mod error;
 pub(crate) mod hands;
 pub(crate) mod health_objects;
 pub(crate) mod instance_end;

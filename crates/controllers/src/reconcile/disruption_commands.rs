@@ -24,7 +24,7 @@ use spokeshave_plan::disruption_policy::workloads::still_counts;
 use spokeshave_plan::report;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
-use crate::act::hands::ExecuteError;
+use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;

@@ -12,7 +12,7 @@ use spokeshave_plan::blockers::Refusal;
 use spokeshave_plan::termination::{self, EvictionStep, deadline};
 use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, TokenBucket, WorkQueue};
 
-use crate::act::hands::ExecuteError;
+use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked};
 use crate::observe::journal::Journal;

@@ -22,7 +22,7 @@ use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
 
-use crate::act::hands::ExecuteError;
+use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::observe::decision::DecisionKind;
 use crate::observe::journal::Journal;

@@ -13,7 +13,7 @@ use spokeshave_plan::static_pools::{Counts, ScaleUp, count, scale_down, scale_up
 use spokeshave_ports::CloudProvider as _;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
-use crate::act::hands::ExecuteError;
+use crate::act::error::ExecuteError;
 use crate::act::hands::Hands;
 use crate::controller::{Controller, Looked, Triggers};
 use crate::observe::decision::DecisionKind;
