@@ -4,6 +4,9 @@
 //! price, unless pods scatter so that one of them needs a new node: then the price rises while the pods are the same. From then on, until the
 //! pods change, only commands are started that cannot disappoint, in whatever order and wherever their pods are put. Trusted commands
 //! lower the price each time but the last, safe commands lower it each time, and prices are finitely many: so moves end.
+//!
+//! Markets change prices, too, and no plan is to blame for that: what the nodes that were there before have become dearer or cheaper by is taken out of the
+//! comparison, and after a tenth of the whole it is another market, in which plans are trusted again.
 
 use super::candidates::Candidate;
 use super::command::{Command, Destination};
@@ -33,19 +36,73 @@ pub(super) fn observe(snapshot: &Snapshot, before: Option<&Calm>) -> Option<Calm
     let managed = || snapshot.nodes.iter().filter(|view| view.is_managed());
     let price: Price = managed().map(|view| view.price).sum();
     let present = (price, managed().count());
-    let lowest = before
-        .filter(|calm| calm.workload == workload)
-        .map_or(present, |calm| calm.lowest.min(present));
-    let disappointed = before.is_some_and(|calm| {
-        let worse = present > calm.lowest || (calm.acted && present == calm.lowest);
-        calm.workload == workload && (calm.disappointed || worse)
-    });
+    let mut prices: Vec<(u64, Price)> = managed().map(|view| (hash_of(view), view.price)).collect();
+    prices.sort_unstable();
+    let fresh = |prices| Calm {
+        workload,
+        lowest: present,
+        acted: false,
+        disappointed: false,
+        prices,
+        shifted: Price::ZERO,
+    };
+    let Some(calm) = before.filter(|calm| calm.workload == workload) else {
+        return Some(fresh(prices));
+    };
+    let shift = Shift::between(&calm.prices, &prices);
+    let shifted = shift.size.saturating_add(calm.shifted);
+    if i128::from(shifted.0) * ANOTHER_MARKET >= i128::from(price.0) && shifted > Price::ZERO {
+        return Some(fresh(prices));
+    }
+    let lowest = (calm.lowest.0.saturating_add(shift.sum), calm.lowest.1);
+    let worse = present > lowest || (calm.acted && present == lowest);
+    let disappointed = calm.disappointed || worse;
     Some(Calm {
         workload,
-        lowest,
+        lowest: lowest.min(present),
         acted: false,
         disappointed,
+        prices,
+        shifted: if disappointed { shifted } else { Price::ZERO },
     })
+}
+
+/// Prices that have changed by one part in so many of the whole make another market.
+const ANOTHER_MARKET: i128 = 10;
+
+/// By how much the prices of nodes that are still there have changed.
+struct Shift {
+    sum: Price,
+    /// Rises and falls added up.
+    size: Price,
+}
+
+impl Shift {
+    /// Both in order.
+    fn between(before: &[(u64, Price)], now: &[(u64, Price)]) -> Self {
+        let mut shift = Shift {
+            sum: Price::ZERO,
+            size: Price::ZERO,
+        };
+        let mut known = before.iter().peekable();
+        for (node, price) in now {
+            while known.next_if(|(other, _)| other < node).is_some() {}
+            if let Some((_, old)) = known.next_if(|(other, _)| other == node) {
+                let change = price.saturating_sub(*old);
+                shift.sum = shift.sum.saturating_add(change);
+                shift.size = shift.size.saturating_add(Price(change.0.saturating_abs()));
+            }
+        }
+        shift
+    }
+}
+
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_FACTOR: u64 = 0x0100_0000_01b3;
+
+fn hash_of(view: &NodeView) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_FACTOR);
+    view.provider_id.as_bytes().iter().fold(FNV_START, mix)
 }
 
 /// A number that changes when the pods that need places change: how many there are of each size and set of constraints. FNV-1a, for it must be
@@ -60,10 +117,10 @@ fn signature(snapshot: &Snapshot) -> u64 {
         .map(|((_, request), count)| (&snapshot.requests[*request as usize], *count))
         .collect();
     shapes.sort();
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut hash = FNV_START;
     let mut mix = |value: u64| {
         for byte in value.to_le_bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            hash = (hash ^ u64::from(byte)).wrapping_mul(FNV_FACTOR);
         }
     };
     for (request, count) in shapes {
@@ -173,4 +230,70 @@ fn accepts(snapshot: &Snapshot, view: &NodeView, pod: PodId) -> bool {
             .requirements
             .compatible(&constraints.strict_requirements(), &BTreeSet::new())
             .is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spokeshave_example::{Shape, cluster};
+    use spokeshave_model::lower;
+
+    fn snapshot() -> Snapshot {
+        lower(&cluster(Shape::Plain, 40, 400, 1))
+    }
+
+    fn dearer(snapshot: &mut Snapshot, percent: i64) {
+        for view in &mut snapshot.nodes {
+            view.price = Price(view.price.0 * (100 + percent) / 100);
+        }
+    }
+
+    /// Another node in place of one, which costs so much more.
+    fn replaced(snapshot: &mut Snapshot, position: usize, more: i64) {
+        let view = &mut snapshot.nodes[position];
+        view.provider_id = format!("another-{position}");
+        view.price = Price(view.price.0 + more);
+    }
+
+    fn is_disappointed(snapshot: &Snapshot, calm: &mut Calm) -> bool {
+        *calm = observe(snapshot, Some(calm)).expect("nothing is under way");
+        calm.disappointed
+    }
+
+    #[test]
+    fn invariant_17_prices_that_change_by_themselves_are_no_disappointment() {
+        let mut world = snapshot();
+        let mut calm = observe(&world, None).expect("nothing is under way");
+        for percent in [2, -2, 25, -20, 1] {
+            dearer(&mut world, percent);
+            assert!(!is_disappointed(&world, &mut calm), "{percent} percent");
+        }
+        // A command whose replacement is cheaper, while all others become a little dearer.
+        calm.acted = true;
+        dearer(&mut world, 1);
+        replaced(&mut world, 0, -10_000_000);
+        assert!(!is_disappointed(&world, &mut calm));
+        calm.acted = true;
+        assert!(
+            is_disappointed(&world, &mut calm),
+            "a command that has saved nothing"
+        );
+    }
+
+    #[test]
+    fn invariant_17_what_has_disappointed_is_trusted_again_in_another_market() {
+        let mut world = snapshot();
+        let mut calm = observe(&world, None).expect("nothing is under way");
+        replaced(&mut world, 0, 1);
+        assert!(is_disappointed(&world, &mut calm), "the same pods cost more");
+        for percent in [2, -2, 2, -2] {
+            assert!(is_disappointed(&world, &mut calm), "nothing has changed");
+            dearer(&mut world, percent);
+            assert!(is_disappointed(&world, &mut calm), "{percent} percent");
+        }
+        dearer(&mut world, 3);
+        assert!(!is_disappointed(&world, &mut calm), "a tenth in sum");
+        replaced(&mut world, 1, 1);
+        assert!(is_disappointed(&world, &mut calm), "trusted once");
+    }
 }

@@ -148,6 +148,10 @@ pub(crate) struct Calm {
     pub(crate) acted: bool,
     /// A command has not made things better.
     pub(crate) disappointed: bool,
+    /// What each node cost, by a hash of its provider ID, in order: prices also change by themselves.
+    pub(crate) prices: Vec<(u64, Price)>,
+    /// By how much they have done so since a command has not made things better, rises and falls added up.
+    pub(crate) shifted: Price,
 }
 
 /// A fruitless pass.
