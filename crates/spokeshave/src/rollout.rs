@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::DisruptionPolicy;
-use spokeshave_api::disruption_policy::RolloutStatus;
+use spokeshave_api::disruption_policy::{RolloutApproval, RolloutPhase, RolloutStatus};
 
 use crate::cluster::Cluster;
 use crate::text::wrap;
@@ -116,6 +116,13 @@ fn approval(policy: &DisruptionPolicy, node_pool: &str) -> Result<(Value, String
             policy.name()
         );
     };
+    let rollout = policy.spec.rollout.as_ref();
+    if rollout.and_then(|rollout| rollout.approval.as_ref()) != Some(&RolloutApproval::Manual) {
+        bail!(
+            "waves of DisruptionPolicy {} wait for nobody; with `approval: Manual` in its spec.rollout they do",
+            policy.name()
+        );
+    }
     let next = known.wave + 1;
     Ok((
         json!({"approved": {node_pool: next}}),
@@ -153,6 +160,17 @@ fn line(out: &mut String, policy: &str, one: &RolloutStatus) {
     if let Some(eta) = &one.eta {
         let _ = writeln!(out, "  done at about {}", eta.0.strftime("%Y-%m-%d %H:%M UTC"));
     }
+    let pool = &one.node_pool;
+    let _ = match one.phase {
+        RolloutPhase::WaitingForApproval => {
+            writeln!(
+                out,
+                "  to let it begin: spokeshave rollout approve {policy} {pool}"
+            )
+        }
+        RolloutPhase::Halted => writeln!(out, "  to go on all the same: spokeshave rollout resume {policy}"),
+        _ => Ok(()),
+    };
 }
 
 #[cfg(test)]
@@ -161,7 +179,7 @@ mod tests {
 
     fn policy(status: Value) -> DisruptionPolicy {
         let object = json!({"apiVersion": "spokeshave.dev/v1alpha1", "kind": "DisruptionPolicy", "metadata": {"name": "careful"},
-            "spec": {"rollout": {"soak": "5m"}}, "status": status});
+            "spec": {"rollout": {"soak": "5m", "approval": "Manual"}}, "status": status});
         serde_json::from_value(object).expect("a policy")
     }
 
@@ -174,8 +192,11 @@ mod tests {
 
     #[test]
     fn the_status_of_roll_outs_is_told() {
-        let expected = "DisruptionPolicy careful, NodePool default: WaitingForApproval, 9 left\n  wave 2 is through and healthy\n  done at about 2026-11-21 10:00 UTC\n";
+        let expected = "DisruptionPolicy careful, NodePool default: WaitingForApproval, 9 left\n  wave 2 is through and healthy\n  done at about 2026-11-21 10:00 UTC\n  to let it begin: spokeshave rollout approve careful default\n";
         assert_eq!(table(&[waiting()]), expected);
+        let mut halted = waiting();
+        halted.status.as_mut().expect("a status").rollouts[0].phase = RolloutPhase::Halted;
+        assert!(table(&[halted]).ends_with("  to go on all the same: spokeshave rollout resume careful\n"));
         assert_eq!(
             table(&[policy(json!({}))]),
             "DisruptionPolicy careful: nothing to roll out\n"
@@ -189,5 +210,11 @@ mod tests {
         assert_eq!(patch, json!({"approved": {"default": 3}}));
         assert_eq!(said, "wave 3 of NodePool default may begin");
         assert!(approval(&waiting(), "other").is_err());
+        let mut automatic = waiting();
+        automatic.spec.rollout.as_mut().expect("a roll-out").approval = None;
+        let refused = approval(&automatic, "default")
+            .expect_err("nothing waits")
+            .to_string();
+        assert!(refused.contains("`approval: Manual`"), "{refused}");
     }
 }

@@ -23,7 +23,8 @@ pub(super) fn crd() -> Value {
         short_names: &["dpol"],
         columns: vec![
             column("Now", "string", ".status.summary"),
-            column("Next Change", "date", ".status.nextChange"),
+            // Dates are shown as ages, and kubectl says "<invalid>" of one that is still to come.
+            column("Next Change", "string", ".status.nextChange"),
             column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
             column("Age", "date", ".metadata.creationTimestamp"),
             wide_column("NodePools", "string", ".status.nodePools"),

@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
-use spokeshave_api::NodePool;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_model::Price;
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Api;
@@ -78,9 +78,20 @@ const SCENES: &[Scene] = &[
     },
 ];
 
-/// The last scene, once the night is quiet: a policy lets one node go first, and the others when it has been healthy for a while.
+/// Once the night is quiet: there are several nodes again, so that there is something to roll out to.
+const MORNING: Scene = Scene {
+    title: "Morning: 20 web pods, the database and the API are back; nodes that came a moment ago hold all others",
+    changes: &[
+        Change::Deployment("web", 20),
+        Change::Deployment("api", 2),
+        Change::StatefulSet("database", 2),
+    ],
+    rest: Duration::from_secs(3),
+};
+
+/// The last scene: a policy lets one node go first, and the others when it has been healthy for a while.
 const ROLLOUT: Scene = Scene {
-    title: "Morning: the NodePool asks for something else, and its nodes follow in waves, a canary first",
+    title: "A new edition: the NodePool asks for another label, and its nodes follow in waves, a canary first",
     changes: &[Change::NodeLabel("shop/edition", "second")],
     rest: Duration::from_secs(5),
 };
@@ -105,17 +116,12 @@ async fn story(client: &Client, clock: &SharedClock, narrator: &Narrator) -> Res
     let workload = manifests::parse("demo.yaml", WORKLOAD)?;
     manifests::apply_all(client, clock, workload).await?;
     for scene in SCENES {
-        narrator.scene(scene.title);
-        for change in scene.changes {
-            make(client, change).await?;
-        }
-        wait_until_settled(client, clock).await?;
-        clock.sleep(scene.rest).await;
-        narrator.status(&summary(client).await?);
+        play(client, clock, narrator, scene).await?;
     }
     wait_until_quiet(client, clock).await?;
     narrator.status(&summary(client).await?);
     narrator.status(&ledger(client).await?);
+    play(client, clock, narrator, &MORNING).await?;
     narrator.scene(ROLLOUT.title);
     for change in ROLLOUT.changes {
         make(client, change).await?;
@@ -127,14 +133,27 @@ async fn story(client: &Client, clock: &SharedClock, narrator: &Narrator) -> Res
     Ok(())
 }
 
-/// Waits until the last command has ended and no other has followed.
+async fn play(client: &Client, clock: &SharedClock, narrator: &Narrator, scene: &Scene) -> Result<()> {
+    narrator.scene(scene.title);
+    for change in scene.changes {
+        make(client, change).await?;
+    }
+    wait_until_settled(client, clock).await?;
+    clock.sleep(scene.rest).await;
+    narrator.status(&summary(client).await?);
+    Ok(())
+}
+
+/// Waits until the last command has ended, nothing is held back any more, and no other command has followed.
 async fn wait_until_quiet(client: &Client, clock: &SharedClock) -> Result<()> {
     let api: Api<Disruption> = Api::all(client.clone());
+    let policies: Api<DisruptionPolicy> = Api::all(client.clone());
     let deadline = clock.now() + NIGHT_TIMEOUT;
     let (mut known, mut since) = (0, clock.now());
     while clock.now() < deadline {
         let list = api.list(&ListParams::default()).await?.items;
-        let busy = list.iter().any(|one| !one.is_finished());
+        let held = policies.list(&ListParams::default()).await?.items;
+        let busy = list.iter().any(|one| !one.is_finished()) || held.iter().any(holds_back);
         if busy || list.len() != known {
             (known, since) = (list.len(), clock.now());
         } else if clock.since(since) >= QUIET {
@@ -143,6 +162,12 @@ async fn wait_until_quiet(client: &Client, clock: &SharedClock) -> Result<()> {
         clock.sleep(Duration::from_secs(1)).await;
     }
     Ok(())
+}
+
+/// Whether a policy stops something, or a roll-out of it is under way.
+fn holds_back(policy: &DisruptionPolicy) -> bool {
+    let status = policy.status.as_ref();
+    status.is_some_and(|status| !status.active.is_empty() || !status.rollouts.is_empty())
 }
 
 /// What the ledger adds up to.

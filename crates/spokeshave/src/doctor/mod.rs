@@ -17,20 +17,19 @@ use crate::plan::{self, SourceArgs};
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  spokeshave doctor --live                          the cluster of the current kubeconfig
+  spokeshave doctor                                 the cluster of the current kubeconfig
   kubectl get nodes,pods,nodepools,nodeclaims,daemonsets,pdb -A -o yaml | spokeshave doctor -f -
   spokeshave doctor -f app/ -f nodepools.yaml       manifests, before they are applied
-  spokeshave doctor --live -o json                  for machines; docs/doctor.md names every field
+  spokeshave doctor -o json                         for machines; docs/doctor.md names every field
 
 Nothing is changed. Exit code 0 when nothing is wrong or only warnings and notes are due; 3 with a finding of level error.";
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
-#[group(id = "patient", required = true, multiple = true, args = ["filenames", "live"])]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
-    /// Examine the cluster that is there
+    /// Examine the cluster that is there, as without --filename
     #[arg(long, conflicts_with = "filenames")]
     pub(crate) live: bool,
     /// What to print
