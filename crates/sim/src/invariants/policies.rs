@@ -1,5 +1,5 @@
 //! What DisruptionPolicies forbid (3, 4), read from their YAML alone: no command begins under a freeze, outside of windows, within a hold, beyond a limit
-//! of nothing, or in a second zone, NodePool or value of a label that has to wait for the first.
+//! of nothing, with pods that rest, or in a second zone, NodePool or value of a label that has to wait for the first.
 //!
 //! Only what is beyond doubt is held against an operator: it may not have heard yet of what is younger than [`RECENT`], and a decision is a little older than
 //! its first write. What cannot be read must stop everything that it covers.
@@ -92,6 +92,7 @@ fn forbidden(view: &View, spec: &Value, since: Timestamp, begun: &Begun<'_>) -> 
         return found;
     };
     found.extend(held(view, spec, before, begun));
+    found.extend(quiet(view, spec, before, begun));
     for (index, budget) in spec["budgets"].as_array().into_iter().flatten().enumerate() {
         if !covers(&budget["reasons"], begun.reason) {
             continue;
@@ -151,6 +152,31 @@ fn held(view: &View, spec: &Value, before: Timestamp, begun: &Begun<'_>) -> Opti
     Some(format!(
         "it holds for {length:?}, and node {} came at {}",
         young.name, young.created
+    ))
+}
+
+/// A pod that asks by its own annotation to be left alone, and has come too lately. Annotations of owners and namespaces are left to those who follow them.
+fn quiet(view: &View, spec: &Value, before: Timestamp, begun: &Begun<'_>) -> Option<String> {
+    let rules = &spec["workloads"];
+    if rules.is_null() {
+        return None;
+    }
+    let ceiling = rules["maximumQuietTime"].as_str().and_then(duration);
+    let ceiling = ceiling.unwrap_or(Duration::from_secs(24 * 3600));
+    let selected = begun.claims.iter().filter(|claim| selects(spec, &claim.pool));
+    let nodes = selected.filter_map(|claim| view.node_of_claim(claim));
+    let mut pods = nodes.flat_map(|node| view.pods_on(&node.name));
+    let (pod, length) = pods.find_map(|pod| {
+        let length = pod.quiet_time?.min(ceiling);
+        let bound = pod
+            .bound
+            .filter(|bound| *bound <= before && view.is_known(*bound))?;
+        let rests = pod.moves() && pod.created <= bound && later(pod.created, length) > view.now;
+        rests.then_some((pod, length))
+    })?;
+    Some(format!(
+        "pod {} rests for {length:?} from {}",
+        pod.key.1, pod.created
     ))
 }
 

@@ -369,20 +369,7 @@ impl Life {
             .now()
             .duration_since(jiff::Timestamp::UNIX_EPOCH)
             .unsigned_abs();
-        let done: Vec<String> = self
-            .jobs
-            .iter()
-            .filter(|(_, end)| **end < now)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in done {
-            self.jobs.remove(&name);
-            match api.delete(&name, &DeleteParams::background()).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.delete_jobs(lab, |end| end < now).await?;
         if !minute.is_multiple_of(if is_peak { 3 } else { 15 }) {
             return Ok(());
         }
@@ -415,8 +402,30 @@ impl Life {
         match change {
             Change::Visitors => deploy(lab, &[visitors(0)]).await,
             Change::Tests => deploy(lab, &[workload("tests", "1700m", "3Gi", Kind::Plain, 0)]).await,
+            // Jobs that still run would end one by one for hours, and an evicted one starts over: the cluster would never be at rest.
+            Change::Jobs => self.delete_jobs(lab, |_| true).await,
             _ => Ok(()),
         }
+    }
+
+    /// Deletes the jobs for which `is_due` holds, by the time at which they are to be deleted, with their pods.
+    async fn delete_jobs(&mut self, lab: &Lab, is_due: impl Fn(Duration) -> bool) -> kube::Result<()> {
+        let api: Api<Job> = Api::default_namespaced(lab.client.clone());
+        let due: Vec<String> = self
+            .jobs
+            .iter()
+            .filter(|(_, end)| is_due(**end))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in due {
+            self.jobs.remove(&name);
+            match api.delete(&name, &DeleteParams::background()).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -87,8 +87,8 @@ pub const GUARD_CASES: [GuardCase; 5] = [
         about: "half of a zone of 60 nodes in 3 zones is not Ready for 45 minutes, and all drift; the NodePool's budget is 50%",
         harm: "nodes that commands took meanwhile",
         policy: (
-            "circuitBreakers: {notReady: {percent: 50, scope: Zone}}",
-            r#"{"circuitBreakers": {"notReady": {"percent": 50, "scope": "Zone"}}}"#,
+            "circuitBreakers: {notReady: {percent: 30, scope: Zone}}",
+            r#"{"circuitBreakers": {"notReady": {"percent": 30, "scope": "Zone"}}}"#,
         ),
         story: Story::Outage,
     },

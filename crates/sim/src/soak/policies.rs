@@ -2,11 +2,13 @@
 //! were any.
 
 use jiff::SignedDuration;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::DeleteParams;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
-use spokeshave_api::DisruptionPolicy;
+use spokeshave_api::{DisruptionPolicy, labels};
 use spokeshave_runtime::Api;
 
 use super::scenario::pick;
@@ -48,6 +50,52 @@ impl Policies {
         forgive(lab.create(&api, object).await)
     }
 
+    /// What a workload asks for by annotation, sensible or not; an empty object where it asks for nothing.
+    pub(super) fn wishes(&mut self) -> Value {
+        let mut annotations = json!({});
+        if self.is(0.3) {
+            annotations[labels::QUIET_TIME] = self.one(&["30s", "3m", "20m", "400h", "0s", "a while"]);
+        }
+        if self.is(0.2) {
+            annotations[labels::MOVES_PER_DAY] = self.one(&["0", "1", "5", "-1", "few"]);
+        }
+        if self.is(0.2) {
+            annotations[labels::MOVE_WINDOWS] = self.one(&[
+                "00:00-24:00",
+                "Thu 00:10-00:20; Fri 12:00-13:00 Europe/Kyiv",
+                "Mon-Wed 02:00-04:00",
+                "at night",
+            ]);
+        }
+        annotations
+    }
+
+    /// The workload, of so many, whose wishes change next; none of them where a policy changes instead.
+    pub(super) fn place(&mut self, workloads: usize) -> usize {
+        let none = workloads * 2 + 2;
+        self.chance.random_range(0..none)
+    }
+
+    /// Changes what a workload, or all of a namespace, asks for.
+    pub(super) async fn ask(&mut self, lab: &Lab, workload: &str) -> Result<(), String> {
+        let client = lab.client.clone();
+        let mut wishes = self.wishes();
+        for key in [labels::QUIET_TIME, labels::MOVES_PER_DAY, labels::MOVE_WINDOWS] {
+            if wishes[key].is_null() {
+                wishes[key] = json!(null);
+            }
+        }
+        let patch = json!({"metadata": {"annotations": wishes}});
+        if self.is(0.1) {
+            let api: Api<Namespace> = Api::all(client);
+            return forgive(lab.merge(&api, "default", patch).await);
+        }
+        let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+        forgive(lab.merge(&deployments, workload, patch.clone()).await)?;
+        let sets: Api<StatefulSet> = Api::default_namespaced(client);
+        forgive(lab.merge(&sets, workload, patch).await)
+    }
+
     /// Takes all away: what stops disruption for ever would keep a cluster from its end.
     pub(super) async fn thaw(&mut self, lab: &Lab) -> Result<(), String> {
         let api: Api<DisruptionPolicy> = Api::all(lab.client.clone());
@@ -66,7 +114,7 @@ impl Policies {
     }
 
     fn reasons(&mut self) -> Value {
-        self.one(&["Empty", "Drifted", "Underutilized"])
+        self.one(&["Empty", "Drifted", "Expired", "Underutilized"])
     }
 
     fn spec(&mut self, lab: &Lab) -> Value {
@@ -117,9 +165,41 @@ impl Policies {
                 "notReady": {"percent": *pick(&mut self.chance, &[1, 30, 100]), "scope": self.one(&["Cluster", "Zone"])},
                 "failedLaunches": {"count": self.chance.random_range(1..=3), "within": "15m"},
             });
+            if self.is(0.5) {
+                let failures = |count: i64| json!({"count": count, "within": "5m"});
+                spec["circuitBreakers"]["cloud"] = failures(self.chance.random_range(1..=20));
+                spec["circuitBreakers"]["apiServer"] = failures(self.chance.random_range(1..=20));
+                spec["circuitBreakers"]["prices"] = json!({"olderThan": self.one(&["1m", "24h"])});
+            }
         }
         if self.is(0.4) {
             spec["convergence"] = self.convergence();
+        }
+        if self.is(0.25) {
+            let ages = [
+                json!({"softPercent": 50}),
+                json!({"softAfter": "5m", "jitter": "2m"}),
+                json!({"softAfter": "20m", "jitter": "0s"}),
+                json!({"softAfter": "5m", "softPercent": 50}),
+            ];
+            spec["expiry"] = pick(&mut self.chance, &ages).clone();
+        }
+        if self.is(0.25) {
+            let drains = [
+                json!({}),
+                json!({"escalateAfter": "5m"}),
+                json!({"escalateAfter": "0s"}),
+            ];
+            spec["blockedDrains"] = pick(&mut self.chance, &drains).clone();
+        }
+        if self.is(0.35) {
+            let rules = [
+                json!({}),
+                json!({"maximumQuietTime": "10m", "statefulSets": "OneAtATime"}),
+                json!({"minimumMovesPerDay": 3, "maximumClosed": "1h"}),
+                json!({"statefulSets": "Perhaps"}),
+            ];
+            spec["workloads"] = pick(&mut self.chance, &rules).clone();
         }
         spec
     }
@@ -224,6 +304,15 @@ impl Policies {
         }
         if self.is(0.3) {
             rollout["health"] = json!({"restarts": self.chance.random_range(1..=3), "readyWithin": self.one(&["0s", "30s", "5m"])});
+            if self.is(0.3) {
+                let expression = self.one(&[
+                    "self.status.phase == 'Active'",
+                    "self.status.phase ==",
+                    "self.no.such > 1",
+                ]);
+                let object = json!({"apiVersion": "v1", "resource": "namespaces", "name": "default", "expression": expression});
+                rollout["health"]["objects"] = json!([object]);
+            }
         }
         rollout
     }

@@ -91,7 +91,12 @@ impl Days {
             lab.start(name);
         }
         for index in 0..self.scenario.workloads {
-            let mut workload = Workload::draw(index, &self.scenario, &mut self.chance);
+            let wishes = if self.scenario.policies {
+                self.policies.wishes()
+            } else {
+                json!({})
+            };
+            let mut workload = Workload::draw(index, &self.scenario, &wishes, &mut self.chance);
             let replicas = self.chance.random_range(0..=10);
             workload.create(lab, replicas).await.map_err(text)?;
             self.workloads.push(workload);
@@ -274,7 +279,13 @@ impl Days {
             }
             Step::KillOrCut => self.kill_or_cut(lab).await,
             Step::Tamper => self.tamper(lab).await,
-            Step::ChangePolicy => self.policies.change(lab).await,
+            Step::ChangePolicy => {
+                let index = self.policies.place(self.workloads.len());
+                match self.workloads.get(index) {
+                    Some(workload) => self.policies.ask(lab, &workload.name).await,
+                    None => self.policies.change(lab).await,
+                }
+            }
         }
     }
 

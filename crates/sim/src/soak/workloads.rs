@@ -35,7 +35,8 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    pub(crate) fn draw(index: usize, scenario: &Scenario, chance: &mut ChaCha8Rng) -> Self {
+    /// Its pods carry the annotations `wishes` as well.
+    pub(crate) fn draw(index: usize, scenario: &Scenario, wishes: &Value, chance: &mut ChaCha8Rng) -> Self {
         let kind = *pick(
             chance,
             &[
@@ -95,6 +96,9 @@ impl Workload {
         }
         if scenario.do_not_disrupt && !daemon && chance.random_bool(0.2) {
             annotations["karpenter.sh/do-not-disrupt"] = json!(*pick(chance, &["true", "3m", "nonsense"]));
+        }
+        for (key, value) in wishes.as_object().into_iter().flatten() {
+            annotations[key.as_str()] = value.clone();
         }
         let template =
             json!({"metadata": {"labels": {"app": name}, "annotations": annotations}, "spec": spec});

@@ -23,6 +23,7 @@ pub(crate) const DISRUPTED: &str = "karpenter.sh/disrupted";
 pub(crate) const FINALIZER: &str = "karpenter.sh/termination";
 pub(crate) const POOL: &str = "karpenter.sh/nodepool";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+const QUIET_TIME: &str = "spokeshave.dev/quiet-time";
 /// On a NodeClaim: the command that it is a replacement of.
 const COMMAND: &str = "spokeshave.dev/disruption";
 const DEADLINE: &str = "karpenter.sh/nodeclaim-termination-timestamp";

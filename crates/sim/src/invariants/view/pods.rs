@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use super::{DISRUPTED, DO_NOT_DISRUPT, Key, Labels, duration, instant, labels, later, text};
+use super::{DISRUPTED, DO_NOT_DISRUPT, Key, Labels, QUIET_TIME, duration, instant, labels, later, text};
 use crate::objects;
 use crate::quantities::{self, Amounts};
 
@@ -50,6 +50,8 @@ pub(crate) struct Pod {
     pub(crate) do_not_disrupt: String,
     /// When that annotation was last written.
     pub(crate) do_not_disrupt_since: Timestamp,
+    /// How long its own annotation asks to leave it alone after it has come.
+    pub(crate) quiet_time: Option<Duration>,
     pub(crate) message: String,
     pub(crate) gated: bool,
     pub(crate) shape: Arc<PodShape>,
@@ -98,6 +100,7 @@ impl Pod {
                 &do_not_disrupt,
             ),
             do_not_disrupt,
+            quiet_time: duration(text(annotations, &[QUIET_TIME])),
             gated: value["spec"]["schedulingGates"]
                 .as_array()
                 .is_some_and(|gates| !gates.is_empty()),
