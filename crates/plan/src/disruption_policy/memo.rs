@@ -89,6 +89,16 @@ impl Domains {
     }
 }
 
+/// A label that is among the last by name, or the empty text: looked for from the end, because each name on the way to it is far away in memory, and with
+/// thousands of nodes that is most of what policies cost.
+fn last_label<'n>(labels: &'n BTreeMap<String, String>, name: &str) -> &'n str {
+    let mut backwards = labels.iter().rev();
+    let found = backwards.find(|(key, _)| key.as_str() <= name);
+    found
+        .filter(|(key, _)| *key == name)
+        .map_or("", |(_, value)| value)
+}
+
 /// How many pods have to move when a node goes.
 fn moving(snapshot: &Snapshot, node: &NodeView) -> i64 {
     let pods = node.pods.iter();
@@ -185,7 +195,7 @@ impl<'a> Memo<'a> {
     /// Which zone each node is in.
     pub(super) fn zones(&self) -> &Arc<Domains> {
         self.zones.get_or_init(|| {
-            let zone = |node: &'a NodeView| node.labels.get(labels::ZONE).map_or("", String::as_str);
+            let zone = |node: &'a NodeView| last_label(&node.labels, labels::ZONE);
             Domains::of(self.snapshot.nodes.iter().map(zone)).into()
         })
     }
@@ -241,5 +251,25 @@ impl<'a> Memo<'a> {
         let found: Rc<[Limit]> = find().into();
         self.parts.borrow_mut().insert(key, found.clone());
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_found_from_the_end() {
+        let names = ["a", "b", "topology.kubernetes.io/region", labels::ZONE, "zone"];
+        let all: BTreeMap<String, String> = names
+            .map(|name| (name.to_owned(), format!("value of {name}")))
+            .into();
+        for (name, value) in &all {
+            assert_eq!(last_label(&all, name), value);
+        }
+        for missing in ["", "aa", "topology.kubernetes.io/zon", "zoo"] {
+            assert_eq!(last_label(&all, missing), "");
+        }
+        assert_eq!(last_label(&BTreeMap::new(), labels::ZONE), "");
     }
 }

@@ -96,8 +96,8 @@ const ROLLOUT: Scene = Scene {
     rest: Duration::from_secs(5),
 };
 
-/// Longest time that the story waits for the night to become quiet.
-const NIGHT_TIMEOUT: Duration = Duration::from_secs(240);
+/// Longest time that the story waits for the night to become quiet, and for the last wave to be through.
+const LONGEST_WAIT: Duration = Duration::from_secs(420);
 /// Quiet is when no command has been under way for so long: two looks of disruption, with the wait before each command.
 const QUIET: Duration = Duration::from_secs(35);
 
@@ -148,7 +148,7 @@ async fn play(client: &Client, clock: &SharedClock, narrator: &Narrator, scene: 
 async fn wait_until_quiet(client: &Client, clock: &SharedClock) -> Result<()> {
     let api: Api<Disruption> = Api::all(client.clone());
     let policies: Api<DisruptionPolicy> = Api::all(client.clone());
-    let deadline = clock.now() + NIGHT_TIMEOUT;
+    let deadline = clock.now() + LONGEST_WAIT;
     let (mut known, mut since) = (0, clock.now());
     while clock.now() < deadline {
         let list = api.list(&ListParams::default()).await?.items;
