@@ -12,11 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// Circles that are not broken yet: crate and one of the files. The list only ever shrinks: a circle that is gone is taken off it.
-const KNOWN: &[(&str, &str)] = &[
-    ("aws-cloud", "classes"),
-    ("model", "lower"),
-    ("spokeshave", "cli"),
-];
+const KNOWN: &[(&str, &str)] = &[];
 
 /// A module as its path below the crate.
 type Module = Vec<String>;

@@ -25,8 +25,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("spokeshave-audit", &["spokeshave-api", "spokeshave-model"]),
     (
+        "spokeshave-story",
+        &[
+            "spokeshave-api",
+            "spokeshave-model",
+            "spokeshave-plan",
+            "spokeshave-schedule",
+        ],
+    ),
+    (
         "spokeshave-view",
-        &["spokeshave-api", "spokeshave-model", "spokeshave-plan"],
+        &[
+            "spokeshave-api",
+            "spokeshave-model",
+            "spokeshave-plan",
+            "spokeshave-story",
+        ],
     ),
     (
         "spokeshave-web",
@@ -34,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-charts",
             "spokeshave-model",
             "spokeshave-plan",
+            "spokeshave-story",
             "spokeshave-view",
         ],
     ),
@@ -139,6 +154,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("spokeshave-apiserver", &["spokeshave-watched"]),
     (
+        "spokeshave-cluster",
+        &["spokeshave-api", "spokeshave-ports", "spokeshave-runtime"],
+    ),
+    (
         "spokeshave-sim",
         &[
             "spokeshave-api",
@@ -146,6 +165,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-aws-cloud",
             "spokeshave-azure-cloud",
             "spokeshave-azure-simulated",
+            "spokeshave-cluster",
             "spokeshave-controllers",
             "spokeshave-ec2-simulated",
             "spokeshave-model",
@@ -166,6 +186,7 @@ const PURE: &[&str] = &[
     "spokeshave-model",
     "spokeshave-schedule",
     "spokeshave-plan",
+    "spokeshave-story",
     "spokeshave-audit",
     "spokeshave-convert",
     "spokeshave-charts",
@@ -216,7 +237,7 @@ const LONGEST_FILE_LINES: usize = 600;
 /// Files that are longer, with what they must not exceed. The list only ever shrinks: a file that fits is taken off it.
 const LONG_FILES: &[(&str, usize)] = &[
     ("crates/apiserver/src/verbs/writing.rs", 650),
-    ("crates/plan/src/explain/tests.rs", 900),
+    ("crates/story/src/explain/tests.rs", 900),
     ("crates/plan/src/lifecycle.rs", 750),
     ("crates/plan/tests/it/advance.rs", 700),
     ("crates/plan/tests/it/disrupt.rs", 700),
@@ -228,7 +249,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("crates/provider-kwok/tests/embedded.rs", 800),
     ("crates/runtime/src/client.rs", 650),
     ("crates/runtime/src/queue.rs", 750),
-    ("crates/sim/src/volumes.rs", 750),
 ];
 
 /// Runs every check and fails with the list of all findings.

@@ -3,7 +3,6 @@
 //! Owns when a class is looked at and in which order AWS is asked. What a status says is decided in `provider-aws`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -26,6 +25,7 @@ use spokeshave_provider_aws::user_data::LIMIT_BYTES;
 
 use crate::notices;
 use crate::provider::Inner;
+use crate::verdicts::Kept;
 
 /// Keeps a class until nothing of it is left in AWS.
 pub(crate) const FINALIZER: &str = "karpenter.k8s.aws/termination";
@@ -35,19 +35,6 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(crate) const WHILE_IN_USE: Duration = Duration::from_secs(5);
 /// How often somebody looks whether a class is due.
 const TICK: Duration = Duration::from_secs(1);
-
-/// Verdicts of dry runs, by class.
-#[derive(Debug, Default)]
-pub(crate) struct Verdicts {
-    known: Mutex<BTreeMap<String, Kept>>,
-}
-
-#[derive(Clone, Debug)]
-struct Kept {
-    key: u64,
-    outcome: Outcome,
-    until: Timestamp,
-}
 
 /// Why a class was not reconciled to the end.
 pub(crate) type Failure = String;
@@ -535,22 +522,5 @@ fn said(question: Question, error: Option<&ApiError>) -> Option<Option<Outcome>>
             tracing::warn!(?question, %error, "a launch cannot be rehearsed; it is tried again");
             None
         }
-    }
-}
-
-impl Verdicts {
-    fn get(&self, class: &str) -> Option<Kept> {
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(class)
-            .cloned()
-    }
-
-    fn keep(&self, class: &str, kept: Kept) {
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(class.to_owned(), kept);
     }
 }

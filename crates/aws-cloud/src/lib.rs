@@ -6,10 +6,12 @@
 mod batch;
 mod belongings;
 mod classes;
+mod described;
 #[cfg(test)]
 mod fake;
 mod gather;
 mod health;
+mod in_hand;
 mod instances;
 mod launch;
 mod lead;
@@ -26,6 +28,7 @@ mod recent;
 mod reservations;
 mod shifts;
 mod templates;
+mod verdicts;
 
 pub use meter::Meter;
 pub use options::AwsOptions;

@@ -3,8 +3,8 @@
 //! Owns which message is in hand and which instances of it are still to be answered for. What a message means is decided in `provider-aws`, what is done
 //! about it by core.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
@@ -17,6 +17,7 @@ use spokeshave_provider_aws::messages::{self, Kind};
 use spokeshave_provider_aws::replies::Received;
 use spokeshave_provider_aws::unavailable::OfferingKey;
 
+use crate::in_hand::Pending;
 use crate::instances;
 use crate::provider::{Inner, cloud_error};
 
@@ -29,21 +30,6 @@ const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// Instances that nobody knows are looked for no more often than this.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-#[derive(Debug)]
-struct Pending {
-    receipt_handle: String,
-    /// Instances that are not answered for.
-    left: BTreeSet<String>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    queue_url: Option<String>,
-    pending: BTreeMap<String, Pending>,
-    /// When instances that nobody knew were looked for, and whether EC2 answered.
-    looked: Option<(Timestamp, bool)>,
-}
-
 /// Whose an instance of a message is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -53,18 +39,6 @@ pub(crate) enum Owner {
     Others,
     /// EC2 did not say.
     Unknown,
-}
-
-/// Messages in hand.
-#[derive(Debug, Default)]
-pub(crate) struct Messages {
-    state: Mutex<State>,
-}
-
-impl Messages {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn kind_of(kind: Kind) -> InterruptionKind {

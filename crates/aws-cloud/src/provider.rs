@@ -26,19 +26,19 @@ use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::Cluster;
 
 use crate::batch::Fleets;
-use crate::classes::Verdicts;
+use crate::described::Described;
 use crate::gather::{Answers, Gather};
+use crate::in_hand::Messages;
 use crate::instances::{self, LIVE_STATES};
 use crate::looked_up::LookedUp;
 use crate::market::Market;
-use crate::messages::Messages;
 use crate::meter::Meter;
 use crate::notices::Notices;
 use crate::options::AwsOptions;
 use crate::ports::Aws;
 use crate::recent::{self, Recent};
-use crate::shifts::Seen;
 use crate::templates::Templates;
+use crate::verdicts::Verdicts;
 
 const MINUTES: u64 = 60;
 
@@ -91,7 +91,7 @@ pub(crate) struct Inner {
     pub(crate) fleets: Fleets,
     pub(crate) messages: Messages,
     pub(crate) notices: Notices,
-    pub(crate) seen: Seen,
+    pub(crate) seen: Described,
     pub(crate) looked_up: LookedUp,
     addresses: Mutex<Addresses>,
     /// The cluster, as EKS says.
@@ -138,7 +138,7 @@ impl AwsProvider {
             fleets: Fleets::counted(aws.meter.clone()),
             messages: Messages::default(),
             notices: Notices::default(),
-            seen: Seen::default(),
+            seen: Described::default(),
             looked_up: LookedUp::default(),
             addresses: Mutex::default(),
             eks: Mutex::default(),

@@ -3,8 +3,7 @@
 //!
 //! Owns the period of the question and the memory of instances. That offerings are left out is the market's.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use spokeshave_api::ec2_node_class::Subnet;
@@ -17,10 +16,6 @@ use crate::provider::Inner;
 
 /// Shifts are asked for this often.
 const PERIOD: Duration = Duration::from_secs(30);
-
-/// Instances as EC2 last described them, by ID. Kept only where zonal shifts are respected.
-#[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<BTreeMap<String, Instance>>);
 
 impl Inner {
     /// Asks for shifts for as long as it is polled; an unanswered question leaves everything as it is.
@@ -126,7 +121,7 @@ impl Inner {
         if !self.options.zonal_shift {
             return Vec::new();
         }
-        let mut seen = self.seen.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let ids: BTreeSet<&str> = found.iter().map(|instance| instance.id.as_str()).collect();
         seen.retain(|id, instance| !ids.contains(id.as_str()) && self.is_shifted(&instance.zone));
         let kept = seen.values().cloned().collect();
@@ -140,7 +135,7 @@ impl Inner {
 
     /// An instance as it was last described.
     pub(crate) fn seen(&self, id: &str) -> Option<Instance> {
-        let seen = self.seen.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen.get(id).cloned()
     }
 }

@@ -4,6 +4,7 @@
 //! iteration order depends on a random hash: the same objects lower to the same Snapshot on every machine.
 
 pub mod action;
+mod cluster_state;
 pub mod constraints;
 pub mod default_spread;
 pub mod derivation;
@@ -32,12 +33,13 @@ pub mod volumes;
 mod workload_annotations;
 
 pub use action::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource};
+pub use cluster_state::{ClusterState, Nomination, NotBegun};
 pub use derivation::Derivation;
 pub use distress::{Distress, PriceFeed};
 pub use instance_type::{
     AllocatableGroup, CapacityType, InstanceType, Offering, Overhead, Overlaid, Overrides,
 };
-pub use lower::{Applied, Change, ClusterState, LiveSnapshot, Nomination, NotBegun, lower};
+pub use lower::{Applied, Change, LiveSnapshot, lower};
 pub use plan::Plan;
 pub use pod_object::Pod;
 pub use price::{ParsePriceError, Price};

@@ -3,16 +3,13 @@
 //! Each object is read by itself (`pod`, `constraints`, `state_node`), then ids are given out in sorted order. The result depends on the objects
 //! only: not on the order in which they arrived, and not on the time. An object that cannot be read loses its own meaning, never others'.
 
-mod building;
 mod intern;
 mod live;
 mod pods;
 
 use crate::Pod;
+use crate::cluster_state::{ClusterState, NotBegun};
 use crate::constraints::{self, Constraints, NamespaceLabels};
-use crate::default_spread::DefaultSpread;
-use crate::distress::Distress;
-use crate::instance_type::InstanceType;
 use crate::labels;
 use crate::pod;
 use crate::requirement::{Requirement, RequirementError};
@@ -22,82 +19,18 @@ use crate::selector::Selector;
 use crate::snapshot::{BudgetView, DaemonView, InstanceTypesProblem, NodeView, PoolId, PoolView, Snapshot};
 use crate::state_node;
 use crate::vector::ResourceTable;
-use crate::volumes::VolumeObjects;
 use crate::workload_annotations;
 use intern::{Observed, Usage, bind_pods, intern_kinds, intern_pods};
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 pub use live::{Applied, Change, LiveSnapshot};
 use pods::LoweredPods;
 use spokeshave_api::disruption::Disruption;
-use spokeshave_api::{DisruptionPolicy, NodeClaim, NodePool};
+use spokeshave_api::{DisruptionPolicy, NodePool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// A command that is decided and may not stand: both its nodes and what would replace them are among the objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NotBegun {
-    /// Provider IDs of the nodes that would go, marked for deletion.
-    pub leaves: BTreeSet<String>,
-    /// Provider IDs of the stand-ins for what would come.
-    pub comes: BTreeSet<String>,
-}
-
-/// The objects and in-memory facts that a Snapshot is made of. Order does not matter.
-#[derive(Clone, Debug, Default)]
-pub struct ClusterState {
-    /// Nodes.
-    pub nodes: Vec<Arc<Node>>,
-    /// Pods.
-    pub pods: Vec<Arc<Pod>>,
-    /// DaemonSets.
-    pub daemon_sets: Vec<Arc<DaemonSet>>,
-    /// PodDisruptionBudgets.
-    pub pod_disruption_budgets: Vec<Arc<PodDisruptionBudget>>,
-    /// Namespaces; only their labels matter.
-    pub namespaces: Vec<Arc<Namespace>>,
-    /// PersistentVolumeClaims, PersistentVolumes, StorageClasses and CSINodes.
-    pub volumes: VolumeObjects,
-    /// Topology spread for pods that have none (P-121).
-    pub default_spread: DefaultSpread,
-    /// NodePools.
-    pub node_pools: Vec<Arc<NodePool>>,
-    /// NodeClaims of supported NodeClass kinds.
-    pub node_claims: Vec<Arc<NodeClaim>>,
-    /// Instance types by NodePool name, as the provider answered. A pool that is missing counts as not yet evaluated.
-    pub instance_types: BTreeMap<String, Result<Arc<[InstanceType]>, InstanceTypesProblem>>,
-    /// NodeClass kinds the provider supports, as (group, kind). Empty means all.
-    pub supported_node_classes: Vec<(String, String)>,
-    /// Nominations by provider ID (D-027).
-    pub nominations: BTreeMap<String, Nomination>,
-    /// Provider IDs that a command has marked for deletion in memory (D-026).
-    pub marked_for_deletion: BTreeSet<String>,
-    /// Commands that have yet to begin.
-    pub not_begun: Vec<NotBegun>,
-    /// Provider IDs that belong to a command in the queue (D-023).
-    pub in_command: BTreeSet<String>,
-    /// What owners of pods ask for their pods by annotation, by `Deployment/shop/web`.
-    pub owner_annotations: BTreeMap<String, BTreeMap<String, String>>,
-    /// They have not been read yet, although a policy asks for them.
-    pub owners_unknown: bool,
-    /// What has failed lately around the cluster.
-    pub distress: Distress,
-    /// DisruptionPolicies.
-    pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
-    /// The ledger of commands, which DisruptionPolicies look back on; empty where there are none.
-    pub disruptions: Vec<Arc<Disruption>>,
-}
-
-/// Until when a node is kept for a pod that is expected on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nomination {
-    /// The end of the window.
-    pub until: Timestamp,
-}
 
 impl Requirement {
     /// From an entry of a NodePool or NodeClaim.
@@ -505,9 +438,4 @@ fn lower_budget(budget: &PodDisruptionBudget) -> BudgetView {
         fully_blocking: never && disruptions_allowed <= 0,
         always_allows_unhealthy: is_understood && policy == Some("AlwaysAllow"),
     }
-}
-
-/// The pool with this name.
-pub(crate) fn pool_id(pools: &[PoolView], name: &str) -> Option<PoolId> {
-    pools.iter().position(|pool| pool.name == name).map(PoolId::from)
 }

@@ -479,3 +479,8 @@ impl Snapshot {
         costs.fold(crate::pod::EVICTION_COST_UNIT, i64::saturating_add)
     }
 }
+
+/// The pool with this name.
+pub(crate) fn pool_id(pools: &[PoolView], name: &str) -> Option<PoolId> {
+    pools.iter().position(|pool| pool.name == name).map(PoolId::from)
+}

@@ -3,10 +3,10 @@
 //! One entry per provider ID. Until its Node registers, a NodeClaim speaks for the node; afterwards the Node does. A NodeClaim that has not
 //! been launched has no entry.
 
-use crate::lower::{ClusterState, pool_id};
+use crate::cluster_state::ClusterState;
 use crate::price::Price;
 use crate::resources::{ResourceName, Resources};
-use crate::snapshot::{KindId, NodeView, PoolView};
+use crate::snapshot::{KindId, NodeView, PoolView, pool_id};
 use crate::taint;
 use crate::vector::ResourceVector;
 use crate::{labels, pod};

@@ -1,6 +1,6 @@
 //! What owners of pods and namespaces ask for their pods by annotation, as DisruptionPolicies read it. It judges nothing.
 
-use crate::lower::ClusterState;
+use crate::cluster_state::ClusterState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::labels;
 use std::collections::BTreeMap;

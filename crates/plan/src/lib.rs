@@ -3,7 +3,6 @@
 //! Every function here takes a Snapshot (or single objects), the Policy and `now`, and returns values. None knows a provider, an API server
 //! or a clock.
 
-pub mod adopt;
 pub mod blockers;
 pub mod budget_lint;
 mod budget_repair;
@@ -13,10 +12,8 @@ pub mod consistency;
 pub mod consolidatable;
 pub mod disrupt;
 pub mod disruption_policy;
-pub mod doctor;
 pub mod drift;
 pub mod dynamic_resources;
-pub mod explain;
 pub mod garbage_collection;
 pub mod identity;
 pub mod in_flight;

@@ -1,7 +1,8 @@
 //! Which nodes to launch for the pods that have none (P §5): collect the pods, pack them, and say what was decided and why.
 //!
-//! It creates nothing. `to_node_claim` (module `node_claim`) turns a planned claim into an object, and `execute` creates it.
+//! It creates nothing: `Provisioned::plan` turns the outcome into a [`Plan`], with the objects that `node_claim` makes of planned claims.
 
+use crate::node_claim::to_node_claim;
 use crate::policy::Policy;
 use crate::standing;
 use jiff::Timestamp;
@@ -11,7 +12,9 @@ use spokeshave_model::constraints::PodProblem;
 use spokeshave_model::placement::Placements;
 use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
-use spokeshave_model::{Derivation, Event, EventType, ObjectKind, ObjectRef, Price, ResourceName, Resources};
+use spokeshave_model::{
+    Action, Derivation, Event, EventType, ObjectKind, ObjectRef, Plan, Price, ResourceName, Resources,
+};
 use spokeshave_schedule::{
     ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod,
     effective_zones, explain_left_over, pack, pack_cheapest,
@@ -260,6 +263,20 @@ impl Provisioned {
             ..PackRequest::default()
         };
         explain_left_over(snapshot, &request, &policy.pack_options(), &self.unschedulable)
+    }
+
+    /// What makes the outcome true: its events, and a NodeClaim for each planned claim, in their order.
+    pub fn plan(&self, snapshot: &Snapshot, policy: &Policy) -> Plan {
+        let claims = self.placements.claims.iter();
+        let actions = claims.map(|planned| Action::CreateNodeClaim {
+            claim: Box::new(to_node_claim(snapshot, planned)),
+            reason: "provisioned".to_owned(),
+        });
+        Plan {
+            events: self.events(snapshot, policy),
+            actions: actions.collect(),
+            report: (),
+        }
     }
 
     /// The events that follow from the outcome alone: FailedScheduling, Nominated for existing nodes, NoCompatibleInstanceTypes. Those for

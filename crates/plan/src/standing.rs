@@ -84,11 +84,7 @@ pub fn takes_no_part(snapshot: &Snapshot, pool: PoolId, min_values: MinValuesPol
 
 /// Why a NodePool has nothing that it could launch, for pods or as a replica.
 /// Too few for its minValues are enough under BestEffort (P-120).
-pub(crate) fn no_instance_type(
-    snapshot: &Snapshot,
-    pool: &PoolView,
-    min_values: MinValuesPolicy,
-) -> Option<String> {
+pub fn no_instance_type(snapshot: &Snapshot, pool: &PoolView, min_values: MinValuesPolicy) -> Option<String> {
     match &pool.instance_types_problem {
         Some(InstanceTypesProblem::Unevaluated) => {
             return Some("its instance types are not known yet".to_owned());
@@ -100,7 +96,7 @@ pub(crate) fn no_instance_type(
 }
 
 /// The provider does not know the kind of its NodeClass, or this version not what it asks for.
-pub(crate) fn not_supported(pool: &PoolView) -> String {
+pub fn not_supported(pool: &PoolView) -> String {
     let template = &pool.object.spec.template.spec;
     match Requirements::from_api(&template.requirements) {
         Err(error) => format!("it asks for something that this version does not know: {error}"),
@@ -115,7 +111,7 @@ pub(crate) fn not_supported(pool: &PoolView) -> String {
 }
 
 /// The instance types that meet a NodePool's requirements and can be bought as it wants them.
-pub(crate) fn eligible<'a>(snapshot: &Snapshot, pool: &'a PoolView) -> Vec<&'a InstanceType> {
+pub fn eligible<'a>(snapshot: &Snapshot, pool: &'a PoolView) -> Vec<&'a InstanceType> {
     let types = pool.instance_types.iter();
     types
         .filter(|one| meets(one, &pool.requirements) && is_offered(snapshot, one, &pool.requirements))

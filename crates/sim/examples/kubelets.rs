@@ -6,10 +6,10 @@ use clap as _;
 use json_patch as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mimalloc as _;
+use spokeshave_cluster::Options;
 use spokeshave_ports::{Entropy, TokioClock};
 use spokeshave_runtime::Shutdown;
 use spokeshave_runtime::client::{ClientOptions, from_config};
-use spokeshave_sim::Options;
 
 async fn live(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let file = Kubeconfig::read_from(path)?;
@@ -22,7 +22,7 @@ async fn live(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     };
     let client = from_config(config, &options, clock.clone())?;
     let entropy = Entropy::new(1);
-    spokeshave_sim::run(client, clock, entropy, Options::kubelets_only(), Shutdown::new()).await;
+    spokeshave_cluster::run(client, clock, entropy, Options::kubelets_only(), Shutdown::new()).await;
     Ok(())
 }
 

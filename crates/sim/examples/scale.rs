@@ -228,16 +228,16 @@ async fn story(nodes: usize, pods: usize, expire: bool) {
     }
     let shutdown = Shutdown::new();
     let mut tasks = TaskGroup::new();
-    let cluster = spokeshave_sim::Options {
+    let cluster = spokeshave_cluster::Options {
         scheduler: false,
         workloads: false,
         volumes: false,
         disruption_budgets: false,
-        ..spokeshave_sim::Options::all()
+        ..spokeshave_cluster::Options::all()
     };
     tasks.spawn(
         "cluster",
-        spokeshave_sim::run(
+        spokeshave_cluster::run(
             user.clone(),
             clock.clone(),
             entropy.child("sim"),

@@ -39,6 +39,27 @@ pub(crate) enum CloudProviderName {
     Aws,
 }
 
+/// Clouds that have kinds of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DefinitionsOf {
+    /// Nodes without machines: KWOKNodeClass and KWOKInstance
+    Kwok,
+    /// EC2: EC2NodeClass
+    Aws,
+    /// Azure's virtual machines: AKSNodeClass
+    Azure,
+}
+
+impl From<DefinitionsOf> for spokeshave_api::crds::Cloud {
+    fn from(cloud: DefinitionsOf) -> Self {
+        match cloud {
+            DefinitionsOf::Kwok => Self::Kwok,
+            DefinitionsOf::Aws => Self::Aws,
+            DefinitionsOf::Azure => Self::Azure,
+        }
+    }
+}
+
 /// Reads a Go duration that is not negative.
 pub(crate) fn read_duration(text: &str) -> Result<Duration, String> {
     let duration: spokeshave_api::GoDuration = text.parse().map_err(|error| format!("{error}"))?;

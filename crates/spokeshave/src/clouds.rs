@@ -15,9 +15,8 @@ use spokeshave_provider_kwok::{Catalog, KwokOptions, KwokProvider};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
 use crate::arguments::OperatorCloud;
-use crate::providers::{self, AddressArgs};
+use crate::remote_provider::{self, AddressArgs};
 use crate::settings::Settings;
-use crate::up;
 
 /// A cloud, and what it adds to the rules about labels.
 pub(crate) struct Cloud {
@@ -86,7 +85,7 @@ fn kwok(settings: &Settings, surroundings: &Surroundings, tasks: &mut TaskGroup)
         tasks.spawn("kwok cloud", async move { cloud.run(stop.requested()).await });
     }
     Ok(Cloud {
-        label_rules: up::label_rules(&provider),
+        label_rules: label_rules(&provider),
         provider,
         remote: None,
     })
@@ -156,7 +155,8 @@ fn azure(settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
 }
 
 async fn grpc(address: &AddressArgs, settings: &Settings, surroundings: &Surroundings) -> Result<Cloud> {
-    let provider = providers::connect(address, settings, surroundings).await?;
+    let (client, version) = (&surroundings.client, &surroundings.version);
+    let provider = remote_provider::connect(address, settings, client, version, &surroundings.clock).await?;
     Ok(Cloud {
         label_rules: provider.label_rules(),
         provider: Arc::new(provider.clone()),
@@ -177,5 +177,13 @@ pub(crate) fn aws_label_rules(provider: &AwsProvider) -> LabelRules {
     LabelRules {
         restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
         well_known: provider.well_known_labels().into_iter().collect(),
+    }
+}
+
+/// What the kwok cloud adds to the rules about labels (P §1.7).
+pub(crate) fn label_rules(provider: &KwokProvider) -> LabelRules {
+    LabelRules {
+        restricted_domains: vec!["karpenter.kwok.sh".to_owned()],
+        well_known: provider.well_known_labels().iter().cloned().collect(),
     }
 }

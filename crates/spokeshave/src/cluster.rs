@@ -11,7 +11,7 @@ use kube::Client;
 use kube::client::Body;
 use spokeshave_ports::TokioClock;
 
-use crate::operate::{configuration, connect};
+use crate::connection::{configuration, connect};
 
 /// A cluster that has answered.
 pub(crate) struct Cluster {

@@ -48,7 +48,7 @@ fn subscriber(
     };
     // Libraries below us speak about themselves, not about the cluster.
     let filter = EnvFilter::new(format!(
-        "warn,spokeshave={name},spokeshave_controllers={name},spokeshave_runtime={name},spokeshave_provider_kwok={name},spokeshave_sim={name}"
+        "warn,spokeshave={name},spokeshave_controllers={name},spokeshave_runtime={name},spokeshave_provider_kwok={name},spokeshave_cluster={name}"
     ));
     let registry = Registry::default().with(filter);
     match format {

@@ -3,27 +3,24 @@
 mod adopt;
 mod arguments;
 mod azure;
-mod azure_rehearsal;
 mod budgets;
 mod cli;
 mod clouds;
 mod cluster;
+mod connection;
 mod convert;
-mod demo;
 mod doctor;
 mod explain;
 mod freeze;
-mod kubeconfig_file;
 mod lines;
 mod log_lines;
 mod logging;
 mod look;
 mod manifests;
-mod narrator;
 mod operate;
 mod plan;
 mod providers;
-mod rehearsal;
+mod remote_provider;
 mod rollout;
 mod scheduler_config;
 mod settings;
@@ -32,6 +29,7 @@ mod signals;
 mod simulate;
 mod text;
 mod top;
+#[cfg(feature = "embedded")]
 mod up;
 mod web;
 mod yaml;
@@ -88,6 +86,7 @@ const FINDINGS: u8 = 3;
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
+        #[cfg(feature = "embedded")]
         Command::Up(args) => {
             use_small_pages();
             runtime()?.block_on(up::run(args))

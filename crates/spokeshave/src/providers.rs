@@ -1,27 +1,22 @@
-//! Providers that are processes of their own: `operator --cloud-provider grpc`, `provider-sanity` and `provider-serve`.
+//! `spokeshave provider-sanity` and `spokeshave provider-serve`: both ends of the protocol for providers that are processes of their own.
 //!
-//! Owns where they are and how long the operator waits for one at its start. The protocol is `provider-grpc`'s.
+//! Owns the commands only. The protocol is `provider-grpc`'s.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueHint};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, ResourceExt as _};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
 use spokeshave_provider_grpc::sanity::{SanityOptions, check};
-use spokeshave_provider_grpc::{
-    ClientOptions, ConnectError, Connector, GrpcProvider, KubeNodeClasses, Server, ServerOptions,
-    TlsConnector, UnixConnector, serve_unix,
-};
-use spokeshave_runtime::{Readiness, Shutdown, TaskGroup};
+use spokeshave_provider_grpc::{Server, ServerOptions, serve_unix};
+use spokeshave_runtime::{Shutdown, TaskGroup};
 
 use crate::arguments::{CloudProviderName, OperatorCloud};
 use crate::clouds::{self, Surroundings};
+use crate::connection::{configuration, connect, seed};
+use crate::remote_provider::AddressArgs;
 use crate::settings::{Environment, Settings, SettingsArgs};
-use crate::{logging, operate, signals};
+use crate::{logging, signals};
 
 pub(crate) const SANITY_EXAMPLES: &str = "\
 Examples:
@@ -29,108 +24,6 @@ Examples:
   spokeshave provider-sanity --provider-socket provider.sock --node-class small --cluster-uid 1234
 
 A few instances of the cheapest offering are launched and ended. Exit code 0 when every promise is kept; 3 with each broken promise by name.";
-
-/// Name of the condition of readiness (G-019).
-const CONDITION: &str = "provider connected";
-/// How long the operator waits for its provider at the start.
-const START_LIMIT: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// Where a provider is.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct AddressArgs {
-    /// Unix socket of the provider
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "provider_address")]
-    pub(crate) provider_socket: Option<PathBuf>,
-    /// Host and port of the provider; both sides show certificates
-    #[arg(long, value_name = "HOST:PORT", requires_all = ["provider_ca", "provider_cert", "provider_key"])]
-    pub(crate) provider_address: Option<String>,
-    /// Authority of the provider's certificate, in PEM form
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) provider_ca: Option<PathBuf>,
-    /// Certificate that the provider is shown, in PEM form
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) provider_cert: Option<PathBuf>,
-    /// Key of that certificate, in PEM form
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) provider_key: Option<PathBuf>,
-}
-
-impl AddressArgs {
-    fn connector(&self) -> Result<Arc<dyn Connector>> {
-        if let Some(path) = &self.provider_socket {
-            return Ok(Arc::new(UnixConnector(path.clone())));
-        }
-        let Some(address) = &self.provider_address else {
-            bail!("where is the provider? Give --provider-socket FILE or --provider-address HOST:PORT");
-        };
-        let read = |path: &Option<PathBuf>| {
-            let path = path.clone().unwrap_or_default();
-            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
-        };
-        let (ca, cert, key) = (
-            read(&self.provider_ca)?,
-            read(&self.provider_cert)?,
-            read(&self.provider_key)?,
-        );
-        let connector = TlsConnector::new(address, &ca, &cert, &key).map_err(anyhow::Error::msg)?;
-        Ok(Arc::new(connector))
-    }
-}
-
-/// Connects the operator to its provider, which may start after it.
-pub(crate) async fn connect(
-    address: &AddressArgs,
-    settings: &Settings,
-    surroundings: &Surroundings,
-) -> Result<GrpcProvider> {
-    let connector = address.connector()?;
-    let namespaces: Api<Namespace> = Api::all(surroundings.client.clone());
-    let system = namespaces
-        .get_opt("kube-system")
-        .await
-        .context("get namespace kube-system")?;
-    let options = ClientOptions {
-        connector,
-        cluster_name: settings.cluster_name.clone().unwrap_or_default(),
-        cluster_uid: system.and_then(|system| system.uid()).unwrap_or_default(),
-        kubernetes_version: surroundings.version.clone(),
-        node_classes: Some(Arc::new(KubeNodeClasses(surroundings.client.clone()))),
-    };
-    let clock = &surroundings.clock;
-    let started = clock.now();
-    loop {
-        match GrpcProvider::connect(options.clone(), clock.clone()).await {
-            Ok(provider) => {
-                tracing::info!(address = options.connector.address(), "connected to the provider");
-                return Ok(provider);
-            }
-            Err(error @ ConnectError::Unreachable { .. }) if clock.since(started) < START_LIMIT => {
-                tracing::warn!(%error, "waiting for the provider");
-                clock.sleep(PAUSE).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Says whether the provider is there, until the operator stops.
-pub(crate) async fn watch_readiness(
-    provider: GrpcProvider,
-    readiness: Readiness,
-    clock: SharedClock,
-    stop: Shutdown,
-) {
-    readiness.declare(CONDITION);
-    loop {
-        readiness.set(CONDITION, provider.is_ready());
-        tokio::select! {
-            biased;
-            () = stop.requested() => return,
-            () = clock.sleep(PAUSE) => {}
-        }
-    }
-}
 
 /// Arguments of `provider-sanity`.
 #[derive(Debug, Args)]
@@ -201,9 +94,9 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
     let clock: SharedClock = TokioClock::wall(1.0).shared();
     let (level, format) = (settings.log_level, settings.log_format);
     logging::install(level, format, &settings.log_output_paths, clock.clone())?;
-    let config = operate::configuration(args.kubeconfig.as_deref()).await?;
+    let config = configuration(args.kubeconfig.as_deref()).await?;
     let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
-    let client = operate::connect(&config, rate, &clock, None)?;
+    let client = connect(&config, rate, &clock, None)?;
     let version = client.apiserver_version().await;
     let version =
         version.with_context(|| format!("the cluster at {} does not answer", config.cluster_url))?;
@@ -214,7 +107,7 @@ pub(crate) async fn serve(args: ServeArgs, environment: &Environment) -> Result<
         version: version.git_version,
         reads_only: false,
         clock: clock.clone(),
-        entropy: Entropy::new(operate::seed()),
+        entropy: Entropy::new(seed()),
         shutdown: shutdown.clone(),
     };
     let name = match args.cloud_provider {

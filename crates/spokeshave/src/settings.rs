@@ -5,6 +5,22 @@
 //! variables, which hides mistakes.
 
 mod reader;
+/// The gates that the controllers know.
+pub(crate) fn gates_of(gates: FeatureGates) -> spokeshave_controllers::FeatureGates {
+    spokeshave_controllers::FeatureGates {
+        reserved_capacity: gates.reserved_capacity,
+        node_repair: gates.node_repair,
+        static_capacity: gates.static_capacity,
+        node_overlay: gates.node_overlay,
+        capacity_buffer: gates.capacity_buffer,
+    }
+}
+
+/// How many threads the machine can run at once.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -13,8 +29,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use spokeshave_plan::explain::near_matches;
 use spokeshave_plan::{MinValuesPolicy, PreferencePolicy};
+use spokeshave_story::explain::near_matches;
 
 use crate::arguments::read_duration;
 

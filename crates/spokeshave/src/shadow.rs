@@ -9,8 +9,8 @@ use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{Document, HttpServer, Shutdown, TaskGroup};
 use tokio::net::TcpListener;
 
-use crate::operate::STOP_LIMIT;
 use crate::signals;
+use crate::signals::STOP_LIMIT;
 
 /// Where a shadow is asked.
 pub(crate) struct Ports {

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+/// How long the parts of an operator may take to stop.
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(15);
+
 /// Completes when the process should end. A second Ctrl-C ends it at once.
 pub(crate) async fn wait(limit: Option<Duration>) {
     let terminate = async {

@@ -12,7 +12,6 @@ use crate::look::{Source, keep_looking};
 use crate::plan::SourceArgs;
 use crate::signals;
 use crate::text::say;
-use crate::up::token;
 
 /// Shown after the help.
 pub(crate) const EXAMPLES: &str = "\
@@ -104,4 +103,15 @@ pub(crate) async fn run(args: WebArgs) -> Result<()> {
     signals::wait(None).await;
     stop.request();
     running.await.context("the page has broken")
+}
+
+/// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.
+pub(crate) fn token() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let part = || {
+        std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish()
+    };
+    format!("{:016x}{:016x}", part(), part())
 }

@@ -3,7 +3,7 @@
 use crate::suppose;
 use crate::world::Judged;
 use serde::Serialize;
-use spokeshave_plan::explain::{self, Story};
+use spokeshave_story::explain::{self, Story};
 
 /// A blocker that can be thought away, or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -8,8 +8,8 @@ use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{NodeId, Snapshot};
 use spokeshave_model::{ClusterState, lower};
 use spokeshave_plan::disrupt::{Frontier, Outcome, Verdict, disrupt};
-use spokeshave_plan::explain::{CommandFact, Facts};
 use spokeshave_plan::{Policy, Provisioned, provision};
+use spokeshave_story::explain::{CommandFact, Facts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use crate::draw::{dollars, time};
 use crate::query::Query;
 use maud::{Markup, html};
 use spokeshave_model::Price;
-use spokeshave_plan::explain::{Meaning, PodLine, StepState, Story};
+use spokeshave_story::explain::{Meaning, PodLine, StepState, Story};
 use spokeshave_view::{Detail, Toggle};
 
 /// Pods that are listed.

@@ -4,7 +4,7 @@ use crate::draw::{change, count, dollars, percent, time};
 use crate::query::Query;
 use maud::{Markup, html};
 use spokeshave_model::Price;
-use spokeshave_plan::explain::age;
+use spokeshave_story::explain::age;
 use spokeshave_view::{Difference, Group, Header, Place, View};
 
 /// Verdicts that the banner names.

@@ -4,7 +4,7 @@ use crate::boxes::is_found;
 use crate::draw::{Look, count, dollars, percent, verdict_words, why};
 use crate::query::{Query, Sort};
 use maud::{Markup, html};
-use spokeshave_plan::explain::age;
+use spokeshave_story::explain::age;
 use spokeshave_view::{NodeRow, View, share};
 use std::cmp::Ordering;
 

@@ -14,14 +14,15 @@ const AT_ONCE: usize = 50;
 impl Hands {
     /// Creates NodeClaims, several at once, each for something. `done` hears of each as soon as it is there or has failed; one that fails stops no
     /// other.
-    pub(crate) async fn create_claims<For>(
+    pub(crate) async fn create_claims<'claim, For>(
         &self,
-        wanted: Vec<(For, NodeClaim)>,
+        wanted: Vec<(For, &'claim NodeClaim)>,
         done: impl Fn(For, Result<NodeClaim, ExecuteError>),
     ) {
         let done = &done;
-        let create =
-            |(what, claim): (For, NodeClaim)| async move { done(what, self.create_claim(&claim).await) };
+        let create = |(what, claim): (For, &'claim NodeClaim)| async move {
+            done(what, self.create_claim(claim).await)
+        };
         futures::stream::iter(wanted)
             .for_each_concurrent(AT_ONCE, create)
             .await;

@@ -152,6 +152,32 @@ impl Hands {
         self.run_unless_stale(&plan.actions).await
     }
 
+    /// The same, with `done` called with the index of each action that has succeeded. A deletion of what is gone already has.
+    ///
+    /// # Errors
+    /// Any other failure, the first.
+    pub(crate) async fn carry_out_each<Report>(
+        &self,
+        plan: &Plan<Report>,
+        done: impl Fn(usize),
+    ) -> Result<bool, ExecuteError> {
+        for event in &plan.events {
+            self.tell(event);
+        }
+        for (index, action) in plan.actions.iter().enumerate() {
+            match self.run(action).await {
+                Err(error) if error.is_not_found() && matches!(action, Action::Delete { .. }) => {}
+                Err(error) if error.is_conflict() || error.is_not_found() => {
+                    tracing::debug!(%error, "will be looked at again");
+                    return Ok(false);
+                }
+                result => result?,
+            }
+            done(index);
+        }
+        Ok(true)
+    }
+
     /// Creates a NodeClaim and returns it with its name.
     ///
     /// # Errors

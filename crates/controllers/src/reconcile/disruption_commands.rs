@@ -449,28 +449,18 @@ impl Controller for Commands {
             present.price_after = self.price_after(&disruption).await;
         }
         let next = advance(&disruption, &present, now);
-        for (action, milestone) in &next.steps {
-            match self.hands.run(action).await {
-                Ok(()) => {}
-                // What was to be deleted is gone.
-                Err(error) if error.is_not_found() && matches!(action, Action::Delete { .. }) => {}
-                Err(error) if error.is_conflict() || error.is_not_found() => {
-                    tracing::debug!(Disruption = name, %error, "will be looked at again");
-                    return Ok(Requeue::Stale);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            if let Action::CreateNodeClaim { claim, reason } = action {
+        let done = |index: usize| {
+            if let Action::CreateNodeClaim { claim, reason } = &next.actions[index] {
                 self.created(&disruption, claim, reason);
             }
-            if let Some(milestone) = milestone {
+            if let Some(milestone) = &next.report.milestones[index] {
                 self.reached(&disruption, &present, milestone);
             }
+        };
+        if !self.hands.carry_out_each(&next, done).await? {
+            return Ok(Requeue::Stale);
         }
-        for event in &next.events {
-            self.hands.tell(event);
-        }
-        Ok(next.again.map_or(Requeue::Done, Requeue::After))
+        Ok(next.report.again.map_or(Requeue::Done, Requeue::After))
     }
 }
 

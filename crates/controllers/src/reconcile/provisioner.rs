@@ -12,12 +12,12 @@ use spokeshave_model::Pod;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{PodId, PoolView, Snapshot};
 use spokeshave_model::taint::same_taint;
-use spokeshave_model::{Price, pod};
+use spokeshave_model::{Action, Plan, Price, pod};
 use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::vain_launches::Asker;
-use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_only, report, to_node_claim};
+use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_only, report};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
@@ -286,13 +286,14 @@ impl Provisioner {
         self.count_zones(snapshot, outcome);
         self.warn_of_preferences(snapshot, outcome, self.cluster.now());
         self.report(snapshot, outcome);
-        for event in outcome.events(snapshot, &self.cluster.policy) {
-            self.hands.tell(&event);
+        let plan = outcome.plan(snapshot, &self.cluster.policy);
+        for event in &plan.events {
+            self.hands.tell(event);
         }
         for (node, _) in outcome.nominated_nodes(snapshot) {
             self.cluster.nominate(&snapshot.node(node).provider_id);
         }
-        self.create(snapshot, outcome).await;
+        self.create(snapshot, outcome, &plan).await;
     }
 
     /// Whether an independent check has nothing against the plan.
@@ -410,10 +411,13 @@ impl Provisioner {
     }
 
     /// P-065: creates what is planned, many at once; what fails is planned for again.
-    async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned) {
+    async fn create(&self, snapshot: &Snapshot, outcome: &Provisioned, plan: &Plan) {
         let mut wanted = Vec::new();
         self.cluster.begin_launches();
-        for planned in &outcome.placements.claims {
+        for (planned, action) in outcome.placements.claims.iter().zip(&plan.actions) {
+            let Action::CreateNodeClaim { claim, reason } = action else {
+                continue;
+            };
             let view = snapshot.pool(planned.pool);
             if !self.may_grow(view) {
                 continue;
@@ -425,26 +429,27 @@ impl Provisioner {
                 }
                 continue;
             }
-            let claim = to_node_claim(snapshot, planned);
-            let admission = self.cluster.memory().launches.admit(&claim, self.cluster.now());
+            let admission = self.cluster.memory().launches.admit(claim, self.cluster.now());
             if let Admission::NotBefore(next) = admission {
                 tracing::info!(NodePool = view.name, pods = planned.pods.len(), %next, "the cloud has refused such a nodeclaim lately; it is not created before the next try");
                 continue;
             }
-            wanted.push((planned, claim));
+            wanted.push(((planned, reason), &**claim));
         }
-        let done = |planned: &PlannedClaim, created: Result<NodeClaim, ExecuteError>| match created {
-            Ok(created) => {
-                let launch = planned
-                    .launches
-                    .first()
-                    .map_or(Price::ZERO, |launch| launch.price);
-                self.journal.note_planned_price(&created, launch);
-                self.created(snapshot, planned, &created, launch);
-            }
-            Err(error) => {
-                let pool = &snapshot.pool(planned.pool).name;
-                tracing::error!(NodePool = pool, %error, "creating nodeclaim; its pods are planned for again");
+        let done = |(planned, reason): (&PlannedClaim, &String), created: Result<NodeClaim, ExecuteError>| {
+            match created {
+                Ok(created) => {
+                    let launch = planned
+                        .launches
+                        .first()
+                        .map_or(Price::ZERO, |launch| launch.price);
+                    self.journal.note_planned_price(&created, launch);
+                    self.created(snapshot, planned, &created, reason, launch);
+                }
+                Err(error) => {
+                    let pool = &snapshot.pool(planned.pool).name;
+                    tracing::error!(NodePool = pool, %error, "creating nodeclaim; its pods are planned for again");
+                }
             }
         };
         self.hands.create_claims(wanted, done).await;
@@ -470,7 +475,14 @@ impl Provisioner {
         }
     }
 
-    fn created(&self, snapshot: &Snapshot, planned: &PlannedClaim, created: &NodeClaim, launch: Price) {
+    fn created(
+        &self,
+        snapshot: &Snapshot,
+        planned: &PlannedClaim,
+        created: &NodeClaim,
+        reason: &str,
+        launch: Price,
+    ) {
         let pool = &snapshot.pool(planned.pool).name;
         let uids = planned
             .pods
@@ -488,10 +500,7 @@ impl Provisioner {
         } else {
             "false"
         };
-        self.journal
-            .families
-            .claims_created
-            .inc(&["provisioned", pool, relaxed]);
+        self.journal.families.claims_created.inc(&[reason, pool, relaxed]);
         let types = report::first_few(&report::instance_type_names(snapshot, planned), 5);
         tracing::info!(
             NodePool = pool,

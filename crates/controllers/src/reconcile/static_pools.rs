@@ -78,9 +78,7 @@ impl StaticPools {
             Ok(created) => self.created(&current, &created),
             Err(error) => *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
         };
-        self.hands
-            .create_claims(vec![((), claim.clone()); admitted], done)
-            .await;
+        self.hands.create_claims(vec![((), &claim); admitted], done).await;
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error.into());
         }

@@ -19,7 +19,7 @@ use spokeshave_api::{DisruptionReason, NodeClaim, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::Price;
 use spokeshave_model::state_node::{is_cordoned, is_node_ready};
-use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Subresource, pod};
+use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef, Plan, Subresource, pod};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,19 +99,29 @@ pub enum Milestone {
     },
 }
 
-/// The next steps: writes in order, each with what it completes.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// How a look at a command carries it on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advance {
-    /// Writes in order; the first failure ends the look.
-    pub steps: Vec<(Action, Option<Milestone>)>,
-    /// Events to record once the writes have succeeded.
-    pub events: Vec<Event>,
+    /// What the success of each action of the plan completes.
+    pub milestones: Vec<Option<Milestone>>,
     /// When to look again if nothing changes before; `None` when nothing is left to wait for.
     pub again: Option<Duration>,
 }
 
+/// Writes, each with what it completes.
+type Steps = Vec<(Action, Option<Milestone>)>;
+
+fn plan(steps: Steps, events: Vec<Event>, again: Option<Duration>) -> Plan<Advance> {
+    let (actions, milestones) = steps.into_iter().unzip();
+    Plan {
+        events,
+        actions,
+        report: Advance { milestones, again },
+    }
+}
+
 /// One look at a command.
-pub fn advance(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+pub fn advance(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Advance> {
     match disruption.phase() {
         DisruptionPhase::Starting => start(disruption, present, now),
         DisruptionPhase::Replacing => replace(disruption, present, now),
@@ -119,7 +129,7 @@ pub fn advance(disruption: &Disruption, present: &Present, now: Timestamp) -> Ad
         DisruptionPhase::Draining => drain(disruption, present, now),
         // A phase of a later version is that version's affair.
         DisruptionPhase::Succeeded | DisruptionPhase::RolledBack | DisruptionPhase::Other(_) => {
-            Advance::default()
+            Plan::default()
         }
     }
 }
@@ -154,7 +164,7 @@ pub fn time_limit(queued_nodes: usize) -> Duration {
 }
 
 /// D-098: taints, then conditions, then replacements, then the status that says so.
-fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Advance> {
     let spec = &disruption.spec;
     let live = || {
         present
@@ -212,15 +222,11 @@ fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance 
         number => format!("waiting for {} to be initialised", count(number, "replacement")),
     };
     steps.extend(status(disruption, phase, &message, now).map(|action| (action, Some(Milestone::Started))));
-    Advance {
-        steps,
-        events: Vec::new(),
-        again: Some(Duration::ZERO),
-    }
+    plan(steps, Vec::new(), Some(Duration::ZERO))
 }
 
 /// D-108…D-110, D-114: waits for the replacements, and takes the command back when one is lost or the time is up.
-fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Advance> {
     let spec = &disruption.spec;
     for (replacement, claim) in spec.replacements.iter().zip(&present.replacements) {
         if claim.as_ref().is_none_or(|claim| claim.is_deleting()) {
@@ -261,24 +267,19 @@ fn replace(disruption: &Disruption, present: &Present, now: Timestamp) -> Advanc
         );
         return roll_back(disruption, present, &why, now);
     }
-    Advance {
-        steps: Vec::new(),
-        events: waiting
-            .iter()
-            .flat_map(|claim| waiting_events(claim, &spec.reason))
-            .collect(),
-        again: Some((limit - age).saturating_add(Duration::from_secs(1))),
-    }
+    let events = waiting
+        .iter()
+        .flat_map(|claim| waiting_events(claim, &spec.reason))
+        .collect();
+    let again = (limit - age).saturating_add(Duration::from_secs(1));
+    plan(Steps::new(), events, Some(again))
 }
 
-fn to_deleting(disruption: &Disruption, now: Timestamp) -> Advance {
+fn to_deleting(disruption: &Disruption, now: Timestamp) -> Plan<Advance> {
     let message = format!("deleting {}", count(disruption.spec.nodes.len(), "node"));
     let steps = status(disruption, DisruptionPhase::Deleting, &message, now);
-    Advance {
-        steps: steps.map(|action| (action, None)).into_iter().collect(),
-        events: Vec::new(),
-        again: Some(Duration::ZERO),
-    }
+    let steps = steps.map(|action| (action, None)).into_iter().collect();
+    plan(steps, Vec::new(), Some(Duration::ZERO))
 }
 
 /// D-109.
@@ -299,12 +300,9 @@ fn waiting_events(claim: &NodeClaim, reason: &DisruptionReason) -> [Event; 2] {
 
 /// D-111, D-112: each NodeClaim that is there and not going is deleted, once. What reached a node between the second look and its taint takes the
 /// command back (invariants 6 and 7), and so does the loss of a place that its pods were to have, to other pods or with its node (invariant 8).
-fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Advance> {
     if let Some(left) = unsettled(disruption, now) {
-        return Advance {
-            again: Some(left),
-            ..Advance::default()
-        };
+        return plan(Steps::new(), Vec::new(), Some(left));
     }
     let obstacle = protection(disruption, present, now)
         .or_else(|| newcomer(disruption, present))
@@ -331,15 +329,11 @@ fn delete(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance
         now,
     );
     steps.extend(draining.map(|action| (action, None)));
-    Advance {
-        steps,
-        events,
-        again: Some(Duration::ZERO),
-    }
+    plan(steps, events, Some(Duration::ZERO))
 }
 
 /// Looks again soon; what never comes does not keep nodes tainted for ever.
-fn wait(disruption: &Disruption, present: &Present, waits_for: WaitsFor, now: Timestamp) -> Advance {
+fn wait(disruption: &Disruption, present: &Present, waits_for: WaitsFor, now: Timestamp) -> Plan<Advance> {
     let limit = time_limit(present.queued_nodes).saturating_add(COMMAND_TIMEOUT_MINIMUM);
     if age(disruption, now) > limit {
         let what = match waits_for {
@@ -349,10 +343,7 @@ fn wait(disruption: &Disruption, present: &Present, waits_for: WaitsFor, now: Ti
         let why = format!("{what} {} minutes after the decision", limit.as_secs() / 60);
         return roll_back(disruption, present, &why, now);
     }
-    Advance {
-        again: Some(WATCH_LAG),
-        ..Advance::default()
-    }
+    plan(Steps::new(), Vec::new(), Some(WATCH_LAG))
 }
 
 fn terminating_events(node: &PresentNode, reason: &DisruptionReason) -> Vec<Event> {
@@ -383,25 +374,23 @@ pub fn is_gone(disruption: &Disruption, present: &Present) -> bool {
 }
 
 /// Waits until the NodeClaims are gone; termination does the work, and this look writes the end into the ledger.
-fn drain(disruption: &Disruption, present: &Present, now: Timestamp) -> Advance {
+fn drain(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Advance> {
     if !is_gone(disruption, present) {
-        return Advance::default();
+        return Plan::default();
     }
     let (realised, message) = realised(disruption, present.price_after);
     let mut ended = disruption.clone();
     ended.status.get_or_insert_default().realised_savings = realised;
     let steps = status_from(disruption, ended, DisruptionPhase::Succeeded, &message, now);
-    Advance {
-        steps: steps
-            .map(|action| (action, Some(Milestone::Succeeded)))
-            .into_iter()
-            .collect(),
-        ..Advance::default()
-    }
+    let steps = steps
+        .map(|action| (action, Some(Milestone::Succeeded)))
+        .into_iter()
+        .collect();
+    plan(steps, Vec::new(), None)
 }
 
 /// D-116, W-33: replacements that are not up go again, the ledger says why, and the nodes are as they were. Nodes on their way out keep the taint.
-fn roll_back(disruption: &Disruption, present: &Present, why: &str, now: Timestamp) -> Advance {
+fn roll_back(disruption: &Disruption, present: &Present, why: &str, now: Timestamp) -> Plan<Advance> {
     let unfinished: Vec<&Arc<NodeClaim>> = present
         .replacements
         .iter()
@@ -431,10 +420,7 @@ fn roll_back(disruption: &Disruption, present: &Present, why: &str, now: Timesta
     });
     let conditions = staying().filter_map(|node| condition_patch(node.live()?, None, now));
     let clean = taints.chain(conditions).map(|action| (action, None));
-    Advance {
-        steps: deletes.chain(status).chain(clean).collect(),
-        ..Advance::default()
-    }
+    plan(deletes.chain(status).chain(clean).collect(), Vec::new(), None)
 }
 
 /// Whether a node of the command may not go any more: annotated by hand, or a pod on it, since it was decided. Drift of a NodeClaim with a

@@ -237,7 +237,7 @@ impl Verdict {
 }
 
 /// `saves $0.19/h`, `costs $0.05/h more`, `saves nothing`.
-pub(crate) fn money_text(saved: Price) -> String {
+pub fn money_text(saved: Price) -> String {
     match saved.0 {
         0 => "saves nothing".to_owned(),
         1..5_000_000 => "saves less than $0.01/h".to_owned(),

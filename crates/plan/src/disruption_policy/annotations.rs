@@ -166,7 +166,7 @@ impl<'a> Notes<'a> {
 }
 
 /// What was expected of the value of an annotation that workloads ask by; `None` where it can be read.
-pub(crate) fn flaw(key: &str, value: &str) -> Option<String> {
+pub fn flaw(key: &str, value: &str) -> Option<String> {
     let is_wrong = match key {
         labels::QUIET_TIME => quiet_time(value).is_none().then_some(QUIET_TIME_EXPECTED),
         labels::MOVES_PER_DAY => moves_per_day(value).is_none().then_some(MOVES_EXPECTED),

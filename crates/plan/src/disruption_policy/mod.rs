@@ -22,7 +22,7 @@ mod status;
 pub mod windows;
 pub mod workloads;
 
-pub(crate) use annotations::flaw;
+pub use annotations::flaw;
 pub use convergence::FIELD as OSCILLATION;
 pub(crate) use convergence::{Payback, claimed, is_judged, paybacks};
 pub use limits::{Limits, Rule};

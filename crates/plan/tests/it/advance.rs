@@ -136,13 +136,13 @@ impl World {
         let mut made = 0;
         for _ in 0..50 {
             let next = advance(&self.disruption, &self.present(), now);
-            if next.steps.is_empty() {
-                match next.again {
+            if next.actions.is_empty() {
+                match next.report.again {
                     Some(wait) if self.disruption.phase() == DisruptionPhase::Deleting => now += wait,
                     _ => return made,
                 }
             }
-            for (action, milestone) in &next.steps {
+            for (action, milestone) in next.actions.iter().zip(&next.report.milestones) {
                 if writes == 0 {
                     return made;
                 }
@@ -221,9 +221,9 @@ fn d_098_d_111_a_delete_taints_marks_deletes_and_ends() {
     let mut world = World::new(command(&["a", "b"], &[], "Emptiness"));
     let first = advance(&world.disruption, &world.present(), at(1));
     let kinds: Vec<ObjectKind> = first
-        .steps
+        .actions
         .iter()
-        .map(|(action, _)| match action {
+        .map(|action| match action {
             Action::Patch { target, .. } => target.kind,
             other => panic!("{other:?}"),
         })
@@ -269,7 +269,7 @@ fn d_108_d_109_a_replace_waits_until_all_replacements_are_initialised() {
         ]
     );
     assert_eq!(
-        waiting.again,
+        waiting.report.again,
         Some(Duration::from_secs(599)),
         "the limit is looked at again"
     );
@@ -454,13 +454,13 @@ fn after_a_late_binding(method: &str, pods: &[Arc<Pod>], late: &Arc<Pod>) -> Wor
     let mut world = World::new(command);
     world.pods = pods.to_vec();
     let first = advance(&world.disruption, &world.present(), at(0));
-    for (action, _) in &first.steps {
+    for action in &first.actions {
         world.apply(action);
     }
     assert_eq!(world.disruption.phase(), DisruptionPhase::Deleting);
     let early = advance(&world.disruption, &world.present(), at(0));
-    assert!(early.steps.is_empty(), "the taint has not settled");
-    assert_eq!(early.again, Some(COMMAND_TAINT_SETTLE));
+    assert!(early.actions.is_empty(), "the taint has not settled");
+    assert_eq!(early.report.again, Some(COMMAND_TAINT_SETTLE));
     world.pods.push(late.clone());
     world.run(at(0), FOR_EVER);
     world
@@ -585,8 +585,8 @@ fn invariant_8_nothing_is_deleted_while_the_watch_is_behind_and_nothing_waits_fo
         present.waits_for = Some(waits_for);
         change(&mut present);
         let next = advance(&world.disruption, &present, at(second));
-        let milestones: Vec<Milestone> = next.steps.into_iter().filter_map(|(_, said)| said).collect();
-        (milestones, next.again)
+        let milestones: Vec<Milestone> = next.report.milestones.into_iter().flatten().collect();
+        (milestones, next.report.again)
     };
     let look = |second: i64, change: fn(&mut Present)| look_for(WaitsFor::Watch, second, change);
     assert_eq!(look(30, |_| ()), (vec![], Some(Duration::from_secs(1))));

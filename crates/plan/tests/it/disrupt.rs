@@ -576,10 +576,7 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
         queued_nodes: 1,
         ..Present::default()
     };
-    let writes = |present: &Present| -> Vec<Action> {
-        let steps = advance(&disruption, present, epoch()).steps;
-        steps.into_iter().map(|(action, _)| action).collect()
-    };
+    let writes = |present: &Present| -> Vec<Action> { advance(&disruption, present, epoch()).actions };
     let actions = writes(&present);
     let [
         Action::Patch {
@@ -631,7 +628,7 @@ fn d_099_d_100_d_111_d_112_a_command_as_writes() {
     let mut marked = disruption.clone();
     marked.status.get_or_insert_default().phase = Some(spokeshave_api::disruption::DisruptionPhase::Deleting);
     let look = advance(&marked, &present, epoch());
-    let first = look.steps.first().map(|(action, _)| action);
+    let first = look.actions.first();
     assert!(
         matches!(first, Some(Action::Delete { target, .. }) if target.name == "claim-n" && target.uid == "uid-claim-n"),
         "{first:?}"

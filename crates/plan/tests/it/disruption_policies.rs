@@ -284,9 +284,12 @@ fn a_freeze_takes_back_what_has_deleted_nothing_and_leaves_nothing_half_done() {
             frozen: frozen.then(|| "DisruptionPolicy calm: frozen: incident 42".to_owned()),
             ..Present::default()
         };
-        let steps = advance(&one, &present, now).steps;
-        let milestones: Vec<Milestone> = steps.into_iter().filter_map(|(_, milestone)| milestone).collect();
-        milestones
+        let looked = advance(&one, &present, now).report;
+        looked
+            .milestones
+            .into_iter()
+            .flatten()
+            .collect::<Vec<Milestone>>()
     };
     let there = || present(&world, true);
     let is_back = |milestones: &[Milestone]| matches!(milestones, [Milestone::RolledBack { why, .. }] if why.contains("incident 42"));

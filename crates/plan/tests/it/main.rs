@@ -1,6 +1,5 @@
 //! The tests of decisions: one program, because each would be built and linked with all of it.
 
-mod adopt;
 mod advance;
 mod audited_worlds;
 mod blocked_drains;
@@ -19,7 +18,6 @@ mod disrupt_rules;
 mod disrupt_seeds;
 mod disrupt_worlds;
 mod disruption_policies;
-mod doctor;
 mod expiry;
 mod policy_forecast;
 mod provision;

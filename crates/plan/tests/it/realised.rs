@@ -18,7 +18,7 @@ fn invariant_19_the_end_of_a_command_says_what_was_saved_in_fact() {
         world.terminate();
         let mut present = world.present();
         present.price_after = price_after.map(|text| text.parse().unwrap());
-        for (action, _) in &advance(&world.disruption, &present, at(90)).steps {
+        for action in &advance(&world.disruption, &present, at(90)).actions {
             world.apply(action);
         }
         let status = world.disruption.status.unwrap();

@@ -10,8 +10,8 @@ use kube::core::ObjectMeta;
 
 use super::Report;
 use super::view::{Node, Pod, View};
-use crate::neighbours::{Neighbours, Placed};
-use crate::rules;
+use spokeshave_cluster::neighbours::{Neighbours, Placed};
+use spokeshave_cluster::rules;
 
 /// 8: as far as machines can tell, the node's pods have room on others that are ready, each on one that its selectors, tolerations, spread
 /// and affinity accept. Pods that came after the command count as having come after the room was reserved; in which order pods take their

@@ -19,7 +19,7 @@ use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_runtime::Api;
 
 use crate::lab::{Lab, LabOptions};
-use crate::objects::is_deleting;
+use spokeshave_cluster::objects::is_deleting;
 
 pub use stories::{Story, stories};
 

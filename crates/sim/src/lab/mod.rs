@@ -42,7 +42,7 @@ pub struct LabOptions {
     /// Names the run.
     pub seed: u64,
     /// What lives in the cluster.
-    pub cluster: crate::Options,
+    pub cluster: spokeshave_cluster::Options,
     /// How the cloud behaves.
     pub cloud: KwokOptions,
     /// Settings of the operators.
@@ -72,7 +72,7 @@ impl LabOptions {
         let expectations = Expectations::default();
         Self {
             seed,
-            cluster: crate::Options::all(),
+            cluster: spokeshave_cluster::Options::all(),
             cloud: KwokOptions {
                 termination_delay: expectations.termination_delay,
                 ..KwokOptions::default()
@@ -173,7 +173,7 @@ impl Lab {
         }
         tasks.spawn(
             "cluster",
-            crate::run(
+            spokeshave_cluster::run(
                 client_of(Actor::Cluster, options.log_cluster),
                 clock.clone(),
                 entropy.child("sim"),

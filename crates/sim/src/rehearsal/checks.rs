@@ -12,7 +12,7 @@ use spokeshave_api::NodeClaim;
 
 use super::World;
 use crate::invariants::Violation;
-use crate::objects::is_deleting;
+use spokeshave_cluster::objects::is_deleting;
 
 /// Garbage collection looks every two minutes, and an operator may be down for some of them.
 const LEAK_LIMIT: Duration = Duration::from_secs(15 * 60);

@@ -20,7 +20,7 @@ use super::policies::Policies;
 use super::scenario::{Scenario, budgets, pick};
 use super::workloads::{Kind, Workload};
 use crate::lab::{Lab, Rates};
-use crate::objects::{is_deleting, is_ready};
+use spokeshave_cluster::objects::{is_deleting, is_ready};
 
 /// Within this time a calm cluster settles: a machine that never registers costs 15 minutes, and one after it may do the same.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);

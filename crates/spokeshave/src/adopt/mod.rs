@@ -12,8 +12,8 @@ use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
-use spokeshave_plan::adopt::{Successor, Surroundings, TakeOver, check};
 use spokeshave_provider_kwok::is_adoptable;
+use spokeshave_story::adopt::{Successor, Surroundings, TakeOver, check};
 
 use crate::arguments::{CloudProviderName, OutputFormat};
 use crate::doctor::table;

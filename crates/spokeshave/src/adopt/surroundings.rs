@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, Error};
 use serde_json::Value;
-use spokeshave_plan::adopt::{Definition, Leader, OldObjects, Operator, Surroundings, Webhook};
+use spokeshave_story::adopt::{Definition, Leader, OldObjects, Operator, Surroundings, Webhook};
 
 use crate::text::say;
 

@@ -3,6 +3,7 @@
 //! It gathers NodePools and node counts from files or from the cluster, asks `plan::calendar` and `plan::budget_lint`, and prints. It
 //! decides nothing and changes nothing.
 
+mod args;
 mod report;
 mod source;
 mod table;
@@ -15,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_plan::calendar::Window;
 
 use crate::arguments::OutputFormat;
-use crate::cli::BudgetsArgs;
+pub(crate) use args::{BudgetsArgs, EXAMPLES};
 use report::Report;
 
 /// What the command has to say: the text for standard output, and whether there is a finding of level error.

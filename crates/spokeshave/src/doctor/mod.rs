@@ -9,7 +9,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_model::{ClusterState, lower};
-use spokeshave_plan::doctor::{Finding, Level, doctor};
+use spokeshave_story::doctor::{Finding, Level, doctor};
 
 use crate::arguments::OutputFormat;
 use crate::plan::{self, SourceArgs};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use spokeshave_plan::doctor::{Finding, Level};
 use spokeshave_plan::report::some_of;
+use spokeshave_story::doctor::{Finding, Level};
 
 use crate::text::{count, wrap};
 

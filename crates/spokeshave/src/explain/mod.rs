@@ -16,8 +16,8 @@ use serde::Serialize;
 use spokeshave_model::lower;
 use spokeshave_model::snapshot::NodeId;
 use spokeshave_plan::disrupt::{Verdict, judge};
-use spokeshave_plan::explain::{self, Facts, Story};
 use spokeshave_plan::{Policy, provision};
+use spokeshave_story::explain::{self, Facts, Story};
 
 pub(crate) use args::{EXAMPLES, ExplainArgs};
 use object::{Kind, Wanted};

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use spokeshave_model::ClusterState;
 use spokeshave_model::pod::key;
-use spokeshave_plan::explain::near_matches;
+use spokeshave_story::explain::near_matches;
 
 /// The kinds that have a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

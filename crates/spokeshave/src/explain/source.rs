@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 use spokeshave_model::ClusterState;
-use spokeshave_plan::explain::CommandFact;
+use spokeshave_story::explain::CommandFact;
 
 use super::told::{self, Told};
 use crate::plan;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use spokeshave_plan::explain::{Meaning, PodLine, Step, StepState, Story, age};
+use spokeshave_story::explain::{Meaning, PodLine, Step, StepState, Story, age};
 
 use crate::text::wrap;
 

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use spokeshave_plan::explain::{Fact, Story, age};
+use spokeshave_story::explain::{Fact, Story, age};
 
 /// As many Events a story repeats, the latest ones.
 const LATEST: usize = 5;

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use spokeshave_model::Price;
-use spokeshave_plan::explain::age;
+use spokeshave_story::explain::age;
 use spokeshave_view::{NodeRow, Phase, View, share};
 use spokeshave_web::Shown;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use spokeshave_model::Price;
-use spokeshave_plan::explain::Story;
+use spokeshave_story::explain::Story;
 use spokeshave_view::{Place, View, detail, share};
 use spokeshave_web::Shown;
 

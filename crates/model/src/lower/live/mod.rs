@@ -21,8 +21,9 @@ mod pods;
 mod rest;
 
 use super::intern::{KindKey, Observed, Usage};
-use super::{ClusterState, LoweredDaemon, NotBegun, Whole, daemon_owners, lower_whole, meta_key, offered};
+use super::{LoweredDaemon, Whole, daemon_owners, lower_whole, meta_key, offered};
 use crate::Pod;
+use crate::cluster_state::{ClusterState, NotBegun};
 use crate::constraints::{Constraints, NamespaceLabels};
 use crate::distress::Distress;
 use crate::pod;

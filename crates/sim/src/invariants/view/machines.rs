@@ -10,7 +10,7 @@ use super::{
     COMMAND, DEADLINE, DISRUPTED, DO_NOT_DISRUPT, FINALIZER, Labels, POOL, View, amounts, duration, instant,
     labels, later, text,
 };
-use crate::quantities::Amounts;
+use spokeshave_cluster::quantities::Amounts;
 
 /// A node.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use spokeshave_apiserver::Commit;
 
-use crate::quantities::{self, Amounts};
+use spokeshave_cluster::quantities::{self, Amounts};
 
 pub(crate) use machines::{Attachment, Claim, Instance, Node, Pool};
 pub(crate) use pods::{Budget, Pod};

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::{DISRUPTED, DO_NOT_DISRUPT, Key, Labels, QUIET_TIME, duration, instant, labels, later, text};
-use crate::objects;
-use crate::quantities::{self, Amounts};
+use spokeshave_cluster::objects;
+use spokeshave_cluster::quantities::{self, Amounts};
 
 /// What never changes in a pod.
 #[derive(Debug)]

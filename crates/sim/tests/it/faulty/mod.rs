@@ -123,10 +123,10 @@ impl Running {
 
 impl Cluster {
     pub async fn new(seed: u64) -> Self {
-        Self::with(seed, spokeshave_sim::Options::all()).await
+        Self::with(seed, spokeshave_cluster::Options::all()).await
     }
 
-    pub async fn with(seed: u64, options: spokeshave_sim::Options) -> Self {
+    pub async fn with(seed: u64, options: spokeshave_cluster::Options) -> Self {
         let options = LabOptions {
             cluster: options,
             cloud_lives: false,

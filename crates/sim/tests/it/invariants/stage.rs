@@ -9,8 +9,8 @@ use kube::api::{DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{KWOKInstance, NodeClaim, NodePool};
+use spokeshave_cluster::Options;
 use spokeshave_runtime::Api;
-use spokeshave_sim::Options;
 use spokeshave_sim::invariants::Actor;
 use spokeshave_sim::lab::{Lab, LabOptions};
 

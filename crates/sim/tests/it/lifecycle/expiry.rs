@@ -64,12 +64,12 @@ async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_st
 #[tokio::test(start_paused = true)]
 async fn w_20_nodes_that_expire_at_once_all_start_within_a_minute() {
     const NODES: usize = 100;
-    let options = spokeshave_sim::Options {
+    let options = spokeshave_cluster::Options {
         workloads: false,
         scheduler: false,
         volumes: false,
         disruption_budgets: false,
-        ..spokeshave_sim::Options::all()
+        ..spokeshave_cluster::Options::all()
     };
     let cluster = Cluster::with(15, options).await;
     let spec = json!({"replicas": NODES, "template": {"spec": {"expireAfter": "1h"}}});

@@ -13,9 +13,9 @@ use crate::words::*;
 // D-254…D-260: broken nodes are replaced after their time, but not when many are broken.
 #[tokio::test(start_paused = true)]
 async fn g_1_26_d_257_d_260_d_261_node_repair_replaces_one_broken_node_and_stops_at_many() {
-    let options = spokeshave_sim::Options {
+    let options = spokeshave_cluster::Options {
         kubelets: true,
-        ..spokeshave_sim::Options::all()
+        ..spokeshave_cluster::Options::all()
     };
     let cluster = Cluster::with(12, options).await;
     // D-260: a budget of nothing does not keep a broken node, nor does an annotation.

@@ -116,7 +116,7 @@ impl Engine<'_> {
             }
         }
         let next = advance(&command, &present, now);
-        for (action, milestone) in &next.steps {
+        for (action, milestone) in next.actions.iter().zip(&next.report.milestones) {
             self.apply(action);
             match milestone {
                 Some(Milestone::Started) => {
@@ -129,7 +129,7 @@ impl Engine<'_> {
                 _ => {}
             }
         }
-        if let Some(again) = next.again {
+        if let Some(again) = next.report.again {
             self.wake_in(milliseconds(again), Wake::Command(id));
         }
     }

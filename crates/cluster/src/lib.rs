@@ -1,0 +1,155 @@
+//! What lives in a cluster: scheduler, kubelets, workload controllers; everything through a Kubernetes client, on the Clock.
+//!
+//! Owns an implementation of Kubernetes' own rules that shares no code with our scheduling, so that a shared bug cannot mask itself. It knows nothing
+//! of Karpenter and nothing of the API server behind the client. It ships: `spokeshave up` runs it, and `operator` runs its kubelets for nodes
+//! without machines. The laboratory that drives it on virtual time, with faults and checks, is the crate `sim`.
+
+mod attach_limits;
+mod budgets;
+mod fake_nodes;
+mod heartbeats;
+mod kubelets;
+pub mod neighbours;
+mod node_lifecycle;
+pub mod objects;
+mod probes;
+pub mod quantities;
+pub mod rules;
+mod scheduler;
+mod stopping;
+mod volumes;
+mod workloads;
+mod world;
+
+use std::time::Duration;
+
+use kube::Client;
+use spokeshave_ports::{Entropy, SharedClock};
+use spokeshave_runtime::{Metrics, Shutdown, TaskGroup};
+
+use crate::world::World;
+
+/// Which parts run, and how fast they are.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The scheduler.
+    pub scheduler: bool,
+    /// Kubelets of fake nodes.
+    pub kubelets: bool,
+    /// Deployment, ReplicaSet, StatefulSet, DaemonSet and Job.
+    pub workloads: bool,
+    /// Taints that follow a Node's readiness, and pods of vanished Nodes.
+    pub node_lifecycle: bool,
+    /// Status of PodDisruptionBudgets.
+    pub disruption_budgets: bool,
+    /// Binding of PersistentVolumeClaims, and VolumeAttachments of CSI volumes.
+    pub volumes: bool,
+    /// Whether kubelets give signs of life: a Lease every ten seconds and their status every five minutes, as genuine ones do. Only comparisons turn
+    /// it off.
+    pub heartbeats: bool,
+    /// Time from binding to Running.
+    pub pod_start_delay: Duration,
+    /// Time that a pod takes to stop, at most its grace period.
+    pub pod_stop_time: Duration,
+    /// Time from the appearance of a Node to its readiness.
+    pub node_ready_delay: Duration,
+    /// How much longer each of these three may take, by chance, for every pod and node anew: in a cluster nothing happens in one and the same second.
+    pub spread: Duration,
+}
+
+impl Options {
+    /// Everything, for a cluster without any other component.
+    #[must_use]
+    pub fn all() -> Self {
+        Self {
+            scheduler: true,
+            kubelets: true,
+            workloads: true,
+            node_lifecycle: true,
+            disruption_budgets: true,
+            volumes: true,
+            heartbeats: true,
+            pod_start_delay: Duration::from_secs(1),
+            pod_stop_time: Duration::from_secs(2),
+            node_ready_delay: Duration::from_secs(1),
+            spread: Duration::ZERO,
+        }
+    }
+
+    /// Kubelets only, for a cluster whose other components are real.
+    #[must_use]
+    pub fn kubelets_only() -> Self {
+        Self {
+            scheduler: false,
+            workloads: false,
+            node_lifecycle: false,
+            disruption_budgets: false,
+            volumes: false,
+            ..Self::all()
+        }
+    }
+}
+
+/// Longest time that the parts may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs the parts until shutdown.
+pub async fn run(client: Client, clock: SharedClock, entropy: Entropy, options: Options, shutdown: Shutdown) {
+    let metrics = Metrics::new(clock.clone());
+    let mut tasks = TaskGroup::new();
+    let world = World::new(client, clock.clone(), &entropy, options, metrics);
+    let parts = Parts::new(&world);
+    world.watch(&entropy, &mut tasks, &shutdown);
+    if shutdown.cut(world.ready()).await.is_some() {
+        parts.start(&world, &mut tasks, &shutdown);
+        shutdown.requested().await;
+    }
+    drop(tasks.drain(&clock, STOP_LIMIT).await);
+}
+
+/// The parts, subscribed to the stores before these are filled.
+struct Parts {
+    kubelets: Option<kubelets::Kubelets>,
+    scheduler: Option<std::sync::Arc<scheduler::Scheduler>>,
+    workloads: Option<workloads::Workloads>,
+    budgets: Option<budgets::Budgets>,
+    node_lifecycle: Option<node_lifecycle::NodeLifecycle>,
+    volumes: Option<volumes::Volumes>,
+}
+
+impl Parts {
+    fn new(world: &std::sync::Arc<World>) -> Self {
+        let options = &world.options;
+        Self {
+            kubelets: options.kubelets.then(|| kubelets::Kubelets::new(world)),
+            scheduler: options.scheduler.then(|| scheduler::Scheduler::new(world)),
+            workloads: options.workloads.then(|| workloads::Workloads::new(world)),
+            budgets: options.disruption_budgets.then(|| budgets::Budgets::new(world)),
+            node_lifecycle: options
+                .node_lifecycle
+                .then(|| node_lifecycle::NodeLifecycle::new(world)),
+            volumes: options.volumes.then(|| volumes::Volumes::new(world)),
+        }
+    }
+
+    fn start(self, world: &std::sync::Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+        if let Some(kubelets) = self.kubelets {
+            kubelets.start(world, tasks, shutdown);
+        }
+        if let Some(scheduler) = self.scheduler {
+            tasks.spawn("scheduler", scheduler.run(shutdown.clone()));
+        }
+        if let Some(workloads) = self.workloads {
+            workloads.start(world, tasks, shutdown);
+        }
+        if let Some(budgets) = self.budgets {
+            budgets.start(world, tasks, shutdown);
+        }
+        if let Some(node_lifecycle) = self.node_lifecycle {
+            node_lifecycle.start(world, tasks, shutdown);
+        }
+        if let Some(volumes) = self.volumes {
+            volumes.start(world, tasks, shutdown);
+        }
+    }
+}

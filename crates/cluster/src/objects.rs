@@ -1,0 +1,124 @@
+//! Small questions about objects that several parts ask.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference, Time};
+
+/// The name, or nothing.
+pub fn name(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The namespace, or nothing.
+pub fn namespace(metadata: &ObjectMeta) -> &str {
+    metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// The UID, or nothing.
+pub fn uid(metadata: &ObjectMeta) -> &str {
+    metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether its deletion was asked for.
+pub fn is_deleting(metadata: &ObjectMeta) -> bool {
+    metadata.deletion_timestamp.is_some()
+}
+
+/// `namespace/name`.
+pub fn key(metadata: &ObjectMeta) -> String {
+    format!("{}/{}", namespace(metadata), name(metadata))
+}
+
+/// The node that a pod is bound to, or nothing.
+pub fn node_of(pod: &Pod) -> &str {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.as_deref())
+        .unwrap_or_default()
+}
+
+/// The phase of a pod, or nothing.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+/// Whether a pod has succeeded or failed for good.
+pub fn has_ended(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// The condition of this type.
+pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|condition| condition.type_ == kind)
+}
+
+/// Whether a pod is Ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
+}
+
+/// Whether a node is Ready.
+pub fn is_node_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The owner that controls an object.
+pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata
+        .owner_references
+        .as_ref()?
+        .iter()
+        .find(|owner| owner.controller == Some(true))
+}
+
+/// A reference to the object as the controller of another.
+pub fn owner(api_version: &str, kind: &str, metadata: &ObjectMeta) -> OwnerReference {
+    OwnerReference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: name(metadata).to_owned(),
+        uid: uid(metadata).to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Whole seconds, as the API keeps them.
+pub fn time(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+/// Whether a selector matches labels. A missing selector matches nothing, an empty one everything.
+pub fn selects(selector: Option<&LabelSelector>, labels: Option<&BTreeMap<String, String>>) -> bool {
+    let Some(selector) = selector else { return false };
+    let label = |key: &str| labels.and_then(|labels| labels.get(key));
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .all(|(key, value)| label(key) == Some(value));
+    equal
+        && selector.match_expressions.iter().flatten().all(|expression| {
+            let values = expression.values.as_deref().unwrap_or_default();
+            match (expression.operator.as_str(), label(&expression.key)) {
+                ("In", Some(value)) => values.contains(value),
+                ("NotIn", Some(value)) => !values.contains(value),
+                ("NotIn" | "DoesNotExist", None) | ("Exists", Some(_)) => true,
+                _ => false,
+            }
+        })
+}

@@ -1,0 +1,348 @@
+//! Volumes: claims get their volumes, volumes of claims that are gone go, and CSI volumes are attached to the nodes that use them.
+//!
+//! Never decides where a pod runs: for `WaitForFirstConsumer` it follows the node that the scheduler wrote on the claim.
+
+mod attachments;
+mod binding;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use spokeshave_runtime::{
+    Api, ControllerMetrics, ObjectKey, ReconcileError, Requeue, Shutdown, TaskGroup, WorkQueue,
+    run_controller,
+};
+
+use crate::objects::{has_ended, is_deleting, name, namespace, node_of, owner};
+use crate::rules;
+use crate::world::{World, is_race};
+use attachments::{Idle, sync_attachments};
+use binding::{sync_claim, sync_volume};
+
+/// The node that the scheduler chose for a claim's first pod.
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// A volume stays attached for so long after its last pod on the node.
+const DETACH_DELAY: Duration = Duration::from_secs(2);
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+const WORKERS: usize = 8;
+
+/// The queues: claims, pods whose volumes bring claims of their own, volumes by name, nodes whose attachments may have changed.
+pub(crate) struct Volumes {
+    claims: WorkQueue<ObjectKey>,
+    ephemeral: WorkQueue<ObjectKey>,
+    volumes: WorkQueue<String>,
+    attachments: WorkQueue<String>,
+}
+
+impl Volumes {
+    pub(crate) fn new(world: &Arc<World>) -> Self {
+        let this = Self {
+            claims: world.queue("persistentvolume.claims"),
+            ephemeral: world.queue("ephemeral-volume"),
+            volumes: world.queue("persistentvolume.volumes"),
+            attachments: world.queue("attachdetach"),
+        };
+        let (claims, volumes, attachments, pods) = (
+            this.claims.clone(),
+            this.volumes.clone(),
+            this.attachments.clone(),
+            world.pods.clone(),
+        );
+        world.claims.on_change(move |change| {
+            claims.add(change.key.clone());
+            let bound = change
+                .object()
+                .and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
+            if let Some(volume) = bound {
+                volumes.add(volume);
+                for pod in pods.in_namespace(&change.key.namespace) {
+                    if !node_of(&pod).is_empty() && claim_names(&pod).contains(&change.key.name) {
+                        attachments.add(node_of(&pod).to_owned());
+                    }
+                }
+            }
+        });
+        let (claims, volumes) = (this.claims.clone(), this.volumes.clone());
+        world.volumes.on_change(move |change| {
+            volumes.add(change.key.name.clone());
+            if let Some(key) = change.object().and_then(|volume| claim_of(volume)) {
+                claims.add(key);
+            }
+        });
+        let (attachments, ephemeral) = (this.attachments.clone(), this.ephemeral.clone());
+        world.pods.on_change(move |change| {
+            if change.old.is_none()
+                && let Some(pod) = change
+                    .new
+                    .as_deref()
+                    .filter(|pod| ephemeral_volumes(pod).next().is_some())
+            {
+                ephemeral.add(ObjectKey::of(pod));
+            }
+            for pod in [&change.old, &change.new].into_iter().flatten() {
+                if !node_of(pod).is_empty() && !claim_names(pod).is_empty() {
+                    attachments.add(node_of(pod).to_owned());
+                }
+            }
+        });
+        let attachments = this.attachments.clone();
+        world.attachments.on_change(move |change| {
+            if let Some(attachment) = change.object() {
+                attachments.add(attachment.spec.node_name.clone());
+            }
+        });
+        let (claims, store) = (this.claims.clone(), world.claims.clone());
+        world
+            .storage_classes
+            .on_change(move |_| store.keys().into_iter().for_each(|key| claims.add(key)));
+        this
+    }
+
+    pub(crate) fn start(self, world: &Arc<World>, tasks: &mut TaskGroup, shutdown: &Shutdown) {
+        let metrics = ControllerMetrics::new(&world.metrics);
+        let shared = world.clone();
+        let work = move |key| sync_claim(shared.clone(), key);
+        tasks.spawn(
+            "claims",
+            run_controller(
+                "persistentvolume.claims",
+                self.claims,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics.clone(),
+            ),
+        );
+        let shared = world.clone();
+        let work = move |key| sync_ephemeral(shared.clone(), key);
+        tasks.spawn(
+            "ephemeral volumes",
+            run_controller(
+                "ephemeral-volume",
+                self.ephemeral,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics.clone(),
+            ),
+        );
+        let shared = world.clone();
+        let work = move |name| sync_volume(shared.clone(), name);
+        tasks.spawn(
+            "volumes",
+            run_controller(
+                "persistentvolume.volumes",
+                self.volumes,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics.clone(),
+            ),
+        );
+        let (shared, idle) = (world.clone(), Arc::new(Idle::default()));
+        let work = move |node| sync_attachments(shared.clone(), idle.clone(), node);
+        tasks.spawn(
+            "attachments",
+            run_controller(
+                "attachdetach",
+                self.attachments,
+                WORKERS,
+                work,
+                shutdown.clone(),
+                metrics,
+            ),
+        );
+    }
+}
+
+/// Names of the claims that a pod's volumes are about.
+pub(crate) fn claim_names(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes
+        .filter_map(
+            |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                (Some(source), _) => Some(source.claim_name.clone()),
+                (None, Some(_)) => Some(format!("{}-{}", name(&pod.metadata), volume.name)),
+                _ => None,
+            },
+        )
+        .collect()
+}
+
+fn ephemeral_volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter(|volume| volume.ephemeral.is_some())
+}
+
+/// Claims that live and die with their pod are made from the templates in its volumes.
+async fn sync_ephemeral(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+    let Some(pod) = world.pods.get(&key) else {
+        return Ok(Requeue::Done);
+    };
+    if is_deleting(&pod.metadata) || has_ended(&pod) {
+        return Ok(Requeue::Done);
+    }
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), &key.namespace);
+    for volume in ephemeral_volumes(&pod) {
+        let Some(template) = volume
+            .ephemeral
+            .as_ref()
+            .and_then(|source| source.volume_claim_template.as_ref())
+        else {
+            continue;
+        };
+        let mut metadata = template.metadata.clone().unwrap_or_default();
+        metadata.name = Some(format!("{}-{}", name(&pod.metadata), volume.name));
+        metadata.owner_references = Some(vec![owner("v1", "Pod", &pod.metadata)]);
+        let claim = PersistentVolumeClaim {
+            metadata,
+            spec: Some(template.spec.clone()),
+            status: None,
+        };
+        match api.create(&PostParams::default(), &claim).await {
+            Ok(created) => world.claims.note_written(created),
+            Err(error) if is_race(&error) => {}
+            Err(error) => return Err(Box::new(error)),
+        }
+    }
+    Ok(Requeue::Done)
+}
+
+fn claim_of(volume: &PersistentVolume) -> Option<ObjectKey> {
+    let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    Some(ObjectKey::namespaced(
+        claim.namespace.clone()?,
+        claim.name.clone()?,
+    ))
+}
+
+/// The class of a claim; the default one when it names none.
+pub(crate) fn class_of(world: &World, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
+    match claim.spec.as_ref()?.storage_class_name.as_deref() {
+        Some(class) => world.storage_classes.get_named(class),
+        None => world.storage_classes.snapshot().into_iter().find(|class| {
+            let annotations = class.metadata.annotations.as_ref();
+            annotations
+                .and_then(|annotations| annotations.get(DEFAULT_CLASS))
+                .is_some_and(|value| value == "true")
+        }),
+    }
+}
+
+/// Whether a class binds its claims only when a pod has its node.
+pub(crate) fn waits(class: Option<&StorageClass>) -> bool {
+    class.and_then(|class| class.volume_binding_mode.as_deref()) == Some("WaitForFirstConsumer")
+}
+
+pub(crate) fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotations = claim.metadata.annotations.as_ref()?;
+    annotations.get(SELECTED_NODE).map(String::as_str)
+}
+
+fn zone(node: &Node) -> Option<&String> {
+    node.metadata.labels.as_ref()?.get(ZONE)
+}
+
+/// Whether volumes of a class can be made for a node.
+pub(crate) fn topology_accepts(class: &StorageClass, node: &Node) -> bool {
+    let terms = class.allowed_topologies.as_deref().unwrap_or_default();
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+    terms.is_empty()
+        || terms.iter().any(|term| {
+            let expressions = term.match_label_expressions.iter().flatten();
+            expressions
+                .into_iter()
+                .all(|one| label(&one.key).is_some_and(|value| one.values.contains(value)))
+        })
+}
+
+/// Why a node cannot have a pod because of its volumes.
+pub(crate) fn refusal(world: &World, pod: &Pod, node: &Node) -> Option<&'static str> {
+    for claim_name in claim_names(pod) {
+        let key = ObjectKey::namespaced(namespace(&pod.metadata), claim_name);
+        let Some(claim) = world.claims.get(&key) else {
+            continue;
+        };
+        let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        if let Some(volume) = bound.and_then(|volume| world.volumes.get_named(volume)) {
+            if !reaches(&volume, node) {
+                return Some("node(s) didn't match PersistentVolume's node affinity");
+            }
+            continue;
+        }
+        // A pod before this one has chosen already, and its volume is being made.
+        let chosen = selected_node(&claim).and_then(|chosen| world.nodes.get_named(chosen));
+        if chosen.is_some_and(|chosen| zone(&chosen) != zone(node))
+            || class_of(world, &claim).is_some_and(|class| !topology_accepts(&class, node))
+        {
+            return Some("node(s) didn't find available persistent volumes to bind");
+        }
+    }
+    None
+}
+
+/// Why no node at all can have a pod because of its volumes.
+pub(crate) fn refusal_everywhere(world: &World, pod: &Pod) -> Option<String> {
+    for claim_name in claim_names(pod) {
+        let key = ObjectKey::namespaced(namespace(&pod.metadata), claim_name.clone());
+        let Some(claim) = world.claims.get(&key) else {
+            return Some(format!("persistentvolumeclaim \"{claim_name}\" not found"));
+        };
+        if is_deleting(&claim.metadata) {
+            return Some(format!("persistentvolumeclaim \"{claim_name}\" is being deleted"));
+        }
+        let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        match bound {
+            Some(volume) if world.volumes.get_named(volume).is_none() => {
+                return Some(format!("persistentvolume \"{volume}\" not found"));
+            }
+            None if !waits(class_of(world, &claim).as_deref()) => {
+                return Some("pod has unbound immediate PersistentVolumeClaims".to_owned());
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Writes the chosen node on those of a pod's claims that wait for it.
+pub(crate) async fn select_node(world: &World, pod: &Pod, node: &Node) -> Result<(), kube::Error> {
+    for claim_name in claim_names(pod) {
+        let key = ObjectKey::namespaced(namespace(&pod.metadata), claim_name);
+        let Some(claim) = world.claims.get(&key) else {
+            continue;
+        };
+        let bound = claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some());
+        if bound || selected_node(&claim).is_some() {
+            continue;
+        }
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), &key.namespace);
+        let patch = json!({"metadata": {"uid": claim.metadata.uid, "annotations": {SELECTED_NODE: name(&node.metadata)}}});
+        let written = api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        world.claims.note_written(written);
+    }
+    Ok(())
+}
+
+fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    affinity
+        .and_then(|affinity| affinity.required.as_ref())
+        .is_none_or(|selector| rules::selector_accepts(selector, node))
+}
+
+fn ignore_races<T>(result: Result<T, kube::Error>) -> Result<Option<T>, ReconcileError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_race(&error) => Ok(None),
+        Err(error) => Err(Box::new(error)),
+    }
+}

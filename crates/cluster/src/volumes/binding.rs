@@ -1,0 +1,279 @@
+//! Claims get their volumes, and volumes of claims that are gone go.
+//!
+//! Owns both ends of the binding. Which node a pod of a waiting claim gets is the scheduler's.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
+
+use super::{
+    DETACH_DELAY, NO_PROVISIONER, ZONE, claim_of, class_of, ignore_races, reaches, selected_node, waits, zone,
+};
+use crate::objects::{is_deleting, name, namespace, uid};
+use crate::quantities;
+use crate::world::World;
+
+pub(super) async fn sync_claim(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+    let Some(claim) = world.claims.get(&key) else {
+        return Ok(Requeue::Done);
+    };
+    if is_deleting(&claim.metadata) {
+        return Ok(Requeue::Done);
+    }
+    let Some(spec) = &claim.spec else {
+        return Ok(Requeue::Done);
+    };
+    if let Some(volume) = spec
+        .volume_name
+        .as_deref()
+        .and_then(|volume| world.volumes.get_named(volume))
+    {
+        return finish_binding(&world, &claim, &volume).await;
+    }
+    if spec.volume_name.is_some() {
+        return Ok(Requeue::Done);
+    }
+    let class = class_of(&world, &claim);
+    let node = selected_node(&claim).and_then(|node| world.nodes.get_named(node));
+    if waits(class.as_deref()) && node.is_none() {
+        return Ok(Requeue::Done);
+    }
+    let volume = match matching(&world, &claim, node.as_deref()) {
+        Some(volume) => Some(volume),
+        None => provision(&world, &claim, class.as_deref(), node.as_deref()).await?,
+    };
+    if let Some(volume) = volume {
+        finish_binding(&world, &claim, &volume).await?;
+    }
+    Ok(Requeue::Done)
+}
+
+fn requested(claim: &PersistentVolumeClaim) -> i128 {
+    let requests = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    requests
+        .and_then(|requests| requests.get("storage"))
+        .map_or(0, quantities::milli)
+}
+
+/// The smallest free volume that does, or the one that was kept for the claim.
+fn matching(
+    world: &World,
+    claim: &PersistentVolumeClaim,
+    node: Option<&Node>,
+) -> Option<Arc<PersistentVolume>> {
+    let key = ObjectKey::of(claim);
+    let wanted = claim.spec.as_ref()?;
+    let size = |volume: &PersistentVolume| {
+        let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+        capacity
+            .and_then(|capacity| capacity.get("storage"))
+            .map_or(0, quantities::milli)
+    };
+    let fits = |volume: &PersistentVolume| {
+        let Some(spec) = &volume.spec else { return false };
+        if let Some(reference) = &spec.claim_ref {
+            let same = reference
+                .uid
+                .as_deref()
+                .is_none_or(|kept| kept == uid(&claim.metadata));
+            return same && claim_of(volume).as_ref() == Some(&key);
+        }
+        let modes = spec.access_modes.as_deref().unwrap_or_default();
+        let wanted_class = wanted.storage_class_name.as_deref().unwrap_or_default();
+        spec.storage_class_name.as_deref().unwrap_or_default() == wanted_class
+            && wanted
+                .access_modes
+                .iter()
+                .flatten()
+                .all(|mode| modes.contains(mode))
+            && size(volume) >= requested(claim)
+            && node.is_none_or(|node| reaches(volume, node))
+    };
+    let mut volumes = world.volumes.snapshot();
+    volumes.retain(|volume| !is_deleting(&volume.metadata) && fits(volume));
+    volumes.into_iter().min_by_key(|volume| {
+        let free = volume.spec.as_ref().is_none_or(|spec| spec.claim_ref.is_none());
+        (free, size(volume), name(&volume.metadata).to_owned())
+    })
+}
+
+/// A new volume in the node's zone, or in the first zone that the class allows.
+async fn provision(
+    world: &World,
+    claim: &PersistentVolumeClaim,
+    class: Option<&StorageClass>,
+    node: Option<&Node>,
+) -> Result<Option<Arc<PersistentVolume>>, ReconcileError> {
+    let Some(class) = class.filter(|class| class.provisioner != NO_PROVISIONER) else {
+        return Ok(None);
+    };
+    let Some(spec) = &claim.spec else { return Ok(None) };
+    let chosen = match node {
+        Some(node) => zone(node).cloned(),
+        None => first_zone(world, class),
+    };
+    let volume_name = format!("pvc-{}", uid(&claim.metadata));
+    let mut volume = json!({
+        "metadata": {"name": volume_name, "annotations": {"pv.kubernetes.io/provisioned-by": class.provisioner}},
+        "spec": {
+            "accessModes": spec.access_modes, "volumeMode": spec.volume_mode.as_deref().unwrap_or("Filesystem"),
+            "capacity": spec.resources.as_ref().and_then(|resources| resources.requests.clone()),
+            "claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(&claim.metadata), "name": name(&claim.metadata), "uid": uid(&claim.metadata),
+            },
+            "csi": {"driver": class.provisioner, "volumeHandle": volume_name},
+            "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
+            "storageClassName": name(&class.metadata),
+        },
+    });
+    if let Some(zone) = chosen {
+        volume["spec"]["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]}});
+    }
+    let volume: PersistentVolume = serde_json::from_value(volume)?;
+    let api: Api<PersistentVolume> = Api::all(world.client.clone());
+    let Some(created) = ignore_races(api.create(&PostParams::default(), &volume).await)? else {
+        return Ok(None);
+    };
+    world.volumes.note_written(created.clone());
+    Ok(Some(Arc::new(created)))
+}
+
+fn first_zone(world: &World, class: &StorageClass) -> Option<String> {
+    let allowed = class.allowed_topologies.iter().flatten();
+    let allowed = allowed
+        .flat_map(|term| term.match_label_expressions.iter().flatten())
+        .filter(|one| one.key == ZONE)
+        .find_map(|one| one.values.first().cloned());
+    let of_nodes = || {
+        let nodes = world.nodes.snapshot();
+        nodes.iter().filter_map(|node| zone(node).cloned()).min()
+    };
+    allowed.or_else(of_nodes)
+}
+
+/// Volume and claim point at each other, and both say that they are bound.
+async fn finish_binding(
+    world: &World,
+    claim: &PersistentVolumeClaim,
+    volume: &PersistentVolume,
+) -> Result<Requeue, ReconcileError> {
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let claims: Api<PersistentVolumeClaim> =
+        Api::namespaced(world.client.clone(), namespace(&claim.metadata));
+    let parameters = PatchParams::default();
+    let volume_name = name(&volume.metadata);
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    match reference.and_then(|reference| reference.uid.as_deref()) {
+        Some(owner) if owner != uid(&claim.metadata) => return Ok(Requeue::Done),
+        Some(_) => {}
+        None => {
+            let patch = json!({"metadata": {"resourceVersion": volume.metadata.resource_version}, "spec": {"claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace(&claim.metadata), "name": name(&claim.metadata), "uid": uid(&claim.metadata),
+            }}});
+            let answer = volumes
+                .patch(volume_name, &parameters, &Patch::Merge(patch))
+                .await;
+            let Some(written) = ignore_races(answer)? else {
+                return Ok(Requeue::Done);
+            };
+            world.volumes.note_written(written);
+        }
+    }
+    if claim.spec.as_ref().is_none_or(|spec| spec.volume_name.is_none()) {
+        let patch = json!({
+            "metadata": {"uid": claim.metadata.uid, "annotations": {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}},
+            "spec": {"volumeName": volume_name},
+        });
+        let answer = claims
+            .patch(name(&claim.metadata), &parameters, &Patch::Merge(patch))
+            .await;
+        let Some(written) = ignore_races(answer)? else {
+            return Ok(Requeue::Done);
+        };
+        world.claims.note_written(written);
+    }
+    if volume_phase(volume) != "Bound" {
+        let answer = volumes
+            .patch_status(volume_name, &parameters, &Patch::Merge(phase_patch("Bound")))
+            .await;
+        if let Some(written) = ignore_races(answer)? {
+            world.volumes.note_written(written);
+        }
+    }
+    let claim_phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    if claim_phase != Some("Bound") {
+        let spec = volume.spec.as_ref();
+        let patch = json!({"status": {
+            "phase": "Bound", "accessModes": spec.and_then(|spec| spec.access_modes.clone()), "capacity": spec.and_then(|spec| spec.capacity.clone()),
+        }});
+        let answer = claims
+            .patch_status(name(&claim.metadata), &parameters, &Patch::Merge(patch))
+            .await;
+        if let Some(written) = ignore_races(answer)? {
+            world.claims.note_written(written);
+        }
+    }
+    Ok(Requeue::Done)
+}
+
+fn volume_phase(volume: &PersistentVolume) -> &str {
+    let status = volume.status.as_ref();
+    status
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+fn phase_patch(phase: &str) -> Value {
+    json!({"status": {"phase": phase}})
+}
+
+/// A volume whose claim is gone is deleted, or released when it must be kept.
+pub(super) async fn sync_volume(world: Arc<World>, volume_name: String) -> Result<Requeue, ReconcileError> {
+    let Some(volume) = world.volumes.get_named(&volume_name) else {
+        return Ok(Requeue::Done);
+    };
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let owner = reference.and_then(|reference| reference.uid.as_deref());
+    let claim = claim_of(&volume).and_then(|key| world.claims.get(&key));
+    let phase = match (owner, claim) {
+        (None, _) => "Available",
+        (Some(owner), Some(claim)) if uid(&claim.metadata) == owner => return Ok(Requeue::Done),
+        _ => "Released",
+    };
+    let api: Api<PersistentVolume> = Api::all(world.client.clone());
+    let policy = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    if phase == "Released" && policy == Some("Delete") {
+        let attached =
+            world.attachments.snapshot().iter().any(|attachment| {
+                attachment.spec.source.persistent_volume_name.as_deref() == Some(&volume_name)
+            });
+        if attached {
+            return Ok(Requeue::After(DETACH_DELAY));
+        }
+        if !is_deleting(&volume.metadata) {
+            ignore_races(api.delete(&volume_name, &DeleteParams::default()).await)?;
+        }
+    } else if volume_phase(&volume) != phase {
+        let answer = api
+            .patch_status(
+                &volume_name,
+                &PatchParams::default(),
+                &Patch::Merge(phase_patch(phase)),
+            )
+            .await;
+        if let Some(written) = ignore_races(answer)? {
+            world.volumes.note_written(written);
+        }
+    }
+    Ok(Requeue::Done)
+}

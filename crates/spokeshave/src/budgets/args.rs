@@ -1,0 +1,46 @@
+//! Arguments of `spokeshave budgets`.
+//!
+//! Owns how they are written. What is done with them is the command's.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use jiff::Timestamp;
+
+use crate::arguments::OutputFormat;
+
+/// Shown below the help of the command.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  spokeshave budgets                                the next two weeks of every NodePool of the cluster
+  spokeshave budgets -f nodepools.yaml --nodes 20   before it is applied, for pools of 20 nodes
+  spokeshave budgets -f nodepools.yaml -o json      for machines; docs/budgets.md names every field
+
+Nothing is changed. Exit code 0 when nothing is wrong or only warnings and notes are due; 3 with a finding of level error.";
+
+/// Arguments of `budgets`.
+#[derive(Debug, Args)]
+pub(crate) struct BudgetsArgs {
+    /// NodePools to look at; by default all
+    #[arg(value_name = "NODEPOOL")]
+    pub(crate) node_pools: Vec<String>,
+    /// Read NodePools (and Nodes and NodeClaims, if there are any) from a YAML or JSON file or a directory instead of the cluster, - for
+    /// standard input; may be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) filenames: Vec<PathBuf>,
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "filenames")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How many days to look ahead
+    #[arg(long, value_name = "N", default_value = "14", value_parser = clap::value_parser!(u16).range(1..=366))]
+    pub(crate) days: u16,
+    /// Take percentages of this many nodes instead of those that are there
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
+    /// The instant to begin at, such as 2026-01-31T12:00:00Z; by default the present
+    #[arg(long, value_name = "RFC3339")]
+    pub(crate) now: Option<Timestamp>,
+    /// What to print
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value = "table")]
+    pub(crate) output: OutputFormat,
+}

@@ -1,0 +1,50 @@
+//! How a cluster is reached: kubeconfig, service account, client.
+//!
+//! Owns the order in which they are looked for. What is asked of the cluster is others' affair.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use spokeshave_ports::SharedClock;
+use spokeshave_runtime::Metrics;
+use spokeshave_runtime::client::{ClientOptions, from_config};
+
+/// A client; `rate` is requests a second and how many may come at once.
+pub(crate) fn connect(
+    config: &kube::Config,
+    rate: Option<(f64, u32)>,
+    clock: &SharedClock,
+    metrics: Option<Metrics>,
+) -> Result<Client> {
+    let options = ClientOptions {
+        rate,
+        metrics,
+        ..ClientOptions::default()
+    };
+    from_config(config.clone(), &options, clock.clone()).context("cannot make a client of the cluster")
+}
+
+/// What a kubeconfig, or else the environment, says about a cluster.
+pub(crate) async fn configuration(path: Option<&Path>) -> Result<kube::Config> {
+    let Some(path) = path else {
+        return kube::Config::infer()
+            .await
+            .context("no kubeconfig and no service account; name a file with --kubeconfig");
+    };
+    let shown = path.display().to_string();
+    let file = Kubeconfig::read_from(PathBuf::from(path))
+        .with_context(|| format!("cannot read the kubeconfig {shown}"))?;
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .with_context(|| format!("the kubeconfig {shown} cannot be used"))
+}
+
+/// Names and jitter of a production run differ from run to run.
+pub(crate) fn seed() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+}

@@ -1,0 +1,240 @@
+//! `spokeshave operator`: the controllers against a cluster that is there.
+//!
+//! Owns the order in which they start and stop. Kubelets without machines run beside them in builds with the feature `embedded` only.
+
+mod args;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context as _, Result};
+use spokeshave_controllers::shadow::Shadow;
+use spokeshave_controllers::{EvictionRate, LeaderElectionOptions, Operator, Options};
+use spokeshave_ports::{Entropy, SharedClock, TokioClock};
+use spokeshave_runtime::{HttpServer, Metrics, Shutdown, TaskGroup, bind, read_only};
+
+use crate::connection::{configuration, connect, seed};
+use crate::look::Source;
+use crate::settings::{Environment, Settings, cores, gates_of};
+use crate::signals::STOP_LIMIT;
+use crate::web::Page;
+use crate::{clouds, logging, remote_provider, scheduler_config, shadow, signals};
+
+pub(crate) use args::{EXAMPLES, OperatorArgs};
+
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Runs the controllers until they are told to stop.
+///
+/// # Errors
+/// A malformed setting, a cluster that cannot be reached, a port in use, or a lost leadership.
+pub(crate) async fn run(args: OperatorArgs, environment: &Environment) -> Result<()> {
+    let settings = Settings::resolve(&args.settings, environment)?;
+    let clock: SharedClock = TokioClock::wall(1.0).shared();
+    let (level, format) = (settings.log_level, settings.log_format);
+    logging::install(level, format, &settings.log_output_paths, clock.clone())?;
+    let default_spread = match &settings.scheduler_config {
+        Some(path) => scheduler_config::read(path)?,
+        None => Vec::new(),
+    };
+    let entropy = Entropy::new(seed());
+    let config = configuration(args.kubeconfig.as_deref()).await?;
+    let server = config.cluster_url.clone();
+    let rate = Some((f64::from(settings.kube_client_qps), settings.kube_client_burst));
+    let registry = Metrics::new(clock.clone());
+    registry.register_process();
+    let mut client = connect(&config, rate, &clock, Some(registry.clone()))?;
+    if args.shadow {
+        // Whoever is given this client cannot write, the provider included.
+        client = read_only(client);
+    }
+    let version = client
+        .apiserver_version()
+        .await
+        .with_context(|| format!("the cluster at {server} does not answer"))?;
+    tracing::info!(server = %server, version = version.git_version, "connected");
+    for warning in settings.without_effect() {
+        tracing::warn!("{warning}");
+    }
+
+    let metrics_listener = listen(settings.metrics_port, "metrics (METRICS_PORT)").await?;
+    let health_listener = listen(settings.health_probe_port, "health probes (HEALTH_PROBE_PORT)").await?;
+    let shutdown = Shutdown::new();
+    let mut tasks = TaskGroup::new();
+    let cloud = clouds::start(
+        args.cloud_provider,
+        &args.provider,
+        &settings,
+        &clouds::Surroundings {
+            client: client.clone(),
+            version: version.git_version.clone(),
+            minor: clouds::minor_version(&version.minor),
+            clock: clock.clone(),
+            entropy: entropy.clone(),
+            shutdown: shutdown.clone(),
+            reads_only: args.shadow,
+        },
+        &mut tasks,
+    )
+    .await?;
+    if args.shadow {
+        let gates = &settings.feature_gates;
+        for (name, is_on) in [
+            ("NodeOverlay", gates.node_overlay),
+            ("StaticCapacity", gates.static_capacity),
+        ] {
+            if is_on {
+                tracing::warn!(
+                    gate = name,
+                    "a shadow leaves this out: what it does is not compared"
+                );
+            }
+        }
+        let options = Options {
+            label_rules: cloud.label_rules,
+            default_spread,
+            ..controller_options(&settings)
+        };
+        let entropy = entropy.child("operator");
+        let shadow = Shadow::new(&client, cloud.provider, clock.clone(), entropy, options, registry);
+        let ports = shadow::Ports {
+            metrics: metrics_listener,
+            health: health_listener,
+        };
+        shadow::run(shadow, ports, tasks, clock, shutdown).await;
+        return Ok(());
+    }
+    if args.simulate_kubelets {
+        simulate_kubelets(&config, &clock, &entropy, &mut tasks, &shutdown)?;
+    }
+    let options = Options {
+        label_rules: cloud.label_rules,
+        default_spread,
+        ..controller_options(&settings)
+    };
+    let operator = Operator::new(
+        client,
+        cloud.provider,
+        clock.clone(),
+        entropy.child("operator"),
+        options,
+    )
+    .with_metrics(registry)
+    .with_lease_thread({
+        let (config, clock) = (config.clone(), clock.clone());
+        move || connect(&config, None, &clock, None)
+    });
+    if let Some(address) = args.web {
+        let page = Page::listen(address, args.web_host).await?;
+        tracing::info!(url = page.url(), "the page is served");
+        let source = Source::Operator(operator.observer(), None);
+        tasks.spawn("page", page.run(source, server.to_string(), shutdown.clone()));
+    }
+    if let Some(remote) = cloud.remote {
+        let (readiness, clock) = (operator.readiness().clone(), clock.clone());
+        let stop = shutdown.clone();
+        let watch = remote_provider::watch_readiness(remote, readiness, clock, stop);
+        tasks.spawn("provider", watch);
+    }
+    let metrics = HttpServer {
+        metrics: Some(operator.metrics().clone()),
+        profiling: settings.enable_profiling,
+        ..HttpServer::default()
+    };
+    tasks.spawn("metrics", metrics.serve(metrics_listener, shutdown.clone()));
+    let health = HttpServer {
+        readiness: Some(operator.readiness().clone()),
+        ..HttpServer::default()
+    };
+    tasks.spawn("health", health.serve(health_listener, shutdown.clone()));
+
+    let stop = shutdown.clone();
+    let mut running = tokio::spawn(operator.run(stop));
+    let outcome = tokio::select! {
+        biased;
+        () = signals::wait(None) => {
+            shutdown.request();
+            running.await
+        }
+        ended = &mut running => ended,
+    };
+    shutdown.request();
+    drop(tasks.drain(&clock, STOP_LIMIT).await);
+    outcome
+        .context("the operator panicked")?
+        .context("the operator has ended")
+}
+
+/// Kubelets for nodes without machines.
+#[cfg(feature = "embedded")]
+fn simulate_kubelets(
+    config: &kube::Config,
+    clock: &SharedClock,
+    entropy: &Entropy,
+    tasks: &mut TaskGroup,
+    shutdown: &Shutdown,
+) -> Result<()> {
+    let kubelets = connect(config, None, clock, None)?;
+    let options = spokeshave_cluster::Options::kubelets_only();
+    let entropy = entropy.child("kubelets");
+    tasks.spawn(
+        "kubelets",
+        spokeshave_cluster::run(kubelets, clock.clone(), entropy, options, shutdown.clone()),
+    );
+    Ok(())
+}
+
+/// This build has none.
+#[cfg(not(feature = "embedded"))]
+fn simulate_kubelets(
+    _: &kube::Config,
+    _: &SharedClock,
+    _: &Entropy,
+    _: &mut TaskGroup,
+    _: &Shutdown,
+) -> Result<()> {
+    anyhow::bail!(
+        "--simulate-kubelets: this program was built without the embedded cluster; build it with the feature embedded"
+    )
+}
+
+async fn listen(port: u16, purpose: &str) -> Result<tokio::net::TcpListener> {
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    Ok(bind(address, purpose).await?)
+}
+
+fn controller_options(settings: &Settings) -> Options {
+    let leader_election = (!settings.disable_leader_election).then(|| {
+        let in_cluster = std::fs::read_to_string(NAMESPACE_FILE)
+            .ok()
+            .map(|text| text.trim().to_owned());
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "spokeshave".to_owned());
+        LeaderElectionOptions {
+            namespace: settings
+                .leader_election_namespace
+                .clone()
+                .or(in_cluster)
+                .unwrap_or_else(|| "kube-system".to_owned()),
+            name: settings.leader_election_name.clone(),
+            identity: format!("{host}_{:016x}", seed()),
+        }
+    });
+    Options {
+        batch_max_duration: settings.batch_max_duration,
+        batch_idle_duration: settings.batch_idle_duration,
+        preference_policy: settings.preference_policy,
+        min_values_policy: settings.min_values_policy,
+        spot_to_spot_consolidation: settings.feature_gates.spot_to_spot_consolidation,
+        consolidation_replacements: usize::try_from(settings.consolidation_replacements).unwrap_or(1),
+        disruption_threads: cores(),
+        leader_election,
+        feature_gates: gates_of(settings.feature_gates),
+        cpu_requests_milli: settings.cpu_requests_milli(),
+        dynamic_resources: !settings.ignore_dra_requests,
+        object_metrics: !settings.disable_cluster_state_observability,
+        eviction_rate: settings.eviction_rate().map(|(per_second, burst)| EvictionRate {
+            per_second: f64::from(per_second),
+            burst,
+        }),
+        ..Options::default()
+    }
+}

@@ -1,0 +1,126 @@
+//! A provider that is a process of its own, as the operator sees it.
+//!
+//! Owns where it is and how long the operator waits for it at its start. The protocol is `provider-grpc`'s.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueHint};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, ResourceExt as _};
+use spokeshave_ports::SharedClock;
+use spokeshave_provider_grpc::{
+    ClientOptions, ConnectError, Connector, GrpcProvider, KubeNodeClasses, TlsConnector, UnixConnector,
+};
+use spokeshave_runtime::{Readiness, Shutdown};
+
+use crate::settings::Settings;
+
+/// Name of the condition of readiness (G-019).
+const CONDITION: &str = "provider connected";
+/// How long the operator waits for its provider at the start.
+const START_LIMIT: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where a provider is.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct AddressArgs {
+    /// Unix socket of the provider
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "provider_address")]
+    pub(crate) provider_socket: Option<PathBuf>,
+    /// Host and port of the provider; both sides show certificates
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["provider_ca", "provider_cert", "provider_key"])]
+    pub(crate) provider_address: Option<String>,
+    /// Authority of the provider's certificate, in PEM form
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) provider_ca: Option<PathBuf>,
+    /// Certificate that the provider is shown, in PEM form
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) provider_cert: Option<PathBuf>,
+    /// Key of that certificate, in PEM form
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) provider_key: Option<PathBuf>,
+}
+
+impl AddressArgs {
+    /// How it is reached.
+    ///
+    /// # Errors
+    /// No address, or certificates that cannot be read.
+    pub(crate) fn connector(&self) -> Result<Arc<dyn Connector>> {
+        if let Some(path) = &self.provider_socket {
+            return Ok(Arc::new(UnixConnector(path.clone())));
+        }
+        let Some(address) = &self.provider_address else {
+            bail!("where is the provider? Give --provider-socket FILE or --provider-address HOST:PORT");
+        };
+        let read = |path: &Option<PathBuf>| {
+            let path = path.clone().unwrap_or_default();
+            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let (ca, cert, key) = (
+            read(&self.provider_ca)?,
+            read(&self.provider_cert)?,
+            read(&self.provider_key)?,
+        );
+        let connector = TlsConnector::new(address, &ca, &cert, &key).map_err(anyhow::Error::msg)?;
+        Ok(Arc::new(connector))
+    }
+}
+
+/// Connects the operator to its provider, which may start after it.
+pub(crate) async fn connect(
+    address: &AddressArgs,
+    settings: &Settings,
+    client: &Client,
+    kubernetes_version: &str,
+    clock: &SharedClock,
+) -> Result<GrpcProvider> {
+    let connector = address.connector()?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let system = namespaces
+        .get_opt("kube-system")
+        .await
+        .context("get namespace kube-system")?;
+    let options = ClientOptions {
+        connector,
+        cluster_name: settings.cluster_name.clone().unwrap_or_default(),
+        cluster_uid: system.and_then(|system| system.uid()).unwrap_or_default(),
+        kubernetes_version: kubernetes_version.to_owned(),
+        node_classes: Some(Arc::new(KubeNodeClasses(client.clone()))),
+    };
+    let started = clock.now();
+    loop {
+        match GrpcProvider::connect(options.clone(), clock.clone()).await {
+            Ok(provider) => {
+                tracing::info!(address = options.connector.address(), "connected to the provider");
+                return Ok(provider);
+            }
+            Err(error @ ConnectError::Unreachable { .. }) if clock.since(started) < START_LIMIT => {
+                tracing::warn!(%error, "waiting for the provider");
+                clock.sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Says whether the provider is there, until the operator stops.
+pub(crate) async fn watch_readiness(
+    provider: GrpcProvider,
+    readiness: Readiness,
+    clock: SharedClock,
+    stop: Shutdown,
+) {
+    readiness.declare(CONDITION);
+    loop {
+        readiness.set(CONDITION, provider.is_ready());
+        tokio::select! {
+            biased;
+            () = stop.requested() => return,
+            () = clock.sleep(PAUSE) => {}
+        }
+    }
+}

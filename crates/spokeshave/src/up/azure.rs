@@ -1,0 +1,153 @@
+//! `up --cloud azure`: the shipped Azure provider on an Azure that runs in this process.
+//!
+//! Owns how the two are put together, and the AKSNodeClass and NodePool that are made when no file brings any. How the Azure behaves is
+//! `azure-simulated`'s.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use spokeshave_api::AKSNodeClass;
+use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Endpoints, Outside};
+use spokeshave_azure_simulated::{Azure, Options, TEMPLATE};
+use spokeshave_ports::SharedClock;
+use spokeshave_provider_azure::bootstrap::Cluster;
+use spokeshave_provider_azure::instance_types::Settings as TypeSettings;
+use spokeshave_provider_azure::names::Place;
+use spokeshave_provider_azure::requests::Access;
+use spokeshave_runtime::{Shutdown, TaskGroup};
+
+use crate::clouds::{Cloud, azure_label_rules};
+use crate::manifests::{self, Manifest};
+use crate::up::ec2::Described;
+
+const DEFAULTS: &str = include_str!("../../assets/default-azure.yaml");
+/// The resource group of the nodes.
+const RESOURCE_GROUP: &str = "rehearsal-nodes";
+/// No machine here lets anybody in.
+const NOBODY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA rehearsal";
+
+/// What is made: without a kind that the files bring.
+///
+/// # Errors
+/// Never, unless this build is broken.
+pub(crate) fn defaults(own: &[Manifest]) -> Result<Vec<Manifest>> {
+    let kind_of = |manifest: &Manifest| manifest.object.types.as_ref().map(|types| types.kind.clone());
+    let mut made = manifests::parse("default-azure.yaml", DEFAULTS)?;
+    made.retain(|one| own.iter().all(|own| kind_of(own) != kind_of(one)));
+    Ok(made)
+}
+
+/// Starts the simulated Azure, whose network has the subnets that the classes of the files name, and the provider on it.
+///
+/// # Errors
+/// The certificates of the cluster are no text.
+pub(crate) fn start(
+    client: &Client,
+    clock: &SharedClock,
+    described: &Described,
+    own: &[Manifest],
+    tasks: &mut TaskGroup,
+    shutdown: &Shutdown,
+) -> Result<Cloud> {
+    let options = Options::slow();
+    let azure = Azure::new(options.clone(), clock.clone());
+    for subnet in own.iter().filter_map(subnet_of) {
+        azure.add_subnet(&subnet);
+    }
+    let outside = Outside {
+        http: Arc::new(azure.clone()),
+        assertion: Arc::new(azure.clone()),
+    };
+    let settings = provider_options(&options, described)?;
+    let provider = AzureProvider::of_cluster(outside, client.clone(), clock.clone(), settings);
+    let (client, stop) = (client.clone(), shutdown.clone());
+    tasks.spawn("simulated Azure", async move {
+        azure.join(client, stop.requested()).await;
+    });
+    Ok(Cloud {
+        label_rules: azure_label_rules(&provider),
+        provider: Arc::new(provider),
+        remote: None,
+    })
+}
+
+/// The subnet that a class names. A class that cannot be read is refused by the API server, which says why.
+fn subnet_of(manifest: &Manifest) -> Option<String> {
+    let kind = &manifest.object.types.as_ref()?.kind;
+    if kind != AKSNodeClass::KIND {
+        return None;
+    }
+    let class = serde_json::to_value(&manifest.object).ok()?;
+    let class: AKSNodeClass = serde_json::from_value(class).ok()?;
+    class.spec.vnet_subnet_id
+}
+
+fn provider_options(options: &Options, described: &Described) -> Result<AzureOptions> {
+    use base64::Engine as _;
+    let certificates = base64::engine::general_purpose::STANDARD.decode(&described.certificate_authority);
+    let certificates = certificates.context("the cluster's certificates are no base64")?;
+    let base = &options.base;
+    Ok(AzureOptions {
+        endpoints: Endpoints {
+            resource_manager: base.clone(),
+            login: base.clone(),
+            audience: base.clone(),
+            prices: base.clone(),
+        },
+        tenant_id: options.tenant.clone(),
+        client_id: options.client_id.clone(),
+        cluster_name: described.name.clone(),
+        place: Place {
+            subscription: options.subscription.clone(),
+            resource_group: RESOURCE_GROUP.to_owned(),
+        },
+        settings: TypeSettings {
+            region: options.region.clone(),
+            node_resource_group: RESOURCE_GROUP.to_owned(),
+            ..TypeSettings::default()
+        },
+        vnet_subnet_id: options.subnets[0].clone(),
+        access: Access {
+            admin_username: "azureuser".to_owned(),
+            ssh_public_key: NOBODY.to_owned(),
+            ..Access::default()
+        },
+        cluster: Cluster {
+            name: described.name.clone(),
+            endpoint: described.endpoint.clone(),
+            ca_bundle: String::from_utf8(certificates).context("the cluster's certificates are no text")?,
+            ..Cluster::default()
+        },
+        bootstrap_template: TEMPLATE.to_owned(),
+        ..AzureOptions::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_give_way_to_files() {
+        let all = defaults(&[]).unwrap();
+        let kinds = |all: &[Manifest]| -> Vec<String> {
+            let kinds = all.iter().filter_map(|one| one.object.types.as_ref());
+            kinds.map(|types| types.kind.clone()).collect()
+        };
+        assert_eq!(kinds(&all), ["AKSNodeClass", "NodePool"]);
+        assert_eq!(kinds(&defaults(&all[..1]).unwrap()), ["NodePool"]);
+        assert!(defaults(&all).unwrap().is_empty());
+    }
+
+    #[test]
+    fn subnets_of_classes_exist() {
+        let text = "apiVersion: karpenter.azure.com/v1beta1\nkind: AKSNodeClass\nmetadata: {name: x}\nspec: {vnetSubnetID: /subscriptions/s}\n";
+        let own = manifests::parse("class.yaml", text).unwrap();
+        assert_eq!(
+            own.iter().filter_map(subnet_of).collect::<Vec<_>>(),
+            ["/subscriptions/s"]
+        );
+    }
+}

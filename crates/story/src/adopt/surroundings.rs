@@ -1,0 +1,266 @@
+//! Who runs the cluster today: operators, Leases, definitions, webhooks, and objects of older versions.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Successor, some};
+use crate::doctor::{Finding, Level};
+use spokeshave_plan::report::count;
+
+/// What is around nodes and pods, as far as it could be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Deployments that run Karpenter.
+    pub operators: Vec<Operator>,
+    /// Leases by which operators elect their leader.
+    pub leaders: Vec<Leader>,
+    /// CustomResourceDefinitions of Karpenter's kinds; `None` when they could not be read.
+    pub definitions: Option<Vec<Definition>>,
+    /// Webhook configurations about Karpenter's kinds.
+    pub webhooks: Vec<Webhook>,
+    /// Objects of kinds that version 1 does not have.
+    pub old_objects: Vec<OldObjects>,
+}
+
+/// A Deployment of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// `spec.replicas`.
+    pub replicas: usize,
+    /// Image of the first container.
+    pub image: String,
+}
+
+/// A Lease of operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Namespace.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// `spec.holderIdentity`.
+    pub holder: String,
+    /// `spec.renewTime`.
+    pub renewed_at: Option<Timestamp>,
+    /// `spec.leaseDurationSeconds`.
+    pub duration_seconds: i64,
+}
+
+/// A CustomResourceDefinition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// `nodepools.karpenter.sh`.
+    pub name: String,
+    /// Versions that are served.
+    pub served: Vec<String>,
+    /// Versions in which objects may be stored (`status.storedVersions`).
+    pub stored: Vec<String>,
+    /// Whether a webhook converts between them.
+    pub has_conversion_webhook: bool,
+    /// The Helm release that it belongs to.
+    pub release: Option<String>,
+}
+
+/// A webhook configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// `ValidatingWebhookConfiguration` or `MutatingWebhookConfiguration`.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Groups of its rules that are Karpenter's.
+    pub groups: Vec<String>,
+}
+
+/// Objects of a kind that version 1 does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldObjects {
+    /// `Provisioner`.
+    pub kind: String,
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+/// Kinds without which nothing works.
+const NEEDED: [&str; 2] = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"];
+/// The version that is read.
+const VERSION: &str = "v1";
+
+pub(super) fn look(there: &Surroundings, successor: &Successor, now: Timestamp, findings: &mut Vec<Finding>) {
+    there
+        .operators
+        .iter()
+        .filter(|operator| operator.replicas > 0)
+        .for_each(|operator| findings.push(running(operator)));
+    for leader in &there.leaders {
+        findings.extend(leads(leader, successor, now));
+    }
+    if let Some(definitions) = &there.definitions {
+        missing(definitions, findings);
+        for definition in definitions {
+            judge(definition, findings);
+        }
+    }
+    for webhook in &there.webhooks {
+        findings.push(
+            Finding::new(
+                Level::Warning,
+                "webhook",
+                format!("{} {}", webhook.kind, webhook.name),
+                "answers to writes of Karpenter's objects, and nothing may serve it when Karpenter is gone"
+                    .to_owned(),
+                format!("its rules name {}", webhook.groups.join(", ")),
+            )
+            .suggest(format!(
+                "kubectl delete {} {}",
+                webhook.kind.to_lowercase(),
+                webhook.name
+            )),
+        );
+    }
+    for old in &there.old_objects {
+        findings.push(
+            Finding::new(
+                Level::Error,
+                "old-objects",
+                format!("{} {}", old.kind, some(&old.names)),
+                format!(
+                    "{} is of a version before karpenter.sh/v1 and is not read",
+                    old.kind
+                ),
+                format!("{} there", count(old.names.len(), "object")),
+            )
+            .suggest("spokeshave convert --live -o old-as-v1.yaml, and apply what it writes"),
+        );
+    }
+}
+
+fn running(operator: &Operator) -> Finding {
+    let Operator { namespace, name, .. } = operator;
+    Finding::new(
+        Level::Error,
+        "operator-running",
+        format!("Deployment {namespace}/{name}"),
+        "runs another operator for the same objects; two that lead at once launch and remove nodes against each other".to_owned(),
+        format!("{} of {}", count(operator.replicas, "replica"), operator.image),
+    )
+    .field("spec.replicas")
+    .suggest(format!("kubectl -n {namespace} scale deployment {name} --replicas=0"))
+}
+
+/// A Lease that is held: in the successor's own namespace it waits for it, elsewhere both would lead.
+fn leads(leader: &Leader, successor: &Successor, now: Timestamp) -> Option<Finding> {
+    let renewed_at = leader.renewed_at?;
+    let ends = renewed_at
+        .saturating_add(SignedDuration::from_secs(leader.duration_seconds))
+        .unwrap_or(renewed_at);
+    if leader.holder.is_empty() || ends <= now {
+        return None;
+    }
+    let proof = format!("renewed at {renewed_at}, held until {ends} unless renewed again");
+    let object = format!("Lease {}/{}", leader.namespace, leader.name);
+    let message = format!("is held by {}", leader.holder);
+    Some(match &successor.namespace {
+        Some(namespace) if *namespace == leader.namespace => Finding::new(
+            Level::Note,
+            "leader-active",
+            object,
+            format!("{message}: an operator in {namespace} waits until it is given up"),
+            proof,
+        ),
+        _ => Finding::new(
+            Level::Error,
+            "leader-active",
+            object,
+            format!("{message}: an operator in another namespace would lead beside it"),
+            proof,
+        )
+        .suggest(format!(
+            "stop that operator, or install in namespace {}",
+            leader.namespace
+        )),
+    })
+}
+
+fn missing(definitions: &[Definition], findings: &mut Vec<Finding>) {
+    for name in NEEDED {
+        if !definitions.iter().any(|definition| definition.name == name) {
+            findings.push(
+                Finding::new(
+                    Level::Error,
+                    "definition-missing",
+                    format!("CustomResourceDefinition {name}"),
+                    "is not there".to_owned(),
+                    "the cluster lists other definitions".to_owned(),
+                )
+                .suggest("helm install spokeshave-crds charts/spokeshave-crds"),
+            );
+        }
+    }
+}
+
+fn judge(definition: &Definition, findings: &mut Vec<Finding>) {
+    let object = format!("CustomResourceDefinition {}", definition.name);
+    let needed = NEEDED.contains(&definition.name.as_str());
+    if needed && !definition.served.iter().any(|version| version == VERSION) {
+        findings.push(
+            Finding::new(
+                Level::Error,
+                "definition-version",
+                object.clone(),
+                "does not serve v1".to_owned(),
+                format!("it serves {}", definition.served.join(", ")),
+            )
+            .field("spec.versions")
+            .suggest("upgrade Karpenter to 1.0 first; its notes say how objects are moved to v1"),
+        );
+    }
+    if definition.has_conversion_webhook {
+        findings.push(
+            Finding::new(
+                Level::Error,
+                "definition-conversion",
+                object.clone(),
+                "converts by a webhook of Karpenter's, which goes with it; then no object of the kind can be read".to_owned(),
+                "spec.conversion.strategy is Webhook".to_owned(),
+            )
+            .field("spec.conversion")
+            .suggest("helm install spokeshave-crds charts/spokeshave-crds --take-ownership"),
+        );
+    }
+    let old: Vec<&str> = definition
+        .stored
+        .iter()
+        .map(String::as_str)
+        .filter(|version| needed && *version != VERSION)
+        .collect();
+    if !old.is_empty() {
+        findings.push(
+            Finding::new(
+                Level::Warning,
+                "definition-stored",
+                object.clone(),
+                format!("may have objects stored as {}", old.join(", ")),
+                format!("status.storedVersions is {}", definition.stored.join(", ")),
+            )
+            .suggest("write every object once (kubectl get KIND -o yaml | kubectl replace -f -), then take the version off status.storedVersions"),
+        );
+    }
+    if let Some(release) = definition
+        .release
+        .as_deref()
+        .filter(|release| *release != "spokeshave-crds")
+    {
+        findings.push(Finding::new(
+            Level::Note,
+            "definition-release",
+            object,
+            format!("belongs to the Helm release {release}, which would take it and every object along when it is uninstalled"),
+            "annotation meta.helm.sh/release-name".to_owned(),
+        )
+        .suggest("helm install spokeshave-crds charts/spokeshave-crds --take-ownership, before that release is uninstalled"));
+    }
+}

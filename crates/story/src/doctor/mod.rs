@@ -1,0 +1,121 @@
+//! What is wrong with a cluster for good, and what only for now: budgets that can never allow an eviction, pods that protect themselves for
+//! ever, NodePools that nothing can use. Each finding with its object, its proof, what it costs and the line to change.
+//!
+//! It reads state and decides nothing. Arithmetic of PodDisruptionBudgets is in `pdb`, of NodePools in `pools`, of pods in `pods`;
+//! what is wrong with DisruptionPolicies, and with what workloads ask of them, in `policies`.
+
+pub mod pdb;
+mod pods;
+mod policies;
+mod pools;
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use spokeshave_model::snapshot::{NodeId, PodId, Snapshot};
+use spokeshave_model::{ClusterState, Price};
+
+pub use spokeshave_plan::budget_lint::Level;
+
+/// Hours of an average month.
+const HOURS_A_MONTH: f64 = 730.0;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// How bad it is: an error is so until someone changes something, a note may pass by itself.
+    pub level: Level,
+    /// One word for machines; the list is in `docs/doctor.md`.
+    pub code: &'static str,
+    /// `PodDisruptionBudget shop/web`.
+    pub object: String,
+    /// The field, if one is to blame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// One sentence.
+    pub message: String,
+    /// The arithmetic, or what was looked at.
+    pub proof: String,
+    /// What to write instead, or what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+    /// Price of the nodes that it keeps from being emptied, in dollars a month; absent when it keeps none whose price is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keeps_dollars_per_month: Option<f64>,
+    /// Those nodes, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+}
+
+impl Finding {
+    pub(crate) fn new(
+        level: Level,
+        code: &'static str,
+        object: String,
+        message: String,
+        proof: String,
+    ) -> Self {
+        Self {
+            level,
+            code,
+            object,
+            field: None,
+            message,
+            proof,
+            suggestion: None,
+            keeps_dollars_per_month: None,
+            nodes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
+        self.suggestion = Some(suggestion.into());
+        self
+    }
+
+    /// Adds the managed nodes on which these pods are, and what they cost.
+    fn keeps(mut self, snapshot: &Snapshot, pods: &[PodId]) -> Self {
+        let nodes: BTreeSet<NodeId> = pods.iter().filter_map(|pod| snapshot.pod(*pod).node).collect();
+        self.keep_nodes(snapshot, &nodes);
+        self
+    }
+
+    fn keep_nodes(&mut self, snapshot: &Snapshot, nodes: &BTreeSet<NodeId>) {
+        let managed = nodes
+            .iter()
+            .map(|id| snapshot.node(*id))
+            .filter(|node| node.is_managed());
+        let mut price = Price::ZERO;
+        for node in managed {
+            price = price.saturating_add(node.price);
+            self.nodes.push(node.name.clone());
+        }
+        self.nodes.sort();
+        self.keeps_dollars_per_month =
+            (price > Price::ZERO).then(|| (price.dollars() * HOURS_A_MONTH * 100.0).round() / 100.0);
+    }
+}
+
+/// Everything that is wrong: errors first, of one level by object and code.
+///
+/// `snapshot` must be made from `state`.
+#[must_use]
+pub fn doctor(state: &ClusterState, snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let standing = pdb::standing(state);
+    let mut findings = pdb::findings(&standing, snapshot);
+    findings.extend(pods::findings(snapshot));
+    findings.extend(pools::findings(&standing, snapshot, now));
+    findings.extend(policies::findings(snapshot, now));
+    findings.sort_by(|left, right| {
+        let key = |finding: &Finding| (finding.level, finding.object.clone(), finding.code);
+        key(left).cmp(&key(right))
+    });
+    findings
+}

@@ -1,0 +1,425 @@
+//! Which pods the Eviction API will never let go while they are healthy, and which only not now: the arithmetic of the disruption controller.
+//!
+//! With `maxUnavailable` or a percentage it counts what controllers want, so that pods without one count for nothing; percentages are rounded up;
+//! a pod under two budgets is refused whatever they allow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use spokeshave_model::ClusterState;
+use spokeshave_model::Pod;
+use spokeshave_model::pod::{is_active, is_mirror, phase, true_since};
+use spokeshave_model::selector::Selector;
+use spokeshave_model::snapshot::{PodId, Snapshot};
+
+use super::{Finding, Level};
+use spokeshave_plan::report::{count, some_of};
+
+/// What a budget asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// `minAvailable: N`.
+    Available(i64),
+    /// `minAvailable: P%`.
+    AvailableShare(i64),
+    /// `maxUnavailable: N`.
+    Unavailable(i64),
+    /// `maxUnavailable: P%`.
+    UnavailableShare(i64),
+}
+
+impl Wanted {
+    /// Nothing where it asks for nothing, or in words that no API server takes: then nothing is claimed of it.
+    fn of(budget: &PodDisruptionBudget) -> Option<Self> {
+        let spec = budget.spec.as_ref()?;
+        let share = |text: &str| text.strip_suffix('%')?.parse().ok();
+        match (&spec.min_available, &spec.max_unavailable) {
+            (Some(IntOrString::Int(number)), _) => Some(Wanted::Available((*number).into())),
+            (Some(IntOrString::String(text)), _) => share(text).map(Wanted::AvailableShare),
+            (None, Some(IntOrString::Int(number))) => Some(Wanted::Unavailable((*number).into())),
+            (None, Some(IntOrString::String(text))) => share(text).map(Wanted::UnavailableShare),
+            (None, None) => None,
+        }
+    }
+
+    fn field(&self) -> &'static str {
+        match self {
+            Wanted::Available(_) | Wanted::AvailableShare(_) => "spec.minAvailable",
+            Wanted::Unavailable(_) | Wanted::UnavailableShare(_) => "spec.maxUnavailable",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Wanted::Available(number) => format!("minAvailable {number}"),
+            Wanted::AvailableShare(share) => format!("minAvailable {share}%"),
+            Wanted::Unavailable(number) => format!("maxUnavailable {number}"),
+            Wanted::UnavailableShare(share) => format!("maxUnavailable {share}%"),
+        }
+    }
+}
+
+/// `share` percent of `whole`, rounded up.
+fn part(share: i64, whole: i64) -> i64 {
+    share.saturating_mul(whole).saturating_add(99).div_euclid(100)
+}
+
+/// One budget with its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// `namespace/name`.
+    pub budget: String,
+    wanted: Wanted,
+    /// Positions of the active pods that it selects.
+    pub pods: Vec<usize>,
+    /// Pods that count as expected; 0 lets nothing go.
+    pub expected: i64,
+    /// Pods that must stay healthy.
+    pub desired_healthy: i64,
+    /// Pods that are healthy now.
+    pub healthy: i64,
+    /// Pods that are healthy when all is well.
+    pub most_healthy: i64,
+    always_allows_unhealthy: bool,
+}
+
+impl Room {
+    fn of(budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Option<Self> {
+        let spec = budget.spec.as_ref()?;
+        let wanted = Wanted::of(budget)?;
+        let selector = Selector::understand(spec.selector.as_ref())?;
+        let nothing = BTreeMap::new();
+        let selected = |pod: &Pod| {
+            pod.metadata.namespace == budget.metadata.namespace
+                && is_active(pod)
+                && selector.matches(pod.metadata.labels.as_ref().unwrap_or(&nothing))
+        };
+        let pods_of: Vec<usize> = (0..pods.len()).filter(|index| selected(&pods[*index])).collect();
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let all = number(pods_of.len());
+        let managed = pods_of
+            .iter()
+            .filter(|index| controller(&pods[**index].metadata).is_some());
+        // The controller's own count knows pods that are yet to be made.
+        let scale = told(budget).unwrap_or_else(|| number(managed.count()));
+        let (expected, desired_healthy) = match &wanted {
+            Wanted::Available(least) => (all, *least),
+            Wanted::AvailableShare(share) => (scale, part(*share, scale)),
+            Wanted::Unavailable(most) => (scale, scale.saturating_sub(*most)),
+            Wanted::UnavailableShare(share) => (scale, scale.saturating_sub(part(*share, scale))),
+        };
+        let healthy = pods_of.iter().filter(|index| is_ready(&pods[**index])).count();
+        Some(Room {
+            budget: key(&budget.metadata),
+            wanted,
+            expected,
+            desired_healthy: desired_healthy.max(0),
+            healthy: number(healthy),
+            most_healthy: all.max(expected),
+            pods: pods_of,
+            always_allows_unhealthy: spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
+        })
+    }
+
+    fn allowed_with(&self, healthy: i64) -> i64 {
+        if self.expected <= 0 {
+            0
+        } else {
+            healthy.saturating_sub(self.desired_healthy).max(0)
+        }
+    }
+
+    /// Evictions that are allowed when every pod is healthy.
+    #[must_use]
+    pub fn allowed_at_best(&self) -> i64 {
+        self.allowed_with(self.most_healthy)
+    }
+
+    /// Evictions that are allowed now.
+    #[must_use]
+    pub fn allowed_now(&self) -> i64 {
+        self.allowed_with(self.healthy)
+    }
+
+    /// Whether it lets this pod go now.
+    fn lets_go(&self, pod: &Pod) -> bool {
+        let by_health = self.always_allows_unhealthy
+            || (self.healthy >= self.desired_healthy && self.desired_healthy > 0);
+        self.allowed_now() > 0 || (!is_ready(pod) && by_health)
+    }
+}
+
+/// What the disruption controller counted, unless the budget has been changed since.
+fn told(budget: &PodDisruptionBudget) -> Option<i64> {
+    let status = budget.status.as_ref()?;
+    let seen = status.observed_generation == budget.metadata.generation;
+    let expected = status.expected_pods?;
+    (seen && expected > 0).then_some(i64::from(expected))
+}
+
+fn controller(meta: &ObjectMeta) -> Option<&str> {
+    let owners = meta.owner_references.iter().flatten();
+    let controller = owners.clone().find(|owner| owner.controller == Some(true));
+    controller.map(|owner| owner.name.as_str())
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    true_since(pod, "Ready").is_some() || has_ready(pod)
+}
+
+/// A condition without a time counts as well.
+fn has_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|conditions| {
+        let mut ready = conditions.iter().filter(|condition| condition.type_ == "Ready");
+        ready.any(|condition| condition.status == "True")
+    })
+}
+
+fn key(meta: &ObjectMeta) -> String {
+    let part = |value: &Option<String>| value.clone().unwrap_or_default();
+    format!("{}/{}", part(&meta.namespace), part(&meta.name))
+}
+
+/// What the Eviction API says of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It may go.
+    Free,
+    /// It may go once others are healthy again.
+    NotNow,
+    /// While it is healthy it may never go, whatever becomes of the others.
+    Never,
+}
+
+/// All budgets, and what they say of all pods.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Budgets whose arithmetic could be done, by name.
+    pub rooms: Vec<Room>,
+    /// One for each pod of the state, in its order.
+    pub verdicts: Vec<Verdict>,
+    /// `namespace/name` of the pods.
+    keys: Vec<String>,
+    ready: Vec<bool>,
+}
+
+/// Works out every budget and pod; pods of nodes themselves (mirror pods) are free.
+#[must_use]
+pub fn standing(state: &ClusterState) -> Standing {
+    let pods = &state.pods;
+    let mut rooms: Vec<Room> = state
+        .pod_disruption_budgets
+        .iter()
+        .filter_map(|budget| Room::of(budget, pods))
+        .collect();
+    rooms.sort_by(|left, right| left.budget.cmp(&right.budget));
+    let mut over: Vec<Vec<usize>> = vec![Vec::new(); pods.len()];
+    for (room, numbers) in rooms.iter().enumerate() {
+        for pod in &numbers.pods {
+            over[*pod].push(room);
+        }
+    }
+    let verdict = |(index, pod): (usize, &Arc<Pod>)| match over[index][..] {
+        _ if is_mirror(pod) => Verdict::Free,
+        [] => Verdict::Free,
+        [room] if rooms[room].allowed_at_best() == 0 => Verdict::Never,
+        [_] if phase(pod) == "Pending" => Verdict::Free,
+        [room] if rooms[room].lets_go(pod) => Verdict::Free,
+        [_] => Verdict::NotNow,
+        _ => Verdict::Never,
+    };
+    Standing {
+        verdicts: pods.iter().enumerate().map(verdict).collect(),
+        keys: pods.iter().map(|pod| key(&pod.metadata)).collect(),
+        ready: pods.iter().map(|pod| is_ready(pod)).collect(),
+        rooms,
+    }
+}
+
+impl Standing {
+    /// Names of pods for which there is a verdict.
+    pub(super) fn keys_with(&self, verdict: Verdict) -> BTreeSet<&str> {
+        let pods = self.keys.iter().zip(&self.verdicts);
+        pods.filter(|(_, own)| **own == verdict)
+            .map(|(key, _)| key.as_str())
+            .collect()
+    }
+}
+
+/// The pods of the snapshot with these names.
+fn ids(snapshot: &Snapshot, names: &BTreeSet<&str>) -> Vec<PodId> {
+    snapshot
+        .pod_ids()
+        .filter(|id| names.contains(snapshot.pod(*id).key().as_str()))
+        .collect()
+}
+
+/// Findings about budgets.
+pub(super) fn findings(standing: &Standing, snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = overlaps(standing, snapshot);
+    for room in &standing.rooms {
+        let names: BTreeSet<&str> = room.pods.iter().map(|pod| standing.keys[*pod].as_str()).collect();
+        let object = format!("PodDisruptionBudget {}", room.budget);
+        if names.is_empty() {
+            let message = "it selects no pod".to_owned();
+            let proof = "no active pod of its namespace has the labels of its selector".to_owned();
+            findings.push(
+                Finding::new(Level::Note, "pdb-selects-nothing", object, message, proof)
+                    .field("spec.selector"),
+            );
+        } else if room.allowed_at_best() == 0 {
+            findings.push(never(room, object).keeps(snapshot, &ids(snapshot, &names)));
+        } else if room.allowed_now() == 0 {
+            findings.push(not_now(room, standing, object));
+        }
+    }
+    findings
+}
+
+/// A budget that can never allow anything.
+fn never(room: &Room, object: String) -> Finding {
+    let wanted = room.wanted.text();
+    let (expected, desired, pods) = (room.expected, room.desired_healthy, room.pods.len());
+    if expected <= 0 {
+        let proof = format!(
+            "{wanted} counts the pods that controllers want, and {} without a controller: 0 expected, 0 may go",
+            match pods {
+                1 => "its 1 pod is".to_owned(),
+                pods => format!("its {pods} pods are"),
+            }
+        );
+        let suggestion = format!("minAvailable: {}", pods.saturating_sub(1));
+        return Finding::new(
+            Level::Error,
+            "pdb-without-controller",
+            object,
+            "it can never allow an eviction: none of its pods has a controller".to_owned(),
+            proof,
+        )
+        .field(room.wanted.field())
+        .suggest(suggestion);
+    }
+    let must = match room.wanted {
+        Wanted::AvailableShare(share) => format!(
+            "{share}% of {expected} is {}, rounded up {desired}",
+            decimal(share, expected)
+        ),
+        Wanted::UnavailableShare(share) => {
+            format!("{share}% of {expected} is 0, so that {desired} must stay")
+        }
+        Wanted::Unavailable(most) => format!("{expected} - {most} = {desired} must stay"),
+        Wanted::Available(least) => format!("{least} must stay"),
+    };
+    let proof = format!(
+        "{wanted} of {expected}: {must}; at best {} are healthy, and {} - {desired} {} 0 may go",
+        room.most_healthy,
+        room.most_healthy,
+        if room.most_healthy < desired { "< 0:" } else { "=" }
+    );
+    let suggestion = match (expected, &room.wanted) {
+        (1, _) => "maxUnavailable: 1, which lets the only pod go; or a second replica with maxUnavailable: 1"
+            .to_owned(),
+        (_, Wanted::Available(_)) => format!("minAvailable: {}", room.most_healthy - 1),
+        _ => "maxUnavailable: 1".to_owned(),
+    };
+    Finding::new(
+        Level::Error,
+        "pdb-never-allows",
+        object,
+        "it can never allow an eviction: its nodes cannot be drained, consolidated or replaced".to_owned(),
+        proof,
+    )
+    .field(room.wanted.field())
+    .suggest(suggestion)
+}
+
+/// `4.5`, for a share of a whole.
+fn decimal(share: i64, whole: i64) -> String {
+    let hundredths = share.saturating_mul(whole);
+    match hundredths % 100 {
+        0 => (hundredths / 100).to_string(),
+        rest => format!("{}.{rest:02}", hundredths / 100)
+            .trim_end_matches('0')
+            .to_owned(),
+    }
+}
+
+/// A budget that allows nothing until some pods are well again.
+fn not_now(room: &Room, standing: &Standing, object: String) -> Finding {
+    let missing = room.desired_healthy + 1 - room.healthy;
+    let unready: Vec<&str> = room
+        .pods
+        .iter()
+        .filter(|pod| !standing.ready[**pod])
+        .map(|pod| standing.keys[*pod].as_str())
+        .collect();
+    let waits = if unready.is_empty() {
+        "the others are yet to be made".to_owned()
+    } else {
+        format!("not Ready: {}", some_of(&unready, 3))
+    };
+    let proof = format!(
+        "{} of {}: {} must stay and {} are healthy; at best {} may go",
+        room.wanted.text(),
+        room.expected,
+        room.desired_healthy,
+        room.healthy,
+        room.allowed_at_best()
+    );
+    let more = count(usize::try_from(missing).unwrap_or(0), "more pod");
+    Finding::new(
+        Level::Note,
+        "pdb-not-now",
+        object,
+        format!(
+            "it allows no eviction now, and one again once {more} {} Ready; {waits}",
+            if missing == 1 { "is" } else { "are" }
+        ),
+        proof,
+    )
+}
+
+/// Pods under several budgets, by the budgets that they share.
+fn overlaps(standing: &Standing, snapshot: &Snapshot) -> Vec<Finding> {
+    let mut over: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for room in &standing.rooms {
+        for pod in &room.pods {
+            over.entry(*pod).or_default().push(room.budget.as_str());
+        }
+    }
+    let mut groups: BTreeMap<Vec<&str>, BTreeSet<&str>> = BTreeMap::new();
+    for (pod, budgets) in over {
+        if budgets.len() > 1 {
+            groups
+                .entry(budgets)
+                .or_default()
+                .insert(standing.keys[pod].as_str());
+        }
+    }
+    let finding = |(budgets, pods): (Vec<&str>, BTreeSet<&str>)| {
+        let names: Vec<&str> = pods.iter().copied().collect();
+        Finding::new(
+            Level::Error,
+            "pdb-overlap",
+            format!("PodDisruptionBudget {}", budgets[0]),
+            format!(
+                "{} under {} budgets can never be evicted: {}",
+                count(pods.len(), "pod"),
+                budgets.len(),
+                some_of(&names, 3)
+            ),
+            format!(
+                "the Eviction API refuses a pod that more than one budget selects, whatever they allow: {}",
+                budgets.join(", ")
+            ),
+        )
+        .field("spec.selector")
+        .suggest("delete all of them but one, or narrow their selectors")
+        .keeps(snapshot, &ids(snapshot, &pods))
+    };
+    groups.into_iter().map(finding).collect()
+}

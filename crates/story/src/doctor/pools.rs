@@ -1,0 +1,243 @@
+//! NodePools that nothing can use, that are full, whose budgets are wrong, whose daemons leave no room, or whose drains never end.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use spokeshave_model::resources::{ResourceName, Resources};
+use spokeshave_model::snapshot::{PodId, PoolId, PoolView, Snapshot};
+use spokeshave_model::taint::first_untolerated;
+use spokeshave_model::{InstanceType, snapshot::DaemonView};
+use spokeshave_schedule::MinValuesPolicy;
+
+use super::pdb::{Standing, Verdict};
+use super::{Finding, Level};
+use spokeshave_plan::budget_lint;
+use spokeshave_plan::report::{count, some_of};
+use spokeshave_plan::standing::{eligible, no_instance_type, not_supported};
+
+/// Findings about NodePools.
+pub(super) fn findings(standing: &Standing, snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for index in 0..snapshot.pools.len() {
+        let pool = &snapshot.pools[index];
+        if pool.deleting {
+            continue;
+        }
+        findings.extend(unusable(snapshot, pool));
+        findings.extend(limits(snapshot, pool));
+        findings.extend(daemons(snapshot, pool));
+        findings.extend(budgets(pool, now));
+        findings.extend(drains(standing, snapshot, PoolId::from(index)));
+    }
+    findings
+}
+
+fn object(pool: &PoolView) -> String {
+    format!("NodePool {}", pool.name)
+}
+
+fn unusable(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
+    let why = if pool.supported {
+        // The operator's setting is not in the cluster: what is said of minValues is true of the default.
+        no_instance_type(snapshot, pool, MinValuesPolicy::Strict)?
+    } else {
+        not_supported(pool)
+    };
+    Some(
+        Finding::new(
+            Level::Error,
+            "pool-unusable",
+            object(pool),
+            "nothing can be launched from it".to_owned(),
+            why,
+        )
+        .field("spec.template.spec.requirements")
+        .suggest("widen the requirement that is named"),
+    )
+}
+
+/// A limit that is reached, or that leaves less than any instance type.
+fn limits(snapshot: &Snapshot, pool: &PoolView) -> Vec<Finding> {
+    let types = eligible(snapshot, pool);
+    let mut findings = Vec::new();
+    for (resource, limit) in pool.limits.iter() {
+        let used = pool.usage.get(resource);
+        let amount = |value| ResourceName::format(resource, value);
+        let left = limit.saturating_sub(used);
+        let need = |one: &&InstanceType| match resource {
+            ResourceName::NODES => 1,
+            _ => one.capacity.get(resource),
+        };
+        let least = types.iter().map(need).min();
+        let (code, message) = if left <= 0 {
+            (
+                "limit-reached",
+                format!("its limit of {resource} is reached: nothing more is launched"),
+            )
+        } else if least.is_some_and(|least| least > left) {
+            (
+                "limit-leaves-no-type",
+                format!("what its limit of {resource} leaves is less than any of its instance types has"),
+            )
+        } else {
+            continue;
+        };
+        let mut proof = format!(
+            "{} of {} in use, {} left",
+            amount(used),
+            amount(limit),
+            amount(left.max(0))
+        );
+        if let Some(least) = least {
+            proof.push_str(&format!("; its smallest instance type has {}", amount(least)));
+        }
+        findings.push(
+            Finding::new(Level::Warning, code, object(pool), message, proof)
+                .field(format!("spec.limits.{resource}"))
+                .suggest(format!("a higher limit than {}", amount(limit))),
+        );
+    }
+    findings
+}
+
+/// Whether a daemon runs on nodes of this type from this pool.
+fn runs_on(snapshot: &Snapshot, daemon: &DaemonView, pool: &PoolView, one: &InstanceType) -> bool {
+    let wanted = &daemon.constraints;
+    if first_untolerated(&pool.taints, &wanted.tolerations).is_some() {
+        return false;
+    }
+    let fits = |requirements: &spokeshave_model::Requirements| {
+        pool.requirements
+            .compatible(requirements, &snapshot.well_known)
+            .is_ok()
+            && one.requirements.intersects(requirements).is_ok()
+    };
+    fits(&wanted.node_selector)
+        && (wanted.required_terms.is_empty() || wanted.required_terms.iter().any(fits))
+}
+
+/// Daemons that leave no processor or no memory on any node that the pool may launch.
+fn daemons(snapshot: &Snapshot, pool: &PoolView) -> Option<Finding> {
+    let types = eligible(snapshot, pool);
+    let mut largest: Option<(&InstanceType, Resources)> = None;
+    for one in types {
+        let mut taken = Resources::new();
+        for daemon in snapshot
+            .daemons
+            .iter()
+            .filter(|daemon| runs_on(snapshot, daemon, pool, one))
+        {
+            taken.add(&snapshot.resources.resources(&daemon.requests));
+        }
+        let room = one.allocatable();
+        let is_full = [ResourceName::CPU, ResourceName::MEMORY]
+            .into_iter()
+            .any(|name| taken.get(name) > 0 && taken.get(name) >= room.get(name));
+        if !is_full {
+            return None;
+        }
+        let cores = room.get(ResourceName::CPU);
+        if largest
+            .as_ref()
+            .is_none_or(|(known, _)| known.allocatable().get(ResourceName::CPU) < cores)
+        {
+            largest = Some((one, taken));
+        }
+    }
+    let (one, taken) = largest?;
+    let room = one.allocatable();
+    let amounts = [ResourceName::CPU, ResourceName::MEMORY].map(|name| {
+        format!(
+            "{name} {} of {}",
+            ResourceName::format(name, taken.get(name)),
+            ResourceName::format(name, room.get(name))
+        )
+    });
+    Some(
+        Finding::new(
+            Level::Error,
+            "daemons-fill-every-node",
+            object(pool),
+            "DaemonSets take all of every node that it may launch".to_owned(),
+            format!(
+                "on {}, its largest instance type, daemons request {}",
+                one.name,
+                amounts.join(", ")
+            ),
+        )
+        .field("spec.template.spec.requirements")
+        .suggest("larger instance types, or smaller requests of the DaemonSets"),
+    )
+}
+
+/// Errors and warnings of the linter of budgets, as they are.
+fn budgets(pool: &PoolView, now: Timestamp) -> Vec<Finding> {
+    let Ok(value) = serde_json::to_value(&*pool.object) else {
+        return Vec::new();
+    };
+    budget_lint::lint(&value, None, now)
+        .into_iter()
+        .filter(|found| found.level != Level::Note)
+        .map(|found| {
+            let mut finding = Finding::new(
+                found.level,
+                found.code,
+                object(pool),
+                found.message,
+                "the windows of its budgets over a year; `spokeshave budgets` shows them".to_owned(),
+            )
+            .field(found.field);
+            finding.suggestion = found.suggestion;
+            finding
+        })
+        .collect()
+}
+
+/// Nodes whose pods no budget ever lets go: a drain either ends by force, or never.
+fn drains(standing: &Standing, snapshot: &Snapshot, id: PoolId) -> Option<Finding> {
+    let pool = snapshot.pool(id);
+    let never = standing.keys_with(Verdict::Never);
+    let held: Vec<PodId> = snapshot
+        .pod_ids()
+        .filter(|pod| {
+            let pod = snapshot.pod(*pod);
+            let node = pod.node.map(|node| snapshot.node(node));
+            node.is_some_and(|node| node.pool == Some(id))
+                && never.contains(pod.key().as_str())
+                && !pod.tolerates_disrupted_taint
+        })
+        .collect();
+    let names: Vec<String> = held.iter().map(|pod| snapshot.pod(*pod).key()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let template = &pool.object.spec.template.spec;
+    let nodes: BTreeSet<_> = held.iter().filter_map(|pod| snapshot.pod(*pod).node).collect();
+    let proof = format!(
+        "{} that no PodDisruptionBudget ever lets go on {}: {}",
+        count(names.len(), "pod"),
+        count(nodes.len(), "node"),
+        some_of(&names, 3)
+    );
+    let finding = match &template.termination_grace_period {
+        Some(period) => Finding::new(
+            Level::Warning,
+            "grace-period-overrules-pdb",
+            object(pool),
+            format!("its terminationGracePeriod of {period} ends every drain of theirs by deleting pods that their PodDisruptionBudgets protect"),
+            proof,
+        )
+        .field("spec.template.spec.terminationGracePeriod")
+        .suggest("mend the PodDisruptionBudgets, so that drains need no force"),
+        None => Finding::new(
+            Level::Warning,
+            "drain-never-ends",
+            object(pool),
+            "drains of its nodes never end: after expiry or a deletion by hand they wait for pods that may never go, and are paid for".to_owned(),
+            proof,
+        )
+        .field("spec.template.spec.terminationGracePeriod")
+        .suggest("mend the PodDisruptionBudgets; or set terminationGracePeriod, which deletes pods after that time whatever their budgets say"),
+    };
+    Some(finding.keeps(snapshot, &held))
+}

@@ -1,0 +1,399 @@
+//! The story of a Node.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
+use spokeshave_api::{DisruptionReason, NodeClaim, labels};
+use spokeshave_model::snapshot::{NodeId, NodeView};
+use spokeshave_model::state_node::{is_cordoned, is_node_ready, is_protected};
+use spokeshave_model::{Price, taint};
+
+use super::facts::{dollars, pod_summary, requested, usage_text};
+use super::node_claim::waits;
+use super::{BlockerLine, Facts, PodLine, Story, VerdictStory, age, ending, short, whole};
+use spokeshave_plan::calendar::REASONS;
+use spokeshave_plan::consolidatable::consolidatable;
+use spokeshave_plan::disrupt::{Blocker, BlockerKind, Verdict, money_text};
+use spokeshave_plan::disruption_policy::expiry::soft_of;
+use spokeshave_plan::lifecycle::until_expiry;
+
+/// The story of a node that decisions track. `verdict` is what disruption says of it, where somebody has asked.
+pub fn node(facts: &Facts<'_>, id: NodeId, verdict: Option<&Verdict>) -> Story {
+    let view = facts.snapshot.node(id);
+    let mut story = Story::new("Node", view.node_name().unwrap_or(&view.name));
+    identity(facts, view, &mut story);
+    story.pods = view.pods.iter().map(|pod| facts.meaning(*pod)).collect();
+    story.fact("pods", pod_summary(&story.pods));
+    let claim = view.claim.as_deref();
+    if let Some(node) = view.node.as_deref()
+        && ending::has_begun(node, claim)
+    {
+        ending::tell(facts, node, claim, &mut story);
+        return story.sorted();
+    }
+    let command = facts.command_of(&[view.node_name().unwrap_or(""), view.claim_name().unwrap_or("")]);
+    if let Some((command, replaces)) = command {
+        let decided = command
+            .decided_at
+            .map(|at| format!(" since {}", whole(at)))
+            .unwrap_or_default();
+        let role = if replaces {
+            "comes instead of others"
+        } else {
+            "goes"
+        };
+        let message = match command.message.as_str() {
+            "" => String::new(),
+            message => format!(": {message}"),
+        };
+        story.next(
+            None,
+            format!(
+                "it {role} by Disruption {} ({}, {}), phase {}{decided}{message}",
+                command.name, command.decision, command.reason, command.phase
+            ),
+        );
+    }
+    if let Some(claim) = claim.filter(|_| !view.initialized && command.is_none()) {
+        starting(view, claim, &mut story);
+        return story.sorted();
+    }
+    // What is under way needs no further permission, and no verdict says more than the command itself.
+    let verdict = verdict.filter(|_| command.is_none());
+    if let Some(verdict) = verdict {
+        story.verdict = Some(verdict_story(verdict));
+    }
+    timers(facts, view, &mut story);
+    if command.is_none() {
+        budgets(facts, view, verdict, &mut story);
+    }
+    story.summary = summary(view, &story.pods, verdict, command.is_some());
+    story.hints = hints(view, verdict);
+    story.sorted()
+}
+
+/// A node that is not initialised is no candidate for anything: what it waits for is its story.
+fn starting(view: &NodeView, claim: &NodeClaim, story: &mut Story) {
+    let still = |taint: &&Taint| {
+        let mut left = view.node.iter().flat_map(|node| node.spec.iter());
+        left.any(|spec| {
+            let mut taints = spec.taints.iter().flatten();
+            taints.any(|known| known.key == taint.key && known.effect == taint.effect)
+        })
+    };
+    let taints: Vec<String> = claim
+        .spec
+        .startup_taints
+        .iter()
+        .filter(still)
+        .map(taint::format_taint)
+        .collect();
+    story.waits = waits(claim);
+    story.summary = match taints.as_slice() {
+        [] => "is starting: it is not initialised yet".to_owned(),
+        taints => format!(
+            "is starting: it waits until {} is taken off, which its owner has to do",
+            taints.join(", ")
+        ),
+    };
+    if let Some(name) = view.claim_name() {
+        story.hints.push(format!("spokeshave explain nodeclaim {name}"));
+    }
+}
+
+/// The story of a Node that decisions do not see: a managed one without provider ID, or without instance type before it is initialised (P-141).
+pub fn untracked_node(facts: &Facts<'_>, name: &str) -> Story {
+    let mut story = Story::new("Node", name);
+    let Some(node) = facts.find_node(name) else {
+        story.summary = "is not there".to_owned();
+        return story;
+    };
+    if let Some(created) = &node.metadata.creation_timestamp {
+        story.fact("age", age(created.0, facts.now));
+    }
+    let pool = node
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(labels::NODE_POOL));
+    story.fact("nodepool", pool.cloned().unwrap_or_default());
+    let claim = facts.claim_of(node).map(|claim| &**claim);
+    if ending::has_begun(node, claim) {
+        ending::tell(facts, node, claim, &mut story);
+        return story.sorted();
+    }
+    story.summary = "is not taken into account: it has no provider ID or no instance type yet".to_owned();
+    story
+}
+
+fn identity(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
+    let label = |key: &str| view.labels.get(key).cloned().unwrap_or_default();
+    if let Some(claim) = view.claim_name() {
+        story.fact("nodeclaim", claim);
+    }
+    match (&view.pool_name, view.pool) {
+        (Some(name), None) => story.fact("nodepool", format!("{name}, which does not exist")),
+        (Some(name), Some(_)) => story.fact("nodepool", name.as_str()),
+        (None, _) => {}
+    }
+    let machine = [
+        label(labels::INSTANCE_TYPE),
+        label(labels::CAPACITY_TYPE),
+        label(labels::ZONE),
+        label(labels::ARCH),
+    ];
+    let machine: Vec<String> = machine.into_iter().filter(|part| !part.is_empty()).collect();
+    story.fact("machine", machine.join(", "));
+    if view.price > Price::ZERO {
+        story.price_per_hour = Some(view.price.dollars());
+        story.fact("price", dollars(view.price));
+    } else if view.is_managed() {
+        story.fact(
+            "price",
+            "unknown: the catalogue does not sell this type in this zone",
+        );
+    }
+    if let Some(created) = created(view) {
+        story.fact("age", age(created, facts.now));
+    }
+    story.fact("state", state(view));
+    story.fact(
+        "requested",
+        usage_text(&requested(facts.snapshot, view), &view.allocatable_resources),
+    );
+    let taints: Vec<String> = view.taints.iter().map(taint::format_taint).collect();
+    story.fact("taints", taints.join(", "));
+    if is_protected(view) {
+        story.fact("annotation", "karpenter.sh/do-not-disrupt: \"true\" on the Node");
+    }
+    let drifted = view.claim.as_ref().and_then(|claim| claim.condition(DRIFTED));
+    if let Some(condition) = drifted.filter(|condition| condition.status == "True") {
+        story.fact(
+            "drifted",
+            format!(
+                "{}, since {}",
+                condition.reason,
+                whole(condition.last_transition_time)
+            ),
+        );
+    }
+}
+
+fn created(view: &NodeView) -> Option<Timestamp> {
+    let of_node = view
+        .node
+        .as_ref()
+        .and_then(|node| node.metadata.creation_timestamp.as_ref());
+    let of_claim = view
+        .claim
+        .as_ref()
+        .and_then(|claim| claim.metadata.creation_timestamp.as_ref());
+    of_node.or(of_claim).map(|time| time.0)
+}
+
+fn state(view: &NodeView) -> String {
+    let ready = match view.node.as_deref() {
+        None => "no Node yet",
+        Some(node) if is_node_ready(node) => "Ready",
+        Some(_) => "not Ready",
+    };
+    let cordoned = view.node.as_deref().is_some_and(is_cordoned);
+    let mut parts = vec![ready];
+    if !view.is_managed() {
+        parts.push("not managed: it has no NodeClaim");
+    } else if !view.registered {
+        parts.push("not registered");
+    } else if !view.initialized {
+        parts.push("not initialised");
+    } else {
+        parts.push("initialised");
+    }
+    if cordoned {
+        parts.push("cordoned");
+    }
+    parts.join(", ")
+}
+
+pub(super) fn verdict_story(verdict: &Verdict) -> VerdictStory {
+    let line = |blocker: &Blocker| BlockerLine {
+        kind: blocker.kind.to_string(),
+        object: blocker.object.to_string(),
+        message: blocker.message.clone(),
+    };
+    VerdictStory {
+        decision: verdict.decision_text(),
+        method: verdict.method.map(|method| format!("{method:?}")),
+        replacement: verdict.replacement.clone(),
+        price_before: verdict.price_before.dollars(),
+        price_after: verdict.price_after.dollars(),
+        blockers: verdict.blockers.iter().map(line).collect(),
+        if_removed: verdict.if_removed_text(),
+    }
+}
+
+fn summary(view: &NodeView, pods: &[PodLine], verdict: Option<&Verdict>, in_command: bool) -> String {
+    if in_command {
+        return "belongs to a disruption command that is being carried out".to_owned();
+    }
+    let Some(verdict) = verdict else {
+        return if view.is_managed() {
+            "runs".to_owned()
+        } else {
+            "is not managed: nothing is ever done to it".to_owned()
+        };
+    };
+    let money = money_text(verdict.price_before.saturating_sub(verdict.price_after));
+    match verdict.decision_text() {
+        "delete" => format!("would be deleted: {money}"),
+        "replace" => {
+            let by = verdict.replacement.as_deref().unwrap_or("another node");
+            format!("would be replaced by {by}: {money}")
+        }
+        _ => match verdict.blockers.as_slice() {
+            [] => match pods.iter().find(|pod| pod.blocks) {
+                Some(pod) => format!("stays because of Pod {}", pod.pod),
+                None => "stays".to_owned(),
+            },
+            [only] => because(only),
+            [first, rest @ ..] => format!("{} and {} more", because(first), rest.len()),
+        },
+    }
+}
+
+/// What is in the way is an object that somebody can change, or else a state that is told in words.
+fn because(blocker: &Blocker) -> String {
+    match blocker.kind {
+        BlockerKind::Neighbours => format!("stays because {}", blocker.message),
+        BlockerKind::NotCheaper => "stays because nothing cheaper could take its pods".to_owned(),
+        BlockerKind::ConsolidateAfter => "stays until consolidateAfter has passed".to_owned(),
+        _ if blocker.object.kind == "Node" || blocker.object.kind == "NodeClaim" => {
+            format!("stays: {}", blocker.message)
+        }
+        _ => format!("stays because of {}", blocker.object),
+    }
+}
+
+/// What is due by the clock: consolidateAfter, expiry, the ends of protections.
+fn timers(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
+    let Some(claim) = view.claim.as_deref() else {
+        return;
+    };
+    let pool = view.pool.map(|pool| &*facts.snapshot.pool(pool).object);
+    if let Some(pool) = pool
+        && let (_, Some(left)) = consolidatable(claim, Some(pool), facts.now)
+    {
+        let due = facts.now.saturating_add(left).unwrap_or(Timestamp::MAX);
+        let what = format!(
+            "consolidateAfter {} has passed since the last pod came or went: it may be consolidated",
+            short(&pool.spec.disruption.consolidate_after)
+        );
+        story.next(Some(due), what);
+    }
+    expiry(facts, claim, story);
+    for pod in &view.pods {
+        let pod = facts.snapshot.pod(*pod);
+        if let spokeshave_model::pod::DoNotDisrupt::Until(end) = &pod.do_not_disrupt
+            && pod.active
+            && *end > facts.now
+        {
+            story.next(Some(*end), format!("do-not-disrupt of Pod {} ends", pod.key()));
+        }
+    }
+    if let Some(until) = view.nominated_until.filter(|until| *until > facts.now) {
+        story.next(Some(until), "is no longer kept for a pending pod");
+    }
+}
+
+pub(super) fn expiry(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
+    soft_age(facts, claim, story);
+    let Some(left) = until_expiry(claim, facts.now) else {
+        return;
+    };
+    let due = facts.now.saturating_add(left).unwrap_or(Timestamp::MAX);
+    let what = if left.is_zero() {
+        format!(
+            "expireAfter {} has passed: it is deleted whatever the budgets say",
+            short(&claim.spec.expire_after)
+        )
+    } else {
+        format!(
+            "expireAfter {}: it is deleted whatever the budgets say",
+            short(&claim.spec.expire_after)
+        )
+    };
+    story.next(Some(due), what);
+}
+
+/// When a DisruptionPolicy lets it go for its age.
+fn soft_age(facts: &Facts<'_>, claim: &NodeClaim, story: &mut Story) {
+    let pool = claim.node_pool().and_then(|pool| facts.snapshot.find_pool(pool));
+    let Some(pool) = pool.map(|pool| facts.snapshot.pool(pool)) else {
+        return;
+    };
+    let labels = pool.object.metadata.labels.clone().unwrap_or_default();
+    let policies = facts.snapshot.disruption_policies.iter().map(|policy| &**policy);
+    let Some(soft) = soft_of(policies, &pool.name, &labels, claim) else {
+        return;
+    };
+    let what = if soft.due > facts.now {
+        "is old enough to be replaced inside budgets and windows"
+    } else {
+        "is old enough to be replaced, and waits for budgets and windows"
+    };
+    story.next(
+        Some(soft.due),
+        format!("{what} (DisruptionPolicy {}, expiry)", soft.policy),
+    );
+}
+
+/// The budgets that matter for this node: those of the reason it would go for, else of all.
+fn budgets(facts: &Facts<'_>, view: &NodeView, verdict: Option<&Verdict>, story: &mut Story) {
+    let Some(pool) = view.pool.filter(|_| view.is_managed()) else {
+        return;
+    };
+    let method = verdict.and_then(|verdict| {
+        verdict
+            .method
+            .or(verdict.if_removed.as_ref().map(|then| then.method))
+    });
+    let reasons: Vec<DisruptionReason> = match method {
+        Some(method) => vec![method.reason()],
+        None => REASONS.to_vec(),
+    };
+    story.fact("budgets", facts.budget_summary(pool, &reasons, "nodes at once"));
+    facts.openings(pool, &reasons, story);
+}
+
+fn hints(view: &NodeView, verdict: Option<&Verdict>) -> Vec<String> {
+    let mut hints = Vec::new();
+    for blocker in verdict.iter().flat_map(|verdict| &verdict.blockers) {
+        let name = &blocker.object.name;
+        let namespace = &blocker.object.namespace;
+        let hint = match blocker.kind {
+            BlockerKind::PodDoNotDisrupt => {
+                format!("kubectl annotate pod -n {namespace} {name} karpenter.sh/do-not-disrupt-")
+            }
+            BlockerKind::NodeDoNotDisrupt => {
+                format!("kubectl annotate node {name} karpenter.sh/do-not-disrupt-")
+            }
+            BlockerKind::PodDisruptionBudget => format!("kubectl describe pdb -n {namespace} {name}"),
+            BlockerKind::Budget => format!("spokeshave budgets {name}"),
+            BlockerKind::DisruptionPolicy => "kubectl get disruptionpolicies".to_owned(),
+            BlockerKind::Limits => format!("spokeshave explain nodepool {name}"),
+            BlockerKind::Pod => format!("spokeshave explain pod -n {namespace} {name}"),
+            _ => continue,
+        };
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    if let Some(pool) = &view.pool_name
+        && view.pool.is_none()
+    {
+        hints.push(format!(
+            "NodePool {pool} is gone; kubectl delete node {} drains it",
+            view.name
+        ));
+    }
+    hints
+}

@@ -1,0 +1,241 @@
+//! The story of a NodePool: whether it can launch, what is left of its limits, what its budgets allow now and next.
+
+use spokeshave_api::DisruptionReason;
+use spokeshave_api::conditions::{Conditioned as _, DRIFTED, LAUNCHABLE, READY};
+use spokeshave_model::Price;
+use spokeshave_model::snapshot::{InstanceTypesProblem, NodeView, PoolId};
+
+use super::facts::{dollars, short_amount};
+use super::{Facts, Story, Wait, age, count, short, whole};
+use spokeshave_plan::budget_lint::{Level, NodeCounts, lint};
+use spokeshave_plan::calendar::REASONS;
+use spokeshave_plan::disruption_policy::expiry;
+use spokeshave_plan::standing::{eligible, no_instance_type, not_supported};
+
+/// The story of a NodePool.
+pub fn node_pool(facts: &Facts<'_>, id: PoolId) -> Story {
+    let pool = facts.snapshot.pool(id);
+    let mut story = Story::new("NodePool", &pool.name);
+    let nodes: Vec<&NodeView> = facts
+        .snapshot
+        .nodes
+        .iter()
+        .filter(|node| node.pool == Some(id))
+        .collect();
+    readiness(facts, id, &mut story);
+    fleet(&nodes, &mut story);
+    limits(facts, id, &mut story);
+    let disruption = &pool.object.spec.disruption;
+    story.fact(
+        "consolidation",
+        format!(
+            "{}, consolidateAfter {}",
+            disruption.consolidation_policy,
+            short(&disruption.consolidate_after)
+        ),
+    );
+    budgets(facts, id, &mut story);
+    waves(facts, id, &mut story);
+    findings(facts, id, &mut story);
+    story.summary = summary(facts, id, &story);
+    story.hints = vec![format!("spokeshave budgets {}", pool.name)];
+    story.sorted()
+}
+
+fn readiness(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
+    let pool = facts.snapshot.pool(id);
+    let class = &pool.object.spec.template.spec.node_class_ref;
+    story.fact("nodeclass", format!("{} {}", class.kind, class.name));
+    if pool.weight != 0 {
+        story.fact("weight", pool.weight.to_string());
+    }
+    if let Some(replicas) = pool.object.spec.replicas {
+        story.fact(
+            "replicas",
+            format!("{replicas}: a static pool, launched without pods asking"),
+        );
+    }
+    let conditions = pool
+        .object
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice());
+    let is_ready = pool.object.is_true(READY);
+    for condition in conditions.unwrap_or_default() {
+        // Nobody has said anything yet: that keeps nothing from a NodePool that is ready.
+        let is_silent =
+            is_ready && condition.status == "Unknown" && condition.reason == "AwaitingReconciliation";
+        if condition.status != "True" && condition.type_ != READY && !is_silent {
+            story.waits.push(Wait {
+                object: format!("condition {}", condition.type_),
+                message: match condition.message.as_str() {
+                    "" => format!("is {}: {}", condition.status, condition.reason),
+                    message => format!("is {}: {message}", condition.status),
+                },
+                since: Some(whole(condition.last_transition_time)),
+            });
+        }
+    }
+    if let Some(condition) = pool.object.condition(READY) {
+        let since = age(condition.last_transition_time, facts.now);
+        let ready = if condition.status == "True" {
+            "Ready"
+        } else {
+            "not Ready"
+        };
+        story.fact("state", format!("{ready} for {since}"));
+    }
+    match &pool.instance_types_problem {
+        None => {
+            let fitting = eligible(facts.snapshot, pool);
+            story.fact(
+                "instance types",
+                format!(
+                    "{} of {} meet its requirements",
+                    fitting.len(),
+                    pool.instance_types.len()
+                ),
+            );
+        }
+        Some(InstanceTypesProblem::Unevaluated) => story.fact("instance types", "not known yet"),
+        Some(InstanceTypesProblem::Failed(why)) => story.fact("instance types", format!("none: {why}")),
+    }
+}
+
+fn fleet(nodes: &[&NodeView], story: &mut Story) {
+    let price: Price = nodes.iter().map(|node| node.price).sum();
+    story.price_per_hour = Some(price.dollars());
+    let number = |test: &dyn Fn(&NodeView) -> bool| nodes.iter().filter(|node| test(node)).count();
+    let drifted = number(&|node| {
+        let condition = node.claim.as_ref().and_then(|claim| claim.condition(DRIFTED));
+        condition.is_some_and(|condition| condition.status == "True")
+    });
+    let parts = [
+        (
+            number(&|node| !node.initialized && !node.marked_for_deletion),
+            "starting",
+        ),
+        (
+            number(&|node| node.initialized && !node.ready && !node.marked_for_deletion),
+            "not Ready",
+        ),
+        (number(&|node| node.marked_for_deletion), "on their way out"),
+        (drifted, "drifted"),
+        (number(&|node| node.consolidatable), "consolidatable"),
+    ];
+    let mut text = format!("{}, {}", count(nodes.len(), "node"), dollars(price));
+    for (number, what) in parts {
+        if number > 0 {
+            text.push_str(&format!(", {number} {what}"));
+        }
+    }
+    story.fact("nodes", text);
+}
+
+fn limits(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
+    let pool = facts.snapshot.pool(id);
+    if pool.limits.is_empty() {
+        story.fact("limits", "none");
+        return;
+    }
+    let line = |(name, limit): (&str, i64)| {
+        let used = pool.usage.get(name);
+        let percent = if limit > 0 {
+            i128::from(used) * 100 / i128::from(limit)
+        } else {
+            100
+        };
+        format!(
+            "{name} {} of {} ({percent}%)",
+            short_amount(name, used),
+            short_amount(name, limit)
+        )
+    };
+    let lines: Vec<String> = pool.limits.iter().map(line).collect();
+    story.fact("limits", lines.join(", "));
+    for (name, limit) in pool
+        .limits
+        .iter()
+        .filter(|(name, limit)| pool.usage.get(name) >= *limit)
+    {
+        story.waits.push(Wait {
+            object: format!("limit {name}"),
+            message: format!(
+                "all of {} is in use: no further node is launched",
+                short_amount(name, limit)
+            ),
+            since: None,
+        });
+    }
+}
+
+fn budgets(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
+    story.fact("budgets now", facts.budget_summary(id, &REASONS, "at once"));
+    facts.openings(id, &REASONS, story);
+}
+
+/// The coming waves of nodes that are old enough for a DisruptionPolicy.
+fn waves(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
+    let name = &facts.snapshot.pool(id).name;
+    for policy in &facts.snapshot.disruption_policies {
+        let waves = expiry::forecast(policy, facts.snapshot, facts.now);
+        for wave in waves.iter().filter(|wave| wave.node_pool == *name) {
+            story.fact(
+                "expiry",
+                format!("DisruptionPolicy {}: {}", policy.name(), expiry::text(wave)),
+            );
+        }
+    }
+}
+
+/// The worst that the linter of budgets has to say.
+fn findings(facts: &Facts<'_>, id: PoolId, story: &mut Story) {
+    let Ok(object) = serde_json::to_value(&*facts.snapshot.pool(id).object) else {
+        return;
+    };
+    let counts = facts
+        .budget(id, &DisruptionReason::Empty)
+        .map(|budget| NodeCounts {
+            nodes: budget.nodes,
+            disrupting: budget.disrupting,
+        });
+    for finding in lint(&object, counts, facts.now) {
+        if finding.level == Level::Error {
+            story.waits.push(Wait {
+                object: finding.field,
+                message: finding.message,
+                since: None,
+            });
+        }
+    }
+}
+
+fn summary(facts: &Facts<'_>, id: PoolId, story: &Story) -> String {
+    let pool = facts.snapshot.pool(id);
+    if pool.deleting {
+        return "is being deleted, and its nodes with it".to_owned();
+    }
+    if !pool.supported {
+        return cannot(&not_supported(pool));
+    }
+    if !pool.ready {
+        return "is not Ready: no node is launched from it".to_owned();
+    }
+    if let Some(limit) = story.waits.iter().find(|wait| wait.object.starts_with("limit ")) {
+        return format!("is at its {}: no further node is launched", limit.object);
+    }
+    // What the operator has found out about a fixed number of nodes is on the NodePool.
+    let said = pool.object.condition(LAUNCHABLE);
+    let said = said.filter(|said| said.status == "False");
+    match no_instance_type(facts.snapshot, pool, facts.policy.min_values)
+        .or_else(|| said.map(|said| said.message.clone()))
+    {
+        Some(why) => cannot(&why),
+        None => "can launch nodes".to_owned(),
+    }
+}
+
+/// `it has …` as the rest of a headline.
+fn cannot(why: &str) -> String {
+    format!("cannot launch nodes: {why}")
+}

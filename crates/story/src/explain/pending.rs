@@ -1,0 +1,355 @@
+//! Why a pod has no node, counted per node and NodePool, and what would help.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spokeshave_model::constraints::PodProblem;
+use spokeshave_model::pod::requests;
+use spokeshave_model::reason::{FilterFailure, Obstacle, PoolRefusal, Reason};
+use spokeshave_model::snapshot::{NodeId, PodId, PoolId};
+use spokeshave_model::{Requirements, taint};
+
+use super::facts::requested;
+use super::{Facts, Story, Wait, age, count};
+use spokeshave_plan::Provisioned;
+use spokeshave_plan::report::{planned_launch, some_of};
+use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
+
+/// Tells where a pod without a node is to go, or why nowhere.
+pub(super) fn tell(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, story: &mut Story) {
+    let view = facts.snapshot.pod(id);
+    if view.terminal {
+        story.summary = "has finished".to_owned();
+        return;
+    }
+    if let Some((_, problem)) = provisioned.ignored.iter().find(|(pod, _)| *pod == id) {
+        story.summary = match problem {
+            PodProblem::Volume(_) => "has no node: its volumes cannot be used as they are".to_owned(),
+            _ => "is not considered until it is changed".to_owned(),
+        };
+        story.waits.push(wait("Pod", problem.to_string()));
+        return;
+    }
+    if !view.provisionable {
+        story.summary = "is not reported unschedulable, so no node is planned for it".to_owned();
+        story
+            .waits
+            .push(wait("kube-scheduler", not_provisionable(facts, id)));
+        return;
+    }
+    let planned = provisioned
+        .placements
+        .claims
+        .iter()
+        .find(|claim| claim.pods.contains(&id));
+    if let Some(claim) = planned {
+        story.summary = "waits for a node that is about to be launched".to_owned();
+        story.next(None, planned_launch(facts.snapshot, claim).to_string());
+        return;
+    }
+    let existing = provisioned
+        .placements
+        .existing
+        .iter()
+        .find(|(_, pods)| pods.contains(&id));
+    if let Some((node, _)) = existing {
+        let node = facts.snapshot.node(*node);
+        story.summary = format!(
+            "has room on {}; kube-scheduler is expected to bind it there",
+            node.name
+        );
+        if !node.initialized {
+            story.next(None, format!("{} becomes initialised", node.name));
+        }
+        return;
+    }
+    let reason = provisioned
+        .unschedulable
+        .iter()
+        .find(|unplaced| unplaced.pod == id);
+    no_place(facts, id, reason.map(|unplaced| &*unplaced.reason), story);
+}
+
+/// NodePools that are told of one by one where the pod asks for none of them; of more only their number is told.
+const FEW_POOLS: usize = 5;
+
+/// Names that stand for all in a count of NodePools.
+const NAMES: usize = 3;
+
+fn no_place(facts: &Facts<'_>, id: PodId, reason: Option<&Reason>, story: &mut Story) {
+    let snapshot = facts.snapshot;
+    let asked = asked_pools(snapshot, id);
+    let none: &[PoolRefusal] = &[];
+    let refusals = match reason {
+        Some(Reason::Pools(refusals)) => refusals.as_slice(),
+        _ => none,
+    };
+    let mut pools: BTreeMap<&str, Vec<&Obstacle>> = BTreeMap::new();
+    for refusal in refusals {
+        pools.entry(&refusal.pool).or_default().push(&refusal.obstacle);
+    }
+    let names: Vec<&str> = asked
+        .iter()
+        .map(|pool| snapshot.pool(*pool).name.as_str())
+        .collect();
+    story.summary = match names.as_slice() {
+        [] => "has no place, and no NodePool can make one".to_owned(),
+        names => format!(
+            "has no place: it asks for {}, which cannot make one",
+            pool_list(names)
+        ),
+    };
+    for pool in &asked {
+        let name = snapshot.pool(*pool).name.as_str();
+        let obstacles = pools.remove(name);
+        asked_pool(facts, id, *pool, obstacles.as_deref(), story);
+    }
+    existing_nodes(facts, id, story);
+    if asked.is_empty() && pools.len() <= FEW_POOLS {
+        for (pool, obstacles) in &pools {
+            pool_says(facts, id, pool, obstacles, story);
+        }
+    } else {
+        folded(&pools, story);
+    }
+    match reason {
+        None => story
+            .waits
+            .push(wait("Pod", "it was not part of this pass".to_owned())),
+        Some(Reason::Pools(_)) => {}
+        Some(Reason::NoNodePools) => {
+            story.waits.push(wait(
+                "NodePools",
+                "there is none that is Ready and dynamic".to_owned(),
+            ));
+            for pool in snapshot.pools.iter().take(FEW_POOLS) {
+                push_hint(story, Some(format!("spokeshave explain nodepool {}", pool.name)));
+            }
+        }
+        Some(Reason::NoTemplates) if !asked.is_empty() => {}
+        Some(Reason::NoTemplates) => {
+            for pool in (0..snapshot.pools.len()).map(PoolId::from).take(FEW_POOLS) {
+                asked_pool(facts, id, pool, None, story);
+            }
+        }
+        Some(other) => story.waits.push(wait("Pod", other.to_string())),
+    }
+    let unknown = unknown_resources(snapshot, id);
+    if !unknown.is_empty() {
+        let what = unknown.join(" or ");
+        push_hint(
+            story,
+            Some(format!("no instance type of any NodePool has {what}")),
+        );
+    }
+}
+
+/// `NodePool a`, `NodePools a, b and 1 other`.
+fn pool_list(names: &[&str]) -> String {
+    let noun = if names.len() == 1 { "NodePool" } else { "NodePools" };
+    format!("{noun} {}", some_of(names, NAMES))
+}
+
+/// What a NodePool that the pod asks for says: its obstacles, or why it takes no part.
+fn asked_pool(
+    facts: &Facts<'_>,
+    id: PodId,
+    pool: PoolId,
+    obstacles: Option<&[&Obstacle]>,
+    story: &mut Story,
+) {
+    let name = &facts.snapshot.pool(pool).name;
+    if let Some(obstacles) = obstacles {
+        pool_says(facts, id, name, obstacles, story);
+        return;
+    }
+    let why = takes_no_part(facts.snapshot, pool, facts.policy.min_values);
+    let why = why.unwrap_or_else(|| "it was not part of this pass".to_owned());
+    story.waits.push(wait(&format!("NodePool {name}"), why));
+    push_hint(story, Some(format!("spokeshave explain nodepool {name}")));
+}
+
+fn pool_says(facts: &Facts<'_>, id: PodId, pool: &str, obstacles: &[&Obstacle], story: &mut Story) {
+    let texts: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    story
+        .waits
+        .push(wait(&format!("NodePool {pool}"), texts.join("; ")));
+    let has_unknown = !unknown_resources(facts.snapshot, id).is_empty();
+    for obstacle in obstacles {
+        // What nothing has is told once, for all NodePools.
+        let is_told = has_unknown && matches!(obstacle, Obstacle::InstanceTypes { .. });
+        push_hint(story, hint(pool, obstacle).filter(|_| !is_told));
+    }
+}
+
+/// The NodePools that the pod does not ask for, counted by what they say.
+fn folded(pools: &BTreeMap<&str, Vec<&Obstacle>>, story: &mut Story) {
+    let mut groups: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();
+    for (pool, obstacles) in pools {
+        if let Some(first) = obstacles.first() {
+            groups.entry(in_few_words(first)).or_default().push(pool);
+        }
+    }
+    let mut groups: Vec<(&str, Vec<&str>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, pools)| std::cmp::Reverse(pools.len()));
+    let texts = groups
+        .iter()
+        .map(|(what, pools)| format!("{} {what} ({})", pools.len(), some_of(pools, NAMES)));
+    let texts: Vec<String> = texts.collect();
+    if !texts.is_empty() {
+        let object = count(pools.len(), "other NodePool");
+        story.waits.push(wait(&object, texts.join(", ")));
+    }
+}
+
+fn in_few_words(obstacle: &Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Taint(_) => "with a taint that it does not tolerate",
+        Obstacle::Incompatible(_) => "with other labels than it wants",
+        Obstacle::Volume(_) => "without the zones of its volumes",
+        Obstacle::VolumeLimit { .. } => "with no room for its volumes",
+        Obstacle::HostPort(_) => "with its host port in use",
+        Obstacle::NodeResources => "with too little on their nodes",
+        Obstacle::NodeLimit | Obstacle::Limits => "at their limits",
+        Obstacle::InstanceTypes { .. } => "without an instance type for it",
+        Obstacle::ReservedOfferings => "with no reservation left",
+        Obstacle::Topology { .. } => "closed by its spread or affinity",
+    }
+}
+
+fn wait(object: &str, message: String) -> Wait {
+    Wait {
+        object: object.to_owned(),
+        message,
+        since: None,
+    }
+}
+
+fn push_hint(story: &mut Story, hint: Option<String>) {
+    if let Some(hint) = hint.filter(|hint| !story.hints.contains(hint)) {
+        story.hints.push(hint);
+    }
+}
+
+/// D-007: what the scheduler has said so far.
+fn not_provisionable(facts: &Facts<'_>, id: PodId) -> String {
+    let pod = &facts.snapshot.pod(id).object;
+    let status = pod.status.as_ref();
+    if let Some(node) = status
+        .and_then(|status| status.nominated_node_name.as_deref())
+        .filter(|name| !name.is_empty())
+    {
+        return format!("has nominated node {node} for it and is making room there");
+    }
+    let gates = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.scheduling_gates.as_deref())
+        .unwrap_or_default();
+    if !gates.is_empty() {
+        let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
+        return format!("is held by scheduling gates: {}", names.join(", "));
+    }
+    let scheduled = status
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default()
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled");
+    match scheduled {
+        None => "has not looked at it yet".to_owned(),
+        Some(condition) => {
+            let since = condition.last_transition_time.as_ref();
+            let since = since
+                .map(|time| format!(" for {}", age(time.0, facts.now)))
+                .unwrap_or_default();
+            format!(
+                "says {}{since}: {}",
+                condition.reason.as_deref().unwrap_or(&condition.status),
+                condition.message.as_deref().unwrap_or("nothing more")
+            )
+        }
+    }
+}
+
+/// What each existing node would say, in numbers: `12 nodes: 7 have too little left, 5 carry taint …`.
+fn existing_nodes(facts: &Facts<'_>, id: PodId, story: &mut Story) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let total = facts.snapshot.nodes.len();
+    for node in facts.snapshot.node_ids() {
+        *counts.entry(refusal(facts, id, node)).or_default() += 1;
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
+    let parts: Vec<String> = counts
+        .into_iter()
+        .map(|(why, number)| format!("{number} {why}"))
+        .collect();
+    if total > 0 {
+        story
+            .waits
+            .push(wait(&format!("{} there", count(total, "node")), parts.join(", ")));
+    }
+}
+
+fn refusal(facts: &Facts<'_>, id: PodId, node: NodeId) -> String {
+    let (pod, view) = (facts.snapshot.pod(id), facts.snapshot.node(node));
+    if view.marked_for_deletion {
+        return "on the way out".to_owned();
+    }
+    let spec = pod.object.spec.as_ref();
+    let tolerations = spec
+        .and_then(|spec| spec.tolerations.as_deref())
+        .unwrap_or_default();
+    if let Some(taint) = taint::first_untolerated(&view.taints, tolerations) {
+        return format!("with taint {}", taint::format_taint(taint));
+    }
+    let constraints = facts.snapshot.constraints(id);
+    let kind = &facts.snapshot.kinds[view.kind.index()];
+    let none = BTreeSet::new();
+    let goes = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
+    let terms = &constraints.required_terms;
+    if !goes(&constraints.node_selector) || (!terms.is_empty() && !terms.iter().any(goes)) {
+        return "with other labels than it wants".to_owned();
+    }
+    let mut free = view.allocatable_resources.clone();
+    free.subtract(&requested(facts.snapshot, view));
+    let wanted = requests(&pod.object);
+    let lacking: Vec<&str> = wanted
+        .iter()
+        .filter(|(name, amount)| *amount > free.get(name))
+        .map(|(name, _)| name)
+        .collect();
+    match lacking.as_slice() {
+        [] => "refused by affinity to pods, spread, ports or volumes".to_owned(),
+        lacking => format!("with too little {}", lacking.join(" and ")),
+    }
+}
+
+/// What somebody could do about an obstacle of a NodePool.
+fn hint(pool: &str, obstacle: &Obstacle) -> Option<String> {
+    Some(match obstacle {
+        Obstacle::Taint(taint) => {
+            format!("add a toleration for {taint}, if the pod may run on NodePool {pool}")
+        }
+        Obstacle::Incompatible(_) => {
+            format!("compare the pod's nodeSelector and affinity with the requirements of NodePool {pool}")
+        }
+        Obstacle::Volume(_) => "its volumes are bound to a zone that the NodePool cannot use".to_owned(),
+        Obstacle::NodeLimit | Obstacle::Limits => {
+            format!("raise spec.limits of NodePool {pool}, or use another pool")
+        }
+        Obstacle::InstanceTypes { failure, .. } => match failure {
+            FilterFailure::Resources { cpu_typo: true } => {
+                "the CPU request looks like a slip: m (thousandths) or M (millions)?".to_owned()
+            }
+            FilterFailure::Resources { .. } => {
+                format!("no instance type of NodePool {pool} is large enough for the pod and the DaemonSets")
+            }
+            _ => format!("widen the requirements of NodePool {pool}, or those of the pod"),
+        },
+        Obstacle::Topology { kind, key, .. } => {
+            format!("the pod's {kind} over {key} leaves no domain; see how many pods each has")
+        }
+        Obstacle::HostPort(_) => "two pods cannot share a host port; spread them or drop the port".to_owned(),
+        Obstacle::NodeResources | Obstacle::VolumeLimit { .. } | Obstacle::ReservedOfferings => return None,
+    })
+}

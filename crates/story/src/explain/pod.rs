@@ -1,0 +1,94 @@
+//! The story of a pod: why it has no node, or where it runs and whether it may be moved.
+
+use spokeshave_model::Pod;
+use spokeshave_model::pod::{is_terminal, node_name, phase, requests};
+use spokeshave_model::snapshot::PodId;
+
+use super::facts::short_amount;
+use super::node::verdict_story;
+use super::pending;
+use super::{Facts, Meaning, Story, Wait, age};
+use spokeshave_plan::Provisioned;
+use spokeshave_plan::disrupt::Verdict;
+
+/// The story of a pod. `provisioned` is what provisioning decides now; `verdict` is what disruption says of its node, where somebody has
+/// asked.
+pub fn pod(facts: &Facts<'_>, id: PodId, provisioned: &Provisioned, verdict: Option<&Verdict>) -> Story {
+    let view = facts.snapshot.pod(id);
+    let object = &*view.object;
+    let mut story = Story::new("Pod", &view.key());
+    identity(facts, object, &mut story);
+    match node_name(object) {
+        Some(node) => bound(facts, id, node, verdict, &mut story),
+        None => pending::tell(facts, id, provisioned, &mut story),
+    }
+    story.sorted()
+}
+
+fn identity(facts: &Facts<'_>, pod: &Pod, story: &mut Story) {
+    if let Some(created) = &pod.metadata.creation_timestamp {
+        story.fact("age", age(created.0, facts.now));
+    }
+    story.fact("phase", phase(pod));
+    let owner = pod.metadata.owner_references.iter().flatten().next();
+    if let Some(owner) = owner {
+        story.fact("owner", format!("{} {}", owner.kind, owner.name));
+    }
+    let wanted = requests(pod);
+    let wanted: Vec<String> = wanted
+        .iter()
+        .filter(|(name, amount)| *name != "pods" && *amount > 0)
+        .map(|(name, amount)| format!("{name} {}", short_amount(name, amount)))
+        .collect();
+    story.fact(
+        "requests",
+        if wanted.is_empty() {
+            "nothing".to_owned()
+        } else {
+            wanted.join(", ")
+        },
+    );
+    let priority = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.priority)
+        .filter(|priority| *priority != 0);
+    if let Some(priority) = priority {
+        story.fact("priority", priority.to_string());
+    }
+}
+
+fn bound(facts: &Facts<'_>, id: PodId, node: &str, verdict: Option<&Verdict>, story: &mut Story) {
+    story.fact("node", node);
+    let line = facts.meaning(id);
+    story.fact("for its node", line.message.clone());
+    story.summary = match line.meaning {
+        Meaning::Finished => "has finished".to_owned(),
+        Meaning::Stopping => format!("is stopping on {node}"),
+        Meaning::Movable => format!("runs on {node} and may be moved"),
+        Meaning::Daemon | Meaning::Static | Meaning::Tolerates => format!("runs on {node} and ends with it"),
+        Meaning::DoNotDisrupt | Meaning::Budget | Meaning::MultipleBudgets => {
+            format!("runs on {node} and keeps it from being disrupted")
+        }
+    };
+    if line.blocks {
+        let mut object = format!("Pod {}", line.pod);
+        if let Some((budget, _)) = line
+            .message
+            .split_once(": ")
+            .filter(|_| line.meaning == Meaning::Budget)
+        {
+            object = budget.to_owned();
+        }
+        story.waits.push(Wait {
+            object,
+            message: line.message,
+            since: None,
+        });
+    }
+    story.verdict = verdict.map(verdict_story);
+    story.hints.push(format!("spokeshave explain node {node}"));
+    if is_terminal(&facts.snapshot.pod(id).object) {
+        story.hints.clear();
+    }
+}

@@ -1,0 +1,8 @@
+//! Answers to what users ask about a cluster: why a node is kept, what is wrong for good, what a take-over would do.
+//!
+//! Owns values with documented JSON that commands and the page print. It decides nothing: decisions come from `plan`, and no controller needs this
+//! crate.
+
+pub mod adopt;
+pub mod doctor;
+pub mod explain;

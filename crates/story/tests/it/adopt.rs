@@ -1,0 +1,286 @@
+//! Taking over: what stands in the way, what would drift, and what is only worth knowing.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use spokeshave_example::epoch;
+use spokeshave_model::ClusterState;
+use spokeshave_story::adopt::{
+    Definition, Leader, OldObjects, Operator, Successor, Surroundings, TakeOver, Webhook, check,
+};
+use spokeshave_story::doctor::Level;
+
+fn read<K: serde::de::DeserializeOwned>(object: Value) -> Arc<K> {
+    Arc::new(serde_json::from_value(object).expect("an object"))
+}
+
+fn pool(version: &str, hash: &str) -> Value {
+    json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+        "metadata": {"name": "default", "annotations": {"karpenter.sh/nodepool-hash": hash, "karpenter.sh/nodepool-hash-version": version}},
+        "spec": {"template": {"spec": {"requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
+            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}})
+}
+
+/// A launched NodeClaim of upstream's making, changed by a closure.
+fn claim(name: &str, change: impl FnOnce(&mut Value)) -> Value {
+    let mut claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": name, "uid": name, "creationTimestamp": "2025-01-01T00:00:00Z",
+            "labels": {"karpenter.sh/nodepool": "default", "kubernetes.io/arch": "amd64"},
+            "annotations": {"karpenter.sh/nodepool-hash": "123", "karpenter.sh/nodepool-hash-version": "v3"}},
+        "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}},
+        "status": {"providerID": format!("kwok://{name}"), "nodeName": name,
+            "conditions": [{"type": "Launched", "status": "True", "reason": "Launched", "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"}]}});
+    change(&mut claim);
+    claim
+}
+
+fn node(name: &str, taints: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"providerID": format!("kwok://{name}"), "taints": taints}})
+}
+
+fn state(pool: Value, claims: Vec<Value>, nodes: Vec<Value>) -> ClusterState {
+    ClusterState {
+        node_pools: vec![read(pool)],
+        node_claims: claims.into_iter().map(read).collect(),
+        nodes: nodes.into_iter().map(read).collect(),
+        ..ClusterState::default()
+    }
+}
+
+fn successor(recorded: &[&str]) -> Successor {
+    Successor {
+        node_classes: vec![("karpenter.kwok.sh".to_owned(), "KWOKNodeClass".to_owned())],
+        provider_id_prefix: "kwok://".to_owned(),
+        recorded_instances: Some(recorded.iter().map(|name| (*name).to_owned()).collect()),
+        adoptable_instances: Vec::new(),
+        namespace: Some("karpenter".to_owned()),
+    }
+}
+
+fn found(take_over: &TakeOver) -> Vec<(Level, &str)> {
+    take_over
+        .findings
+        .iter()
+        .map(|finding| (finding.level, finding.code))
+        .collect()
+}
+
+#[test]
+fn d_224_a_cluster_of_karpenter_drifts_nothing_and_is_stamped() {
+    let claims = vec![claim("a", |_| {}), claim("b", |_| {})];
+    let state = state(
+        pool("v3", "999"),
+        claims,
+        vec![node("a", json!([])), node("b", json!([]))],
+    );
+    let take_over = check(&state, &Surroundings::default(), &successor(&["a", "b"]), epoch());
+    assert_eq!(take_over.would_stamp, 3);
+    assert_eq!((take_over.node_pools, take_over.node_claims), (1, 2));
+    // The pool and its claims have one version, so that upstream itself takes them for drifted.
+    assert_eq!(take_over.would_drift, 2);
+    let same = state_with_hash("123");
+    let take_over = check(&same, &Surroundings::default(), &successor(&["a"]), epoch());
+    assert_eq!(
+        (take_over.would_drift, found(&take_over)),
+        (0, vec![(Level::Note, "hashes-stamped")])
+    );
+    assert!(!take_over.is_blocked());
+}
+
+fn state_with_hash(hash: &str) -> ClusterState {
+    state(
+        pool("v3", hash),
+        vec![claim("a", |_| {})],
+        vec![node("a", json!([]))],
+    )
+}
+
+#[test]
+fn d_070_half_done_commands_ends_and_launches_are_named() {
+    let taint = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+    let going = |claim: &mut Value| claim["metadata"]["deletionTimestamp"] = json!("2025-01-02T00:00:00Z");
+    let unlaunched = |claim: &mut Value| claim["status"] = json!({});
+    let claims = vec![
+        claim("stray", |_| {}),
+        claim("going", going),
+        claim("new", unlaunched),
+    ];
+    let nodes = vec![node("stray", taint.clone()), node("going", taint)];
+    let state = state(pool("v3", "123"), claims, nodes);
+    let take_over = check(
+        &state,
+        &Surroundings::default(),
+        &successor(&["stray", "going"]),
+        epoch(),
+    );
+    assert_eq!(
+        found(&take_over),
+        [
+            (Level::Warning, "launching"),
+            (Level::Note, "hashes-stamped"),
+            (Level::Note, "half-done-command"),
+            (Level::Note, "ending"),
+        ]
+    );
+    let half_done = &take_over.findings[2];
+    assert_eq!(
+        half_done.object, "Node stray",
+        "the node that is being deleted is not half done"
+    );
+}
+
+#[test]
+fn nodes_that_the_provider_would_not_know_stand_in_the_way() {
+    let other_class = |claim: &mut Value| claim["spec"]["nodeClassRef"]["kind"] = json!("EC2NodeClass");
+    let other_cloud = |claim: &mut Value| claim["status"]["providerID"] = json!("aws:///us-east-1a/i-1");
+    let claims = vec![
+        claim("known", |_| {}),
+        claim("unrecorded", |_| {}),
+        claim("elsewhere", other_cloud),
+        claim("class", other_class),
+    ];
+    let state = state(pool("v3", "123"), claims, vec![]);
+    let take_over = check(&state, &Surroundings::default(), &successor(&["known"]), epoch());
+    assert!(take_over.is_blocked());
+    let object = |code: &str| {
+        let finding = take_over.findings.iter().find(|finding| finding.code == code);
+        finding.map(|finding| finding.object.as_str())
+    };
+    assert_eq!(object("other-provider"), Some("NodeClaim class"));
+    assert_eq!(
+        object("unknown-instance"),
+        Some("NodeClaim elsewhere, unrecorded")
+    );
+}
+
+fn definition(name: &str) -> Definition {
+    Definition {
+        name: name.to_owned(),
+        served: vec!["v1".to_owned()],
+        stored: vec!["v1".to_owned()],
+        has_conversion_webhook: false,
+        release: None,
+    }
+}
+
+fn leader(namespace: &str, renewed_at: Timestamp) -> Leader {
+    Leader {
+        namespace: namespace.to_owned(),
+        name: "karpenter-leader-election".to_owned(),
+        holder: "karpenter-1".to_owned(),
+        renewed_at: Some(renewed_at),
+        duration_seconds: 15,
+    }
+}
+
+#[test]
+fn two_operators_never_lead_at_once() {
+    let now = epoch();
+    let around = |leaders: Vec<Leader>, replicas: usize| Surroundings {
+        leaders,
+        operators: vec![Operator {
+            namespace: "karpenter".to_owned(),
+            name: "karpenter".to_owned(),
+            replicas,
+            image: "public.ecr.aws/karpenter/controller:1.14.0".to_owned(),
+        }],
+        ..Surroundings::default()
+    };
+    let said = |around: &Surroundings| {
+        let take_over = check(&ClusterState::default(), around, &successor(&[]), now);
+        take_over
+            .findings
+            .iter()
+            .map(|finding| (finding.level, finding.code))
+            .collect::<Vec<_>>()
+    };
+    let ago = |seconds: i64| now - SignedDuration::from_secs(seconds);
+    assert_eq!(
+        said(&around(vec![leader("karpenter", ago(5))], 2)),
+        [(Level::Error, "operator-running"), (Level::Note, "leader-active")]
+    );
+    // Elsewhere nobody waits for the Lease.
+    assert_eq!(
+        said(&around(vec![leader("other", ago(14))], 0)),
+        [(Level::Error, "leader-active")]
+    );
+    assert!(
+        said(&around(vec![leader("other", ago(15))], 0)).is_empty(),
+        "it has run out"
+    );
+}
+
+#[test]
+fn definitions_webhooks_and_old_objects_are_judged() {
+    let pools = Definition {
+        served: vec!["v1beta1".to_owned()],
+        stored: vec!["v1beta1".to_owned()],
+        has_conversion_webhook: true,
+        release: Some("karpenter-crd".to_owned()),
+        ..definition("nodepools.karpenter.sh")
+    };
+    let around = Surroundings {
+        definitions: Some(vec![pools]),
+        webhooks: vec![Webhook {
+            kind: "ValidatingWebhookConfiguration".to_owned(),
+            name: "validation.webhook.karpenter.sh".to_owned(),
+            groups: vec!["karpenter.sh".to_owned()],
+        }],
+        old_objects: vec![OldObjects {
+            kind: "Provisioner".to_owned(),
+            names: vec!["default".to_owned()],
+        }],
+        ..Surroundings::default()
+    };
+    let take_over = check(&ClusterState::default(), &around, &successor(&[]), epoch());
+    assert_eq!(
+        found(&take_over),
+        [
+            (Level::Error, "definition-missing"),
+            (Level::Error, "definition-version"),
+            (Level::Error, "definition-conversion"),
+            (Level::Error, "old-objects"),
+            (Level::Warning, "definition-stored"),
+            (Level::Warning, "webhook"),
+            (Level::Note, "definition-release"),
+        ]
+    );
+    let fine = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"].map(definition);
+    let around = Surroundings {
+        definitions: Some(fine.to_vec()),
+        ..Surroundings::default()
+    };
+    assert!(
+        check(&ClusterState::default(), &around, &successor(&[]), epoch())
+            .findings
+            .is_empty()
+    );
+}
+
+#[test]
+fn instances_of_karpenters_kwok_provider_get_a_record_and_stand_in_nobodys_way() {
+    let claims = vec![
+        claim("known", |_| {}),
+        claim("theirs", |_| {}),
+        claim("vanished", |_| {}),
+    ];
+    let state = state(pool("v3", "123"), claims, vec![]);
+    let successor = Successor {
+        adoptable_instances: vec!["theirs".to_owned(), "known".to_owned()],
+        ..successor(&["known"])
+    };
+    let take_over = check(&state, &Surroundings::default(), &successor, epoch());
+    let object = |code: &str| {
+        let finding = take_over.findings.iter().find(|finding| finding.code == code);
+        finding.map(|finding| (finding.level, finding.object.as_str()))
+    };
+    assert_eq!(
+        object("instances-recorded"),
+        Some((Level::Note, "NodeClaim theirs"))
+    );
+    assert_eq!(
+        object("unknown-instance"),
+        Some((Level::Error, "NodeClaim vanished"))
+    );
+}
