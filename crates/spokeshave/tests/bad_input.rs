@@ -322,6 +322,29 @@ fn a_second_cluster_does_not_take_the_name_of_one_that_runs() {
     assert!(!ended.kubeconfig.exists(), "its own file goes with it");
 }
 
+/// Without a region there is no AWS to talk to: the operator says so and ends, whatever the machine that runs this knows of AWS.
+#[test]
+fn the_operator_on_aws_says_that_it_has_no_region() {
+    let running = Running::start();
+    let home = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    command.args(["operator", "--cloud-provider", "aws", "--cluster-name", "c"]);
+    command.arg("--kubeconfig").arg(&running.kubeconfig);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
+        command.env_remove(name);
+    }
+    command.envs([("METRICS_PORT", "0"), ("HEALTH_PROBE_PORT", "0")]);
+    command
+        .env("HOME", home.path())
+        .env("AWS_EC2_METADATA_DISABLED", "true");
+    let output = command.stdin(Stdio::null()).output().expect("the program runs");
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in ["no region", "set AWS_REGION to the region of the cluster"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
 /// The examples of another cloud have a kind that is not served here, and much that is of use without it.
 #[test]
 fn up_skips_kinds_that_it_does_not_know() {

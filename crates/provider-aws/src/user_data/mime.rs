@@ -61,7 +61,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, UserDataError> {
             lines.push(line);
         }
     }
-    if !closed {
+    // Upstream's example for AL2023 ends with a delimiter that opens one more part, and upstream takes that for the end.
+    let ends_with_delimiter = current.is_some_and(|lines| lines.is_empty());
+    if !closed && !ends_with_delimiter {
         return Err(UserDataError::Mime(format!("its end --{boundary}-- is missing")));
     }
     Ok(parts)
@@ -121,6 +123,20 @@ mod tests {
             Part::new("text/cloud-config", "a: 1"),
         ];
         assert_eq!(parse(&write(&parts)).unwrap(), parts);
+    }
+
+    #[test]
+    fn a_delimiter_with_nothing_behind_it_ends_an_archive() {
+        let open = |end: &str| {
+            format!("Content-Type: multipart/mixed; boundary=B\n\n--B\nContent-Type: a/b\n\nx\n{end}")
+        };
+        let expected = vec![Part::new("a/b", "x")];
+        for end in ["--B--\n", "--B\n", "--B"] {
+            assert_eq!(parse(&open(end)).unwrap(), expected, "{end:?}");
+        }
+        for end in ["", "--B\n\n", "--B\nContent-Type: a/b\n"] {
+            assert!(parse(&open(end)).is_err(), "{end:?}");
+        }
     }
 
     #[test]
