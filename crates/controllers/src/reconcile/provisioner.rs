@@ -29,6 +29,7 @@ use crate::observe::journal::Journal;
 use crate::observe::repeats::Repeats;
 use crate::reconcile::capacity_buffers::tell_buffers;
 use crate::state::cluster::Cluster;
+use crate::state::memory::AssignedPod;
 use crate::state::vain_launches::real_pods;
 
 /// Pods that stay pending are planned for again after so long (P-052).
@@ -487,7 +488,13 @@ impl Provisioner {
         let uids = planned
             .pods
             .iter()
-            .map(|id| snapshot.pod(*id).uid().to_owned())
+            .map(|id| {
+                let pod = snapshot.pod(*id);
+                AssignedPod {
+                    uid: pod.uid().to_owned(),
+                    key: (!pod.is_virtual).then(|| ObjectKey::of(&*pod.object)),
+                }
+            })
             .collect();
         let askers = real_pods(snapshot, planned).map(|pod| Asker::of(pod)).collect();
         let now = self.cluster.now();

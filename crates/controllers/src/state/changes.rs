@@ -17,7 +17,7 @@ use spokeshave_plan::in_flight::{Room, stand_in, without_room};
 use spokeshave_runtime::{Object, ObjectKey, Store};
 
 use crate::state::cluster::{Cluster, not_begun};
-use crate::state::frozen::{Inputs, InstanceTypes, Marks, Taken};
+use crate::state::frozen::{Inputs, Marks, Taken};
 use crate::state::store_list::Versions;
 
 /// Changes beyond which lowering everything is not much dearer than taking them in one by one.
@@ -40,11 +40,7 @@ impl Cluster {
     }
 
     /// A NodeClaim as planning sees it: itself, or what stands in for it.
-    pub(crate) fn planned_claim(
-        &self,
-        claim: Arc<NodeClaim>,
-        instance_types: &InstanceTypes,
-    ) -> Arc<NodeClaim> {
+    pub(crate) fn planned_claim(&self, claim: Arc<NodeClaim>, inputs: &Inputs) -> Arc<NodeClaim> {
         if let Some(id) = claim.provider_id() {
             // Who is initialised has had a Node, and its own watch has shown it.
             let torn = claim.is_true(INITIALIZED) && self.stores.nodes_by_provider_id.count(id) == 0;
@@ -59,11 +55,12 @@ impl Cluster {
         }
         let types = claim
             .node_pool()
-            .and_then(|pool| instance_types.get(pool)?.as_deref().ok())
+            .and_then(|pool| inputs.instance_types.get(pool)?.as_deref().ok())
             .unwrap_or_default();
         // A replacement is there for the pods of its command, which planning sees on the nodes that go.
         let replaces = claim.annotation(labels::DISRUPTION).is_some();
-        let room = if self.created.contains(claim.name()) && !replaces {
+        let has_room = inputs.claims_with_room.contains(claim.name());
+        let room = if self.created.contains(claim.name()) && !replaces && !has_room {
             Room::Taken
         } else {
             Room::Open
@@ -233,7 +230,7 @@ impl Cluster {
                 changes.push(Change::NodeClaimGone(name));
                 continue;
             };
-            let seen = self.planned_claim(claim, &inputs.instance_types);
+            let seen = self.planned_claim(claim, inputs);
             if own.is_none_or(|own| !Arc::ptr_eq(&own, &seen)) {
                 taken.made_up.insert(name.clone());
             }

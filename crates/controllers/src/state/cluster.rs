@@ -23,7 +23,7 @@ use crate::cloud::Measured;
 use crate::options::Options;
 use crate::state::distress::Failures;
 use crate::state::frozen::{Frozen, Inputs, InstanceTypes};
-use crate::state::memory::{Created, Memory, Prices};
+use crate::state::memory::{AssignedPod, Created, Memory, Prices};
 use crate::state::node_classes::NodeClasses;
 use crate::state::store_list::Versions;
 use crate::state::stores::Stores;
@@ -129,17 +129,13 @@ impl Cluster {
 
     /// The NodeClaims as planning sees them: those without an instance as stand-ins, and so those that a command has yet to make, from the
     /// moment it is decided: whatever is decided before they exist must leave room for them under the limits (invariant 15).
-    fn planned_claims(
-        &self,
-        instance_types: &InstanceTypes,
-        pending: &[Arc<Disruption>],
-    ) -> Vec<Arc<NodeClaim>> {
+    fn planned_claims(&self, inputs: &Inputs) -> Vec<Arc<NodeClaim>> {
         let mut claims = self.stores.node_claims.snapshot();
-        claims.extend(self.unmade_claims(pending));
+        claims.extend(self.unmade_claims(&inputs.pending));
         claims
             .into_iter()
             .filter(|claim| self.is_ours(claim))
-            .map(|claim| self.planned_claim(claim, instance_types))
+            .map(|claim| self.planned_claim(claim, inputs))
             .collect()
     }
 
@@ -234,7 +230,7 @@ impl Cluster {
         let now = self.now();
         let (in_command, marked_for_deletion) = self.held_nodes(pending);
         let replacement_nodes = self.replacement_nodes();
-        let (nominations, assigned) = {
+        let (nominations, assigned, claims_with_room) = {
             let mut memory = self.memory();
             memory.nominations.retain(|_, until| *until > now);
             let claims = &self.stores.node_claims;
@@ -258,8 +254,15 @@ impl Cluster {
                     },
                 )
             }));
-            let assigned: BTreeSet<String> = memory.assigned.values().flatten().cloned().collect();
-            (nominations, assigned)
+            let (mut assigned, mut claims_with_room) = (BTreeSet::new(), BTreeSet::new());
+            for (claim, pods) in &memory.assigned {
+                if pods.iter().all(|pod| self.still_waits(pod)) {
+                    assigned.extend(pods.iter().map(|pod| pod.uid.clone()));
+                } else {
+                    claims_with_room.insert(claim.clone());
+                }
+            }
+            (nominations, assigned, claims_with_room)
         };
         Inputs {
             versions,
@@ -267,6 +270,7 @@ impl Cluster {
             instance_types,
             nominations,
             assigned,
+            claims_with_room,
             in_command,
             marked_for_deletion,
             distress: if self.stores.disruption_policies.is_empty() {
@@ -276,6 +280,17 @@ impl Cluster {
             },
             owners_unknown: self.stores.owners.are_unknown(&self.stores.disruption_policies),
         }
+    }
+
+    /// Whether a pod still waits for the NodeClaim that was made for it. One on a node that goes does not: it is planned for as long as it is there,
+    /// and another takes its place later.
+    fn still_waits(&self, pod: &AssignedPod) -> bool {
+        let Some(key) = &pod.key else { return true };
+        let current = self.stores.pods.get(key);
+        current.is_some_and(|current| {
+            current.metadata.uid.as_deref() == Some(&pod.uid)
+                && spokeshave_model::pod::is_provisionable(&current)
+        })
     }
 
     /// A Snapshot that took changes in must say what one says that is lowered. Where stores have changed meanwhile, nothing can be said.
@@ -324,7 +339,7 @@ impl Cluster {
             volumes: self.volumes(),
             default_spread: self.stores.spread.default_spread(&self.options.default_spread),
             node_pools: self.stores.node_pools.snapshot(),
-            node_claims: self.planned_claims(&inputs.instance_types, &inputs.pending),
+            node_claims: self.planned_claims(inputs),
             instance_types: inputs.instance_types.clone(),
             supported_node_classes: self
                 .cloud

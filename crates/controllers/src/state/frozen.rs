@@ -27,7 +27,11 @@ pub(crate) struct Inputs {
     pub(crate) pending: Vec<Arc<Disruption>>,
     pub(crate) instance_types: InstanceTypes,
     pub(crate) nominations: BTreeMap<String, Nomination>,
+    /// Pods that wait for NodeClaims which were made for them, by UID: planning does not see them.
     pub(crate) assigned: BTreeSet<String>,
+    /// NodeClaims without instance that were made for pods of which some do not wait any more: the others, and those that have come in their place, are
+    /// planned onto them.
+    pub(crate) claims_with_room: BTreeSet<String>,
     pub(crate) in_command: BTreeSet<String>,
     pub(crate) marked_for_deletion: BTreeSet<String>,
     /// What has failed lately, where policies look at it.
@@ -54,6 +58,7 @@ impl Inputs {
     fn is_same_but_for_objects(&self, other: &Inputs) -> bool {
         self.nominations == other.nominations
             && self.assigned == other.assigned
+            && self.claims_with_room == other.claims_with_room
             && self.in_command == other.in_command
             && self.marked_for_deletion == other.marked_for_deletion
             && self.owners_unknown == other.owners_unknown
@@ -221,6 +226,7 @@ mod tests {
             instance_types: BTreeMap::from([("p".to_owned(), Ok(types.clone()))]),
             nominations: BTreeMap::new(),
             assigned: BTreeSet::new(),
+            claims_with_room: BTreeSet::new(),
             in_command: BTreeSet::new(),
             marked_for_deletion: BTreeSet::new(),
             owners_unknown: false,

@@ -8,21 +8,30 @@ use spokeshave_model::Price;
 use spokeshave_plan::launch_backoff::LaunchBackoff;
 use spokeshave_plan::registration_health::Ring;
 use spokeshave_plan::vain_launches::VainLaunches;
+use spokeshave_runtime::ObjectKey;
 
 /// Facts in memory. A restart loses them, and each says why that is harmless.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// Until when nodes are kept for pods that are expected on them, by provider ID. Lost: the next pass nominates again.
     pub(crate) nominations: BTreeMap<String, Timestamp>,
-    /// Pods that a NodeClaim without provider ID was made for, by UID, under the claim's name. Lost: planning waits a moment for such claims to
-    /// launch, and then takes their requests as room for the pods.
-    pub(crate) assigned: BTreeMap<String, BTreeSet<String>>,
+    /// Pods that a NodeClaim without provider ID was made for, under the claim's name. Lost: planning waits a moment for such claims to launch, and
+    /// then takes their requests as room for the pods.
+    pub(crate) assigned: BTreeMap<String, Vec<AssignedPod>>,
     /// The last outcomes of launches, by UID of the NodePool. Lost: its condition tells the gist (P-182).
     pub(crate) health: BTreeMap<String, Ring>,
     /// What the cloud has refused lately. Lost: each is tried once more.
     pub(crate) launches: LaunchBackoff,
     /// Nodes that came up in vain. Lost: the next two come at once.
     pub(crate) vain: VainLaunches,
+}
+
+/// A pod that a NodeClaim was made for.
+#[derive(Clone, Debug)]
+pub(crate) struct AssignedPod {
+    pub(crate) uid: String,
+    /// Its key; `None` for a virtual pod, which the API server does not know.
+    pub(crate) key: Option<ObjectKey>,
 }
 
 /// NodeClaims that this process made and that have no instance yet, by name: what they are for is known here. Clones share them.

@@ -43,8 +43,6 @@ const TROUBLES: [Step; 12] = [
     Step::StrangeMessage,
     Step::ShiftZone,
 ];
-/// Zonal shifts come last, and only in fresh seeds, until what waits for the end of a shift always says so (invariant 13; docs/roadmap.md).
-const FIRST_SEED_WITH_SHIFTS: u64 = 1_000_000;
 
 /// Calls that are made to fail.
 const CALLS: [&str; 10] = [
@@ -60,13 +58,12 @@ const CALLS: [&str; 10] = [
     "ReceiveMessage",
 ];
 
-/// An EC2, and the seed that lives on it.
-pub(super) struct Ec2(SimulatedEc2, u64);
+/// An EC2.
+pub(super) struct Ec2(SimulatedEc2);
 
 impl Ec2 {
     pub(super) fn new(clock: SharedClock, options: Options) -> Self {
-        let seed = options.seed;
-        Ec2(SimulatedEc2::new(clock, options), seed)
+        Ec2(SimulatedEc2::new(clock, options))
     }
 
     /// One that answers at once, or takes its time.
@@ -250,9 +247,6 @@ impl Stage for Ec2 {
     }
 
     fn troubles(&self) -> &'static [Step] {
-        if self.1 < FIRST_SEED_WITH_SHIFTS {
-            return &TROUBLES[..TROUBLES.len() - 1];
-        }
         &TROUBLES
     }
 

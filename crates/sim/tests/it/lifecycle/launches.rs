@@ -9,13 +9,63 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::{KWOKNodeClass, NodeClaim, NodePool};
-use spokeshave_controllers::Options as OperatorOptions;
+use spokeshave_controllers::{EvictionRate, Options as OperatorOptions};
 use spokeshave_plan::MinValuesPolicy;
 use spokeshave_ports::{CloudError, CloudFuture, HookAnswer, RegistrationHook};
 use spokeshave_provider_kwok::KwokOptions;
 
 use crate::faulty::{Cluster, Setup};
 use crate::words::*;
+
+/// Three nodes with a pod each go at once while launches take a minute, and pods are evicted one after the other. Gives how many launches followed.
+async fn launches_for_three_nodes_that_go(seed: u64, eviction_rate: Option<EvictionRate>) -> u64 {
+    let setup = Setup {
+        kwok: KwokOptions {
+            launch_delay: Duration::from_secs(60),
+            ..KwokOptions::default()
+        },
+        options: OperatorOptions {
+            eviction_rate,
+            ..OperatorOptions::default()
+        },
+        ..Setup::default()
+    };
+    let (cluster, _operator) = Cluster::started_with(seed, json!({}), setup).await;
+    let apart = json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}},
+    ]}}}});
+    cluster.deploy_with("web", 3, template("web", "1", apart)).await;
+    cluster.until_running_of("web", 3).await;
+    if eviction_rate.is_none() {
+        cluster.budget("web", json!({"minAvailable": 2})).await;
+        cluster.pass(5).await;
+    }
+    let launches = || cluster.faults.launches.load(Ordering::Relaxed);
+    assert_eq!(launches(), 3);
+    for claim in cluster.names::<NodeClaim>().await {
+        cluster.delete::<NodeClaim>(&claim).await;
+    }
+    cluster.pass(400).await;
+    cluster.until_running_of("web", 3).await;
+    cluster.assert_no_leak().await;
+    launches() - 3
+}
+
+// P-054, P-058: pods that come in place of others, while the NodeClaims that were made for these launch, need no NodeClaims of their own.
+#[tokio::test(start_paused = true)]
+async fn p_054_p_058_evicted_pods_leave_their_nodeclaims_to_those_that_replace_them() {
+    let slowly = EvictionRate {
+        per_second: 0.2,
+        burst: 1,
+    };
+    assert_eq!(launches_for_three_nodes_that_go(71, Some(slowly)).await, 3);
+}
+
+// P-054, P-058: pods that a budget keeps on a node that goes are planned for in every pass, and get one NodeClaim.
+#[tokio::test(start_paused = true)]
+async fn p_054_p_058_pods_that_stay_on_a_node_that_goes_get_one_nodeclaim() {
+    assert_eq!(launches_for_three_nodes_that_go(72, None).await, 3);
+}
 
 // W-22, invariant 22: a launch that hangs, in one NodePool, delays no pod of another.
 #[tokio::test(start_paused = true)]
