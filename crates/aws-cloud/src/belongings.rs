@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use spokeshave_api::EC2NodeClass;
 use spokeshave_provider_aws::errors::ApiError;
-use spokeshave_provider_aws::profiles::{self, Ensure, Plan, ProfileError, Step};
+use spokeshave_provider_aws::profiles::{self, Ensure, ProfileError, ProfileNeed, Step};
 use spokeshave_provider_aws::{replies, templates};
 
 use crate::classes::{FINALIZER, Failure, WHILE_IN_USE, failed};
@@ -50,13 +50,13 @@ impl Inner {
             options.isolated_vpc,
         )?;
         match plan {
-            Plan::Keep { name } => Ok(name),
-            Plan::Check { name } => match self.described_profile(&name).await {
+            ProfileNeed::Keep { name } => Ok(name),
+            ProfileNeed::Check { name } => match self.described_profile(&name).await {
                 Ok(Some(_)) => Ok(name),
                 Ok(None) => Err(ProfileError::NotFound(name)),
                 Err(error) => Err(refused("GetInstanceProfile")(error)),
             },
-            Plan::Ensure(wanted) => self.ensure_profile(&wanted).await,
+            ProfileNeed::Ensure(wanted) => self.ensure_profile(&wanted).await,
         }
     }
 

@@ -106,7 +106,7 @@ pub fn name(region: &str, cluster: &str, class_uid: &str, role: &str) -> String 
 
 /// What is to be done so that a class has its instance profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
+pub enum ProfileNeed {
     /// Look whether the profile exists that the class names; it is not ours.
     Check {
         /// Its name.
@@ -145,13 +145,13 @@ pub fn plan(
     region: &str,
     cluster: &str,
     isolated: bool,
-) -> Result<Plan, ProfileError> {
+) -> Result<ProfileNeed, ProfileError> {
     if let Some(name) = &class.spec.instance_profile {
         let name = name.clone();
         return Ok(if isolated {
-            Plan::Keep { name }
+            ProfileNeed::Keep { name }
         } else {
-            Plan::Check { name }
+            ProfileNeed::Check { name }
         });
     }
     let role = class.spec.role.clone().unwrap_or_default();
@@ -159,12 +159,12 @@ pub fn plan(
         return Err(ProfileError::Isolated);
     }
     if let Some(current) = current.filter(|current| current.role.as_deref() == Some(&role)) {
-        return Ok(Plan::Keep {
+        return Ok(ProfileNeed::Keep {
             name: current.name.clone(),
         });
     }
     let uid = class.metadata.uid.as_deref().unwrap_or_default();
-    Ok(Plan::Ensure(Ensure {
+    Ok(ProfileNeed::Ensure(Ensure {
         name: name(region, cluster, uid, &role),
         path: class_path(region, cluster, uid),
         tags: tags::instance_profile(class, cluster, region)?,

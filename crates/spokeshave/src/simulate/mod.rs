@@ -28,7 +28,7 @@ use crate::signals;
 use crate::text::{self, say};
 use check::Check;
 use document::{Document, Wrong};
-use runs::Plan;
+use runs::RunList;
 
 pub(crate) use args::{EXAMPLES, SimulateArgs};
 pub(crate) use recorder::{EXAMPLES as RECORD_EXAMPLES, RecordArgs, run as record};
@@ -81,7 +81,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     for note in &recordings.notes {
         say(&format!("note: {note}"));
     }
-    let plan = Plan {
+    let plan = RunList {
         scenario: scenario.clone(),
         recordings: recordings.timelines,
         budgets: setting.budgets,

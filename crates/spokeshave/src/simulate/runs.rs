@@ -15,7 +15,7 @@ use spokeshave_simulate::{Policy, Run, World, live_until};
 use super::imports::protect;
 
 /// What is to be simulated.
-pub(crate) struct Plan {
+pub(crate) struct RunList {
     /// The scenario.
     pub(crate) scenario: Scenario,
     /// Recordings, by the workload that imports them; the dump that the scenario begins with has the empty name.
@@ -36,7 +36,7 @@ struct Shared {
     users: usize,
 }
 
-impl Plan {
+impl RunList {
     /// What the workloads do under a seed.
     ///
     /// # Errors
