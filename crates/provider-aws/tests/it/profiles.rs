@@ -6,7 +6,7 @@ use serde_json::json;
 use spokeshave_api::EC2NodeClass;
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::profiles::{
-    Plan, Profile, ProfileError, Step, class_path, of_class, plan, steps, to_delete,
+    Profile, ProfileError, ProfileNeed, Step, class_path, of_class, plan, steps, to_delete,
 };
 
 use crate::launches::{Scenario, requests_of};
@@ -31,7 +31,7 @@ fn a_017_a_031_a_role_gets_the_profile_that_upstream_makes() {
     let scenario = Scenario::read("everything");
     let mut class = scenario.objects::<EC2NodeClass>("EC2NodeClass").remove(0);
     class.metadata.uid = Some("00000000-0000-0000-0000-000000000001".into());
-    let Plan::Ensure(ensure) = plan(&class, None, "us-west-2", "oracle", false).unwrap() else {
+    let ProfileNeed::Ensure(ensure) = plan(&class, None, "us-west-2", "oracle", false).unwrap() else {
         panic!("a role needs a profile");
     };
     let found = &oracle::list(&scenario.expected, "node_classes")[0];
@@ -49,28 +49,28 @@ fn a_031_a_profile_is_kept_while_its_role_is_the_same_and_another_role_is_anothe
     let class_of = |role: &str| class(json!({"role": role}));
     let ensure =
         |role: &str, current: Option<&Profile>| plan(&class_of(role), current, "r", "c", false).unwrap();
-    let Plan::Ensure(first) = ensure("one", None) else {
+    let ProfileNeed::Ensure(first) = ensure("one", None) else {
         panic!();
     };
     assert_eq!(
         ensure("one", None),
-        Plan::Ensure(first.clone()),
+        ProfileNeed::Ensure(first.clone()),
         "a restart asks for the same"
     );
     let made = profile(&first.name, &first.path, Some("one"));
     assert_eq!(
         ensure("one", Some(&made)),
-        Plan::Keep {
+        ProfileNeed::Keep {
             name: first.name.clone()
         }
     );
     let theirs = profile("c_123", "/karpenter/r/c/uid/", Some("one"));
     assert_eq!(
         ensure("one", Some(&theirs)),
-        Plan::Keep { name: "c_123".into() },
+        ProfileNeed::Keep { name: "c_123".into() },
         "one that upstream has made"
     );
-    let Plan::Ensure(second) = ensure("two", Some(&made)) else {
+    let ProfileNeed::Ensure(second) = ensure("two", Some(&made)) else {
         panic!();
     };
     assert_ne!(second.name, first.name);
@@ -92,9 +92,9 @@ fn a_031_a_036_named_profiles_are_checked_and_iam_is_not_called_in_isolation() {
     let name = "mine".to_owned();
     assert_eq!(
         plan(&named, None, "r", "c", false),
-        Ok(Plan::Check { name: name.clone() })
+        Ok(ProfileNeed::Check { name: name.clone() })
     );
-    assert_eq!(plan(&named, None, "r", "c", true), Ok(Plan::Keep { name }));
+    assert_eq!(plan(&named, None, "r", "c", true), Ok(ProfileNeed::Keep { name }));
     let error = plan(&class(json!({"role": "r"})), None, "r", "c", true).unwrap_err();
     assert!(error.to_string().contains("spec.instanceProfile"), "{error}");
     let tags = json!({"role": "r", "tags": {"eks:eks-cluster-name": "x"}});
