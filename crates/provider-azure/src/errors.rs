@@ -118,6 +118,12 @@ impl ArmError {
         self.code == "NicReservedForAnotherVm"
     }
 
+    /// The subscription may not have machines of this size in the location at all: how the AKS machine API says so (Z6.5).
+    fn is_not_sold_to_subscription(&self) -> bool {
+        self.code == "VMSizeNotSupported"
+            || (self.code == "BadRequest" && self.message.contains("is not supported for subscription"))
+    }
+
     fn is_quota(&self, text: &str) -> bool {
         self.code == "OperationNotAllowed" && self.message.contains(text)
     }
@@ -175,6 +181,11 @@ impl Attempt<'_> {
         }]
     }
 
+    /// Zones of all its offerings, and that of the attempt.
+    fn everywhere(&self) -> Vec<String> {
+        self.zones(|_| true)
+    }
+
     fn zones(&self, keep: impl Fn(&str) -> bool) -> Vec<String> {
         let mut zones: Vec<String> = self
             .instance_type
@@ -223,7 +234,7 @@ pub fn launch_failure(error: &ArmError, attempt: &Attempt<'_>) -> Option<Failure
     if error.is_quota("Family Cores quota") {
         let none_at_all = error.message.contains("Current Limit: 0");
         let lasts = if none_at_all { HOUR } else { LITTLE_QUOTA };
-        let marks = attempt.marks(attempt.zones(|_| true), &same, lasts);
+        let marks = attempt.marks(attempt.everywhere(), &same, lasts);
         let message = format!(
             "the subscription's {capacity_type} quota of vCPUs for {size} is used up; other sizes are tried"
         );
@@ -239,12 +250,17 @@ pub fn launch_failure(error: &ArmError, attempt: &Attempt<'_>) -> Option<Failure
         });
     }
     if error.is_quota("Submit a request for Quota increase") {
-        let marks = attempt.marks(attempt.zones(|_| true), &same, HOUR);
+        let marks = attempt.marks(attempt.everywhere(), &same, HOUR);
         let message = format!("a quota of the subscription is used up: {}", error.message);
         return failed(marks, "SubscriptionQuotaReached", message);
     }
+    if error.is_not_sold_to_subscription() {
+        let message = format!("{size} is not sold to this subscription in this location");
+        let marks = attempt.marks(attempt.everywhere(), &BOTH, NOT_SOLD);
+        return failed(marks, "SKUNotAvailable", message);
+    }
     match error.code.as_str() {
-        "SkuNotAvailable" | "VMSizeNotSupported" => {
+        "SkuNotAvailable" => {
             let lasts = if attempt.capacity_type == CapacityType::Spot {
                 HOUR
             } else {

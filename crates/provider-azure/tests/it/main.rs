@@ -8,6 +8,7 @@ mod launches;
 mod notices;
 mod offers;
 mod types;
+mod upstream;
 
 use jiff::Timestamp;
 use spokeshave_api::AKSNodeClass;
