@@ -31,6 +31,8 @@ lint-and-test:
     export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings
     cargo build --locked --workspace --all-targets
     cargo test --workspace
+    # A build for production clusters has no embedded cluster, and nothing that only that uses.
+    cargo check --locked -p spokeshave --no-default-features
 
 # Dependency rules, licences, house rules.
 tidy:

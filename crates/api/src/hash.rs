@@ -75,7 +75,13 @@ impl Canonical {
 /// FNV-1a of a text, 64 bits. Values are stored in clusters: the algorithm never changes.
 #[must_use]
 pub fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+    digest_of(text.bytes())
+}
+
+/// The same of any bytes.
+#[must_use]
+pub fn digest_of(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }

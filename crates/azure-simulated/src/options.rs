@@ -3,6 +3,19 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use spokeshave_azure_cloud::{AzureOptions, Endpoints};
+use spokeshave_provider_azure::bootstrap::Cluster;
+use spokeshave_provider_azure::instance_types::Settings;
+use spokeshave_provider_azure::names::Place;
+use spokeshave_provider_azure::requests::Access;
+
+use crate::TEMPLATE;
+
+/// The resource group of the nodes.
+const NODE_RESOURCE_GROUP: &str = "rehearsal-nodes";
+/// No machine here lets anybody in.
+const NOBODY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA rehearsal";
 
 /// How an Azure behaves.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +86,40 @@ impl Options {
             joining: SignedDuration::from_secs(30),
             graph_lag: SignedDuration::from_secs(60),
             ..Options::instant()
+        }
+    }
+
+    /// What a provider for this cluster is given to work here.
+    #[must_use]
+    pub fn provider_options(&self, cluster: Cluster) -> AzureOptions {
+        AzureOptions {
+            endpoints: Endpoints {
+                resource_manager: self.base.clone(),
+                login: self.base.clone(),
+                audience: self.base.clone(),
+                prices: self.base.clone(),
+            },
+            tenant_id: self.tenant.clone(),
+            client_id: self.client_id.clone(),
+            cluster_name: cluster.name.clone(),
+            place: Place {
+                subscription: self.subscription.clone(),
+                resource_group: NODE_RESOURCE_GROUP.to_owned(),
+            },
+            settings: Settings {
+                region: self.region.clone(),
+                node_resource_group: NODE_RESOURCE_GROUP.to_owned(),
+                ..Settings::default()
+            },
+            vnet_subnet_id: self.subnets[0].clone(),
+            access: Access {
+                admin_username: "azureuser".to_owned(),
+                ssh_public_key: NOBODY.to_owned(),
+                ..Access::default()
+            },
+            cluster,
+            bootstrap_template: TEMPLATE.to_owned(),
+            ..AzureOptions::default()
         }
     }
 }

@@ -16,7 +16,7 @@ mod lines;
 mod log_lines;
 mod logging;
 mod look;
-mod manifests;
+mod manifest_files;
 mod operate;
 mod plan;
 mod providers;

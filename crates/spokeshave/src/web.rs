@@ -8,6 +8,7 @@ use spokeshave_runtime::{Shutdown, bind};
 use spokeshave_web::{Board, Gate, serve};
 use tokio::net::TcpListener;
 
+use crate::connection::seed;
 use crate::look::{Source, keep_looking};
 use crate::plan::SourceArgs;
 use crate::signals;
@@ -107,11 +108,5 @@ pub(crate) async fn run(args: WebArgs) -> Result<()> {
 
 /// A secret for this run. It is not part of the simulation, so it comes from the system and not from the seed.
 pub(crate) fn token() -> String {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    let part = || {
-        std::collections::hash_map::RandomState::new()
-            .build_hasher()
-            .finish()
-    };
-    format!("{:016x}{:016x}", part(), part())
+    format!("{:016x}{:016x}", seed(), seed())
 }

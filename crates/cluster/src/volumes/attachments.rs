@@ -42,10 +42,7 @@ fn used_on(world: &World, node_name: &str) -> BTreeMap<String, String> {
 
 /// The name depends on volume and node only, so that a second attempt finds the first.
 fn attachment_name(volume: &str, node: &str) -> String {
-    let bytes = volume.bytes().chain([0]).chain(node.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = spokeshave_api::hash::digest_of(volume.bytes().chain([0]).chain(node.bytes()));
     format!("csi-{hash:016x}")
 }
 

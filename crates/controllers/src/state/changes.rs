@@ -319,7 +319,7 @@ impl Cluster {
 }
 
 /// The UID of a pod that a NodeClaim was made for and that waits for it: planning does not see it.
-fn is_left_out<'p>(pod: &'p Pod, assigned: &BTreeSet<String>) -> Option<&'p str> {
+pub(super) fn is_left_out<'p>(pod: &'p Pod, assigned: &BTreeSet<String>) -> Option<&'p str> {
     let uid = pod.metadata.uid.as_deref()?;
     (assigned.contains(uid) && is_provisionable(pod)).then_some(uid)
 }

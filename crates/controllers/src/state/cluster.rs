@@ -21,6 +21,7 @@ use spokeshave_runtime::{Counter, Object, Store};
 
 use crate::cloud::Measured;
 use crate::options::Options;
+use crate::state::changes::is_left_out;
 use crate::state::distress::Failures;
 use crate::state::frozen::{Frozen, Inputs, InstanceTypes};
 use crate::state::memory::{AssignedPod, Created, Memory, Prices};
@@ -317,14 +318,7 @@ impl Cluster {
         let pods = self.stores.pods.snapshot();
         let mut pods = self.virtual_pods.join(pods, &self.stores.buffers);
         if !assigned.is_empty() {
-            pods.retain(|pod| {
-                !(spokeshave_model::pod::is_provisionable(pod)
-                    && pod
-                        .metadata
-                        .uid
-                        .as_ref()
-                        .is_some_and(|uid| assigned.contains(uid)))
-            });
+            pods.retain(|pod| is_left_out(pod, assigned).is_none());
         }
         pods
     }

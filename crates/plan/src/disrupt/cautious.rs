@@ -12,6 +12,7 @@ use super::candidates::Candidate;
 use super::command::{Command, Destination};
 use super::ground::Ground;
 use super::outcome::Calm;
+use spokeshave_api::hash::{digest, digest_of};
 use spokeshave_model::Price;
 use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
 use spokeshave_model::taint;
@@ -36,7 +37,9 @@ pub(super) fn observe(snapshot: &Snapshot, before: Option<&Calm>) -> Option<Calm
     let managed = || snapshot.nodes.iter().filter(|view| view.is_managed());
     let price: Price = managed().map(|view| view.price).sum();
     let present = (price, managed().count());
-    let mut prices: Vec<(u64, Price)> = managed().map(|view| (hash_of(view), view.price)).collect();
+    let mut prices: Vec<(u64, Price)> = managed()
+        .map(|view| (digest(&view.provider_id), view.price))
+        .collect();
     prices.sort_unstable();
     let fresh = |prices| Calm {
         workload,
@@ -97,14 +100,6 @@ impl Shift {
     }
 }
 
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_FACTOR: u64 = 0x0100_0000_01b3;
-
-fn hash_of(view: &NodeView) -> u64 {
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_FACTOR);
-    view.provider_id.as_bytes().iter().fold(FNV_START, mix)
-}
-
 /// A number that changes when the pods that need places change: how many there are of each size and set of constraints. FNV-1a, for it must be
 /// the same on every machine.
 fn signature(snapshot: &Snapshot) -> u64 {
@@ -117,17 +112,12 @@ fn signature(snapshot: &Snapshot) -> u64 {
         .map(|((_, request), count)| (&snapshot.requests[*request as usize], *count))
         .collect();
     shapes.sort();
-    let mut hash = FNV_START;
-    let mut mix = |value: u64| {
-        for byte in value.to_le_bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(FNV_FACTOR);
-        }
-    };
+    let mut numbers: Vec<u64> = Vec::new();
     for (request, count) in shapes {
-        request.0.iter().for_each(|amount| mix(amount.cast_unsigned()));
-        mix(count);
+        numbers.extend(request.0.iter().map(|amount| amount.cast_unsigned()));
+        numbers.push(count);
     }
-    hash
+    digest_of(numbers.into_iter().flat_map(u64::to_le_bytes))
 }
 
 /// Whether every pod of the command finds a place on what is left, in whatever order they come and wherever the others are put.

@@ -14,6 +14,7 @@ use spokeshave_api::disruption::{
     ChargedBudget, DisruptedNode, Disruption, DisruptionDecision, DisruptionMethod, DisruptionSpec,
     Replacement,
 };
+use spokeshave_api::hash::digest_of;
 use spokeshave_api::{NodeClaim, NodePool, TemplateMetadata, labels};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Price, pod};
@@ -92,12 +93,7 @@ fn name(command: &Command, now: Timestamp) -> String {
 /// Letters and digits as API servers append them to generated names, from a fingerprint of the parts.
 fn token(parts: &[String], length: usize) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for part in parts {
-        for byte in part.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
+    let mut hash = digest_of(parts.iter().flat_map(|part| part.bytes().chain([0])));
     // FNV's low bits are weak for short inputs.
     hash ^= hash >> 29;
     let mut text = String::new();

@@ -13,13 +13,10 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use spokeshave_api::crds::Cloud;
 use spokeshave_api::validation::LabelRules;
-use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Endpoints, Http, Outside};
-use spokeshave_azure_simulated::{Azure, MESSAGE, Options, Refusal, TEMPLATE};
+use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Http, Outside};
+use spokeshave_azure_simulated::{Azure, MESSAGE, Options, Refusal};
 use spokeshave_ports::{CloudProvider, SharedClock};
 use spokeshave_provider_azure::bootstrap::Cluster;
-use spokeshave_provider_azure::instance_types::Settings;
-use spokeshave_provider_azure::names::Place;
-use spokeshave_provider_azure::requests::Access;
 use spokeshave_provider_azure::{labels, tags};
 use spokeshave_runtime::Api;
 
@@ -28,9 +25,6 @@ use super::steps::{Step, failed};
 use super::{CLASS, CLUSTER};
 use crate::lab::Lab;
 use crate::soak::pick;
-
-/// The resource group of the nodes.
-const RESOURCE_GROUP: &str = "rehearsal-nodes";
 
 const TROUBLES: [Step; 11] = [
     Step::Interrupt,
@@ -189,40 +183,11 @@ async fn annotate(lab: &Lab, machine: &str, message: &str) -> Result<(), String>
 }
 
 fn provider_options(options: &Options) -> AzureOptions {
-    let base = &options.base;
-    AzureOptions {
-        endpoints: Endpoints {
-            resource_manager: base.clone(),
-            login: base.clone(),
-            audience: base.clone(),
-            prices: base.clone(),
-        },
-        tenant_id: options.tenant.clone(),
-        client_id: options.client_id.clone(),
-        cluster_name: CLUSTER.to_owned(),
-        place: Place {
-            subscription: options.subscription.clone(),
-            resource_group: RESOURCE_GROUP.to_owned(),
-        },
-        settings: Settings {
-            region: options.region.clone(),
-            node_resource_group: RESOURCE_GROUP.to_owned(),
-            ..Settings::default()
-        },
-        vnet_subnet_id: options.subnets[0].clone(),
-        access: Access {
-            admin_username: "azureuser".to_owned(),
-            ssh_public_key: "ssh-ed25519 AAAA rehearsal".to_owned(),
-            ..Access::default()
-        },
-        cluster: Cluster {
-            name: CLUSTER.to_owned(),
-            endpoint: "https://rehearsal.example:6443".to_owned(),
-            ..Cluster::default()
-        },
-        bootstrap_template: TEMPLATE.to_owned(),
-        ..AzureOptions::default()
-    }
+    options.provider_options(Cluster {
+        name: CLUSTER.to_owned(),
+        endpoint: "https://rehearsal.example:6443".to_owned(),
+        ..Cluster::default()
+    })
 }
 
 /// What it adds to the rules about labels.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use super::dump::{self, Dump};
-use crate::manifests;
+use crate::manifest_files;
 use crate::text::say;
 
 const STANDARD_INPUT: &str = "standard input";
@@ -57,7 +57,7 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             }
             files.push(path.clone());
         } else {
-            files.extend(manifests::files_of_all(std::slice::from_ref(path))?);
+            files.extend(manifest_files::files_of_all(std::slice::from_ref(path))?);
         }
     }
     Ok(files)

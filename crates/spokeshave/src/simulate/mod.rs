@@ -24,6 +24,7 @@ use spokeshave_scenario::Scenario;
 use spokeshave_scenario::file::{MODELS, ModelName, PolicySpec};
 
 use crate::arguments::OutputFormat;
+use crate::settings::cores;
 use crate::signals;
 use crate::text::{self, say};
 use check::Check;
@@ -142,10 +143,6 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         (false, true) => ExitCode::from(CONTRADICTED),
         (false, false) => ExitCode::SUCCESS,
     })
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -8,25 +8,17 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use kube::Client;
 use spokeshave_api::AKSNodeClass;
-use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Endpoints, Outside};
-use spokeshave_azure_simulated::{Azure, Options, TEMPLATE};
+use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Outside};
+use spokeshave_azure_simulated::{Azure, Options};
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_azure::bootstrap::Cluster;
-use spokeshave_provider_azure::instance_types::Settings as TypeSettings;
-use spokeshave_provider_azure::names::Place;
-use spokeshave_provider_azure::requests::Access;
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
 use crate::clouds::{Cloud, azure_label_rules};
-use crate::manifests::{self, Manifest};
 use crate::up::ec2::Described;
+use crate::up::manifests::{self, Manifest};
 
 const DEFAULTS: &str = include_str!("../../assets/default-azure.yaml");
-/// The resource group of the nodes.
-const RESOURCE_GROUP: &str = "rehearsal-nodes";
-/// No machine here lets anybody in.
-const NOBODY: &str =
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA rehearsal";
 
 /// What is made: without a kind that the files bring.
 ///
@@ -88,41 +80,12 @@ fn provider_options(options: &Options, described: &Described) -> Result<AzureOpt
     use base64::Engine as _;
     let certificates = base64::engine::general_purpose::STANDARD.decode(&described.certificate_authority);
     let certificates = certificates.context("the cluster's certificates are no base64")?;
-    let base = &options.base;
-    Ok(AzureOptions {
-        endpoints: Endpoints {
-            resource_manager: base.clone(),
-            login: base.clone(),
-            audience: base.clone(),
-            prices: base.clone(),
-        },
-        tenant_id: options.tenant.clone(),
-        client_id: options.client_id.clone(),
-        cluster_name: described.name.clone(),
-        place: Place {
-            subscription: options.subscription.clone(),
-            resource_group: RESOURCE_GROUP.to_owned(),
-        },
-        settings: TypeSettings {
-            region: options.region.clone(),
-            node_resource_group: RESOURCE_GROUP.to_owned(),
-            ..TypeSettings::default()
-        },
-        vnet_subnet_id: options.subnets[0].clone(),
-        access: Access {
-            admin_username: "azureuser".to_owned(),
-            ssh_public_key: NOBODY.to_owned(),
-            ..Access::default()
-        },
-        cluster: Cluster {
-            name: described.name.clone(),
-            endpoint: described.endpoint.clone(),
-            ca_bundle: String::from_utf8(certificates).context("the cluster's certificates are no text")?,
-            ..Cluster::default()
-        },
-        bootstrap_template: TEMPLATE.to_owned(),
-        ..AzureOptions::default()
-    })
+    Ok(options.provider_options(Cluster {
+        name: described.name.clone(),
+        endpoint: described.endpoint.clone(),
+        ca_bundle: String::from_utf8(certificates).context("the cluster's certificates are no text")?,
+        ..Cluster::default()
+    }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
 use crate::clouds::{self, Cloud, minor_version};
-use crate::manifests::{self, Manifest};
+use crate::up::manifests::{self, Manifest};
 
 const DEFAULTS: &str = include_str!("../../assets/default-aws.yaml");
 /// What stands for the name of the cluster in the defaults.

@@ -7,6 +7,7 @@ mod azure;
 mod demo;
 mod ec2;
 mod kubeconfig_file;
+mod manifests;
 mod narrator;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::settings::FeatureGates;
 use crate::settings::{LogFormat, LogLevel, LogOutput};
 use crate::text::say;
 use crate::web::{self, Page};
-use crate::{logging, manifests, signals};
+use crate::{logging, signals};
 
 pub(crate) use args::{EXAMPLES, UpArgs};
 

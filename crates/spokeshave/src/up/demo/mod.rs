@@ -20,8 +20,8 @@ use spokeshave_model::Price;
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Api;
 
-use crate::manifests;
 use crate::text::count;
+use crate::up::manifests;
 use crate::up::narrator::Narrator;
 
 const WORKLOAD: &str = include_str!("../../../assets/demo.yaml");

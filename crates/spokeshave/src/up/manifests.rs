@@ -1,10 +1,10 @@
-//! Reading manifests from files and directories, and applying them in an order that works.
+//! Reading manifests from files, and applying them in an order that works.
 //!
 //! Owns the messages about unreadable manifests: each names the file and the document in it. It knows no kind beyond the few that
 //! others need first (CustomResourceDefinitions, Namespaces).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,13 +15,11 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use spokeshave_ports::SharedClock;
 
+use crate::manifest_files::{files_of_all, note_kustomization};
 use crate::plan::world::is_outdated;
 
 /// The field manager under which manifests are applied.
 const FIELD_MANAGER: &str = "spokeshave-up";
-
-/// Extensions that count as manifests inside a directory.
-const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// One object, with where it came from.
 #[derive(Debug, Clone)]
@@ -43,62 +41,6 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Manifest>> {
         manifests.extend(parse(&file.display().to_string(), &text)?);
     }
     Ok(manifests)
-}
-
-/// The files behind paths that may be directories.
-///
-/// # Errors
-/// A path cannot be read, or a directory holds no manifest.
-pub(crate) fn files_of_all(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in paths {
-        files.extend(files_of(path)?);
-    }
-    Ok(files)
-}
-
-fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
-    let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-    if !metadata.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path).with_context(|| format!("cannot read directory {}", path.display()))? {
-        let file = entry
-            .with_context(|| format!("cannot read directory {}", path.display()))?
-            .path();
-        if is_kustomization(&file) {
-            note_kustomization(&file.display().to_string());
-            continue;
-        }
-        let extension = file
-            .extension()
-            .and_then(|extension| extension.to_str())
-            .unwrap_or_default();
-        if file.is_file() && EXTENSIONS.contains(&extension) {
-            files.push(file);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        bail!("{} has no file that ends in .yaml, .yml or .json", path.display());
-    }
-    Ok(files)
-}
-
-/// kustomize's own file: a recipe for manifests and no manifest.
-fn is_kustomization(file: &Path) -> bool {
-    let name = file
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
-    matches!(name, "kustomization.yaml" | "kustomization.yml" | "Kustomization")
-}
-
-fn note_kustomization(origin: &str) {
-    eprintln!(
-        "note: skipped {origin}, which is for kustomize: pass what `kubectl kustomize DIRECTORY` prints instead"
-    );
 }
 
 /// Reads the objects of one text: YAML documents, JSON, or `List`s of either.

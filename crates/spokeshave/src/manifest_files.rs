@@ -1,0 +1,68 @@
+//! The files of manifests behind paths that may be directories.
+//!
+//! Owns which files of a directory count, and in which order. What is in them is read by others.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Extensions that count as manifests inside a directory.
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// The files behind paths that may be directories.
+///
+/// # Errors
+/// A path cannot be read, or a directory holds no manifest.
+pub(crate) fn files_of_all(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        files.extend(files_of(path)?);
+    }
+    Ok(files)
+}
+
+fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if !metadata.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).with_context(|| format!("cannot read directory {}", path.display()))? {
+        let file = entry
+            .with_context(|| format!("cannot read directory {}", path.display()))?
+            .path();
+        if is_kustomization(&file) {
+            note_kustomization(&file.display().to_string());
+            continue;
+        }
+        let extension = file
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .unwrap_or_default();
+        if file.is_file() && EXTENSIONS.contains(&extension) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        bail!("{} has no file that ends in .yaml, .yml or .json", path.display());
+    }
+    Ok(files)
+}
+
+/// kustomize's own file: a recipe for manifests and no manifest.
+fn is_kustomization(file: &Path) -> bool {
+    let name = file
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    matches!(name, "kustomization.yaml" | "kustomization.yml" | "Kustomization")
+}
+
+/// Says that a file was left out, and what to pass instead.
+pub(crate) fn note_kustomization(origin: &str) {
+    eprintln!(
+        "note: skipped {origin}, which is for kustomize: pass what `kubectl kustomize DIRECTORY` prints instead"
+    );
+}
