@@ -234,20 +234,6 @@ const LICENCES: &[&str] = &[
 /// Longest source file, in lines. A file beyond it has outgrown its subject.
 const LONGEST_FILE_LINES: usize = 600;
 
-/// Files that are longer, with what they must not exceed. The list only ever shrinks: a file that fits is taken off it.
-const LONG_FILES: &[(&str, usize)] = &[
-    ("crates/apiserver/src/verbs/writing.rs", 650),
-    ("crates/story/src/explain/tests.rs", 900),
-    ("crates/plan/tests/it/advance.rs", 700),
-    ("crates/plan/tests/it/disrupt.rs", 700),
-    ("crates/plan/tests/it/disrupt_consolidation.rs", 650),
-    ("crates/plan/tests/it/disrupt_methods.rs", 800),
-    ("crates/plan/tests/it/disrupt_rules.rs", 750),
-    ("crates/plan/tests/it/disrupt_worlds.rs", 750),
-    ("crates/plan/tests/it/termination.rs", 700),
-    ("crates/provider-kwok/tests/embedded.rs", 800),
-];
-
 /// Runs every check and fails with the list of all findings.
 pub fn run() -> Result<()> {
     let root = workspace_root()?;
@@ -479,21 +465,11 @@ fn check_files(root: &Path, findings: &mut Vec<String>) -> Result<usize> {
     Ok(files.len())
 }
 
-/// A file is at most as long as all are, or as its row in the list of long ones allows; a row that is not needed is a finding, too.
+/// A file that has outgrown its subject.
 fn check_length(shown: &str, lines: usize) -> Option<String> {
-    let row = LONG_FILES.iter().find(|(path, _)| *path == shown);
-    match row {
-        None if lines > LONGEST_FILE_LINES => Some(format!(
-            "{shown}: {lines} lines; a file beyond {LONGEST_FILE_LINES} has outgrown its subject"
-        )),
-        Some((_, most)) if lines > *most => Some(format!(
-            "{shown}: {lines} lines; it is on the list of long files with {most}, which only shrinks"
-        )),
-        Some(_) if lines <= LONGEST_FILE_LINES => Some(format!(
-            "{shown}: has {lines} lines again; take it off the list of long files in xtask/src/tidy.rs"
-        )),
-        _ => None,
-    }
+    (lines > LONGEST_FILE_LINES).then(|| {
+        format!("{shown}: {lines} lines; a file beyond {LONGEST_FILE_LINES} has outgrown its subject")
+    })
 }
 
 /// Text that must not be in a source file, with the reason.
@@ -534,12 +510,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_file_is_on_the_list_and_a_short_one_is_not() {
-        let (listed, most) = LONG_FILES[0];
+    fn a_file_beyond_the_limit_is_a_finding() {
         assert!(check_length("crates/x/src/lib.rs", LONGEST_FILE_LINES).is_none());
-        assert!(check_length("crates/x/src/lib.rs", LONGEST_FILE_LINES + 1).is_some());
-        assert!(check_length(listed, most).is_none());
-        assert!(check_length(listed, most + 1).is_some());
-        assert!(check_length(listed, LONGEST_FILE_LINES).is_some());
+        let finding = check_length("crates/x/src/lib.rs", LONGEST_FILE_LINES + 1).expect("a finding");
+        assert!(finding.starts_with("crates/x/src/lib.rs: 601 lines"), "{finding}");
     }
 }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool, Operator, Requirement, labels};
 use spokeshave_apiserver::{ApiServer, Config};
-use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudError, CloudProvider, Entropy, SharedClock, TokioClock};
-use spokeshave_provider_grpc::{ServerOptions, over_pipe};
-use spokeshave_provider_kwok::{Failures, KwokOptions, KwokProvider, SlowRegistration, keys};
+use spokeshave_provider_kwok::{Failures, KwokOptions, KwokProvider, keys};
 
 #[path = "embedded/adoption.rs"]
 mod adoption;
+#[path = "embedded/conformance.rs"]
+mod conformance;
+#[path = "embedded/machines.rs"]
+mod machines;
 
 struct World {
     clock: SharedClock,
@@ -109,6 +111,12 @@ fn claim(name: &str, requirements: &[(&str, Operator, &[&str])]) -> NodeClaim {
     claim
 }
 
+fn node_pool() -> NodePool {
+    let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"}, "spec": {"template": {"spec": {
+        "requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}});
+    serde_json::from_value(pool).expect("a NodePool")
+}
+
 /// A NodeClaim that two types satisfy, the first of them the cheaper.
 fn small(name: &str) -> NodeClaim {
     claim(
@@ -130,119 +138,6 @@ fn patterns(texts: &[&str]) -> Vec<spokeshave_provider_kwok::OfferingPattern> {
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
-}
-
-/// A type that the cloud of the conformance suite has run out of.
-const EXHAUSTED: &str = "m-8x-amd64-linux";
-
-fn exhausted() -> KwokOptions {
-    KwokOptions {
-        insufficient_capacity: patterns(&[EXHAUSTED]),
-        ..KwokOptions::default()
-    }
-}
-
-struct KwokHarness {
-    provider: Arc<dyn CloudProvider>,
-    clock: SharedClock,
-}
-
-impl Harness for KwokHarness {
-    fn provider(&self) -> &dyn CloudProvider {
-        &*self.provider
-    }
-    fn clock(&self) -> SharedClock {
-        self.clock.clone()
-    }
-    fn node_pool(&self) -> NodePool {
-        let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"}, "spec": {"template": {"spec": {
-            "requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}});
-        serde_json::from_value(pool).expect("a NodePool")
-    }
-    fn node_claim(&self, name: &str) -> NodeClaim {
-        small(name)
-    }
-    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
-        claim(
-            name,
-            &[
-                (labels::INSTANCE_TYPE, Operator::In, &["c-1x-amd64-linux"]),
-                (labels::ZONE, Operator::In, &["test-zone-z"]),
-            ],
-        )
-    }
-    fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim> {
-        let mut claim = small(name);
-        claim.spec.node_class_ref.name = "missing".to_owned();
-        Some(claim)
-    }
-    fn exhausted_node_claim(&self, name: &str) -> Option<(NodeClaim, Duration)> {
-        let claim = claim(name, &[(labels::INSTANCE_TYPE, Operator::In, &[EXHAUSTED])]);
-        Some((claim, KwokOptions::default().unavailable_for))
-    }
-    fn well_known_labels(&self) -> Vec<String> {
-        keys::WELL_KNOWN.map(str::to_owned).to_vec()
-    }
-}
-
-impl World {
-    /// The provider as it is, or through the whole protocol for providers of other processes (G-001, G-025).
-    async fn harness(&self, options: KwokOptions, is_remote: bool) -> KwokHarness {
-        let provider: Arc<dyn CloudProvider> = self.running(options);
-        let clock = self.clock.clone();
-        let provider = if is_remote {
-            let remote = over_pipe(provider, clock.clone(), ServerOptions::default()).await;
-            Arc::new(remote.expect("a connection"))
-        } else {
-            provider
-        };
-        KwokHarness { provider, clock }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn conformance_without_delays() {
-    let world = World::new().await;
-    conforms(&world, world.harness(exhausted(), false).await).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn g_001_g_009_g_025_conformance_over_the_protocol() {
-    let world = World::new().await;
-    conforms(&world, world.harness(exhausted(), true).await).await;
-}
-
-async fn conforms(world: &World, harness: KwokHarness) {
-    check_all(&harness)
-        .await
-        .unwrap_or_else(|failures| panic!("{failures}"));
-    world.pass(120).await;
-    assert_eq!(
-        (world.instances().await.len(), world.node_count().await),
-        (0, 0),
-        "nothing is left"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn conformance_of_a_slow_cloud() {
-    let world = World::new().await;
-    conforms(&world, world.harness(slow(), false).await).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn g_025_conformance_of_a_slow_cloud_over_the_protocol() {
-    let world = World::new().await;
-    conforms(&world, world.harness(slow(), true).await).await;
-}
-
-fn slow() -> KwokOptions {
-    KwokOptions {
-        launch_delay: seconds(7),
-        registration_delay: seconds(20),
-        termination_delay: seconds(40),
-        ..exhausted()
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -444,135 +339,13 @@ async fn a_restart_goes_on_with_nodes_and_terminations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registered_node_without_machine_falls_silent_and_an_unregistered_one_goes() {
-    let world = World::new().await;
-    let provider = world.running(KwokOptions::default());
-    let mut names = Vec::new();
-    for name in ["registered", "stranger", "offline"] {
-        let created = provider.create(&small(name)).await.expect("launched");
-        names.push(
-            created
-                .provider_id()
-                .and_then(|id| id.strip_prefix("kwok://"))
-                .expect("an ID")
-                .to_owned(),
-        );
-    }
-    world.pass(5).await;
-    for index in [0, 2] {
-        let patch = json!({"metadata": {"labels": {labels::REGISTERED: "true"}}});
-        world
-            .nodes()
-            .patch(&names[index], &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .expect("labelled");
-        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]}});
-        world
-            .nodes()
-            .patch_status(&names[index], &PatchParams::default(), &Patch::Strategic(&ready))
-            .await
-            .expect("ready");
-    }
-    let conditions = async |index: usize| -> Vec<(String, String)> {
-        let node = world.nodes().get(&names[index]).await.expect("the Node");
-        let conditions = node
-            .status
-            .and_then(|status| status.conditions)
-            .unwrap_or_default();
-        conditions
-            .into_iter()
-            .map(|condition| (condition.type_, condition.status))
-            .collect()
-    };
-    let instances: Api<KWOKInstance> = Api::all(world.client.clone());
-    for index in [0, 1] {
-        instances
-            .delete(&names[index], &DeleteParams::default())
-            .await
-            .expect("the cloud took it back");
-    }
-    world.pass(1).await;
-    assert!(
-        conditions(0)
-            .await
-            .contains(&("Ready".to_owned(), "Unknown".to_owned()))
-    );
-    assert!(
-        conditions(0)
-            .await
-            .contains(&("DiskPressure".to_owned(), "False".to_owned())),
-        "others stay"
-    );
-    assert!(
-        world.nodes().get_opt(&names[1]).await.expect("get").is_none(),
-        "it was nobody's"
-    );
-    assert!(
-        conditions(2)
-            .await
-            .contains(&("Ready".to_owned(), "True".to_owned())),
-        "others are not touched"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn instances_that_went_while_nobody_watched_are_noticed() {
-    let world = World::new().await;
-    let provider = world.provider(KwokOptions::default());
-    let created = provider.create(&small("lost")).await.expect("launched");
-    let name = created
-        .provider_id()
-        .and_then(|id| id.strip_prefix("kwok://"))
-        .expect("an ID")
-        .to_owned();
-    provider.run(world.pass(5)).await;
-    assert_eq!(world.node_count().await, 1);
-    let instances: Api<KWOKInstance> = Api::all(world.client.clone());
-    instances
-        .delete(&name, &DeleteParams::default())
-        .await
-        .expect("deleted");
-    provider.run(world.pass(5)).await;
-    assert_eq!(world.node_count().await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_was_deleted_does_not_come_back() {
-    let world = World::new().await;
-    let provider = world.provider(KwokOptions::default());
-    let created = provider.create(&small("once")).await.expect("launched");
-    let name = created
-        .provider_id()
-        .and_then(|id| id.strip_prefix("kwok://"))
-        .expect("an ID")
-        .to_owned();
-    provider.run(world.pass(5)).await;
-    world
-        .nodes()
-        .delete(&name, &DeleteParams::default())
-        .await
-        .expect("deleted");
-    provider.run(world.pass(600)).await;
-    assert_eq!(world.node_count().await, 0);
-    assert_eq!(
-        provider.list().await.expect("list").len(),
-        1,
-        "the machine still runs"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn offerings_without_capacity_are_passed_over_and_listed_as_unavailable_for_a_while() {
     let world = World::new().await;
     let provider = world.provider(KwokOptions {
         insufficient_capacity: patterns(&["c-1x-amd64-linux/*/spot", "c-2x-*"]),
         ..KwokOptions::default()
     });
-    let pool = KwokHarness {
-        provider: provider.clone(),
-        clock: world.clock.clone(),
-    }
-    .node_pool();
+    let pool = node_pool();
     let unavailable = async || {
         let types = provider.instance_types(&pool).await.expect("types");
         types
@@ -659,62 +432,6 @@ async fn node_class_errors() {
         "{senseless}"
     );
     assert!(world.instances().await.is_empty(), "nothing was launched");
-}
-
-#[tokio::test(start_paused = true)]
-async fn injected_launch_errors_and_hanging_calls_pass_over() {
-    let world = World::new().await;
-    let provider = world.provider(KwokOptions {
-        launch_errors: Failures::FirstAttempts(2),
-        ..KwokOptions::default()
-    });
-    let wanted = small("third-time");
-    for _ in 0..2 {
-        let error = provider.create(&wanted).await.expect_err("injected");
-        assert!(matches!(error, CloudError::Create { .. }), "{error}");
-        assert!(world.instances().await.is_empty());
-    }
-    provider.create(&wanted).await.expect("the third attempt");
-
-    let provider = world.provider(KwokOptions {
-        hanging_calls: Failures::EveryNth(1),
-        ..KwokOptions::default()
-    });
-    let wanted = small("hanging");
-    let start = world.clock.now();
-    let error = provider.create(&wanted).await.expect_err("hangs");
-    assert!(matches!(error, CloudError::Timeout(_)), "{error}");
-    assert_eq!(world.clock.since(start), seconds(60));
-    provider
-        .create(&wanted)
-        .await
-        .expect("the instance was there all the time");
-    assert_eq!(world.instances().await.len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nodes_that_come_late_or_never() {
-    let world = World::new().await;
-    let provider = world.running(KwokOptions {
-        never_register: patterns(&["c-2x-amd64-linux"]),
-        slow_register: vec![SlowRegistration {
-            pattern: patterns(&["c-4x-amd64-linux"]).remove(0),
-            delay: seconds(300),
-        }],
-        ..KwokOptions::default()
-    });
-    for size in ["c-1x-amd64-linux", "c-2x-amd64-linux", "c-4x-amd64-linux"] {
-        provider
-            .create(&claim(size, &[(labels::INSTANCE_TYPE, Operator::In, &[size])]))
-            .await
-            .expect("launched");
-    }
-    world.pass(10).await;
-    assert_eq!(world.node_count().await, 1);
-    world.pass(300).await;
-    assert_eq!(world.node_count().await, 2);
-    world.pass(86_400).await;
-    assert_eq!(world.node_count().await, 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The handlers: discovery, reads, watches, writes, deletions and subresources, for objects of every kind.
 
 pub(crate) mod answer;
+pub(crate) mod body;
 pub(crate) mod definitions;
 pub(crate) mod delete_options;
 pub(crate) mod deleting;

@@ -12,12 +12,13 @@ use crate::cause::Cause;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::managed_fields::{self, ApplyError, Writer};
 use crate::fields::packed;
-use crate::kinds::{conversion, rules};
-use crate::schema::{decode, patch};
+use crate::kinds::conversion;
+use crate::schema::patch;
 use crate::store::objects::Stored;
 use crate::store::registry::Resource;
 use crate::store::state::{ApiServer, Scope, State};
 use crate::verbs::answer::Answer;
+use crate::verbs::body::{check_applied, duplicate_fields, read};
 use crate::verbs::strategy::{
     has_generation, metadata_map, prepare_create, prepare_update, reset_of, text_at,
 };
@@ -28,99 +29,6 @@ use crate::verbs::writing_checks::{
 use crate::verbs::{definitions, reading, table};
 use crate::wire::accept::Form;
 use crate::wire::request::Request;
-
-/// What to do with fields that the schema does not know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FieldValidation {
-    Ignore,
-    Warn,
-    Strict,
-}
-
-fn field_validation(request: &Request) -> ApiResult<FieldValidation> {
-    match request.parameter("fieldValidation") {
-        "" | "Warn" => Ok(FieldValidation::Warn),
-        "Ignore" => Ok(FieldValidation::Ignore),
-        "Strict" => Ok(FieldValidation::Strict),
-        other => Err(ApiError::bad_options(
-            request.options_kind(),
-            "FieldValueNotSupported",
-            "fieldValidation",
-            &format!(
-                "Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
-            ),
-        )),
-    }
-}
-
-/// A body that cannot be read as an object of the kind.
-pub(crate) fn unfit(resource: &Resource, problem: &str) -> ApiError {
-    ApiError::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: {problem}",
-        resource.kind, resource.version, resource.kind
-    ))
-}
-
-fn strict_error(resource: &Resource, sentences: &[String]) -> ApiError {
-    unfit(
-        resource,
-        &format!("strict decoding error: {}", sentences.join(", ")),
-    )
-}
-
-fn unknown_field_sentences(dropped: &[String]) -> Vec<String> {
-    dropped
-        .iter()
-        .map(|path| format!("unknown field \"{path}\""))
-        .collect()
-}
-
-/// Fields that the body names more than once, as warnings or as an error.
-fn duplicate_fields(request: &Request, resource: &Resource, paths: &[String]) -> ApiResult<Vec<String>> {
-    let sentences: Vec<String> = paths
-        .iter()
-        .map(|path| format!("duplicate field \"{path}\""))
-        .collect();
-    match field_validation(request)? {
-        FieldValidation::Strict if !sentences.is_empty() => Err(strict_error(resource, &sentences)),
-        FieldValidation::Warn => Ok(sentences),
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// Reads an object as the decoder of its kind does: types, spelling, unknown fields. Returns the paths of the latter.
-fn read_fields(resource: &Resource, object: &mut Value) -> ApiResult<Vec<String>> {
-    match resource.custom() {
-        Some(version) => {
-            let mut dropped = decode::decode_metadata(object).map_err(|problem| unfit(resource, &problem))?;
-            dropped.extend(version.prune(object));
-            Ok(dropped)
-        }
-        None => decode::decode(&resource.schema, &resource.kind, object)
-            .map_err(|problem| unfit(resource, &problem)),
-    }
-}
-
-/// Reads and defaults an object. Unknown fields go, with a warning or an error.
-fn read(
-    request: &Request,
-    resource: &Resource,
-    object: &mut Value,
-    warnings: &mut Vec<String>,
-) -> ApiResult<()> {
-    let mode = field_validation(request)?;
-    let sentences = unknown_field_sentences(&read_fields(resource, object)?);
-    match mode {
-        FieldValidation::Strict if !sentences.is_empty() => return Err(strict_error(resource, &sentences)),
-        FieldValidation::Warn => warnings.extend(sentences),
-        _ => {}
-    }
-    match resource.custom() {
-        Some(version) => version.default(object),
-        None => (rules(&resource.group, &resource.kind).default)(object),
-    }
-    Ok(())
-}
 
 impl ApiServer {
     fn writer<'a>(
@@ -361,14 +269,9 @@ impl ApiServer {
                 "Required value: is required for apply patch",
             ));
         }
-        let mode = field_validation(request)?;
         let mut applied = request.object(&resource.kind)?;
         check_identity(&mut applied, scope)?;
-        let mut read_once = applied.clone();
-        let dropped = read_fields(resource, &mut read_once)?;
-        if mode == FieldValidation::Strict && !dropped.is_empty() {
-            return Err(strict_error(resource, &unknown_field_sentences(&dropped)));
-        }
+        let unknown = check_applied(request, resource, &applied)?;
         let old = state.stored(&resource.storage(), &scope.key());
         if old.is_none() && !subresource.is_empty() {
             return Err(scope.not_found());
@@ -384,7 +287,7 @@ impl ApiServer {
             manager: request.parameter("fieldManager"),
             ..self.writer(request, resource, &api_version, subresource)
         };
-        if let Some(path) = dropped.first() {
+        if let Some(path) = unknown.first() {
             return Err(apply_error(ApplyError::Untyped(managed_fields::untyped(
                 &applied,
                 &format!(".{path}: field not declared in schema"),

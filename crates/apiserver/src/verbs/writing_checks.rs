@@ -14,8 +14,8 @@ use crate::metadata;
 use crate::store::objects::Stored;
 use crate::store::registry::Resource;
 use crate::store::state::{Scope, State};
+use crate::verbs::body::unfit;
 use crate::verbs::strategy::{metadata_map, text_at};
-use crate::verbs::writing::unfit;
 use crate::wire::request::Request;
 
 pub(crate) fn apply_error(error: ApplyError) -> ApiError {

@@ -1,49 +1,17 @@
 //! Candidates, budgets and emptiness, one test per behaviour.
 
+use crate::disrupt_emptiness::{emptiness, taken};
+use crate::support::plain::{cluster, edit_claim, edit_node, pool_with, running, unlimited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
-use spokeshave_api::{Budget, DisruptionReason, NodePool};
-use spokeshave_example::{bound, epoch, instance_type, node, node_pool, pending_pod};
-use spokeshave_model::Pod;
+use spokeshave_api::{Budget, DisruptionReason};
+use spokeshave_example::{epoch, node_pool};
 use spokeshave_model::snapshot::Snapshot;
-use spokeshave_model::{ClusterState, InstanceType, Nomination, Price, labels, lower};
-use spokeshave_plan::Policy;
+use spokeshave_model::{ClusterState, Nomination, Price, labels, lower};
 use spokeshave_plan::disrupt::candidates::blocked_events;
-use spokeshave_plan::disrupt::{
-    BudgetMapping, Command, Decision, DisruptionClass, Frontier, Method, Outcome, Rejection, Validation,
-    candidate, disrupt, judge, validate,
-};
+use spokeshave_plan::disrupt::{BudgetMapping, DisruptionClass, candidate};
 use std::sync::Arc;
 use std::time::Duration;
-
-fn types() -> Vec<InstanceType> {
-    vec![
-        instance_type("small", 2, 4, &["a"]),
-        instance_type("large", 16, 32, &["a"]),
-    ]
-}
-
-fn pool_with(budgets: Vec<Budget>) -> NodePool {
-    let mut pool = node_pool("default");
-    pool.spec.disruption.budgets = Some(budgets);
-    pool
-}
-
-fn cluster(pool: NodePool, names: &[&str]) -> ClusterState {
-    let types = types();
-    let state = ClusterState::default().with_pool(pool, types.clone());
-    names.iter().fold(state, |state, name| {
-        state.with_node(node("default", name, &types[0], "a", "on-demand"))
-    })
-}
-
-fn unlimited() -> NodePool {
-    pool_with(Vec::new())
-}
-
-fn running(name: &str, on: &str) -> Pod {
-    bound(pending_pod(name, "100m", "10Mi", &json!({})), on)
-}
 
 fn blocker(state: &ClusterState, class: DisruptionClass) -> Result<(), String> {
     let snapshot = lower(state);
@@ -51,18 +19,6 @@ fn blocker(state: &ClusterState, class: DisruptionClass) -> Result<(), String> {
     candidate(&snapshot, node, class, epoch())
         .map(drop)
         .map_err(|hurdle| hurdle.words(&snapshot, node))
-}
-
-fn edit_node(state: &mut ClusterState, edit: impl Fn(&mut k8s_openapi::api::core::v1::Node)) {
-    for node in &mut state.nodes {
-        edit(Arc::make_mut(node));
-    }
-}
-
-fn edit_claim(state: &mut ClusterState, edit: impl Fn(&mut spokeshave_api::NodeClaim)) {
-    for claim in &mut state.node_claims {
-        edit(Arc::make_mut(claim));
-    }
 }
 
 #[test]
@@ -364,178 +320,6 @@ fn g_1_12_d_197_d_200_the_worked_examples_of_the_budget_table() {
         Arc::new(claim)
     };
     assert_eq!(allowed(&lower(&state), &empty, 0), (1, 1));
-}
-
-fn emptiness(snapshot: &Snapshot) -> Outcome {
-    let mut policy = Policy::default();
-    policy.disrupt.methods = [Method::Emptiness].into();
-    disrupt(snapshot, &policy, epoch(), &Frontier::default())
-}
-
-fn second_look(command: &Command, state: &ClusterState) -> Validation {
-    validate(command, &lower(state), &Policy::default(), epoch())
-}
-
-fn said(snapshot: &Snapshot) -> Vec<String> {
-    let line = |node| {
-        let verdict = judge(snapshot, &Policy::default(), epoch(), node);
-        let why: Vec<&str> = verdict
-            .blockers
-            .iter()
-            .map(|blocker| blocker.message.as_str())
-            .collect();
-        format!(
-            "{}: {} {}",
-            snapshot.node(node).name,
-            verdict.decision_text(),
-            why.join(", ")
-        )
-    };
-    snapshot.node_ids().map(line).collect()
-}
-
-fn taken(state: &ClusterState) -> Vec<String> {
-    let mut outcome = emptiness(&lower(state));
-    outcome
-        .commands
-        .pop()
-        .map(|command| command.nodes.into_iter().map(|node| node.node).collect())
-        .unwrap_or_default()
-}
-
-#[test]
-fn d_127_d_129_empty_nodes_go_in_one_command_within_the_budget() {
-    let state = cluster(pool_with(vec![Budget::always("2")]), &["c", "a", "b", "busy"])
-        .with_pod(running("p", "busy"));
-    assert_eq!(taken(&state), ["a", "b"]);
-    let snapshot = lower(&state);
-    let outcome = emptiness(&snapshot);
-    let command = &outcome.commands[0];
-    assert_eq!(command.decision(), Decision::Delete);
-    assert_eq!(command.price_before, Price(160_000_000));
-    assert_eq!(
-        command.text("id"),
-        "Empty/id: delete: nodepools=[default]: [a, b] (savings: $0.16)"
-    );
-    assert_eq!(outcome.eligible, [(Method::Emptiness, 3)].into());
-    // Taken alone, each of the three could go; the fourth is too dear to replace and full elsewhere.
-    let verdicts = said(&snapshot);
-    assert_eq!(verdicts[0], "a: delete ");
-    assert_eq!(verdicts[3], "c: delete ");
-}
-
-#[test]
-fn d_058_the_dearest_nodes_go_first() {
-    let types = types();
-    let state = cluster(pool_with(vec![Budget::always("1")]), &["a"]).with_node(node(
-        "default",
-        "z",
-        &types[1],
-        "a",
-        "on-demand",
-    ));
-    assert_eq!(taken(&state), ["z"]);
-}
-
-#[test]
-fn d_053_pods_without_positive_eviction_cost_do_not_keep_a_node() {
-    let mut worthless = running("p", "n");
-    worthless.spec_mut().priority = Some(-1_000_000_000);
-    // The other node is kept by a pod that may not be disturbed, and has room.
-    let mut guard = running("guard", "other");
-    guard.metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
-    let state = cluster(unlimited(), &["n", "other"]).with_pods([worthless, guard]);
-    assert_eq!(taken(&state), ["n"]);
-    let mut daemon = running("d", "n");
-    daemon.metadata.owner_references = serde_json::from_value(
-        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]),
-    )
-    .ok();
-    assert_eq!(taken(&cluster(unlimited(), &["n"]).with_pod(daemon)), ["n"]);
-}
-
-#[test]
-fn d_127_d_128_static_never_and_not_yet_consolidatable() {
-    let keep = |state: &ClusterState| {
-        let snapshot = lower(state);
-        assert_eq!(emptiness(&snapshot).commands, []);
-        said(&snapshot).remove(0)
-    };
-    let mut fixed = unlimited();
-    fixed.spec.replicas = Some(1);
-    assert_eq!(
-        keep(&cluster(fixed, &["n"])),
-        "n: keep its NodePool is static and the node has not drifted"
-    );
-    let mut never = unlimited();
-    never.spec.disruption.consolidate_after = spokeshave_api::NillableDuration::NEVER;
-    let state = cluster(never, &["n"]);
-    assert_eq!(
-        keep(&state),
-        "n: keep NodePool \"default\" has consolidation disabled"
-    );
-    let events = emptiness(&lower(&state)).events;
-    assert_eq!(
-        events
-            .iter()
-            .map(|event| event.reason.as_str())
-            .collect::<Vec<_>>(),
-        ["Unconsolidatable", "Unconsolidatable"]
-    );
-    let mut young = cluster(unlimited(), &["n"]);
-    edit_claim(&mut young, |claim| {
-        claim
-            .status
-            .get_or_insert_default()
-            .conditions
-            .retain(|condition| condition.type_ != "Consolidatable");
-    });
-    assert_eq!(
-        keep(&young),
-        "n: keep consolidateAfter has not passed since the last change of its pods"
-    );
-}
-
-#[test]
-fn d_131_nomination_protects_an_empty_node() {
-    let mut state = cluster(unlimited(), &["n"]);
-    state.nominations.insert(
-        "kwok://n".to_owned(),
-        Nomination {
-            until: epoch() + Duration::from_secs(20),
-        },
-    );
-    assert!(taken(&state).is_empty());
-}
-
-#[test]
-fn d_087_d_089_validation_reduces_and_rejects() {
-    let state = cluster(pool_with(vec![Budget::always("3")]), &["a", "b", "c"]);
-    let command = emptiness(&lower(&state)).commands.remove(0);
-    assert_eq!(command.nodes.len(), 3);
-    let same = second_look(&command, &state);
-    assert_eq!(same.command.as_ref(), Some(&command));
-    // Meanwhile a pod has come to a, b was nominated, and c's budget is gone.
-    let mut later = state.with_pod(running("p", "a"));
-    later.nominations.insert(
-        "kwok://b".to_owned(),
-        Nomination {
-            until: epoch() + Duration::from_secs(20),
-        },
-    );
-    let validation = second_look(&command, &later);
-    assert_eq!(validation.command.map(|command| command.nodes.len()), Some(1));
-    assert_eq!(
-        validation.dropped,
-        [
-            ("a".to_owned(), Rejection::Churn),
-            ("b".to_owned(), Rejection::Budget)
-        ]
-    );
-    later.node_pools[0] = Arc::new(pool_with(vec![Budget::always("0")]));
-    let validation = second_look(&command, &later);
-    assert_eq!(validation.command, None);
-    assert_eq!(validation.dropped.len(), 3);
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! What budgets allow, against a count made minute by minute.
 
+use crate::support::acts;
+use crate::support::pair;
+use crate::support::three_types;
+use crate::support::zero_budget;
 use crate::support::{World, later, on_demand_pool};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -338,4 +342,42 @@ fn seed_003_the_business_hours_example() {
         ),
         1
     );
+}
+
+#[test]
+fn d_198_d_202_d_204_budgets_are_per_pool_and_shared_by_reasons() {
+    let mut world = World::new(on_demand_pool("default")).edit_pool("default", |pool| {
+        pool.spec.disruption.budgets = Some(zero_budget("1"))
+    });
+    world.state = world.state.with_pool(on_demand_pool("other"), three_types());
+    let world = world
+        .node("a", "small")
+        .node("b", "small")
+        .node_in("other", "c", "small", "on-demand");
+    assert_eq!(
+        acts(&world),
+        ["Emptiness delete [a, c]"],
+        "one of two in the first pool, all of the second"
+    );
+    let mut going = world;
+    going.state.marked_for_deletion.insert("kwok://a".to_owned());
+    let snapshot = going.snapshot();
+    for reason in [
+        DisruptionReason::Empty,
+        DisruptionReason::Drifted,
+        DisruptionReason::Underutilized,
+    ] {
+        let pool = snapshot.find_pool("default").expect("the pool");
+        assert_eq!(
+            BudgetMapping::build(&snapshot, &reason, going.now).remaining(pool),
+            0,
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn d_208_budgets_are_shown_only_for_reasons_with_candidates() {
+    assert_eq!(pair().pass().budgets.len(), 1);
+    assert_eq!(World::new(on_demand_pool("default")).pass().budgets, []);
 }

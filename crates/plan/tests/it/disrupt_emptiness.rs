@@ -1,7 +1,29 @@
 //! Emptiness at its second look: what is left of a command when a node of it has to stay.
 
+use crate::support::plain::{cluster, edit_claim, pool_with, running, types, unlimited};
 use crate::support::{World, on_demand_pool, pinned, text};
+use serde_json::json;
+use spokeshave_api::Budget;
+use spokeshave_example::epoch;
+use spokeshave_example::node;
+use spokeshave_model::ClusterState;
+use spokeshave_model::Nomination;
+use spokeshave_model::Price;
+use spokeshave_model::lower;
+use spokeshave_model::snapshot::Snapshot;
+use spokeshave_plan::Policy;
+use spokeshave_plan::disrupt::Command;
+use spokeshave_plan::disrupt::Decision;
+use spokeshave_plan::disrupt::Frontier;
+use spokeshave_plan::disrupt::Method;
+use spokeshave_plan::disrupt::Outcome;
+use spokeshave_plan::disrupt::Rejection;
+use spokeshave_plan::disrupt::Validation;
+use spokeshave_plan::disrupt::disrupt;
+use spokeshave_plan::disrupt::judge;
 use spokeshave_plan::disrupt::validate;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn d_089_w_36_a_command_that_loses_a_node_at_its_second_look_forgets_its_pods() {
@@ -29,4 +51,176 @@ fn d_089_w_36_a_command_that_loses_a_node_at_its_second_look_forgets_its_pods() 
         reduced.resolve(&snapshot).is_some(),
         "so that the audit finds every pod of it"
     );
+}
+
+pub(crate) fn emptiness(snapshot: &Snapshot) -> Outcome {
+    let mut policy = Policy::default();
+    policy.disrupt.methods = [Method::Emptiness].into();
+    disrupt(snapshot, &policy, epoch(), &Frontier::default())
+}
+
+fn second_look(command: &Command, state: &ClusterState) -> Validation {
+    validate(command, &lower(state), &Policy::default(), epoch())
+}
+
+fn said(snapshot: &Snapshot) -> Vec<String> {
+    let line = |node| {
+        let verdict = judge(snapshot, &Policy::default(), epoch(), node);
+        let why: Vec<&str> = verdict
+            .blockers
+            .iter()
+            .map(|blocker| blocker.message.as_str())
+            .collect();
+        format!(
+            "{}: {} {}",
+            snapshot.node(node).name,
+            verdict.decision_text(),
+            why.join(", ")
+        )
+    };
+    snapshot.node_ids().map(line).collect()
+}
+
+pub(crate) fn taken(state: &ClusterState) -> Vec<String> {
+    let mut outcome = emptiness(&lower(state));
+    outcome
+        .commands
+        .pop()
+        .map(|command| command.nodes.into_iter().map(|node| node.node).collect())
+        .unwrap_or_default()
+}
+
+#[test]
+fn d_127_d_129_empty_nodes_go_in_one_command_within_the_budget() {
+    let state = cluster(pool_with(vec![Budget::always("2")]), &["c", "a", "b", "busy"])
+        .with_pod(running("p", "busy"));
+    assert_eq!(taken(&state), ["a", "b"]);
+    let snapshot = lower(&state);
+    let outcome = emptiness(&snapshot);
+    let command = &outcome.commands[0];
+    assert_eq!(command.decision(), Decision::Delete);
+    assert_eq!(command.price_before, Price(160_000_000));
+    assert_eq!(
+        command.text("id"),
+        "Empty/id: delete: nodepools=[default]: [a, b] (savings: $0.16)"
+    );
+    assert_eq!(outcome.eligible, [(Method::Emptiness, 3)].into());
+    // Taken alone, each of the three could go; the fourth is too dear to replace and full elsewhere.
+    let verdicts = said(&snapshot);
+    assert_eq!(verdicts[0], "a: delete ");
+    assert_eq!(verdicts[3], "c: delete ");
+}
+
+#[test]
+fn d_058_the_dearest_nodes_go_first() {
+    let types = types();
+    let state = cluster(pool_with(vec![Budget::always("1")]), &["a"]).with_node(node(
+        "default",
+        "z",
+        &types[1],
+        "a",
+        "on-demand",
+    ));
+    assert_eq!(taken(&state), ["z"]);
+}
+
+#[test]
+fn d_053_pods_without_positive_eviction_cost_do_not_keep_a_node() {
+    let mut worthless = running("p", "n");
+    worthless.spec_mut().priority = Some(-1_000_000_000);
+    // The other node is kept by a pod that may not be disturbed, and has room.
+    let mut guard = running("guard", "other");
+    guard.metadata.annotations = Some([("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned())].into());
+    let state = cluster(unlimited(), &["n", "other"]).with_pods([worthless, guard]);
+    assert_eq!(taken(&state), ["n"]);
+    let mut daemon = running("d", "n");
+    daemon.metadata.owner_references = serde_json::from_value(
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u"}]),
+    )
+    .ok();
+    assert_eq!(taken(&cluster(unlimited(), &["n"]).with_pod(daemon)), ["n"]);
+}
+
+#[test]
+fn d_127_d_128_static_never_and_not_yet_consolidatable() {
+    let keep = |state: &ClusterState| {
+        let snapshot = lower(state);
+        assert_eq!(emptiness(&snapshot).commands, []);
+        said(&snapshot).remove(0)
+    };
+    let mut fixed = unlimited();
+    fixed.spec.replicas = Some(1);
+    assert_eq!(
+        keep(&cluster(fixed, &["n"])),
+        "n: keep its NodePool is static and the node has not drifted"
+    );
+    let mut never = unlimited();
+    never.spec.disruption.consolidate_after = spokeshave_api::NillableDuration::NEVER;
+    let state = cluster(never, &["n"]);
+    assert_eq!(
+        keep(&state),
+        "n: keep NodePool \"default\" has consolidation disabled"
+    );
+    let events = emptiness(&lower(&state)).events;
+    assert_eq!(
+        events
+            .iter()
+            .map(|event| event.reason.as_str())
+            .collect::<Vec<_>>(),
+        ["Unconsolidatable", "Unconsolidatable"]
+    );
+    let mut young = cluster(unlimited(), &["n"]);
+    edit_claim(&mut young, |claim| {
+        claim
+            .status
+            .get_or_insert_default()
+            .conditions
+            .retain(|condition| condition.type_ != "Consolidatable");
+    });
+    assert_eq!(
+        keep(&young),
+        "n: keep consolidateAfter has not passed since the last change of its pods"
+    );
+}
+
+#[test]
+fn d_131_nomination_protects_an_empty_node() {
+    let mut state = cluster(unlimited(), &["n"]);
+    state.nominations.insert(
+        "kwok://n".to_owned(),
+        Nomination {
+            until: epoch() + Duration::from_secs(20),
+        },
+    );
+    assert!(taken(&state).is_empty());
+}
+
+#[test]
+fn d_087_d_089_validation_reduces_and_rejects() {
+    let state = cluster(pool_with(vec![Budget::always("3")]), &["a", "b", "c"]);
+    let command = emptiness(&lower(&state)).commands.remove(0);
+    assert_eq!(command.nodes.len(), 3);
+    let same = second_look(&command, &state);
+    assert_eq!(same.command.as_ref(), Some(&command));
+    // Meanwhile a pod has come to a, b was nominated, and c's budget is gone.
+    let mut later = state.with_pod(running("p", "a"));
+    later.nominations.insert(
+        "kwok://b".to_owned(),
+        Nomination {
+            until: epoch() + Duration::from_secs(20),
+        },
+    );
+    let validation = second_look(&command, &later);
+    assert_eq!(validation.command.map(|command| command.nodes.len()), Some(1));
+    assert_eq!(
+        validation.dropped,
+        [
+            ("a".to_owned(), Rejection::Churn),
+            ("b".to_owned(), Rejection::Budget)
+        ]
+    );
+    later.node_pools[0] = Arc::new(pool_with(vec![Budget::always("0")]));
+    let validation = second_look(&command, &later);
+    assert_eq!(validation.command, None);
+    assert_eq!(validation.dropped.len(), 3);
 }

@@ -1,5 +1,7 @@
 //! Methods of consolidation: prices, policies, scores and searches, one test per behaviour or mended weakness.
 
+use crate::disrupt_balanced::balanced;
+use crate::disrupt_sets::many;
 use crate::support::{
     World, acts, dollars, free_pool, on_demand_pool, only, pinned, text, three_types, zero_budget,
 };
@@ -9,12 +11,8 @@ use spokeshave_example::instance_type;
 use spokeshave_model::{CapacityType, InstanceType, Price};
 use spokeshave_plan::disrupt::{Decision, Frontier, Method, Outcome, Rejection, disrupt, validate};
 
-fn balanced(pool: &mut spokeshave_api::NodePool) {
-    pool.spec.disruption.consolidation_policy = ConsolidationPolicy::Balanced;
-}
-
 /// Under-used, and a smaller node would do.
-fn replaceable() -> World {
+pub(crate) fn replaceable() -> World {
     World::new(on_demand_pool("default"))
         .node("a", "large")
         .pod("p", "a", "3")
@@ -94,30 +92,6 @@ fn d_152_w_08_one_estimate_decides_scores_and_is_shown() {
         dollars("0.08"),
         "of a delete the whole price"
     );
-}
-
-/// So many nodes, each of which fits nowhere alone but on a new, cheaper node together with others.
-fn many(count: usize) -> World {
-    let mut types = three_types();
-    types.push(instance_type("huge", 128, 256, &["a"]));
-    let mut world = World::with_types(on_demand_pool("default"), types);
-    for index in 0..count {
-        let name = format!("n{index:03}");
-        world = world
-            .node(&name, "medium")
-            .pod(&format!("p{index:03}"), &name, "10m");
-    }
-    world
-}
-
-#[test]
-fn d_159_the_prefix_search_takes_at_most_a_hundred_and_one_nodes() {
-    let mut world = many(130);
-    world.policy = only(Method::MultiNodeConsolidation);
-    world.policy.disrupt.search_steps = 0;
-    let command = world.command();
-    assert!(command.nodes.len() <= 101, "{}", command.nodes.len());
-    assert!(command.nodes.len() > 90, "{}", command.nodes.len());
 }
 
 #[test]
@@ -246,96 +220,6 @@ fn d_175_the_policy_of_the_pool_that_loses_the_node_counts() {
 }
 
 #[test]
-fn d_176_emptiness_and_drift_are_not_scored() {
-    let world = World::new(on_demand_pool("default"))
-        .node("a", "small")
-        .edit_pool("default", balanced);
-    let outcome = world.pass();
-    assert_eq!(text(&outcome.commands[0]), "Emptiness delete [a]");
-    assert!(outcome.reports.iter().all(|report| report.scores.is_empty()));
-    let drifted = replaceable().edit_pool("default", balanced).drifted("a", 0);
-    let outcome = drifted.pass();
-    assert_eq!(outcome.commands[0].method, Method::Drift);
-    assert!(outcome.reports.iter().all(|report| report.scores.is_empty()));
-}
-
-#[test]
-fn d_177_a_candidate_that_cannot_score_enough_even_as_a_delete() {
-    let mut world = World::new(on_demand_pool("default"))
-        .node("a", "small")
-        .pod("p", "a", "1")
-        .node("b", "small")
-        .pod_with("r", "b", "100m", &pinned("b"))
-        .edit_pool("default", balanced);
-    for index in 0..30 {
-        let name = format!("rich{index}");
-        world = world.node(&name, "large");
-        world = world.annotate_node(&name, "karpenter.sh/do-not-disrupt", "true");
-    }
-    assert_eq!(acts(&world), Vec::<String>::new());
-    let verdict = world.verdict("a");
-    assert!(
-        verdict.blockers[0].message.starts_with("score 0."),
-        "{:?}",
-        verdict.blockers
-    );
-}
-
-#[test]
-fn d_178_d_179_d_180_d_181_w_40_approval_is_told_after_validation_and_every_scoring_is_reported() {
-    let world = replaceable().edit_pool("default", balanced);
-    let outcome = world.pass();
-    let approvals = |events: &[spokeshave_model::Event]| {
-        let approved = events
-            .iter()
-            .filter(|event| event.reason == "ConsolidationApproved");
-        approved
-            .map(|event| (event.object.name.clone(), event.message.clone()))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(approvals(&outcome.events), [], "it may still be rejected");
-    let second = validate(&outcome.commands[0], &world.snapshot(), &world.policy, world.now);
-    let told = approvals(&second.events);
-    let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["a", "claim-a"]);
-    assert_eq!(
-        told[0].1,
-        "score 0.75 >= threshold 0.50 (k: 2, savings 75.0%, disruption 100.0%)"
-    );
-    // What metrics and logs are made of (D-179…D-181).
-    let score = &outcome.reports.last().expect("single").scores[0];
-    assert_eq!(
-        (score.pool.as_str(), score.policy.as_str()),
-        ("default", "Balanced")
-    );
-    assert!(score.approved && (score.score() - 0.75).abs() < 1e-9);
-    // What is not worth it is reported as well: a tenth of the price for all pods.
-    let types = vec![
-        instance_type("large", 16, 32, &["a"]),
-        instance_type("lean", 16, 24, &["a"]),
-    ];
-    let poor = World::with_types(on_demand_pool("default"), types)
-        .edit_pool("default", balanced)
-        .node("a", "large")
-        .pod("p", "a", "15");
-    let outcome = poor.pass();
-    assert!(outcome.commands.is_empty());
-    let scores = &outcome.reports.last().expect("single").scores;
-    assert_eq!(scores.len(), 1);
-    assert!(
-        !scores[0].approved && (scores[0].score() - 0.09375).abs() < 1e-9,
-        "{scores:?}"
-    );
-    // Pools without policy Balanced are reported as approved, and tell nothing.
-    let plain = replaceable();
-    let outcome = plain.pass();
-    let score = &outcome.reports.last().expect("single").scores[0];
-    assert!(score.approved && score.policy == "WhenEmptyOrUnderutilized");
-    let second = validate(&outcome.commands[0], &plain.snapshot(), &plain.policy, plain.now);
-    assert_eq!(approvals(&second.events), []);
-}
-
-#[test]
 fn d_182_what_each_policy_lets_go() {
     let with = |policy: &ConsolidationPolicy| {
         let policy = policy.clone();
@@ -431,139 +315,6 @@ fn d_205_d_206_d_207_budgets_of_drift_and_what_is_shown_of_them() {
     busy.state.marked_for_deletion.insert("kwok://b".to_owned());
     assert_eq!(busy.events("default"), Vec::<String>::new());
     assert_eq!(acts(&busy), Vec::<String>::new());
-}
-
-#[test]
-fn w_02_the_best_set_is_no_prefix() {
-    // With one node of the middle the set does not fit; without it, it does.
-    let mut world = World::new(on_demand_pool("default"))
-        .node("a", "medium")
-        .pod("p", "a", "500m")
-        .node("b", "medium")
-        .pod("q", "b", "3500m")
-        .node("c", "medium")
-        .pod("s", "c", "600m")
-        .node("rest", "medium")
-        .pod_with("r", "rest", "2", &pinned("rest"));
-    world.policy = only(Method::MultiNodeConsolidation);
-    assert_eq!(acts(&world), ["MultiNodeConsolidation delete [a, c]"]);
-}
-
-/// Three nodes whose pods need two smaller ones.
-fn three_for_two() -> World {
-    let types = vec![
-        instance_type("mid", 4, 8, &["a"]),
-        instance_type("big", 8, 16, &["a"]),
-    ];
-    let mut world = World::with_types(on_demand_pool("default"), types);
-    for (name, pod) in [("x", "p"), ("y", "q"), ("z", "s")] {
-        world = world.node(name, "big").pod(pod, name, "2500m");
-        world = world.pod(&format!("{pod}-2"), name, "100m");
-    }
-    world.policy = only(Method::MultiNodeConsolidation);
-    world
-}
-
-#[test]
-fn w_03_several_nodes_may_come_for_more_that_go() {
-    let apart = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"labelSelector": {"matchLabels": {"set": "db"}}, "topologyKey": "kubernetes.io/hostname"}]}}});
-    let world = |replacements: usize| {
-        let types = vec![
-            instance_type("small", 2, 4, &["a"]),
-            instance_type("big", 8, 16, &["a"]),
-        ];
-        let mut world = World::with_types(on_demand_pool("default"), types);
-        for (node, pod) in [("x", "p"), ("y", "q")] {
-            world = world.node(node, "big").pod_with(pod, node, "1", &apart);
-            world = world.edit_pod(pod, |pod| {
-                pod.metadata.labels = Some([("set".to_owned(), "db".to_owned())].into());
-            });
-        }
-        // The third is not apart from the others, and fits on either of what comes.
-        world = world.node("z", "big").pod("s", "z", "500m");
-        world.policy = only(Method::MultiNodeConsolidation);
-        world.policy.disrupt.replacements = replacements;
-        world
-    };
-    let saved = |world: &World| {
-        world
-            .pass()
-            .commands
-            .first()
-            .map_or(Price::ZERO, |one| one.savings())
-    };
-    let (one, several) = (world(1), world(2));
-    assert!(
-        one.pass()
-            .commands
-            .iter()
-            .all(|command| command.replacements.len() <= 1),
-        "D-144"
-    );
-    let command = several.command();
-    assert_eq!(
-        text(&command),
-        "MultiNodeConsolidation replace [x, y, z] by small + small"
-    );
-    assert!(
-        saved(&several) > saved(&one),
-        "{} {}",
-        saved(&several),
-        saved(&one)
-    );
-    // Whatever each is launched as, together they cost less than what goes.
-    assert!(command.price_after < command.price_before);
-    // The second look finds the same.
-    let again = validate(&command, &several.snapshot(), &several.policy, several.now);
-    assert_eq!(again.command.map(|command| text(&command)), Some(text(&command)));
-    // Never as many as go.
-    let mut two = three_for_two();
-    two.policy.disrupt.replacements = 5;
-    assert!(
-        two.pass()
-            .commands
-            .iter()
-            .all(|command| command.replacements.len() < command.nodes.len())
-    );
-}
-
-#[test]
-fn w_04_a_lighter_pool_is_asked_when_the_heavier_has_nothing_cheaper() {
-    let mut heavy = on_demand_pool("heavy");
-    heavy.spec.weight = Some(50);
-    let dear = vec![instance_type("large", 16, 32, &["a"])];
-    let mut world = World::with_types(heavy, dear);
-    world.types = three_types();
-    world.state = world.state.with_pool(on_demand_pool("light"), three_types());
-    let world = world
-        .node_in("light", "a", "large", "on-demand")
-        .pod("p", "a", "3");
-    // Upstream would buy from `heavy`, which is no cheaper, and leave the node.
-    let command = world.command();
-    assert_eq!(
-        (text(&command).as_str(), command.replacements[0].pool.as_str()),
-        ("SingleNodeConsolidation replace [a] by medium", "light")
-    );
-    let again = validate(&command, &world.snapshot(), &world.policy, world.now);
-    assert_eq!(again.command.map(|command| text(&command)), Some(text(&command)));
-    assert_eq!(world.verdict_text("a"), "replace by SingleNodeConsolidation");
-    // Where it would do, the heavier one is taken, whatever the lighter one asks.
-    let world = World::new({
-        let mut heavy = on_demand_pool("heavy");
-        heavy.spec.weight = Some(50);
-        heavy
-    });
-    let mut cheap = three_types();
-    for offering in &mut cheap[1].offerings {
-        offering.price = dollars("0.01");
-    }
-    let mut world = world;
-    world.state = world.state.with_pool(on_demand_pool("light"), cheap);
-    let world = world
-        .node_in("heavy", "a", "large", "on-demand")
-        .pod("p", "a", "3");
-    assert_eq!(world.command().replacements[0].pool, "heavy");
 }
 
 #[test]

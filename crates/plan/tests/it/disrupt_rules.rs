@@ -2,14 +2,13 @@
 
 use crate::support::{
     DELETE_A, World, acts, dollars, free_pool, later, on_demand_pool, only, pair, pinned, three_types,
-    zero_budget,
 };
 use serde_json::json;
-use spokeshave_api::{ConsolidationPolicy, DisruptionReason};
+use spokeshave_api::ConsolidationPolicy;
 use spokeshave_example::{instance_type, node, offering};
 use spokeshave_model::pod::{EVICTION_COST_UNIT, eviction_cost};
 use spokeshave_model::{Requirement, labels};
-use spokeshave_plan::disrupt::{BudgetMapping, Decision, Frontier, Method, disrupt};
+use spokeshave_plan::disrupt::{Decision, Frontier, Method, disrupt};
 use std::sync::Arc;
 
 fn owned(world: World, pod: &str, api_version: &str, kind: &str) -> World {
@@ -446,47 +445,6 @@ fn d_151_replace_options_are_told_on_node_and_claim() {
 }
 
 #[test]
-fn d_155_several_spot_nodes_need_no_flexibility() {
-    let mut world = World::new(free_pool("default"))
-        .node_in("default", "a", "medium", "spot")
-        .node_in("default", "b", "medium", "spot")
-        .pod("p", "a", "1500m")
-        .pod("q", "b", "300m");
-    world.policy.disrupt.spot_to_spot = true;
-    assert_eq!(
-        acts(&world),
-        ["MultiNodeConsolidation replace [a, b] by small"],
-        "and D-162 leaves out their own type"
-    );
-}
-
-#[test]
-fn d_158_a_mixed_set_follows_the_general_rule() {
-    let world = World::new(free_pool("default"))
-        .node_in("default", "a", "medium", "spot")
-        .node("b", "medium")
-        .pod("p", "a", "1500m")
-        .pod("q", "b", "300m");
-    assert_eq!(world.command().decision(), Decision::Replace);
-    assert_eq!(world.command().nodes.len(), 2);
-}
-
-#[test]
-fn d_160_d_161_sets_span_pools_and_have_at_least_two_nodes() {
-    let mut world = World::new(on_demand_pool("default"));
-    world.state = world.state.with_pool(on_demand_pool("other"), three_types());
-    world.policy = only(Method::MultiNodeConsolidation);
-    let one = world.clone().node("a", "large").pod("p", "a", "1");
-    assert_eq!(acts(&one), Vec::<String>::new());
-    let two = one
-        .node_in("other", "b", "large", "on-demand")
-        .pod("q", "b", "500m");
-    let command = two.command();
-    assert_eq!(command.nodes.len(), 2);
-    assert_eq!(command.budget_use(), [("default", 1), ("other", 1)].into());
-}
-
-#[test]
 fn d_174_savings_are_shared_by_price_between_pools() {
     // Balanced pool A: 5 nodes at 2.00, 4 pods each; pool B at 1.00; one of each goes, 1.50 comes: A's score is exactly 0.50.
     let sized = |name: &str, price: &str, cores: i64| {
@@ -542,129 +500,6 @@ fn d_174_savings_are_shared_by_price_between_pools() {
             assert!(scores[0].approved, "D-175: other policies are not scored");
         }
     }
-}
-
-#[test]
-fn d_198_d_202_d_204_budgets_are_per_pool_and_shared_by_reasons() {
-    let mut world = World::new(on_demand_pool("default")).edit_pool("default", |pool| {
-        pool.spec.disruption.budgets = Some(zero_budget("1"))
-    });
-    world.state = world.state.with_pool(on_demand_pool("other"), three_types());
-    let world = world
-        .node("a", "small")
-        .node("b", "small")
-        .node_in("other", "c", "small", "on-demand");
-    assert_eq!(
-        acts(&world),
-        ["Emptiness delete [a, c]"],
-        "one of two in the first pool, all of the second"
-    );
-    let mut going = world;
-    going.state.marked_for_deletion.insert("kwok://a".to_owned());
-    let snapshot = going.snapshot();
-    for reason in [
-        DisruptionReason::Empty,
-        DisruptionReason::Drifted,
-        DisruptionReason::Underutilized,
-    ] {
-        let pool = snapshot.find_pool("default").expect("the pool");
-        assert_eq!(
-            BudgetMapping::build(&snapshot, &reason, going.now).remaining(pool),
-            0,
-            "{reason}"
-        );
-    }
-}
-
-#[test]
-fn d_208_budgets_are_shown_only_for_reasons_with_candidates() {
-    assert_eq!(pair().pass().budgets.len(), 1);
-    assert_eq!(World::new(on_demand_pool("default")).pass().budgets, []);
-}
-
-#[test]
-fn seed_004_pods_under_a_budget_without_allowed_disruptions_or_annotated_block_their_node() {
-    // "The disruption can be blocked here because of: Pods in the node affected by disruption buckets with 0 ALLOWED DISRUPTIONS …
-    // Pods in the node with karpenter.sh/do-not-disrupt: "true" annotation. If the nodeclaim has terminationGracePeriod configured, it will still be
-    // eligible for disruption via drift."
-    let budget = || pair().budget("web", &json!({"matchLabels": {"app": "p"}}), 0);
-    assert!(budget().verdict("a").is_keep());
-    let annotated = || pair().annotate_pod("p", "karpenter.sh/do-not-disrupt", "true");
-    assert!(annotated().verdict("a").is_keep());
-    for world in [budget(), annotated()] {
-        assert!(world.clone().drifted("a", 0).verdict("a").is_keep());
-        assert_eq!(world.drifted("a", 0).grace("a").command().method, Method::Drift);
-    }
-    // "We can see that blocked nodes with kubectl get events … DisruptionBlocked"
-    assert!(
-        annotated().events("a")[0].starts_with("DisruptionBlocked: Pod has \"karpenter.sh/do-not-disrupt\"")
-    );
-}
-
-#[test]
-fn seed_000_deletion_and_replacement() {
-    // "Deletion - A node is eligible for deletion if all of its pods can run on free capacity of other nodes in the cluster."
-    assert_eq!(acts(&pair()), [DELETE_A]);
-    // "Replace - A node can be replaced if all of its pods can run on a combination of free capacity of other nodes in the cluster and a single lower
-    // price replacement node."
-    let world = World::new(on_demand_pool("default"))
-        .node("a", "large")
-        .node("b", "small")
-        .pod("big", "a", "3")
-        .pod("little", "a", "1")
-        .pod_with("r", "b", "100m", &pinned("b"));
-    let command = world.command();
-    assert_eq!(command.decision(), Decision::Replace);
-    assert_eq!(command.replacements.len(), 1);
-    assert!(command.price_after < command.price_before);
-}
-
-#[test]
-fn seed_000_preferences() {
-    // "preferring to terminate: nodes running fewer pods … nodes with lower priority pods"; expiry has no influence today (D §10.2, topic 20).
-    let world = |priority: i32| {
-        let mut world = World::new(on_demand_pool("default"))
-            .node("n1", "medium")
-            .node("n2", "medium")
-            .node("stay", "large")
-            .pod("p", "n1", "100m")
-            .pod("q", "n2", "100m")
-            .pod_with("r", "stay", "8", &pinned("stay"))
-            .edit_pod("p", move |pod| pod.spec_mut().priority = Some(priority));
-        world.policy = only(Method::SingleNodeConsolidation);
-        world
-    };
-    assert_eq!(acts(&world(1_000_000)), ["SingleNodeConsolidation delete [n2]"]);
-    assert_eq!(acts(&world(-1_000_000)), ["SingleNodeConsolidation delete [n1]"]);
-}
-
-#[test]
-fn seed_000_a_budget_of_zero_disables_disruption_of_a_pool() {
-    // "Setting a budget of zero nodes will prevent any of those nodes from being considered for voluntary disruption."
-    let world = pair()
-        .drifted("b", 0)
-        .node("e", "small")
-        .edit_pool("default", |pool| {
-            pool.spec.disruption.budgets = Some(zero_budget("0"))
-        });
-    assert_eq!(acts(&world), Vec::<String>::new());
-    for name in ["a", "b", "e"] {
-        assert!(
-            world.verdict_text(name).contains("Budget NodePool default"),
-            "{}",
-            world.verdict_text(name)
-        );
-    }
-}
-
-#[test]
-fn seed_003_a_policy_of_when_empty_leaves_nodes_with_pods_alone() {
-    // "WhenEmpty: only consider nodes for consolidation that contain no workload pods"
-    let world = pair().edit_pool("default", |pool| {
-        pool.spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty
-    });
-    assert_eq!(acts(&world), Vec::<String>::new());
-    assert_eq!(acts(&world.node("e", "small")), ["Emptiness delete [e]"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Statements of the documents that describe disruption to users, each quoted where it is proved. Where they disagree with each other, or with
 //! Karpenter as it is, D §10.2 says who wins; its topic is named then.
 
+use crate::support::DELETE_A;
+use crate::support::only;
 use crate::support::{World, acts, free_pool, later, on_demand_pool, pair, pinned, zero_budget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -293,4 +295,89 @@ fn seed_004_budgets_then_a_simulation_then_replacements() {
     assert_eq!(full.command().replacements.len(), 1);
     // "The number of candidates per reason is located in the karpenter_voluntary_disruption_eligible_nodes prometheus metric"
     assert_eq!(pair().pass().eligible[&Method::SingleNodeConsolidation], 2);
+}
+
+#[test]
+fn seed_004_pods_under_a_budget_without_allowed_disruptions_or_annotated_block_their_node() {
+    // "The disruption can be blocked here because of: Pods in the node affected by disruption buckets with 0 ALLOWED DISRUPTIONS …
+    // Pods in the node with karpenter.sh/do-not-disrupt: "true" annotation. If the nodeclaim has terminationGracePeriod configured, it will still be
+    // eligible for disruption via drift."
+    let budget = || pair().budget("web", &json!({"matchLabels": {"app": "p"}}), 0);
+    assert!(budget().verdict("a").is_keep());
+    let annotated = || pair().annotate_pod("p", "karpenter.sh/do-not-disrupt", "true");
+    assert!(annotated().verdict("a").is_keep());
+    for world in [budget(), annotated()] {
+        assert!(world.clone().drifted("a", 0).verdict("a").is_keep());
+        assert_eq!(world.drifted("a", 0).grace("a").command().method, Method::Drift);
+    }
+    // "We can see that blocked nodes with kubectl get events … DisruptionBlocked"
+    assert!(
+        annotated().events("a")[0].starts_with("DisruptionBlocked: Pod has \"karpenter.sh/do-not-disrupt\"")
+    );
+}
+
+#[test]
+fn seed_000_deletion_and_replacement() {
+    // "Deletion - A node is eligible for deletion if all of its pods can run on free capacity of other nodes in the cluster."
+    assert_eq!(acts(&pair()), [DELETE_A]);
+    // "Replace - A node can be replaced if all of its pods can run on a combination of free capacity of other nodes in the cluster and a single lower
+    // price replacement node."
+    let world = World::new(on_demand_pool("default"))
+        .node("a", "large")
+        .node("b", "small")
+        .pod("big", "a", "3")
+        .pod("little", "a", "1")
+        .pod_with("r", "b", "100m", &pinned("b"));
+    let command = world.command();
+    assert_eq!(command.decision(), Decision::Replace);
+    assert_eq!(command.replacements.len(), 1);
+    assert!(command.price_after < command.price_before);
+}
+
+#[test]
+fn seed_000_preferences() {
+    // "preferring to terminate: nodes running fewer pods … nodes with lower priority pods"; expiry has no influence today (D §10.2, topic 20).
+    let world = |priority: i32| {
+        let mut world = World::new(on_demand_pool("default"))
+            .node("n1", "medium")
+            .node("n2", "medium")
+            .node("stay", "large")
+            .pod("p", "n1", "100m")
+            .pod("q", "n2", "100m")
+            .pod_with("r", "stay", "8", &pinned("stay"))
+            .edit_pod("p", move |pod| pod.spec_mut().priority = Some(priority));
+        world.policy = only(Method::SingleNodeConsolidation);
+        world
+    };
+    assert_eq!(acts(&world(1_000_000)), ["SingleNodeConsolidation delete [n2]"]);
+    assert_eq!(acts(&world(-1_000_000)), ["SingleNodeConsolidation delete [n1]"]);
+}
+
+#[test]
+fn seed_000_a_budget_of_zero_disables_disruption_of_a_pool() {
+    // "Setting a budget of zero nodes will prevent any of those nodes from being considered for voluntary disruption."
+    let world = pair()
+        .drifted("b", 0)
+        .node("e", "small")
+        .edit_pool("default", |pool| {
+            pool.spec.disruption.budgets = Some(zero_budget("0"))
+        });
+    assert_eq!(acts(&world), Vec::<String>::new());
+    for name in ["a", "b", "e"] {
+        assert!(
+            world.verdict_text(name).contains("Budget NodePool default"),
+            "{}",
+            world.verdict_text(name)
+        );
+    }
+}
+
+#[test]
+fn seed_003_a_policy_of_when_empty_leaves_nodes_with_pods_alone() {
+    // "WhenEmpty: only consider nodes for consolidation that contain no workload pods"
+    let world = pair().edit_pool("default", |pool| {
+        pool.spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty
+    });
+    assert_eq!(acts(&world), Vec::<String>::new());
+    assert_eq!(acts(&world.node("e", "small")), ["Emptiness delete [e]"]);
 }

@@ -1,6 +1,6 @@
 //! What a command has saved in fact, beside what was predicted.
 
-use crate::advance::{FOR_EVER, World, at, command};
+use crate::support::command_world::{FOR_EVER, World, at, command};
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_plan::disrupt::advance::advance;
 

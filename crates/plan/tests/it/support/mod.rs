@@ -1,4 +1,10 @@
 //! Small clusters for tests of disruption: built in a few lines, changed by closures.
+
+pub(crate) mod command_world;
+pub(crate) mod draining;
+pub(crate) mod executor;
+pub(crate) mod plain;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

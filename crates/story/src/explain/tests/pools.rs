@@ -1,0 +1,185 @@
+//! Stories of NodeClaims and NodePools.
+
+use super::ending::steps;
+use super::*;
+
+#[test]
+fn a_node_claim_tells_its_life_and_what_it_waits_for() {
+    let mut claim = NodeClaim::new("fresh", Default::default());
+    claim.metadata.creation_timestamp = Some(Time(at("01:58:00")));
+    claim.metadata.labels = Some([("karpenter.sh/nodepool".to_owned(), "default".to_owned())].into());
+    claim.initialize_conditions(at("01:58:00"));
+    claim.set(
+        "Launched",
+        Status::Unknown,
+        "LaunchFailed",
+        "no capacity in zone a",
+        at("01:58:30"),
+    );
+    let story = |claim: NodeClaim| {
+        let mut state = world();
+        state.node_claims.push(Arc::new(claim.clone()));
+        ask(&state, &[], &[], |facts| node_claim(facts, &claim, None))
+    };
+    let told = story(claim.clone());
+    assert_eq!(told.summary, "is not launched for 2m");
+    assert_eq!(
+        steps(&told),
+        [
+            ("created", StepState::Done, ""),
+            (
+                "launched",
+                StepState::Active,
+                "LaunchFailed: no capacity in zone a"
+            ),
+            ("registered", StepState::Waiting, ""),
+            ("initialised", StepState::Waiting, ""),
+        ]
+    );
+    assert_eq!(
+        told.waits[0].message,
+        "the cloud to launch an instance: no capacity in zone a"
+    );
+    assert_eq!(
+        next(&told)[0],
+        (
+            Some("2026-01-01T02:03:00Z".to_owned()),
+            "is deleted if it is not launched by then; its pods are planned for again"
+        )
+    );
+    claim.set_true("Launched", at("01:58:40"));
+    let told = story(claim.clone());
+    assert_eq!(told.summary, "is not registered for 2m");
+    assert_eq!(told.waits[0].message, "the instance to join as a Node");
+    assert_eq!(
+        next(&told)[0],
+        (
+            Some("2026-01-01T02:13:00Z".to_owned()),
+            "is deleted if it is not registered by then; its pods are planned for again"
+        )
+    );
+    claim.metadata.deletion_timestamp = Some(Time(at("01:59:00")));
+    let told = story(claim);
+    assert_eq!(
+        told.summary,
+        "terminating for 1m: it waits for the cloud to end its instance"
+    );
+}
+
+#[test]
+fn p_065_d_210_a_node_pool_tells_limits_budgets_and_mistakes() {
+    let mut pool = node_pool("default");
+    pool.spec.limits = Some(
+        [("cpu", "16"), ("memory", "1Ti")]
+            .map(|(name, value)| {
+                (
+                    name.to_owned(),
+                    k8s_openapi::apimachinery::pkg::api::resource::Quantity(value.to_owned()),
+                )
+            })
+            .into(),
+    );
+    pool.spec.disruption.budgets = Some(vec![
+        Budget {
+            schedule: Some("0 0 * * 6".to_owned()),
+            duration: Some("48h".parse().unwrap()),
+            ..Budget::always("50%")
+        },
+        Budget::always("0"),
+    ]);
+    let mut state = world();
+    state.node_pools = vec![Arc::new(pool)];
+    let story = ask(&state, &[], &[], node_pool_story);
+    assert_eq!(story.summary, "is at its limit cpu: no further node is launched");
+    assert_eq!(
+        fact(&story, "limits"),
+        "cpu 16 of 16 (100%), memory 32Gi of 1Ti (3%)"
+    );
+    assert_eq!(fact(&story, "instance types"), "2 of 2 meet its requirements");
+    assert!(
+        fact(&story, "nodes").starts_with("1 node, $"),
+        "{}",
+        fact(&story, "nodes")
+    );
+    assert!(
+        fact(&story, "nodes").ends_with("/h, 1 consolidatable"),
+        "{}",
+        fact(&story, "nodes")
+    );
+    assert_eq!(
+        fact(&story, "budgets now"),
+        "Empty, Drifted, Underutilized: 0 of 1 at once, 0 disrupting, 0 left"
+    );
+    assert_eq!(
+        next(&story),
+        [(
+            None,
+            "the budgets of NodePool default do not allow Empty, Drifted, Underutilized within a year, as things are"
+        )]
+    );
+    let mistakes: Vec<&str> = story.waits.iter().map(|wait| wait.object.as_str()).collect();
+    assert_eq!(mistakes, ["limit cpu", "spec.disruption.budgets[1]"]);
+}
+
+#[test]
+fn invariant_24_a_node_pool_that_cannot_launch_says_so() {
+    let summary = |pool: NodePool| {
+        let mut state = world();
+        state.node_pools = vec![Arc::new(pool)];
+        ask(&state, &[], &[], node_pool_story).summary
+    };
+    let mut unsold = node_pool("default");
+    unsold.spec.template.spec.requirements = serde_json::from_value(serde_json::json!([
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]},
+    ]))
+    .unwrap();
+    let text = summary(unsold);
+    assert!(text.starts_with("cannot launch nodes: "), "{text}");
+    // What the operator has found out is on the NodePool.
+    let mut fixed = node_pool("default");
+    fixed.spec.replicas = Some(3);
+    for dependent in NodePool::DEPENDENTS {
+        fixed.set_true(dependent, at("01:00:00"));
+    }
+    let why = "the feature gate StaticCapacity is off";
+    let condition = spokeshave_api::conditions::LAUNCHABLE;
+    fixed.set(
+        condition,
+        Status::False,
+        "StaticCapacityDisabled",
+        why,
+        at("01:00:00"),
+    );
+    assert_eq!(summary(fixed), format!("cannot launch nodes: {why}"));
+    assert_eq!(summary(node_pool("default")), "can launch nodes");
+}
+
+fn node_pool_story(facts: &Facts<'_>) -> Story {
+    crate::explain::node_pool(facts, facts.snapshot.find_pool("default").unwrap())
+}
+
+#[test]
+fn a_node_pool_that_is_not_ready_says_why() {
+    let mut pool = node_pool("default");
+    pool.set("Ready", Status::False, "NodeClassNotReady", "", at("01:00:00"));
+    pool.set(
+        "NodeClassReady",
+        Status::False,
+        "NodeClassNotFound",
+        "KWOKNodeClass default is not there",
+        at("01:00:00"),
+    );
+    let mut state = world();
+    state.node_pools = vec![Arc::new(pool)];
+    let story = ask(&state, &[], &[], node_pool_story);
+    assert_eq!(story.summary, "is not Ready: no node is launched from it");
+    let said = story
+        .waits
+        .iter()
+        .find(|wait| wait.object == "condition NodeClassReady");
+    assert_eq!(
+        said.unwrap().message,
+        "is False: KWOKNodeClass default is not there"
+    );
+    assert_eq!(said.unwrap().since, Some(at("01:00:00")));
+}
