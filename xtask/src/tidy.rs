@@ -361,18 +361,18 @@ fn reach<'a>(start: &'a str, edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BT
     seen
 }
 
+/// Whether licences of the list satisfy an SPDX expression; `/` between two of them, as older manifests have it, is read as OR.
+fn is_accepted(expression: &str) -> bool {
+    spdx::Expression::parse_mode(expression, spdx::ParseMode::LAX).is_ok_and(|expression| {
+        expression.evaluate(|licence| LICENCES.contains(&licence.to_string().as_str()))
+    })
+}
+
 /// Every package that can end up in a build has a licence from the list.
 fn check_licences(metadata: &Value, findings: &mut Vec<String>) -> Result<()> {
     for package in array(metadata, "packages") {
-        let licence = text(package, "license").replace('/', " OR ");
-        let accepted = licence
-            .split(" OR ")
-            .map(|part| part.trim_matches(|c: char| c == '(' || c == ')' || c.is_whitespace()))
-            .any(|part| {
-                part.split(" AND ")
-                    .all(|one| LICENCES.contains(&one.trim_matches(['(', ')', ' '])))
-            });
-        if !accepted {
+        let licence = text(package, "license");
+        if !is_accepted(licence) {
             findings.push(format!(
                 "{} {}: licence {licence:?} is not on the list in xtask/src/tidy.rs",
                 text(package, "name"),
@@ -508,6 +508,25 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn licences_are_read_as_expressions() {
+        for accepted in [
+            "MIT/Apache-2.0",
+            "(MIT OR Apache-2.0) AND Unicode-3.0",
+            "MIT AND (GPL-3.0-only OR Apache-2.0 WITH LLVM-exception)",
+        ] {
+            assert!(is_accepted(accepted), "{accepted}");
+        }
+        for refused in [
+            "",
+            "GPL-3.0-only AND MIT",
+            "GPL-3.0-only OR (MIT AND AGPL-3.0-only)",
+            "Apache-2.0 WITH Classpath-exception-2.0",
+        ] {
+            assert!(!is_accepted(refused), "{refused}");
+        }
+    }
 
     #[test]
     fn a_file_beyond_the_limit_is_a_finding() {
