@@ -19,7 +19,9 @@ use spokeshave_provider_aws::launch::{self, Context};
 use spokeshave_provider_aws::rehearsal::{self, Question, Verdict};
 use spokeshave_provider_aws::requests::LaunchTemplateRequest;
 use spokeshave_provider_aws::selectors::{self, FoundImage};
-use spokeshave_provider_aws::status::{self, FoundReservation, FoundSubnet, ImageProblem, LookUps, Outcome};
+use spokeshave_provider_aws::status::{
+    self, FoundReservation, FoundSubnet, ImageProblem, LookUps, Validation,
+};
 use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::LIMIT_BYTES;
 
@@ -392,14 +394,14 @@ impl Inner {
         class: &EC2NodeClass,
         found: &LookUps,
         now: Timestamp,
-    ) -> (Option<Outcome>, Duration) {
+    ) -> (Option<Validation>, Duration) {
         let cluster = self.cluster();
         let again = wait(status::VALIDATE_AGAIN_AFTER);
         if let Some(outcome) = status::validate(class, found, &cluster) {
             return (Some(outcome), again);
         }
         if self.options.disable_dry_run {
-            return (Some(Outcome::Succeeded), again);
+            return (Some(Validation::Succeeded), again);
         }
         let Ok(tags) = tags::launch(class, "", &self.options.cluster_name) else {
             return (None, again);
@@ -435,12 +437,12 @@ impl Inner {
         &self,
         class: &EC2NodeClass,
         tags: &spokeshave_provider_aws::requests::Tags,
-    ) -> Option<Outcome> {
+    ) -> Option<Validation> {
         let now = self.clock.now();
         let types = self.market.instance_types(class, &self.options, now)?;
         let pools = self.pools_of(class);
         let waiting = |message: &str| {
-            Some(Outcome::Waiting {
+            Some(Validation::Waiting {
                 reason: "NoInstanceType",
                 message: message.to_owned(),
             })
@@ -479,7 +481,7 @@ impl Inner {
         for request in &instances {
             let answer = self.aws.ec2.rehearse_run_instances(request).await;
             match said(Question::RunInstances, answer.as_ref().err())? {
-                None => return Some(Outcome::Succeeded),
+                None => return Some(Validation::Succeeded),
                 outcome => refused = outcome,
             }
         }
@@ -513,10 +515,10 @@ impl Inner {
 }
 
 /// What the answer to a dry run means: nothing against the class, something against it, or (`None` around it) no verdict now.
-fn said(question: Question, error: Option<&ApiError>) -> Option<Option<Outcome>> {
+fn said(question: Question, error: Option<&ApiError>) -> Option<Option<Validation>> {
     match rehearsal::judge(question, error) {
         Verdict::Allowed => Some(None),
-        Verdict::Refused { reason, message } => Some(Some(Outcome::Failed { reason, message })),
+        Verdict::Refused { reason, message } => Some(Some(Validation::Failed { reason, message })),
         Verdict::AskAgain => None,
         Verdict::Unexpected(error) => {
             tracing::warn!(?question, %error, "a launch cannot be rehearsed; it is tried again");

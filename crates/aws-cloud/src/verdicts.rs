@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
-use spokeshave_provider_aws::status::Outcome;
+use spokeshave_provider_aws::status::Validation;
 
 /// Verdicts of dry runs, by class.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Verdicts {
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) key: u64,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Validation,
     pub(crate) until: Timestamp,
 }
 

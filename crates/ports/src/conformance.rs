@@ -86,11 +86,11 @@ impl fmt::Display for Failures {
 
 impl std::error::Error for Failures {}
 
-type Outcome = Result<(), String>;
+type Kept = Result<(), String>;
 
 /// Runs every check, in the order in which a reader would ask, and reports all that fail.
 pub async fn check_all(harness: &dyn Harness) -> Result<(), Failures> {
-    type Check = for<'a> fn(&'a dyn Harness) -> BoxFuture<'a, Outcome>;
+    type Check = for<'a> fn(&'a dyn Harness) -> BoxFuture<'a, Kept>;
     let checks: [(&'static str, Check); 13] = [
         ("identity_is_complete", |h| identity_is_complete(h).boxed()),
         ("instance_types_are_complete", |h| {
@@ -140,7 +140,7 @@ pub async fn check_all(harness: &dyn Harness) -> Result<(), Failures> {
 }
 
 /// Name, NodeClass kinds and repair policies are usable.
-pub async fn identity_is_complete(harness: &dyn Harness) -> Outcome {
+pub async fn identity_is_complete(harness: &dyn Harness) -> Kept {
     let provider = harness.provider();
     ensure(!provider.name().is_empty(), || "name() is empty".into())?;
     ensure(!provider.supported_node_classes().is_empty(), || {
@@ -162,7 +162,7 @@ pub async fn identity_is_complete(harness: &dyn Harness) -> Outcome {
 }
 
 /// Every well-known label, offerings with zone and capacity type, allocatable within capacity.
-pub async fn instance_types_are_complete(harness: &dyn Harness) -> Outcome {
+pub async fn instance_types_are_complete(harness: &dyn Harness) -> Kept {
     let types = instance_types(harness).await?;
     ensure(!types.is_empty(), || {
         "no instance type for the harness's NodePool".into()
@@ -182,7 +182,7 @@ pub async fn instance_types_are_complete(harness: &dyn Harness) -> Outcome {
     Ok(())
 }
 
-fn check_instance_type<'a>(instance_type: &InstanceType, keys: impl Iterator<Item = &'a str>) -> Outcome {
+fn check_instance_type<'a>(instance_type: &InstanceType, keys: impl Iterator<Item = &'a str>) -> Kept {
     for key in keys {
         ensure(instance_type.requirements.contains(key), || {
             format!("no requirement for label {key}")
@@ -230,7 +230,7 @@ fn check_instance_type<'a>(instance_type: &InstanceType, keys: impl Iterator<Ite
 }
 
 /// Two calls give the same answer, in the same order, and in the same allocation: callers take another one for a change.
-pub async fn instance_types_are_stable(harness: &dyn Harness) -> Outcome {
+pub async fn instance_types_are_stable(harness: &dyn Harness) -> Kept {
     let (first, second) = (instance_types(harness).await?, instance_types(harness).await?);
     ensure(first == second, || "two calls of instance_types() differ".into())?;
     ensure(Arc::ptr_eq(&first, &second), || {
@@ -239,7 +239,7 @@ pub async fn instance_types_are_stable(harness: &dyn Harness) -> Outcome {
 }
 
 /// An offering that runs out of capacity, and one that comes back after a time, make `instance_types` another value, each once.
-pub async fn offerings_that_change_make_another_answer(harness: &dyn Harness) -> Outcome {
+pub async fn offerings_that_change_make_another_answer(harness: &dyn Harness) -> Kept {
     let Some((claim, unavailable_for)) = harness.exhausted_node_claim("conformance-exhausted") else {
         return Ok(());
     };
@@ -268,7 +268,7 @@ pub async fn offerings_that_change_make_another_answer(harness: &dyn Harness) ->
 
 /// The answer of `create` has provider ID, labels, capacity and allocatable, and they agree with an offering and with what
 /// the NodeClaim asked for.
-pub async fn create_describes_the_node(harness: &dyn Harness) -> Outcome {
+pub async fn create_describes_the_node(harness: &dyn Harness) -> Kept {
     let claim = harness.node_claim("conformance-describe");
     let created = create(harness, &claim).await?;
     let verdict = check_created(harness, &claim, &created).await;
@@ -276,7 +276,7 @@ pub async fn create_describes_the_node(harness: &dyn Harness) -> Outcome {
     verdict
 }
 
-async fn check_created(harness: &dyn Harness, claim: &NodeClaim, created: &NodeClaim) -> Outcome {
+async fn check_created(harness: &dyn Harness, claim: &NodeClaim, created: &NodeClaim) -> Kept {
     ensure(created.provider_id().is_some(), || {
         "create gave no status.providerID".into()
     })?;
@@ -341,7 +341,7 @@ async fn check_created(harness: &dyn Harness, claim: &NodeClaim, created: &NodeC
 }
 
 /// An instance is there after `create`, once, and gone some time after `delete`.
-pub async fn create_get_list_delete(harness: &dyn Harness) -> Outcome {
+pub async fn create_get_list_delete(harness: &dyn Harness) -> Kept {
     let provider = harness.provider();
     let created = create(harness, &harness.node_claim("conformance-life")).await?;
     let id = created
@@ -389,7 +389,7 @@ pub async fn create_get_list_delete(harness: &dyn Harness) -> Outcome {
 }
 
 /// A second `create` for the same UID finds the first one's instance, as after a crash before the answer was written down.
-pub async fn create_is_idempotent(harness: &dyn Harness) -> Outcome {
+pub async fn create_is_idempotent(harness: &dyn Harness) -> Kept {
     let claim = harness.node_claim("conformance-twice");
     let first = create(harness, &claim).await?;
     let second = create(harness, &claim).await?;
@@ -399,7 +399,7 @@ pub async fn create_is_idempotent(harness: &dyn Harness) -> Outcome {
 }
 
 /// The same when both calls overlap.
-pub async fn concurrent_creates_make_one_instance(harness: &dyn Harness) -> Outcome {
+pub async fn concurrent_creates_make_one_instance(harness: &dyn Harness) -> Kept {
     let claim = harness.node_claim("conformance-race");
     let (first, second) = futures::join!(create(harness, &claim), create(harness, &claim));
     let (first, second) = (first?, second?);
@@ -408,7 +408,7 @@ pub async fn concurrent_creates_make_one_instance(harness: &dyn Harness) -> Outc
     verdict
 }
 
-async fn same_single_instance(harness: &dyn Harness, first: &NodeClaim, second: &NodeClaim) -> Outcome {
+async fn same_single_instance(harness: &dyn Harness, first: &NodeClaim, second: &NodeClaim) -> Kept {
     ensure(first.provider_id() == second.provider_id(), || {
         format!(
             "one NodeClaim has instances {:?} and {:?}",
@@ -425,7 +425,7 @@ async fn same_single_instance(harness: &dyn Harness, first: &NodeClaim, second: 
 }
 
 /// Two NodeClaims never get one instance.
-pub async fn claims_do_not_share_instances(harness: &dyn Harness) -> Outcome {
+pub async fn claims_do_not_share_instances(harness: &dyn Harness) -> Kept {
     let mut created = Vec::new();
     for name in ["conformance-one", "conformance-two"] {
         created.push(create(harness, &harness.node_claim(name)).await?);
@@ -441,7 +441,7 @@ pub async fn claims_do_not_share_instances(harness: &dyn Harness) -> Outcome {
 }
 
 /// `get` and `delete` of what never was say `NodeClaimNotFound`.
-pub async fn unknown_instances_are_not_found(harness: &dyn Harness) -> Outcome {
+pub async fn unknown_instances_are_not_found(harness: &dyn Harness) -> Kept {
     let created = create(harness, &harness.node_claim("conformance-unknown")).await?;
     let real = created
         .provider_id()
@@ -468,7 +468,7 @@ pub async fn unknown_instances_are_not_found(harness: &dyn Harness) -> Outcome {
 }
 
 /// A NodeClaim that no offering satisfies is told `InsufficientCapacity`, and nothing is launched.
-pub async fn impossible_claims_lack_capacity(harness: &dyn Harness) -> Outcome {
+pub async fn impossible_claims_lack_capacity(harness: &dyn Harness) -> Kept {
     let before = list(harness).await?.len();
     match harness
         .provider()
@@ -485,7 +485,7 @@ pub async fn impossible_claims_lack_capacity(harness: &dyn Harness) -> Outcome {
 }
 
 /// A missing NodeClass is one of the two errors after which the core deletes the NodeClaim (P §9.2).
-pub async fn a_missing_node_class_is_named(harness: &dyn Harness) -> Outcome {
+pub async fn a_missing_node_class_is_named(harness: &dyn Harness) -> Kept {
     let Some(claim) = harness.node_claim_without_class("conformance-classless") else {
         return Ok(());
     };
@@ -498,7 +498,7 @@ pub async fn a_missing_node_class_is_named(harness: &dyn Harness) -> Outcome {
 }
 
 /// What was just made is what was asked for.
-pub async fn fresh_instances_have_not_drifted(harness: &dyn Harness) -> Outcome {
+pub async fn fresh_instances_have_not_drifted(harness: &dyn Harness) -> Kept {
     let created = create(harness, &harness.node_claim("conformance-fresh")).await?;
     let drifted = harness.provider().is_drifted(&created).await;
     terminate(harness, &created).await?;
@@ -542,7 +542,7 @@ async fn list(harness: &dyn Harness) -> Result<Vec<NodeClaim>, String> {
 }
 
 /// Deletes until the provider says "gone"; every call on the way must succeed.
-async fn terminate(harness: &dyn Harness, claim: &NodeClaim) -> Outcome {
+async fn terminate(harness: &dyn Harness, claim: &NodeClaim) -> Kept {
     let clock = harness.clock();
     let start = clock.now();
     loop {
@@ -558,6 +558,6 @@ async fn terminate(harness: &dyn Harness, claim: &NodeClaim) -> Outcome {
     }
 }
 
-fn ensure(promise: bool, broken: impl FnOnce() -> String) -> Outcome {
+fn ensure(promise: bool, broken: impl FnOnce() -> String) -> Kept {
     if promise { Ok(()) } else { Err(broken()) }
 }

@@ -378,7 +378,7 @@ fn resolve_profile(
 
 /// What is known of condition `ValidationSucceeded`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Validation {
     /// The class may be used.
     Succeeded,
     /// It may not, and the user reads why.
@@ -399,8 +399,8 @@ pub enum Outcome {
 
 /// Checks of a class before EC2 is asked: `None` when nothing is against it, so that dry runs decide. `found` is what its status came from.
 #[must_use]
-pub fn validate(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster) -> Option<Outcome> {
-    let failed = |reason, message| Some(Outcome::Failed { reason, message });
+pub fn validate(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster) -> Option<Validation> {
+    let failed = |reason, message| Some(Validation::Failed { reason, message });
     if let Some(field) = unsupported_field(class, found) {
         return failed(
             "UnsupportedField",
@@ -438,7 +438,7 @@ pub fn validate(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster) -> Opt
     if is("False") {
         return failed(reason, message);
     }
-    is("Unknown").then_some(Outcome::Waiting { reason, message })
+    is("Unknown").then_some(Validation::Waiting { reason, message })
 }
 
 /// A field that the class uses and this version does not act on.
@@ -475,16 +475,16 @@ fn user_data_reason(error: &UserDataError) -> &'static str {
 
 /// The class with condition `ValidationSucceeded` and with it the root.
 #[must_use]
-pub fn conclude(class: &EC2NodeClass, outcome: &Outcome, now: Timestamp) -> EC2NodeClass {
+pub fn conclude(class: &EC2NodeClass, outcome: &Validation, now: Timestamp) -> EC2NodeClass {
     let mut draft = Draft(class.clone());
     match outcome {
-        Outcome::Succeeded => {
+        Validation::Succeeded => {
             draft.set_true(VALIDATION_SUCCEEDED, now);
         }
-        Outcome::Failed { reason, message } => {
+        Validation::Failed { reason, message } => {
             draft.set_false(VALIDATION_SUCCEEDED, reason, message, now);
         }
-        Outcome::Waiting { reason, message } => {
+        Validation::Waiting { reason, message } => {
             draft.set(VALIDATION_SUCCEEDED, Status::Unknown, reason, message, now);
         }
     }

@@ -43,7 +43,7 @@ pub struct SanityOptions {
     pub run: String,
 }
 
-type Outcomes = Vec<Failure>;
+type Shortcomings = Vec<Failure>;
 
 fn failure(check: &'static str, message: impl Into<String>) -> Failure {
     Failure {
@@ -57,7 +57,7 @@ fn failure(check: &'static str, message: impl Into<String>) -> Failure {
 /// # Errors
 /// All broken promises.
 pub async fn check(options: &SanityOptions, clock: &SharedClock) -> Result<(), Failures> {
-    let mut failures = Outcomes::new();
+    let mut failures = Shortcomings::new();
     let hello = link::hello("sanity", &options.cluster_uid, "");
     let shaken = match link::connect(&*options.connector, clock, &hello).await {
         Ok(shaken) => shaken,
@@ -209,7 +209,7 @@ impl Wire<'_> {
     }
 
     /// G-002.
-    async fn handshake(&self, failures: &mut Outcomes) {
+    async fn handshake(&self, failures: &mut Shortcomings) {
         let of_versions = HandshakeRequest {
             supported_versions: vec!["v0".to_owned()],
             ..self.hello.clone()
@@ -255,7 +255,7 @@ impl Wire<'_> {
         }
     }
 
-    async fn capabilities(&self, failures: &mut Outcomes) {
+    async fn capabilities(&self, failures: &mut Shortcomings) {
         if !self.shaken.identity.can(Capability::Events) {
             return;
         }
@@ -275,7 +275,7 @@ impl Wire<'_> {
     }
 
     /// G-005, G-006. Without a catalog nothing else can be tried.
-    async fn catalog(&self, failures: &mut Outcomes) -> Option<Vec<InstanceType>> {
+    async fn catalog(&self, failures: &mut Shortcomings) -> Option<Vec<InstanceType>> {
         let received = within(self.clock, LIMIT, self.snapshot()).await;
         let (check, problem) = match received {
             Some(Ok(chunks)) => return read_snapshot(&chunks, failures),
@@ -316,7 +316,7 @@ impl Wire<'_> {
     }
 
     /// G-014: of an ID that is none of the provider's.
-    async fn strangers(&self, failures: &mut Outcomes) {
+    async fn strangers(&self, failures: &mut Shortcomings) {
         let request = TerminateRequest {
             provider_id: FOREIGN.to_owned(),
             nodeclaim_uid: "uid-of-a-stranger".to_owned(),
@@ -365,7 +365,7 @@ impl Wire<'_> {
     }
 
     /// G-003, G-007, G-011, G-012 on the wire.
-    async fn launches(&self, types: &[InstanceType], failures: &mut Outcomes) {
+    async fn launches(&self, types: &[InstanceType], failures: &mut Shortcomings) {
         let request = self.request(types);
         let Some(first) = self.launch(&request, failures).await else {
             return;
@@ -416,7 +416,7 @@ impl Wire<'_> {
         drop(within(self.clock, LIMIT, self.client().terminate(request)).await);
     }
 
-    async fn launch(&self, request: &LaunchRequest, failures: &mut Outcomes) -> Option<Instance> {
+    async fn launch(&self, request: &LaunchRequest, failures: &mut Shortcomings) -> Option<Instance> {
         let started = self.clock.now();
         let problem = loop {
             let answer = within(self.clock, LIMIT, self.client().launch(request.clone())).await;
@@ -442,7 +442,7 @@ impl Wire<'_> {
         None
     }
 
-    async fn listed(&self, launched: &Instance, request: &LaunchRequest, failures: &mut Outcomes) {
+    async fn listed(&self, launched: &Instance, request: &LaunchRequest, failures: &mut Shortcomings) {
         let listed = within(self.clock, LIMIT, self.list()).await;
         let rows = match listed {
             Some(Ok((rows, true))) => rows,
@@ -492,7 +492,7 @@ impl Wire<'_> {
     }
 
     /// What is known does not hang on a connection.
-    async fn found_anew(&self, launched: &Instance, failures: &mut Outcomes) {
+    async fn found_anew(&self, launched: &Instance, failures: &mut Shortcomings) {
         let again = link::connect(&*self.options.connector, self.clock, &self.hello).await;
         let Ok(again) = again else { return };
         let request = InstanceRef {
@@ -508,7 +508,7 @@ impl Wire<'_> {
     }
 }
 
-fn read_snapshot(chunks: &[CatalogChunk], failures: &mut Outcomes) -> Option<Vec<InstanceType>> {
+fn read_snapshot(chunks: &[CatalogChunk], failures: &mut Shortcomings) -> Option<Vec<InstanceType>> {
     let mut catalog = Catalog::default();
     let mut names = BTreeSet::new();
     for chunk in chunks {

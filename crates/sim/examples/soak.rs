@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser as _;
 use spokeshave_sim::rehearsal;
-use spokeshave_sim::soak::{self, Outcome, RunOptions};
+use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
 /// Most of a run is small objects that come and go.
 #[global_allocator]
@@ -67,7 +67,7 @@ enum CloudName {
 }
 
 impl CloudName {
-    fn run(self, seed: u64, options: RunOptions) -> Outcome {
+    fn run(self, seed: u64, options: RunOptions) -> SeedResult {
         match self {
             Self::Kwok => soak::run_with(seed, options),
             Self::Aws => rehearsal::run_with(rehearsal::CloudName::Aws, seed, options),
@@ -135,7 +135,7 @@ fn main() -> ExitCode {
         over_protocol: arguments.protocol,
         ..RunOptions::default()
     };
-    let outcomes: Mutex<BTreeMap<u64, Result<Outcome, ()>>> = Mutex::default();
+    let outcomes: Mutex<BTreeMap<u64, Result<SeedResult, ()>>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
@@ -168,7 +168,7 @@ fn main() -> ExitCode {
     summary(&outcomes, version)
 }
 
-fn tell(seed: u64, outcome: Option<&Outcome>) {
+fn tell(seed: u64, outcome: Option<&SeedResult>) {
     let Some(outcome) = outcome else {
         println!("seed {seed}: panicked\n  again: just soak 1 --first-seed {seed}");
         return;
@@ -187,7 +187,7 @@ fn tell(seed: u64, outcome: Option<&Outcome>) {
 }
 
 /// A word now and then to whoever waits.
-fn progress(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) {
+fn progress(outcomes: &BTreeMap<u64, Result<SeedResult, ()>>) {
     if outcomes.len().is_multiple_of(20) {
         let clean = outcomes
             .values()
@@ -196,7 +196,7 @@ fn progress(outcomes: &BTreeMap<u64, Result<Outcome, ()>>) {
     }
 }
 
-fn summary(outcomes: &BTreeMap<u64, Result<Outcome, ()>>, version: &str) -> ExitCode {
+fn summary(outcomes: &BTreeMap<u64, Result<SeedResult, ()>>, version: &str) -> ExitCode {
     let done = outcomes.values().filter_map(|outcome| outcome.as_ref().ok());
     let hours: u64 = done.clone().map(|outcome| outcome.lasted.as_secs() / 3600).sum();
     let steps: usize = done.clone().map(|outcome| outcome.steps).sum();

@@ -10,12 +10,12 @@ use crate::cause::{Cause, NO_FIELD, go_float};
 
 /// What a schema says of a value. `matches` counts what fitted: of several alternatives that all fail, the best one is explained.
 #[derive(Debug, Default)]
-struct Outcome {
+struct Findings {
     errors: Vec<Cause>,
     matches: usize,
 }
 
-impl Outcome {
+impl Findings {
     fn add(&mut self, cause: Cause) {
         if !self.errors.contains(&cause) {
             self.errors.push(cause);
@@ -74,7 +74,7 @@ fn wrong_type(path: &Path<'_>, wanted: &str, found: &str) -> Cause {
 }
 
 impl Structural {
-    fn check(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Outcome {
+    fn check(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Findings {
         let mut outcome = self.check_anew(value, old, path);
         if !outcome.is_valid() && old == Some(value) {
             outcome.errors.clear();
@@ -82,8 +82,8 @@ impl Structural {
         outcome
     }
 
-    fn check_anew(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn check_anew(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Findings {
+        let mut outcome = Findings::default();
         self.check_type(value, path, &mut outcome);
         if value.is_null() {
             self.check_enumeration(value, path, &mut outcome);
@@ -108,7 +108,7 @@ impl Structural {
         outcome
     }
 
-    fn check_type(&self, value: &Value, path: &Path<'_>, outcome: &mut Outcome) {
+    fn check_type(&self, value: &Value, path: &Path<'_>, outcome: &mut Findings) {
         let allowed = |name: &str| match self.int_or_string {
             true => matches!(name, "integer" | "string"),
             false => self.kind.is_some_and(|kind| kind.name() == name),
@@ -151,7 +151,7 @@ impl Structural {
         }
     }
 
-    fn check_enumeration(&self, value: &Value, path: &Path<'_>, outcome: &mut Outcome) {
+    fn check_enumeration(&self, value: &Value, path: &Path<'_>, outcome: &mut Findings) {
         if self.enumeration.is_empty()
             || self
                 .enumeration
@@ -177,7 +177,7 @@ impl Structural {
     }
 
     /// Only the first thing wrong with the length or pattern of a text is told.
-    fn check_text(&self, text: &str, value: &Value, path: &Path<'_>, outcome: &mut Outcome) {
+    fn check_text(&self, text: &str, value: &Value, path: &Path<'_>, outcome: &mut Findings) {
         let length = || i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(most) = self.max_length.filter(|most| length() > *most) {
             outcome.add(Cause::too_long(path, most));
@@ -203,7 +203,7 @@ impl Structural {
         }
     }
 
-    fn check_number(&self, number: &Number, value: &Value, path: &Path<'_>, outcome: &mut Outcome) {
+    fn check_number(&self, number: &Number, value: &Value, path: &Path<'_>, outcome: &mut Findings) {
         let integer = self.kind == Some(Kind::Integer) && !self.int_or_string;
         let format = self.format.as_deref().unwrap_or_default();
         let in_range = |value: f64, exact: Option<i64>| match format {
@@ -277,7 +277,7 @@ impl Structural {
         outcome.matches += 1;
     }
 
-    fn check_list(&self, list: &[Value], old: Option<&Value>, path: &Path<'_>, outcome: &mut Outcome) {
+    fn check_list(&self, list: &[Value], old: Option<&Value>, path: &Path<'_>, outcome: &mut Findings) {
         if let Some(items) = &self.items {
             for (index, item) in list.iter().enumerate() {
                 outcome.merge(items.check(item, self.old_item(item, old), &path.index(index)));
@@ -311,7 +311,7 @@ impl Structural {
         map: &Map<String, Value>,
         old: Option<&Value>,
         path: &Path<'_>,
-        outcome: &mut Outcome,
+        outcome: &mut Findings,
     ) {
         let count = i64::try_from(map.len()).unwrap_or(i64::MAX);
         if let Some(least) = self.min_properties.filter(|least| count < *least) {
@@ -334,7 +334,13 @@ impl Structural {
         }
     }
 
-    fn check_combinations(&self, value: &Value, old: Option<&Value>, path: &Path<'_>, outcome: &mut Outcome) {
+    fn check_combinations(
+        &self,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path<'_>,
+        outcome: &mut Findings,
+    ) {
         if !self.any_of.is_empty() {
             let (valid, explained) = alternatives(&self.any_of, value, old, path, true);
             if valid == 0 {
@@ -389,8 +395,8 @@ fn alternatives(
     old: Option<&Value>,
     path: &Path<'_>,
     first_is_enough: bool,
-) -> (usize, Outcome) {
-    let (mut valid, mut success, mut failure) = (0, None, None::<Outcome>);
+) -> (usize, Findings) {
+    let (mut valid, mut success, mut failure) = (0, None, None::<Findings>);
     for schema in schemas {
         let found = schema.check(value, old, path);
         if found.is_valid() {

@@ -140,7 +140,7 @@ impl ApiServer {
         resource: &Arc<Resource>,
         key: &Key,
         stored: &Arc<Stored>,
-        outcome: Outcome,
+        outcome: NextState,
     ) -> Arc<Stored> {
         let storage = resource.storage();
         if outcome.gone {
@@ -395,13 +395,13 @@ impl ApiServer {
 }
 
 /// What a deletion makes of an object.
-struct Outcome {
+struct NextState {
     value: Value,
     /// True when nothing holds it.
     gone: bool,
 }
 
-fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: Timestamp) -> Outcome {
+fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: Timestamp) -> NextState {
     let mut value = stored.value.clone();
     let waits = resource.is("", "pods") && begin_grace(&mut value, options, now);
     match options.propagation {
@@ -438,7 +438,7 @@ fn outcome(resource: &Resource, stored: &Stored, options: &DeleteOptions, now: T
     if namespace {
         value["status"]["phase"] = json!("Terminating");
     }
-    Outcome {
+    NextState {
         value,
         gone: !held && !waits,
     }

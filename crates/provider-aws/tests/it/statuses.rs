@@ -13,7 +13,7 @@ use spokeshave_provider_aws::rehearsal::{Question, Verdict, judge};
 use spokeshave_provider_aws::requests::Tags;
 use spokeshave_provider_aws::selectors::{self, FoundImage, ImageLookUp};
 use spokeshave_provider_aws::status::{
-    FoundReservation, FoundSubnet, ImageProblem, LookUps, NotReady, Outcome, conclude, readiness, resolve,
+    FoundReservation, FoundSubnet, ImageProblem, LookUps, NotReady, Validation, conclude, readiness, resolve,
     validate, verdict_key,
 };
 use spokeshave_provider_aws::user_data::Cluster;
@@ -203,7 +203,7 @@ fn look_ups(scenario: &Scenario, class: &EC2NodeClass, found: &Value) -> LookUps
     }
 }
 
-fn verdict(scenario: &Scenario) -> Outcome {
+fn verdict(scenario: &Scenario) -> Validation {
     // The scenario of faults has EC2 refuse the fleet.
     let fault = scenario
         .objects
@@ -216,13 +216,13 @@ fn verdict(scenario: &Scenario) -> Outcome {
         )
     });
     match judge(Question::CreateFleet, error.as_ref()) {
-        Verdict::Allowed => Outcome::Succeeded,
-        Verdict::Refused { reason, message } => Outcome::Failed { reason, message },
+        Verdict::Allowed => Validation::Succeeded,
+        Verdict::Refused { reason, message } => Validation::Failed { reason, message },
         other => panic!("{other:?}"),
     }
 }
 
-fn reconcile(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster, verdict: &Outcome) -> EC2NodeClass {
+fn reconcile(class: &EC2NodeClass, found: &LookUps, cluster: &Cluster, verdict: &Validation) -> EC2NodeClass {
     let resolved = resolve(class, found, now());
     let outcome = validate(&resolved.class, found, cluster);
     // Dry runs take their time. What changed last stands first in the root's message.
@@ -347,14 +347,14 @@ fn a_022_what_is_found_later_makes_the_class_ready_and_failed_calls_keep_what_wa
     let plain = class(json!({"amiFamily": "AL2023"}));
     let mut found = everything_found();
     found.subnets = Ok(Vec::new());
-    let without = reconcile(&plain, &found, &cluster(), &Outcome::Succeeded);
+    let without = reconcile(&plain, &found, &cluster(), &Validation::Succeeded);
     assert_eq!(condition(&without, "SubnetsReady").1, "SubnetsNotFound");
     assert!(readiness(&without).is_err());
     assert_eq!(
         resolve(&plain, &found, now()).again_after,
         SignedDuration::from_mins(1)
     );
-    let ready = reconcile(&without, &everything_found(), &cluster(), &Outcome::Succeeded);
+    let ready = reconcile(&without, &everything_found(), &cluster(), &Validation::Succeeded);
     assert_eq!(
         condition(&ready, "Ready"),
         ("True".into(), "Ready".into(), String::new())
@@ -368,7 +368,7 @@ fn a_022_what_is_found_later_makes_the_class_ready_and_failed_calls_keep_what_wa
     let after = resolve(&ready, &broken, now());
     assert_eq!(after.class, ready, "nothing is lost by a call that failed");
     assert_eq!(after.failures.len(), 3, "{:?}", after.failures);
-    let fresh = reconcile(&plain, &broken, &cluster(), &Outcome::Succeeded);
+    let fresh = reconcile(&plain, &broken, &cluster(), &Validation::Succeeded);
     assert_eq!(condition(&fresh, "ValidationSucceeded").0, "Unknown");
     assert_eq!(readiness(&fresh), Err(NotReady::Unknown));
 }
@@ -377,7 +377,7 @@ fn a_022_what_is_found_later_makes_the_class_ready_and_failed_calls_keep_what_wa
 fn a_060_a_class_is_launched_from_only_when_its_status_speaks_of_this_specification() {
     let plain = class(json!({"amiFamily": "AL2023"}));
     assert_eq!(readiness(&plain), Err(NotReady::Unknown), "nobody has looked yet");
-    let mut ready = reconcile(&plain, &everything_found(), &cluster(), &Outcome::Succeeded);
+    let mut ready = reconcile(&plain, &everything_found(), &cluster(), &Validation::Succeeded);
     assert_eq!(readiness(&ready), Ok(()));
     ready.metadata.generation = Some(2);
     let error = readiness(&ready).unwrap_err().to_string();
@@ -385,7 +385,7 @@ fn a_060_a_class_is_launched_from_only_when_its_status_speaks_of_this_specificat
         error,
         "nodeclass status has not been reconciled against the latest spec"
     );
-    let refused = Outcome::Failed {
+    let refused = Validation::Failed {
         reason: "x",
         message: "y".into(),
     };
@@ -444,7 +444,12 @@ fn a_006_a_009_a_035_a_072_a_124_what_is_wrong_with_a_class_is_told_before_ec2_i
             "spec.capacityReservationSelectorTerms",
         ),
     ] {
-        let class = reconcile(&class(spec), &everything_found(), &cluster(), &Outcome::Succeeded);
+        let class = reconcile(
+            &class(spec),
+            &everything_found(),
+            &cluster(),
+            &Validation::Succeeded,
+        );
         let (status, actual, message) = condition(&class, "ValidationSucceeded");
         assert_eq!((status.as_str(), actual.as_str()), ("False", reason), "{message}");
         assert!(message.contains(text), "{reason}: {message}");
@@ -453,7 +458,7 @@ fn a_006_a_009_a_035_a_072_a_124_what_is_wrong_with_a_class_is_told_before_ec2_i
     let mut far = cluster();
     far.cidr = None;
     let plain = class(json!({"amiFamily": "AL2023"}));
-    let class = reconcile(&plain, &everything_found(), &far, &Outcome::Succeeded);
+    let class = reconcile(&plain, &everything_found(), &far, &Validation::Succeeded);
     assert_eq!(
         condition(&class, "ValidationSucceeded").1,
         "ClusterCIDRResolutionFailed"
@@ -491,7 +496,7 @@ fn a_023_images_without_a_known_architecture_are_left_out() {
     let none = look_up.choose(&values, &found[..2], now());
     let mut found = everything_found();
     found.amis = Ok(none);
-    let class = reconcile(&plain, &found, &cluster(), &Outcome::Succeeded);
+    let class = reconcile(&plain, &found, &cluster(), &Validation::Succeeded);
     assert_eq!(condition(&class, "AMIsReady").1, "AMINotFound");
     let odd = class_with_parameter();
     let values = BTreeMap::from([("/p".to_owned(), "no image".to_owned())]);
@@ -560,9 +565,9 @@ fn a_014_reservations_and_placement_groups_where_they_are_looked_up() {
 #[test]
 fn a_035_a_verdict_stands_while_nothing_changes() {
     let plain = class(json!({"amiFamily": "AL2023"}));
-    let ready = reconcile(&plain, &everything_found(), &cluster(), &Outcome::Succeeded);
+    let ready = reconcile(&plain, &everything_found(), &cluster(), &Validation::Succeeded);
     let key = verdict_key(&ready, &Tags::default());
-    let again = reconcile(&ready, &everything_found(), &cluster(), &Outcome::Succeeded);
+    let again = reconcile(&ready, &everything_found(), &cluster(), &Validation::Succeeded);
     assert_eq!(
         verdict_key(&again, &Tags::default()),
         key,

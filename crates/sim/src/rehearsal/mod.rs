@@ -26,7 +26,7 @@ use spokeshave_runtime::Api;
 
 use crate::invariants::{Actor, Violation};
 use crate::lab::{Lab, LabOptions};
-use crate::soak::{Outcome, RunOptions};
+use crate::soak::{RunOptions, SeedResult};
 use stage::{HasDied, Stage};
 use steps::failed;
 
@@ -183,8 +183,8 @@ fn violations(lab: &Lab) -> Vec<Violation> {
 
 /// Runs one seed, in a runtime of its own whose time is paused.
 #[must_use]
-pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> Outcome {
-    let empty = |stuck: String| Outcome {
+pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> SeedResult {
+    let empty = |stuck: String| SeedResult {
         seed,
         scenario: String::new(),
         violations: Vec::new(),
@@ -206,7 +206,7 @@ pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> Outcome {
     }
 }
 
-async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<Outcome, String> {
+async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<SeedResult, String> {
     let scenario = steps::Scenario::draw(seed);
     let mut lab_options = LabOptions::new(seed);
     lab_options.over_protocol = options.over_protocol;
@@ -232,7 +232,7 @@ async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<Outco
     }
     let mut found = violations(&world.lab);
     found.append(&mut days.found);
-    let outcome = Outcome {
+    let outcome = SeedResult {
         seed,
         scenario: text,
         violations: found,

@@ -17,7 +17,7 @@ use crate::lab::{Lab, LabOptions};
 
 /// What a run came to.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct SeedResult {
     /// Its seed.
     pub seed: u64,
     /// What the seed chose, in a line.
@@ -36,7 +36,7 @@ pub struct Outcome {
     pub requests: u64,
 }
 
-impl Outcome {
+impl SeedResult {
     /// Whether everything went as promised.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -49,7 +49,7 @@ pub const REQUEST_LIMIT: u64 = 2_000_000;
 
 /// Runs one seed, in a runtime of its own whose time is paused.
 #[must_use]
-pub fn run(seed: u64) -> Outcome {
+pub fn run(seed: u64) -> SeedResult {
     run_with(seed, RunOptions::default())
 }
 
@@ -79,14 +79,14 @@ impl Default for RunOptions {
 
 /// [`run`], with options.
 #[must_use]
-pub fn run_with(seed: u64, options: RunOptions) -> Outcome {
+pub fn run_with(seed: u64, options: RunOptions) -> SeedResult {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build();
     match runtime {
         Ok(runtime) => runtime.block_on(story(seed, options)),
-        Err(error) => Outcome {
+        Err(error) => SeedResult {
             seed,
             scenario: String::new(),
             violations: Vec::new(),
@@ -99,7 +99,7 @@ pub fn run_with(seed: u64, options: RunOptions) -> Outcome {
     }
 }
 
-async fn story(seed: u64, options: RunOptions) -> Outcome {
+async fn story(seed: u64, options: RunOptions) -> SeedResult {
     let scenario = scenario::Scenario::draw(seed);
     let lab_options = LabOptions {
         keep_log: options.keep_log,
@@ -124,7 +124,7 @@ async fn story(seed: u64, options: RunOptions) -> Outcome {
         lab.log.note(&format!("{count} requests: {kind}"));
     }
     let steps = days.steps;
-    let outcome = Outcome {
+    let outcome = SeedResult {
         seed,
         scenario: text,
         violations: lab.invariants.violations(),

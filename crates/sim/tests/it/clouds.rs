@@ -1,9 +1,9 @@
 //! Whole lives of clusters on the shipped providers of clouds, and behind the provider protocol (Z-059, G-001). `just soak` lives many more.
 
 use spokeshave_sim::rehearsal::{self, CloudName};
-use spokeshave_sim::soak::{self, Outcome, RunOptions};
+use spokeshave_sim::soak::{self, RunOptions, SeedResult};
 
-fn is_clean(outcome: &Outcome) {
+fn is_clean(outcome: &SeedResult) {
     assert!(
         outcome.is_clean(),
         "{}: {:?} {:?}",
