@@ -92,6 +92,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Value, String> {
 }
 
 fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
+    part_of(&Value::Null, name, bytes, depth)
+}
+
+/// A message, or the part of the enclosing one that Go embeds in it: JSON has the fields of that part beside the others, so that only the enclosing
+/// definition says how they are written.
+fn part_of(enclosing: &Value, name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     if depth > MAX_DEPTH {
         return Err("the object is nested too deeply".to_owned());
     }
@@ -108,7 +114,10 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     let fields = messages()
         .get(name)
         .ok_or_else(|| format!("message {name} is not known"))?;
-    let definition = LazyCell::new(|| facts().definition(&format!("io.k8s.{name}")));
+    let definition = LazyCell::new(|| match facts().definition(&format!("io.k8s.{name}")) {
+        Value::Null => enclosing.clone(),
+        own => own,
+    });
     let mut object = Map::new();
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.next()? {
@@ -128,15 +137,17 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
             let map = object.entry(field.name).or_insert_with(|| json!({}));
             map[key] = value;
         } else {
-            let value = scalar(field.kind, wire, depth)?;
-            // A message that JSON does not name there is inlined in it.
-            let inlined = value.is_object()
-                && field.kind.contains('.')
+            // A message that JSON does not name there is embedded.
+            let is_embedded = field.kind.contains('.')
                 && !definition.is_null()
                 && definition["properties"].get(field.name).is_none();
-            match (value, inlined) {
-                (Value::Object(inner), true) => object.extend(inner),
-                (value, _) => {
+            let value = match wire {
+                Wire::Bytes(bytes) if is_embedded => part_of(&definition, field.kind, bytes, depth + 1)?,
+                wire => scalar(field.kind, wire, depth)?,
+            };
+            match value {
+                Value::Object(inner) if is_embedded => object.extend(inner),
+                value => {
                     object.insert(field.name.to_owned(), value);
                 }
             }
@@ -422,6 +433,27 @@ mod tests {
             decode(&body).unwrap(),
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
                 "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "1"}}}], "terminationGracePeriodSeconds": 30}})
+        );
+    }
+
+    /// Parts that Go embeds in parts that it embeds: `rules[].rule` and `rules[].ruleWithOperations.rule` have no names of their own in JSON.
+    #[test]
+    fn embedded_parts_of_embedded_parts_are_read() {
+        let rule = [field(1, b""), field(2, b"v1"), field(3, b"nodes")].concat();
+        let operations = [field(1, b"CREATE"), field(2, &rule)].concat();
+        let constraints = field(3, &[field(1, b"n"), field(2, &operations)].concat());
+        let spec = field(2, &constraints);
+        let policy = [field(1, &field(1, b"p")), field(2, &spec)].concat();
+        let types = [
+            field(1, b"admissionregistration.k8s.io/v1"),
+            field(2, b"ValidatingAdmissionPolicy"),
+        ]
+        .concat();
+        let body = [MAGIC.to_vec(), field(1, &types), field(2, &policy)].concat();
+        assert_eq!(
+            decode(&body).unwrap()["spec"],
+            json!({"matchConstraints": {"resourceRules": [
+                {"resourceNames": ["n"], "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"]}]}})
         );
     }
 
