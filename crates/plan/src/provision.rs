@@ -16,8 +16,8 @@ use spokeshave_model::{
     Action, Derivation, Event, EventType, ObjectKind, ObjectRef, Plan, Price, ResourceName, Resources,
 };
 use spokeshave_schedule::{
-    ClaimOrder, MinValuesPolicy, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod,
-    effective_zones, explain_left_over, pack, pack_cheapest,
+    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, effective_zones,
+    explain_left_over, pack, pack_cheapest,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -235,19 +235,23 @@ impl Provisioned {
         })
     }
 
-    /// The text of a pod's event, what the NodePools say that it asks for first. Pods of one class share it.
-    fn asked_first(
+    /// The pods that exist, were tried and failed, with what events and log lines say of them: the NodePools that a pod asks for are named first. Pods
+    /// of one class share a text.
+    pub fn worded(
         &self,
         snapshot: &Snapshot,
-        unplaced: &UnplacedPod,
-        text: Arc<str>,
-        known: &mut BTreeMap<(ClassId, *const Reason), Arc<str>>,
-        min_values: MinValuesPolicy,
-    ) -> Arc<str> {
-        let key = (snapshot.pod(unplaced.pod).class, Arc::as_ptr(&unplaced.reason));
-        let make =
-            || standing::asked_first(snapshot, unplaced.pod, &unplaced.reason, &text, min_values).into();
-        Arc::clone(known.entry(key).or_insert_with(make))
+        policy: &Policy,
+    ) -> impl Iterator<Item = (&UnplacedPod, Arc<str>)> {
+        let mut known: BTreeMap<(ClassId, *const Reason), Arc<str>> = BTreeMap::new();
+        let real = self
+            .failed()
+            .filter(|(unplaced, _)| !snapshot.pod(unplaced.pod).is_virtual);
+        real.map(move |(unplaced, text)| {
+            let (pod, reason) = (unplaced.pod, &unplaced.reason);
+            let key = (snapshot.pod(pod).class, Arc::as_ptr(reason));
+            let make = || standing::asked_first(snapshot, pod, reason, &text, policy.min_values).into();
+            (unplaced, Arc::clone(known.entry(key).or_insert_with(make)))
+        })
     }
 
     /// P-123: the pending pods by the zone they will be in, as far as that is certain.
@@ -289,16 +293,9 @@ impl Provisioned {
         let ignored = ignored
             .filter(|(pod, reason)| reason.is_reported() && !snapshot.pod(*pod).is_virtual)
             .map(|(pod, reason)| failed_scheduling_event(snapshot, pod, &reason));
-        let mut worded = BTreeMap::new();
         let failed = self
-            .failed()
-            .filter(|(unplaced, _)| unplaced.reason.is_reported() && !snapshot.pod(unplaced.pod).is_virtual)
-            .map(|(unplaced, text)| {
-                (
-                    unplaced,
-                    self.asked_first(snapshot, unplaced, text, &mut worded, policy.min_values),
-                )
-            })
+            .worded(snapshot, policy)
+            .filter(|(unplaced, _)| unplaced.reason.is_reported())
             .map(|(unplaced, text)| failed_event(snapshot, unplaced.pod, &text));
         let nominated = self
             .nominated_nodes(snapshot)

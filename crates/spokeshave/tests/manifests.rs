@@ -248,6 +248,24 @@ fn the_nodepool_that_a_pod_asks_for_speaks_first() {
         .expect("it has no place");
     assert_eq!(train["reasons"][0]["nodePool"], "gpu");
     assert_eq!(train["reasons"][0]["kind"], "TakesNoPart");
+    let skipped = plan["provisioning"]["skippedNodePools"]
+        .as_array()
+        .expect("a list");
+    let why = |pool: &str| {
+        let of_pool = skipped.iter().find(|one| one["nodePool"] == pool);
+        of_pool.expect("it takes no part")["message"]
+            .as_str()
+            .expect("text")
+    };
+    assert_eq!(
+        why("gpu"),
+        "node.kubernetes.io/instance-type In [g5.xlarge] leaves none of 144 instance types"
+    );
+    let varied = why("varied");
+    assert!(
+        varied.ends_with("of the 5 for minValues of karpenter.kwok.sh/instance-family"),
+        "{varied}"
+    );
     let hints = train["inTheWay"].as_array().expect("a list");
     assert!(
         hints
@@ -445,17 +463,14 @@ fn pages_are_as_wide_as_columns_says() {
     assert!((90..=130).contains(&widest(&page("130"))), "{}", page("130"));
 }
 
-/// P-059: the operator ignores what another provider is for, and says so in the log of `up`.
-#[test]
-fn p_059_up_says_that_a_nodepool_of_another_provider_is_ignored() {
+/// The first line that `up` prints about manifests, of those that hold this text.
+fn up_says(manifests: &str, text: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
-    let pools = folder.path().join("pools.yaml");
-    let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}";
-    let own = "nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}";
-    std::fs::write(&pools, pool("large", "", "").replace(own, class)).expect("it is written");
+    let file = folder.path().join("manifests.yaml");
+    std::fs::write(&file, manifests).expect("it is written");
     let mut child = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
         .args(["up", "--bare", "--exit-after", "5m", "-f"])
-        .arg(&pools)
+        .arg(&file)
         .arg("--kubeconfig")
         .arg(folder.path().join("kubeconfig"))
         .stdin(Stdio::null())
@@ -466,13 +481,37 @@ fn p_059_up_says_that_a_nodepool_of_another_provider_is_ignored() {
     let said = BufReader::new(child.stdout.take().expect("piped"))
         .lines()
         .map(|line| line.expect("UTF-8"))
-        .find(|line| line.contains("is ignored"));
+        .find(|line| line.contains(text));
     child.kill().expect("it is running");
     child.wait().expect("it ends");
-    let said = said.expect("a line about the NodePool");
+    said.unwrap_or_else(|| panic!("up says nothing with {text:?}"))
+}
+
+/// P-059: the operator ignores what another provider is for, and says so in the log of `up`.
+#[test]
+fn p_059_up_says_that_a_nodepool_of_another_provider_is_ignored() {
+    let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}";
+    let own = "nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}";
+    let said = up_says(&pool("large", "", "").replace(own, class), "is ignored");
     assert!(
         said.contains("large")
             && said.contains("EC2NodeClass (karpenter.k8s.aws) is not a kind of this operator's provider"),
+        "{said}"
+    );
+}
+
+/// What `up` says of a pod without a place begins, as its event does, with the NodePool that the pod asks for.
+#[test]
+fn up_names_the_nodepool_first_that_a_pod_asks_for() {
+    let unsold = "{key: node.kubernetes.io/instance-type, operator: In, values: [g5.xlarge]}";
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec: {nodeSelector: {karpenter.sh/nodepool: gpu}, containers: [{name: c, image: i}]}\n";
+    let class =
+        "---\napiVersion: karpenter.kwok.sh/v1alpha1\nkind: KWOKNodeClass\nmetadata: {name: default}\n";
+    let manifests = [class, &pool("gpu", unsold, ""), &pool("other", "", ""), pod].concat();
+    let said = up_says(&manifests, "default/train: cannot be placed");
+    let reason = said.split(" — ").nth(1).expect("a reason");
+    assert!(
+        reason.starts_with("node.kubernetes.io/instance-type In [g5.xlarge] leaves none of 144 instance types (NodePool=gpu); "),
         "{said}"
     );
 }

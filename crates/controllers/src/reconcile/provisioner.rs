@@ -358,10 +358,8 @@ impl Provisioner {
         }
         self.report_room(snapshot, outcome);
         let mut reasons: BTreeMap<Arc<str>, Vec<PodId>> = BTreeMap::new();
-        for (unplaced, reason) in outcome.failed() {
-            if !snapshot.pod(unplaced.pod).is_virtual {
-                reasons.entry(reason).or_default().push(unplaced.pod);
-            }
+        for (unplaced, reason) in outcome.worded(snapshot, &self.cluster.policy) {
+            reasons.entry(reason).or_default().push(unplaced.pod);
         }
         for (reason, mut pods) in reasons {
             pods.sort_unstable();

@@ -157,10 +157,8 @@ impl Launches {
             }
         }
         let mut reasons: BTreeMap<Arc<str>, Vec<_>> = BTreeMap::new();
-        for (unplaced, reason) in outcome.failed() {
-            if !snapshot.pod(unplaced.pod).is_virtual {
-                reasons.entry(reason).or_default().push(unplaced.pod);
-            }
+        for (unplaced, reason) in outcome.worded(&snapshot, &self.cluster.policy) {
+            reasons.entry(reason).or_default().push(unplaced.pod);
         }
         for (reason, mut pods) in reasons {
             pods.sort_unstable();

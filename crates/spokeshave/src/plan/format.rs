@@ -15,7 +15,7 @@ use spokeshave_model::snapshot::{PodId, PoolId, Snapshot};
 use spokeshave_model::{Derivation, Price, ResourceName, Resources};
 use spokeshave_plan::report::instance_type_names;
 use spokeshave_plan::standing::{asked_pools, takes_no_part, unknown_resources};
-use spokeshave_plan::{Policy, Provisioned};
+use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
 
 /// The version of the format.
 pub(crate) const API_VERSION: &str = "plan.spokeshave.dev/v1alpha1";
@@ -331,9 +331,13 @@ impl Provisioning {
                 .report
                 .skipped_pools
                 .iter()
-                .map(|(node_pool, why)| SkippedNodePool {
-                    node_pool: node_pool.clone(),
-                    message: spokeshave_plan::skipped_pool_text(why).to_owned(),
+                .map(|(node_pool, why)| {
+                    let pool = snapshot.find_pool(node_pool);
+                    let own = pool.and_then(|pool| takes_no_part(snapshot, pool, policy.min_values));
+                    SkippedNodePool {
+                        node_pool: node_pool.clone(),
+                        message: own.unwrap_or_else(|| skipped_pool_text(why).to_owned()),
+                    }
                 })
                 .collect(),
         }
