@@ -11,12 +11,18 @@ use anyhow::{Context, Result};
 
 use crate::specification::{FOLDER, Family, Id, Specification, cited};
 
+/// Most ids that the name of one test may spell: a test that bears more proves none of them in particular. A range (`d_022_to_d_030`), which is one table of
+/// the specification, spells two.
+const MOST_IDS: usize = 5;
+
 /// Adds a finding for every id without test and reason, and for every reason that has become pointless. Returns how many ids have a test.
 pub(crate) fn check(root: &Path, specification: &Specification, findings: &mut Vec<String>) -> Result<usize> {
-    let mut tested = BTreeSet::new();
+    let mut names = Vec::new();
     for folder in ["crates", "xtask"] {
-        visit(&root.join(folder), &mut tested)?;
+        visit(&root.join(folder), &mut names)?;
     }
+    findings.extend(names.iter().filter_map(|name| overloaded(name)));
+    let tested: BTreeSet<Id> = names.iter().flat_map(|name| ids(name)).collect();
     let path = root.join(FOLDER).join("coverage.md");
     let table = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let reasons = reasons(&table, specification);
@@ -81,15 +87,24 @@ fn range(first: Id, last: Id, specification: &Specification) -> Vec<Id> {
         .collect()
 }
 
-fn visit(folder: &Path, tested: &mut BTreeSet<Id>) -> Result<()> {
+/// A finding about a test whose name spells too many ids.
+fn overloaded(name: &str) -> Option<String> {
+    let number = spelt(name).len();
+    (number > MOST_IDS).then(|| {
+        format!("test {name}: spells {number} ids, and {MOST_IDS} at most tell what it proves; split it")
+    })
+}
+
+/// Collects the names of all tests.
+fn visit(folder: &Path, names: &mut Vec<String>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {
-            visit(&path, tested)?;
+            visit(&path, names)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            tested.extend(tests(&text).flat_map(|(name, _)| ids(name)));
+            names.extend(tests(&text).map(|(name, _)| name.to_owned()));
         }
     }
     Ok(())
@@ -115,8 +130,19 @@ pub(crate) fn tests(text: &str) -> impl Iterator<Item = (&str, usize)> {
 
 /// `d_271_and_p_173_…` gives D-271 and P-173; `d_003_to_d_005` also what lies between.
 pub(crate) fn ids(name: &str) -> Vec<Id> {
-    let words: Vec<&str> = name.split('_').collect();
     let mut ids: Vec<Id> = Vec::new();
+    for (id, is_range) in spelt(name) {
+        let start = ids.last().filter(|last| is_range && last.family == id.family);
+        let start = start.map_or(id.number, |last| last.number);
+        ids.extend((start..=id.number).map(|number| Id { number, ..id }));
+    }
+    ids
+}
+
+/// The ids that a name spells, and whether each ends a range.
+fn spelt(name: &str) -> Vec<(Id, bool)> {
+    let words: Vec<&str> = name.split('_').collect();
+    let mut spelt = Vec::new();
     for (index, word) in words.iter().enumerate() {
         let next = |steps: usize| words.get(index + steps).copied().unwrap_or_default();
         let (family, digits) = match *word {
@@ -138,11 +164,9 @@ pub(crate) fn ids(name: &str) -> Vec<Id> {
             continue;
         };
         let is_range = index > 0 && words[index - 1] == "to";
-        let start = ids.last().filter(|last| is_range && last.family == family);
-        let start = start.map_or(number, |last| last.number);
-        ids.extend((start..=number).map(|number| Id { family, number }));
+        spelt.push((Id { family, number }, is_range));
     }
-    ids
+    spelt
 }
 
 #[cfg(test)]
@@ -173,6 +197,14 @@ mod tests {
         assert!(ids("group_1_of_2_of_d_1").is_empty());
         assert_eq!(ids("invariant_36_words"), of(Family::Invariant, &[36]));
         assert_eq!(ids("a_pod_and_a_001"), of(Family::Aws, &[1]));
+    }
+
+    #[test]
+    fn a_test_spells_few_ids() {
+        assert_eq!(overloaded("d_001_d_002_w_03_p_004_g_1_5_words"), None);
+        assert_eq!(overloaded("d_022_to_d_030_the_twelve_checks"), None);
+        let many = overloaded("d_001_d_002_d_003_d_004_d_005_d_006_words").expect("a finding");
+        assert!(many.contains("spells 6 ids"), "{many}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_provider_kwok::KwokOptions;
 
 use crate::killable::Cluster;
 use crate::killable::stories::*;
@@ -53,7 +54,7 @@ async fn a_node_deleted_or_cordoned_by_hand_in_mid_command() {
 
 /// Scenario 14: a replacement that never registers takes the command back; the node stays as it was, and what was bought goes again.
 #[tokio::test(start_paused = true)]
-async fn g_1_14_d_115_d_116_d_117_d_270_w_50_a_replacement_that_never_registers() {
+async fn g_1_14_d_115_d_116_d_117_w_50_a_replacement_that_never_registers() {
     let cluster = Cluster::new(18, at_once()).await;
     let first = cluster.operator();
     one_large_node(&cluster).await;
@@ -76,6 +77,28 @@ async fn g_1_14_d_115_d_116_d_117_d_270_w_50_a_replacement_that_never_registers(
     broken.kill().await;
     let _whole = cluster.operator();
     cluster.until("one small node", on_one_small_node).await;
+}
+
+/// A replacement whose launch fails until its NodeClaim is given up (D-263) ends the command with it, minutes before the command's own time limit.
+#[tokio::test(start_paused = true)]
+async fn d_270_a_replacement_that_is_given_up_takes_its_command_along() {
+    let cluster = Cluster::new(22, at_once()).await;
+    let first = cluster.operator();
+    one_large_node(&cluster).await;
+    first.kill().await;
+    let _broken = cluster.operator_with(KwokOptions {
+        launch_errors: "1.0".parse().unwrap(),
+        ..KwokOptions::default()
+    });
+    without_large(&cluster).await;
+    until_replacing(&cluster).await;
+    let took = cluster
+        .until("the command is rolled back", async |cluster| {
+            cluster.ended("Underutilized", DisruptionPhase::RolledBack).await == 1
+        })
+        .await;
+    assert!((280..=400).contains(&took.as_secs()), "{took:?}");
+    assert_eq!((cluster.running().await, cores(&cluster).await), (1, vec![8]));
 }
 
 /// A new leader whose clock is wrong, in mid-command: ahead, the command looks too old and is taken back; behind, it goes on,

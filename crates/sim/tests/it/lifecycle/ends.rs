@@ -18,9 +18,8 @@ fn finalizers(claim: &NodeClaim) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node_ends_its_claim_and_both_carry_the_finalizer()
- {
-    let (cluster, operator, name) = Cluster::one_node(21, json!({})).await;
+async fn d_297_d_298_d_308_deleting_the_node_ends_its_claim_at_once_and_both_carry_the_finalizer() {
+    let (cluster, _operator, name) = Cluster::one_node(21, json!({})).await;
     let claim = cluster.get::<NodeClaim>(&name).await;
     assert_eq!(finalizers(&claim), ["karpenter.sh/termination"]);
     let node = claim.status.unwrap().node_name.unwrap();
@@ -33,9 +32,21 @@ async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node
     );
     cluster.delete::<Node>(&node).await;
     cluster.pass(2).await;
-    // D-308: the claim is deleted at the beginning of the node's termination; D-310: taint and label.
     let claim = cluster.get::<NodeClaim>(&name).await;
     assert!(claim.is_deleting(), "at the beginning, not after the drain");
+    cluster.until_gone::<NodeClaim>(&name).await;
+    assert!(!cluster.exists::<Node>(&node).await);
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_310_a_node_on_its_way_out_takes_no_pods_and_no_traffic() {
+    let (cluster, _operator, name) = Cluster::one_node(124, json!({})).await;
+    cluster.budget("web", json!({"maxUnavailable": 0})).await;
+    let node = cluster.node_of("web").await;
+    cluster.delete::<NodeClaim>(&name).await;
+    cluster.pass(5).await;
     let object = cluster.get::<Node>(&node).await;
     assert_eq!(
         object
@@ -43,10 +54,22 @@ async fn d_297_d_298_d_308_d_310_d_316_d_332_d_333_d_348_d_350_deleting_the_node
             .get("node.kubernetes.io/exclude-from-external-load-balancers"),
         Some(&"karpenter".to_owned())
     );
+    let taints = object.spec.unwrap_or_default().taints.unwrap_or_default();
+    assert!(
+        taints
+            .iter()
+            .any(|taint| (&*taint.key, &*taint.effect) == ("karpenter.sh/disrupted", "NoSchedule")),
+        "{taints:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_316_d_332_d_333_d_350_the_end_of_a_node_is_counted_once_and_said() {
+    let (cluster, operator, name) = Cluster::one_node(21, json!({})).await;
+    let node = cluster.node_of("web").await;
+    cluster.delete::<Node>(&node).await;
     cluster.until_gone::<NodeClaim>(&name).await;
     cluster.until_running_of("web", 1).await;
-    cluster.assert_no_leak().await;
-    // D-316, D-332, D-333, D-350, D-348: what is counted.
     for (family, labels) in [
         ("karpenter_nodes_terminated_total", "nodepool=\"default\""),
         ("karpenter_nodes_termination_duration_seconds_count", "default"),
@@ -145,34 +168,43 @@ async fn d_249_d_309_a_node_whose_machine_is_gone_is_released_at_once() {
     cluster.assert_no_leak().await;
 }
 
-// D-301, D-305, D-338, D-339, D-346: the deadline through the whole stack.
+// The deadline through the whole stack: it is that of the NodeClaim as it was made, and is written when its deletion begins.
 #[tokio::test(start_paused = true)]
-async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_annotation_and_says_so() {
+async fn d_301_d_305_d_346_the_deadline_is_that_of_the_claim_as_it_was_made() {
     let grace = json!({"template": {"spec": {"terminationGracePeriod": "10m"}}});
-    let (cluster, operator, claim) = Cluster::one_node(30, grace).await;
+    let (cluster, _operator, claim) = Cluster::one_node(30, grace).await;
     cluster.budget("web", json!({"minAvailable": 1})).await;
-    // D-305: the claim keeps what it was made with.
     let later = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "5h"}}}});
     cluster.patch::<NodePool>("default", later).await;
     cluster.delete::<NodeClaim>(&claim).await;
     cluster.pass(2).await;
     let object = cluster.get::<NodeClaim>(&claim).await;
-    let deadline = object
-        .annotation("karpenter.sh/nodeclaim-termination-timestamp")
-        .unwrap()
-        .to_owned();
+    let deadline = object.annotation("karpenter.sh/nodeclaim-termination-timestamp");
+    let deleted = object.metadata.deletion_timestamp.as_ref().unwrap().0;
+    let expected = (deleted + Duration::from_secs(600)).to_string();
+    assert_eq!(deadline, Some(expected.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_302_d_338_d_339_the_deadline_overrules_a_budget_and_says_so() {
+    let grace = json!({"template": {"spec": {"terminationGracePeriod": "10m"}}});
+    let (cluster, operator, claim) = Cluster::one_node(30, grace).await;
+    cluster.budget("web", json!({"minAvailable": 1})).await;
+    cluster.delete::<NodeClaim>(&claim).await;
+    cluster.pass(2).await;
+    let object = cluster.get::<NodeClaim>(&claim).await;
     let deleted = object.metadata.deletion_timestamp.unwrap().0;
-    assert_eq!(deadline, (deleted + Duration::from_secs(600)).to_string());
+    let deadline = (deleted + Duration::from_secs(600)).to_string();
     let told = cluster.told("TerminationGracePeriodExpiring").await;
     for object in ["Node/", "NodeClaim/"] {
         assert!(
             told.iter()
                 .any(|(about, text)| about.starts_with(object) && text.ends_with(&deadline)),
-            "D-302: {told:?}"
+            "{told:?}"
         );
     }
     cluster.pass(500).await;
-    assert_eq!(cluster.running_of("web").await, 1);
+    assert_eq!(cluster.running_of("web").await, 1, "the budget holds until then");
     cluster.until_gone::<NodeClaim>(&claim).await;
     let late = cluster.clock.since(deleted);
     assert!(late <= Duration::from_secs(630), "{late:?}");
@@ -184,7 +216,6 @@ async fn d_301_d_302_d_305_d_338_d_339_d_346_the_deadline_overrules_budget_and_a
         ),
         "{told:?}"
     );
-    // D-339.
     assert_counted_once(&operator.metrics, "karpenter_pods_drained_total", "reason");
     cluster.until_running_of("web", 1).await;
 }

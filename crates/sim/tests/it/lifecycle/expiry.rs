@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
@@ -10,31 +11,42 @@ use serde_json::json;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_controllers::FeatureGates;
 
-use crate::faulty::{Cluster, Setup};
+use crate::faulty::{Cluster, Running, Setup};
 use crate::killable;
 use crate::killable::stories::{by_hand_only, one_busy_node};
 use crate::words::*;
 
-// D-241, D-243, D-245, D-247, D-248.
-#[tokio::test(start_paused = true)]
-async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_still_respects_budgets() {
+/// One node with a pod, which lives for an hour, and when that is over.
+async fn an_hour_to_live() -> (Cluster, Running, String, Timestamp) {
     let expiring =
         json!({"template": {"spec": {"expireAfter": "1h"}}, "disruption": {"budgets": [{"nodes": "0"}]}});
     let (cluster, operator, claim) = Cluster::one_node(24, expiring).await;
     cluster.budget("web", json!({"minAvailable": 1})).await;
+    let created = cluster.get::<NodeClaim>(&claim).await;
+    let due = created.metadata.creation_timestamp.unwrap().0 + Duration::from_secs(3600);
+    (cluster, operator, claim, due)
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_241_d_246_d_247_expiry_comes_on_time_whoever_objects_and_the_drain_still_respects_budgets() {
+    let (cluster, _operator, claim, due) = an_hour_to_live().await;
     for node in cluster.names::<Node>().await {
         cluster
             .annotate::<Node>(&node, "karpenter.sh/do-not-disrupt", "true")
             .await;
     }
-    let created = cluster.get::<NodeClaim>(&claim).await;
-    let due = created.metadata.creation_timestamp.unwrap().0 + Duration::from_secs(3600);
-    cluster.clock.sleep(cluster.clock.until(due)).await;
-    cluster.pass(2).await;
-    let object = cluster.get::<NodeClaim>(&claim).await;
+    cluster
+        .clock
+        .sleep(cluster.clock.until(due - Duration::from_secs(1)))
+        .await;
     assert!(
-        object.is_deleting(),
-        "D-246: exactly on time, whatever budgets and annotations say"
+        !cluster.get::<NodeClaim>(&claim).await.is_deleting(),
+        "not before"
+    );
+    cluster.pass(3).await;
+    assert!(
+        cluster.get::<NodeClaim>(&claim).await.is_deleting(),
+        "on time, whatever budgets and annotations say"
     );
     cluster.pass(600).await;
     assert_eq!(
@@ -42,21 +54,31 @@ async fn d_241_d_242_d_243_d_246_d_247_d_248_expiry_asks_nobody_and_the_drain_st
         1,
         "the drain respects the PodDisruptionBudget"
     );
-    let metrics = &operator.metrics;
-    let labels = "reason=\"expired\"";
-    // D-248, D-243.
-    assert_counted_once(metrics, "karpenter_nodeclaims_disrupted_total", labels);
-    assert_counted_once(metrics, "karpenter_pods_disruption_initiated_total", labels);
-    // D-242: nothing was launched in advance, but room for the pods that will have to move is bought.
+    cluster.delete::<PodDisruptionBudget>("web").await;
+    cluster.until_gone::<NodeClaim>(&claim).await;
+    cluster.until_running_of("web", 1).await;
+    cluster.assert_no_leak().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_242_d_243_d_248_expiry_launches_nothing_in_advance_and_is_counted_once() {
+    let (cluster, operator, claim, due) = an_hour_to_live().await;
+    cluster.clock.sleep(cluster.clock.until(due)).await;
+    assert_eq!(cluster.names::<NodeClaim>().await, [claim], "nothing in advance");
+    // Room for the pods that will have to move is bought while their node drains.
     cluster
         .until("a second node waits for the pod", async |cluster| {
             cluster.list::<Node>().await.len() == 2
         })
         .await;
-    cluster.delete::<PodDisruptionBudget>("web").await;
-    cluster.until_gone::<NodeClaim>(&claim).await;
-    cluster.until_running_of("web", 1).await;
-    cluster.assert_no_leak().await;
+    cluster.pass(600).await;
+    let labels = "reason=\"expired\"";
+    for family in [
+        "karpenter_nodeclaims_disrupted_total",
+        "karpenter_pods_disruption_initiated_total",
+    ] {
+        assert_counted_once(&operator.metrics, family, labels);
+    }
 }
 
 // W-20: nodes of one age are all told to go within a minute. A tenth of a thousand nodes at a tenth of the default rate of requests; the whole
