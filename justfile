@@ -61,7 +61,7 @@ settle *options:
 policies-table *options:
     cargo run --release -p spokeshave-sim --example policies -- "$@"
 
-# Every disruption scenario with the operator killed after every single write (cargo test lives every seventh).
+# Every disruption scenario with the operator killed after every single write (cargo test lives every seventh, CI another seventh with each commit).
 deaths:
     EVERY_WRITE=1 cargo test -p spokeshave-sim --test it disruption_deaths::
 
