@@ -1,4 +1,7 @@
-//! The Snapshot: one immutable, dense, ordered picture of the cluster, from which every decision is made.
+//! The Snapshot: one dense, ordered picture of the cluster, from which every decision is made.
+//!
+//! Decisions read it. Its owner may change it: [`LiveSnapshot`](crate::LiveSnapshot) takes in changes of objects, and a plan that disrupts after it has
+//! provisioned notes which nodes the pods went to. What the packing engine tries it does to tables of its own.
 //!
 //! Objects have ids in sorted order; pods that no constraint can tell apart share a class, equal requests share an id, nodes that
 //! no pod can tell apart share a kind. It owns no clock: whatever depends on time is kept as a time and asked with `now`.
@@ -336,7 +339,7 @@ pub struct DaemonView {
     pub requests: ResourceVector,
 }
 
-/// One immutable picture of the cluster.
+/// One picture of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Names of the resource positions.
