@@ -56,7 +56,7 @@ def kubectl(*arguments, stdin=None):
 class Bench:
     def __init__(self, folder):
         self.folder = Path(folder)
-        os.environ["KUBECONFIG"] = str(self.folder / "direct.kubeconfig")
+        os.environ["KUBECONFIG"] = str(self.folder / "kubeconfig")
         self.prices = {}
         for machine in json.loads((self.folder / "catalog.json").read_text()):
             for offering in machine["offerings"]:

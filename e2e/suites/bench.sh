@@ -8,6 +8,6 @@ need_program python3 "the measuring is done in it"
 need oracle
 [ "$operator" = spokeshave ] || need operator
 trap '"$root/e2e/suites/down.sh" "$name"' EXIT
-SHIM=0 LOG_LEVEL=info CPU_REQUESTS=1000 FEATURE_GATES= "$root/e2e/suites/cluster.sh" "$name" "$operator" "$port"
+LOG_LEVEL=info CPU_REQUESTS=1000 FEATURE_GATES= "$root/e2e/suites/cluster.sh" "$name" "$operator" "$port"
 "$target/upstream/oracle" catalog >"$target/suites/run/$name/catalog.json"
 python3 -B "$root/e2e/suites/bench.py" "$target/suites/run/$name"

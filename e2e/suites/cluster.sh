@@ -2,9 +2,8 @@
 # cluster.sh NAME OPERATOR [METRICS_PORT]: an embedded API server with simulated kubelets at the speed of the wall clock, and an operator.
 #
 # OPERATOR is spokeshave (a process of its own), upstream (upstream's, unchanged) or embedded (inside `spokeshave up`). The operator's metrics are on
-# METRICS_PORT (18080), its probes on the port after it. Everything is below target/suites/run/NAME: `kubeconfig` for the suites, `direct.kubeconfig` without
-# the shim, logs, and a .pid file for each process, which down.sh ends.
-# SPOKESHAVE names the program, FEATURE_GATES the gates. SHIM=0 leaves the shim out: `kubeconfig` is the direct one.
+# METRICS_PORT (18080), its probes on the port after it. Everything is below target/suites/run/NAME: `kubeconfig`, logs, and a .pid file for each process,
+# which down.sh ends. SPOKESHAVE names the program, FEATURE_GATES the gates.
 set -euo pipefail
 . "$(dirname "$0")/../instruments.sh"
 name=$1 operator=$2 metrics_port=${3:-18080}
@@ -40,24 +39,15 @@ wait_for() {
 }
 
 if [ "$operator" = embedded ]; then
-    start up "$SPOKESHAVE" up --bare --feature-gates "$gates" --kubeconfig "$run/direct.kubeconfig"
+    start up "$SPOKESHAVE" up --bare --feature-gates "$gates" --kubeconfig "$run/kubeconfig"
 else
-    start up "$SPOKESHAVE" up --bare --no-operator --kubeconfig "$run/direct.kubeconfig"
+    start up "$SPOKESHAVE" up --bare --no-operator --kubeconfig "$run/kubeconfig"
 fi
-wait_for direct.kubeconfig up
-export KUBECONFIG=$run/direct.kubeconfig
+wait_for kubeconfig up
+export KUBECONFIG=$run/kubeconfig
 if [ "$operator" = upstream ]; then
     karpenter=$(cd "$here" && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)
     kubectl apply --server-side --force-conflicts -f "$karpenter/pkg/apis/crds" -f "$karpenter/kwok/apis/crds" >crds.log
-fi
-if [ "${SHIM:-1}" = 1 ]; then
-    if ! kubectl api-resources --api-group=admissionregistration.k8s.io --no-headers 2>/dev/null | grep -q ValidatingAdmissionPolicy; then
-        kubectl apply -f "$here/admission-policy-crds.yaml" >/dev/null
-    fi
-    start shim "$programs/apishim" -kubeconfig direct.kubeconfig -out kubeconfig -metrics "http://127.0.0.1:$metrics_port" -access-log access.log
-    wait_for kubeconfig shim
-else
-    cp direct.kubeconfig kubeconfig
 fi
 
 export METRICS_PORT=$metrics_port HEALTH_PROBE_PORT=$((metrics_port + 1)) FEATURE_GATES=$gates LOG_LEVEL=${LOG_LEVEL:-debug}
@@ -90,6 +80,11 @@ done
 kubectl apply -f - >/dev/null <<END
 apiVersion: v1
 kind: Pod
-metadata: {name: "${holder%%_*}", namespace: kube-system, labels: {app.kubernetes.io/instance: karpenter, app.kubernetes.io/name: karpenter}}
+metadata:
+  name: "${holder%%_*}"
+  namespace: kube-system
+  labels: {app.kubernetes.io/instance: karpenter, app.kubernetes.io/name: karpenter}
+  # The suites read the operator's metrics through the API server: pods/NAME:8080/proxy/metrics.
+  annotations: {sim.spokeshave.dev/ports: "8080=127.0.0.1:$metrics_port"}
 spec: {nodeName: system, tolerations: [{operator: Exists}], containers: [{name: controller, image: controller, ports: [{containerPort: 8080, name: http-metrics}]}]}
 END

@@ -32,7 +32,6 @@ def arguments():
     parser.add_argument("--operator", default="spokeshave", choices=["spokeshave", "upstream", "embedded"])
     parser.add_argument("--file", help="only the specs of this file, such as drift_test.go")
     parser.add_argument("--selection", type=Path, help="a file with a regular expression a line, in place of SPECS")
-    parser.add_argument("--without-shim", action="store_true", help="the suites talk to the embedded API server directly")
     parser.add_argument("--seconds", type=int, default=3 * 3600, help="time for everything; specs that it does not suffice for are listed and not judged")
     parser.add_argument("--port", type=int, default=18080, help="metrics of the operator; its probes are on the next port")
     parser.add_argument("--name", default="suites", help="folder below target/suites/run")
@@ -91,13 +90,12 @@ def listed(options, focus):
 def run(options, name, focus, seconds):
     """Runs specs on a cluster of their own; gives their reports."""
     folder = TARGET / "suites/run" / name
-    environment = {**os.environ, "SHIM": "0" if options.without_shim else "1"}
-    started = subprocess.run([HERE / "cluster.sh", name, options.operator, str(options.port)], env=environment)
+    started = subprocess.run([HERE / "cluster.sh", name, options.operator, str(options.port)])
     if started.returncode:
         sys.exit("the cluster did not come up")
     report = folder / "report.json"
     limits = ["-test.timeout", "4h", "-ginkgo.grace-period", "20s", "-ginkgo.timeout", f"{max(int(seconds), LEAST_SECONDS)}s"]
-    environment.update(KUBECONFIG=str(folder / "kubeconfig"), OUTPUT_DIR=str(folder))
+    environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig"), "OUTPUT_DIR": str(folder)}
     try:
         with open(folder / "suite.log", "wb") as log:
             subprocess.run(program(options, focus, report, *limits), env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT, timeout=seconds + 120)
