@@ -1,7 +1,7 @@
 //! The settings that decisions depend on: flags of the operator, never read here (P §15.1).
 
 use crate::disrupt::DisruptOptions;
-use spokeshave_schedule::{MinValuesPolicy, PackOptions, PreferencePolicy};
+use spokeshave_schedule::{MinValuesPolicy, PackOptions, PreferencePolicy, TypeTables};
 use std::time::Duration;
 
 /// Settings of all decisions.
@@ -19,6 +19,8 @@ pub struct Policy {
     pub validation_delay: Duration,
     /// How voluntary disruption is decided.
     pub disrupt: DisruptOptions,
+    /// What packing knows of instance types from pass to pass; clones of a policy share it. It changes nothing but the time that decisions take.
+    pub tables: TypeTables,
 }
 
 impl Default for Policy {
@@ -30,6 +32,7 @@ impl Default for Policy {
             nomination_window: nomination_window(Duration::from_secs(10)),
             validation_delay: spokeshave_api::constants::VALIDATION_DELAY,
             disrupt: DisruptOptions::default(),
+            tables: TypeTables::default(),
         }
     }
 }
@@ -41,6 +44,7 @@ impl Policy {
             preferences: self.preferences,
             min_values: self.min_values,
             instance_types_per_claim: self.instance_types_per_claim,
+            tables: self.tables.clone(),
             ..PackOptions::default()
         }
     }

@@ -26,4 +26,4 @@ pub use pack::{
 };
 pub use relax::PreferencePolicy;
 pub use simulation::{Fork, PlacedSummary, Simulation};
-pub use template::SkippedPool;
+pub use template::{SkippedPool, TypeTables};

@@ -228,8 +228,56 @@ impl Named for Disruption {
     }
 }
 
-/// An object after a JSON merge patch (RFC 7386); unchanged when the result would be no object of its kind.
-pub(crate) fn patched<T: Serialize + DeserializeOwned + Clone>(object: &T, patch: &Value) -> T {
+/// An object that merge patches change.
+pub(crate) trait Patched: Clone + Serialize + DeserializeOwned {
+    /// Changes one of its fields; none when it is none of those that are read and written apart from the others.
+    fn patch_field(&mut self, name: &str, change: &Value) -> Option<serde_json::Result<()>>;
+}
+
+macro_rules! patched_by_field {
+    ($kind:ty) => {
+        impl Patched for $kind {
+            fn patch_field(&mut self, name: &str, change: &Value) -> Option<serde_json::Result<()>> {
+                match name {
+                    "metadata" => Some(patch_field(&mut self.metadata, change)),
+                    "spec" => Some(patch_field(&mut self.spec, change)),
+                    "status" => Some(patch_field(&mut self.status, change)),
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+patched_by_field!(NodeClaim);
+patched_by_field!(Node);
+patched_by_field!(Disruption);
+
+fn patch_field<F: Serialize + DeserializeOwned>(field: &mut F, change: &Value) -> serde_json::Result<()> {
+    let mut tree = serde_json::to_value(&*field)?;
+    merge(&mut tree, change);
+    *field = serde_json::from_value(tree)?;
+    Ok(())
+}
+
+/// An object after a JSON merge patch (RFC 7386); unchanged when the result would be no object of its kind. Only the fields that the patch names are
+/// made a tree: most patches write one condition of a status.
+pub(crate) fn patched<T: Patched>(object: &T, patch: &Value) -> T {
+    let mut after = object.clone();
+    if let Value::Object(changes) = patch {
+        let mut fields = changes.iter();
+        let done = fields.try_for_each(|(name, change)| {
+            let is_patched = after.patch_field(name, change)?;
+            is_patched.ok()
+        });
+        if done.is_some() {
+            return after;
+        }
+    }
+    patched_whole(object, patch)
+}
+
+fn patched_whole<T: Serialize + DeserializeOwned + Clone>(object: &T, patch: &Value) -> T {
     let Ok(mut tree) = serde_json::to_value(object) else {
         return object.clone();
     };
@@ -273,6 +321,32 @@ mod tests {
             json!({"metadata": {"name": "n", "labels": {"a": "1", "b": "2"}}, "spec": {"taints": [1, 2]}});
         let patch = json!({"metadata": {"labels": {"b": null, "c": "3"}}, "spec": {"taints": [3]}, "status": {"x": 1}});
         let expected = json!({"metadata": {"name": "n", "labels": {"a": "1", "c": "3"}}, "spec": {"taints": [3]}, "status": {"x": 1}});
-        assert_eq!(patched(&before, &patch), expected);
+        assert_eq!(patched_whole(&before, &patch), expected);
+    }
+
+    #[test]
+    fn a_patch_of_single_fields_is_a_patch_of_the_whole_object() {
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {"name": "n", "labels": {"a": "1", "b": "2"}, "finalizers": ["x"]},
+            "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": []},
+        }))
+        .expect("a NodeClaim");
+        let patches = [
+            json!({"status": {"nodeName": "one", "conditions": [
+                {"type": "Launched", "status": "True", "reason": "Launched", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+            json!({"metadata": {"labels": {"a": null, "c": "3"}, "finalizers": null}}),
+            json!({"metadata": {"name": "n"}, "status": {"nodeName": "two"}, "spec": {"expireAfter": "1h"}}),
+            json!({"status": {"nodeName": 7}}),
+            json!({"metadata": {"labels": {"a": "9"}}, "status": {"nodeName": 7}}),
+            json!({"kind": "NodeClaim", "metadata": {"labels": {"d": "4"}}}),
+            json!(null),
+        ];
+        let mut before = claim;
+        for patch in patches {
+            let after = patched(&before, &patch);
+            assert_eq!(after, patched_whole(&before, &patch), "{patch}");
+            before = after;
+        }
     }
 }

@@ -41,12 +41,18 @@ impl CheaperPools {
 }
 
 fn cheaper_after(snapshot: &Snapshot, pool: PoolId) -> Vec<Sold> {
+    // Pricing what the NodePool itself sells takes as long as hundreds of questions.
+    let later = (pool.index() + 1..snapshot.pools.len()).map(PoolId::from);
+    let provisionable: Vec<PoolId> = later
+        .filter(|pool| snapshot.pool(*pool).is_provisionable())
+        .collect();
+    if provisionable.is_empty() {
+        return Vec::new();
+    }
     let own: BTreeMap<&str, Price> = prices(snapshot, pool)
         .map(|(index, price)| (snapshot.pool(pool).instance_types[index].name.as_str(), price))
         .collect();
-    let later = (pool.index() + 1..snapshot.pools.len()).map(PoolId::from);
-    let provisionable = later.filter(|pool| snapshot.pool(*pool).is_provisionable());
-    let sold = provisionable.flat_map(|pool| {
+    let sold = provisionable.into_iter().flat_map(|pool| {
         let own = &own;
         prices(snapshot, pool).filter_map(move |(index, price)| {
             let instance_type = &snapshot.pool(pool).instance_types[index];

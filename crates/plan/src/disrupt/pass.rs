@@ -98,6 +98,7 @@ pub fn judge(snapshot: &Snapshot, policy: &Policy, now: Timestamp, node: NodeId)
 }
 
 /// What consolidation knows about its candidates.
+#[derive(Default)]
 struct Known<'g> {
     /// Candidates whose NodePool waits for its next round; the others follow.
     waiting: usize,
@@ -369,10 +370,10 @@ impl<'g, 'a> Pass<'g, 'a> {
         said
     }
 
-    /// Looks at every candidate of consolidation alone, once per pass.
-    fn know(&mut self) -> (&Known<'g>, WhatIf<'a>) {
+    /// Looks at every candidate of consolidation alone, once per pass. The what-if is made only when there is something to ask it: its tables cost as
+    /// much as many questions, and while a NodePool waits for its next round there is none.
+    fn know(&mut self) -> (&Known<'g>, Option<WhatIf<'a>>) {
         let ground = self.ground;
-        let mut what_if = self.settled();
         if self.alone.is_none() {
             let (candidates, refused) = consolidate::candidates(ground);
             for (candidate, stop) in &refused {
@@ -386,7 +387,12 @@ impl<'g, 'a> Pass<'g, 'a> {
                 .into_iter()
                 .filter(|candidate| !self.closed.contains_key(&candidate.pool))
                 .collect();
-            let answers = consolidate::all_alone(ground, &mut what_if, &candidates);
+            let mut answers = Vec::new();
+            if !candidates.is_empty() {
+                let mut what_if = self.settled();
+                answers = consolidate::all_alone(ground, &mut what_if, &candidates);
+                self.settled = Some(what_if);
+            }
             for (candidate, alone) in candidates.iter().zip(&answers) {
                 if let Some(text) = consolidate::told(&alone.answer) {
                     let events = events::unconsolidatable(ground.snapshot, candidate.node, text);
@@ -399,12 +405,7 @@ impl<'g, 'a> Pass<'g, 'a> {
                 answers,
             });
         }
-        let known = self.alone.get_or_insert_with(|| Known {
-            waiting: 0,
-            candidates: Vec::new(),
-            answers: Vec::new(),
-        });
-        (known, what_if)
+        (self.alone.get_or_insert_default(), self.settled.take())
     }
 
     fn sets(&mut self) -> Said {
@@ -426,17 +427,19 @@ impl<'g, 'a> Pass<'g, 'a> {
         };
         let search = Search::new(ground, &candidates, &answers, frontier);
         let rounds = search.rounds();
-        match search.run(&mut what_if) {
-            Ok(found) => {
+        // Without a what-if there is no candidate.
+        match what_if.as_mut().map(|what_if| search.run(what_if)) {
+            Some(Ok(found)) => {
                 let events = events::candidates(ground.snapshot, &found.command);
                 self.outcome.events.extend(events);
                 said.scores = found.plan.scores;
                 said.commands.push(found.command);
             }
-            Err(scores) => said.scores = scores,
+            Some(Err(scores)) => said.scores = scores,
+            None => {}
         }
         self.rounds = rounds;
-        self.settled = Some(what_if);
+        self.settled = what_if;
         said
     }
 
@@ -458,7 +461,8 @@ impl<'g, 'a> Pass<'g, 'a> {
         };
         for candidate in able {
             let method = Method::SingleNodeConsolidation;
-            let Ok((command, plan)) = consolidate::command(ground, &mut what_if, method, &[candidate]) else {
+            let Some(what_if) = &mut what_if else { break };
+            let Ok((command, plan)) = consolidate::command(ground, what_if, method, &[candidate]) else {
                 continue;
             };
             if frontier.is_cautious() && !cautious::is_safe(ground, &[candidate], &command) {
@@ -470,7 +474,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             said.commands.push(command);
             break;
         }
-        self.settled = Some(what_if);
+        self.settled = what_if;
         said
     }
 

@@ -26,7 +26,7 @@ use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use crate::outcome::{Packing, Statistics};
 use crate::relax::{PreferencePolicy, relax, without_preferences};
-use crate::template::{Numbers, Reservations, SkippedPool, Template};
+use crate::template::{Numbers, Reservations, SkippedPool, Template, TypeTables};
 use crate::topology::{Bindings, Topology};
 use apply::Undo;
 use bucket::Bucket;
@@ -73,6 +73,8 @@ pub struct PackOptions {
     pub reserved: ReservedPolicy,
     /// How many instance types a NodeClaim names at most; 600 (P §0.1).
     pub instance_types_per_claim: usize,
+    /// What is known of instance types from Snapshot to Snapshot; it changes nothing but the time that it takes.
+    pub tables: TypeTables,
 }
 
 impl Default for PackOptions {
@@ -82,6 +84,7 @@ impl Default for PackOptions {
             min_values: MinValuesPolicy::Strict,
             reserved: ReservedPolicy::Strict,
             instance_types_per_claim: 600,
+            tables: TypeTables::default(),
         }
     }
 }
@@ -181,7 +184,7 @@ pub(crate) struct Engine<'a> {
     // Tables: they depend on the Snapshot only and grow on demand.
     algebra: Algebra<'a>,
     numbers: Numbers<'a>,
-    templates: Vec<Template<'a>>,
+    templates: Vec<Template>,
     skipped: Vec<(PoolId, SkippedPool)>,
     classes: Vec<Class<'a>>,
     tolerate_prefer_no_schedule: bool,
@@ -287,15 +290,16 @@ impl<'a> Engine<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, options: &'a PackOptions) -> Self {
         let mut algebra = Algebra::new(&snapshot.well_known);
         let mut numbers = Numbers::new();
-        let (mut templates, mut skipped, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut templates, mut skipped) = (Vec::new(), Vec::new());
+        let tables = &options.tables;
         let relaxes = options.min_values == MinValuesPolicy::BestEffort;
         for pool in (0..snapshot.pools.len()).map(PoolId::from) {
-            match Template::build(snapshot, pool, relaxes, &mut algebra, &mut numbers, &mut indexes) {
+            match Template::build(snapshot, pool, relaxes, &mut algebra, &mut numbers, tables) {
                 Ok(template) => templates.push(template),
                 Err(why) => skipped.push((pool, why)),
             }
         }
-        let prefers = |template: &Template<'_>| {
+        let prefers = |template: &Template| {
             let mut taints = snapshot.pool(template.pool).taints.iter();
             taints.any(|taint| taint.effect == taint::PREFER_NO_SCHEDULE)
         };

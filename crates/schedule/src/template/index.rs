@@ -1,45 +1,58 @@
 //! Building the indexes of a template: variants by resource, by label value, and by the DaemonSets that run on them.
 
-use super::{DaemonGroup, KeyIndex, Numbers, Offer, Rank, Template, TypeIndex, Variant, daemon_alternatives};
+use super::{
+    DaemonGroup, KeyIndex, Numbers, Offer, OfferingAt, Rank, Template, TypeIndex, Variant,
+    daemon_alternatives,
+};
 use crate::algebra::Algebra;
 use crate::bits::Bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::vector::{ResourceTable, ResourceVector};
-use spokeshave_model::{CapacityType, InstanceType, Requirement, Requirements, taint};
+use spokeshave_model::{CapacityType, InstanceType, Offering, Requirement, Requirements, taint};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-impl<'a> TypeIndex<'a> {
-    pub(super) fn new(
-        types: &'a Arc<[InstanceType]>,
-        table: &ResourceTable,
-        numbers: &mut Numbers<'a>,
-    ) -> Self {
+impl OfferingAt {
+    pub(super) fn find(self, types: &[InstanceType]) -> &Offering {
+        &types[self.0 as usize].offerings[self.1 as usize]
+    }
+}
+
+impl TypeIndex {
+    pub(super) fn new(types: &Arc<[InstanceType]>, table: &ResourceTable) -> Self {
         let mut index = TypeIndex {
             types: Arc::clone(types),
+            table: table.clone(),
             variants: Vec::new(),
             usable: Bits::default(),
             ranks: Vec::new(),
             capacities: Vec::new(),
             keys: BTreeMap::new(),
             offers: Vec::new(),
+            reservations: Vec::new(),
             largest: ResourceVector::zero(table.width()),
         };
-        index.index_variants(types, table, numbers);
+        index.index_variants(types, table);
         index.index_keys();
         index
     }
 
-    fn index_variants(
-        &mut self,
-        types: &'a [InstanceType],
-        table: &ResourceTable,
-        numbers: &mut Numbers<'a>,
-    ) {
+    /// Whether it is the index of these types, with vectors of this table.
+    pub(super) fn is_of(&self, types: &Arc<[InstanceType]>, table: &ResourceTable) -> bool {
+        Arc::ptr_eq(&self.types, types) && self.table == *table
+    }
+
+    /// What an offer asks for.
+    pub(super) fn requirements(&self, offer: &Offer) -> &Requirements {
+        &offer.at.find(&self.types).requirements
+    }
+
+    fn index_variants(&mut self, types: &[InstanceType], table: &ResourceTable) {
+        let mut reservation_ids: FxHashMap<(&str, &str), u32> = FxHashMap::with_hasher(FxBuildHasher);
         let mut allocatables: Vec<ResourceVector> = Vec::new();
         let mut usable: Vec<bool> = Vec::new();
-        let mut offer_ids: FxHashMap<&'a Requirements, u32> = FxHashMap::with_hasher(FxBuildHasher);
+        let mut offer_ids: FxHashMap<&Requirements, u32> = FxHashMap::with_hasher(FxBuildHasher);
         let mut offer_members: Vec<Vec<usize>> = Vec::new();
         // The requirements of an offering are mostly those of the type before, at the same place.
         let mut before: Vec<Option<u32>> = Vec::new();
@@ -52,7 +65,7 @@ impl<'a> TypeIndex<'a> {
                     let offering = &instance_type.offerings[*index];
                     let same = before[*index].filter(|id| {
                         let offer = &self.offers[*id as usize];
-                        offer.reservation.is_none() && *offer.requirements == offering.requirements
+                        offer.reservation.is_none() && *self.requirements(offer) == offering.requirements
                     });
                     if let (Some(id), true) = (same, offering.available) {
                         offer_members[id as usize].push(variant);
@@ -68,10 +81,16 @@ impl<'a> TypeIndex<'a> {
                     if !offering.available || (reserved && reservation.is_none()) {
                         continue;
                     }
-                    let reservation = reservation.filter(|_| reserved).map(|id| numbers.reservation(id));
+                    let at = OfferingAt(type_index as u32, *index as u32);
+                    let reservation = reservation.filter(|_| reserved).map(|id| {
+                        *reservation_ids.entry(id).or_insert_with(|| {
+                            self.reservations.push(at);
+                            self.reservations.len() as u32 - 1
+                        })
+                    });
                     let id = *offer_ids.entry(&offering.requirements).or_insert_with(|| {
                         self.offers.push(Offer {
-                            requirements: &offering.requirements,
+                            at,
                             members: Bits::default(),
                             reservation,
                         });
@@ -196,9 +215,9 @@ impl<'a> Slot<'a> {
     }
 }
 
-impl<'a> Template<'a> {
+impl Template {
     /// Groups the variants by the DaemonSets that would run on them (P §6.1).
-    pub(super) fn group_daemons(
+    pub(super) fn group_daemons<'a>(
         &mut self,
         snapshot: &'a Snapshot,
         algebra: &mut Algebra<'_>,

@@ -6,6 +6,7 @@
 
 mod index;
 mod numbers;
+mod tables;
 
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
@@ -14,10 +15,11 @@ use smallvec::SmallVec;
 use spokeshave_model::placement::Launch;
 use spokeshave_model::reason::FilterFailure;
 use spokeshave_model::snapshot::{DaemonView, PoolId, Snapshot};
-use spokeshave_model::vector::{CPU, ResourceVector};
+use spokeshave_model::vector::{CPU, ResourceTable, ResourceVector};
 use spokeshave_model::{InstanceType, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+pub use tables::TypeTables;
 
 /// A limit that is not there.
 pub(crate) const UNLIMITED: i64 = i64::MAX;
@@ -41,12 +43,17 @@ struct Variant {
 
 /// Equal offering requirements, and the variants that can be bought under them now.
 #[derive(Clone, Debug)]
-struct Offer<'a> {
-    requirements: &'a Requirements,
+struct Offer {
+    /// Where an offering with these requirements is.
+    at: OfferingAt,
     members: Bits,
-    /// The reservation behind it, by number.
+    /// The reservation behind it, by position in the index.
     reservation: Option<u32>,
 }
+
+/// The position of an instance type, and that of an offering in it.
+#[derive(Clone, Copy, Debug)]
+struct OfferingAt(u32, u32);
 
 /// Variants ordered by one resource: which have at least so much.
 #[derive(Clone, Debug)]
@@ -84,12 +91,14 @@ pub(crate) struct Facts {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Template<'a> {
+pub(crate) struct Template {
     pub(crate) pool: PoolId,
     pub(crate) set: SetId,
     pub(crate) eligible: Bits,
     pub(crate) groups: Vec<DaemonGroup>,
-    index: Arc<TypeIndex<'a>>,
+    index: Arc<TypeIndex>,
+    /// The number of each reservation of the index.
+    reservation_numbers: Vec<u32>,
     facts: Vec<Facts>,
     /// Position in `facts` of each requirement set; `UNKNOWN` when not asked yet.
     facts_of: Vec<u32>,
@@ -97,8 +106,9 @@ pub(crate) struct Template<'a> {
 
 /// What NodePools with the same instance types share.
 #[derive(Debug)]
-pub(crate) struct TypeIndex<'a> {
+pub(crate) struct TypeIndex {
     types: Arc<[InstanceType]>,
+    table: ResourceTable,
     variants: Vec<Variant>,
     /// Variants whose allocatable amounts are not negative.
     usable: Bits,
@@ -107,7 +117,9 @@ pub(crate) struct TypeIndex<'a> {
     /// Variants ordered by capacity, for limits.
     capacities: Vec<Rank>,
     keys: BTreeMap<String, KeyIndex>,
-    offers: Vec<Offer<'a>>,
+    offers: Vec<Offer>,
+    /// An offering of each reservation.
+    reservations: Vec<OfferingAt>,
     /// Largest capacity of any variant, to see quickly whether a limit matters at all.
     largest: ResourceVector,
 }
@@ -126,16 +138,16 @@ pub enum SkippedPool {
     },
 }
 
-impl<'a> Template<'a> {
+impl Template {
     /// The template of a NodePool. One whose own instance types do not reach its minValues is skipped, unless they are relaxed: then its NodeClaims
     /// ask for what can be reached (P-120).
-    pub(crate) fn build(
+    pub(crate) fn build<'a>(
         snapshot: &'a Snapshot,
         pool: PoolId,
         relax_min_values: bool,
         algebra: &mut Algebra<'a>,
         numbers: &mut Numbers<'a>,
-        indexes: &mut Vec<Arc<TypeIndex<'a>>>,
+        tables: &TypeTables,
     ) -> Result<Self, SkippedPool> {
         let view = snapshot.pool(pool);
         if !view.is_provisionable() {
@@ -150,20 +162,20 @@ impl<'a> Template<'a> {
         requirements.add(Requirement::is(labels::INITIALIZED, "true"));
         requirements.add(Requirement::is(labels::HOSTNAME, HOSTNAME_PLACEHOLDER));
         let set = algebra.intern(requirements);
-        let known = indexes
-            .iter()
-            .find(|index| Arc::ptr_eq(&index.types, &view.instance_types));
-        let index = known.map(Arc::clone).unwrap_or_else(|| {
-            let index = Arc::new(TypeIndex::new(&view.instance_types, &snapshot.resources, numbers));
-            indexes.push(Arc::clone(&index));
-            index
+        let index = tables.index(&view.instance_types, &snapshot.resources);
+        let reservations = index.reservations.iter().filter_map(|at| {
+            let offering = at.find(&view.instance_types);
+            let label = offering.reservation_id_label.as_deref();
+            label.zip(offering.reservation_id())
         });
+        let reservation_numbers = reservations.map(|name| numbers.reservation(name)).collect();
         let mut template = Template {
             pool,
             set,
             eligible: index.usable.clone(),
             groups: Vec::new(),
             index,
+            reservation_numbers,
             facts: Vec::new(),
             facts_of: Vec::new(),
         };
@@ -195,7 +207,8 @@ impl<'a> Template<'a> {
         let mut offering = Bits::new(self.index.variants.len());
         let (mut offers, mut reserved) = (Vec::new(), Vec::new());
         for (index, offer) in self.index.offers.iter().enumerate() {
-            if asked.compatible(offer.requirements, algebra.well_known()).is_ok() {
+            let declared = self.index.requirements(offer);
+            if asked.compatible(declared, algebra.well_known()).is_ok() {
                 offering.union(&offer.members);
                 offers.push(index);
                 if offer.reservation.is_some() {
@@ -378,7 +391,7 @@ impl<'a> Template<'a> {
         }
         launches.sort_by_key(|(price, instance_type, _)| (*price, *instance_type));
         let value = |offer: Option<u32>, key: &str| {
-            let requirements = self.index.offers[offer? as usize].requirements;
+            let requirements = self.index.requirements(&self.index.offers[offer? as usize]);
             requirements
                 .find(key)
                 .and_then(Requirement::single_value)
@@ -401,7 +414,8 @@ impl<'a> Template<'a> {
         for offer in &self.facts[facts].offers {
             let offer = &self.index.offers[*offer];
             if !offer.members.is_disjoint(candidates) {
-                let values = offer.requirements.find(labels::CAPACITY_TYPE).into_iter();
+                let declared = self.index.requirements(offer);
+                let values = declared.find(labels::CAPACITY_TYPE).into_iter();
                 found.extend(values.flat_map(|requirement| requirement.values().iter().cloned()));
             }
         }
@@ -420,7 +434,7 @@ impl<'a> Template<'a> {
                 .reservation
                 .filter(|_| !offer.members.is_disjoint(candidates))
             {
-                into.push(reservation);
+                into.push(self.reservation_numbers[reservation as usize]);
             }
         }
         into.sort_unstable();
@@ -496,7 +510,7 @@ impl<'a> Template<'a> {
                 .index
                 .offers
                 .iter()
-                .filter_map(|offer| offer.requirements.find(key));
+                .filter_map(|offer| self.index.requirements(offer).find(key));
             declared.for_each(&mut collect);
         }
         if !own.is_complement() {

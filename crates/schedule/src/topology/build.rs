@@ -19,7 +19,7 @@ impl Topology<'_> {
         &mut self,
         class: ClassId,
         constraints: &Constraints,
-        templates: &[Template<'_>],
+        templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> Bindings {
         let mut groups: Vec<GroupId> = Vec::new();
@@ -54,7 +54,7 @@ impl Topology<'_> {
         &mut self,
         spread: &Spread,
         owner: &Constraints,
-        templates: &[Template<'_>],
+        templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> GroupId {
         let alternatives = if !spread.honor_affinity {
@@ -96,7 +96,7 @@ impl Topology<'_> {
         kind: Kind,
         term: &PodTerm,
         owner: &Constraints,
-        templates: &[Template<'_>],
+        templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> GroupId {
         let identity = Identity {
@@ -116,7 +116,7 @@ impl Topology<'_> {
         &mut self,
         identity: Identity,
         tolerations: Option<&[Toleration]>,
-        templates: &[Template<'_>],
+        templates: &[Template],
         algebra: &Algebra<'_>,
     ) -> GroupId {
         if let Some(known) = self.identities.get(&identity) {
@@ -208,7 +208,7 @@ impl Topology<'_> {
         key: Option<usize>,
         filter: &Filter,
         tolerations: Option<&[Toleration]>,
-        templates: &[Template<'_>],
+        templates: &[Template],
     ) -> usize {
         if let Some(known) = self.census_ids.get(&(key, filter.clone())) {
             return *known;
@@ -258,7 +258,7 @@ impl Topology<'_> {
         self.censuses.len() - 1
     }
 
-    fn key(&mut self, name: &str, templates: &[Template<'_>], algebra: &Algebra<'_>) -> usize {
+    fn key(&mut self, name: &str, templates: &[Template], algebra: &Algebra<'_>) -> usize {
         if let Some(known) = self.key_ids.get(name) {
             return *known;
         }

@@ -210,7 +210,7 @@ struct Admission {
 impl<'a> Topology<'a> {
     /// Counts bound, running pods (P-107), and registers every required anti-affinity there is (P-110), so that which groups exist does not depend
     /// on what is asked later.
-    pub(crate) fn new(snapshot: &'a Snapshot, templates: &[Template<'_>], algebra: &Algebra<'_>) -> Self {
+    pub(crate) fn new(snapshot: &'a Snapshot, templates: &[Template], algebra: &Algebra<'_>) -> Self {
         let (counted, counted_at) = bound_pods(snapshot);
         let mut labelled: FxHashMap<(&str, &str), Vec<ClassId>> = FxHashMap::with_hasher(FxBuildHasher);
         for (index, class) in snapshot.classes.iter().enumerate() {

@@ -160,6 +160,7 @@ fn options(seed: u64) -> PackOptions {
             ReservedPolicy::Fallback
         },
         instance_types_per_claim: [600, 1, 0][seed as usize % 3],
+        ..PackOptions::default()
     }
 }
 

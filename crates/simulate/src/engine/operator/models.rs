@@ -46,6 +46,7 @@ pub(super) fn karpenter(snapshot: &Snapshot, settings: &Policy, now: Timestamp) 
         preferences: settings.preferences,
         min_values: settings.min_values,
         instance_types_per_claim: settings.instance_types_per_claim,
+        tables: settings.tables.clone(),
     };
     let mut simulation = simulation(snapshot, &options, now);
     let set = &found[..found.len().min(MOST_OF_A_SET)];
