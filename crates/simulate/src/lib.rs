@@ -10,14 +10,17 @@ mod least;
 mod log;
 mod luck;
 mod meter;
+mod objects;
 mod owners;
+pub mod perfetto;
 mod pods;
 mod queue;
 pub mod run;
 mod scheduler;
 pub mod world;
 
-pub use engine::{live, live_logged, live_until};
+pub use engine::{ObjectsAt, Watch, live, live_logged, live_until, live_watched};
 pub use log::{Line, Sink};
+pub use objects::Objects;
 pub use run::{Curve, Engine, Measured, Run};
 pub use world::{Delays, Model, Policy, Scoring, Shortage, SpotInterruptions, World};

@@ -19,6 +19,7 @@ use crate::least::Least;
 use crate::log::{Log, Sink};
 use crate::luck::Luck;
 use crate::meter::{Meter, Share};
+use crate::objects::Objects;
 use crate::owners::OwnerState;
 use crate::pods::{Parent, PodId, Pods};
 use crate::queue::{Queue, Wake};
@@ -39,7 +40,7 @@ pub fn live_until(
     seed: u64,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Run {
-    Engine::new(world, timeline, policy, seed, None).run(is_interrupted)
+    live_watched(world, timeline, policy, seed, is_interrupted, Watch::default())
 }
 
 /// The same; `sink` takes the lines of the event log, in order.
@@ -51,7 +52,42 @@ pub fn live_logged<'a>(
     is_interrupted: &dyn Fn() -> bool,
     sink: Sink<'a>,
 ) -> Run {
-    Engine::new(world, timeline, policy, seed, Some(sink)).run(is_interrupted)
+    let watch = Watch {
+        lines: Some(sink),
+        objects: None,
+    };
+    live_watched(world, timeline, policy, seed, is_interrupted, watch)
+}
+
+/// Who watches a run. It is the same run whoever watches.
+#[derive(Default)]
+pub struct Watch<'a> {
+    /// Takes the lines of the event log, in order.
+    pub lines: Option<Sink<'a>>,
+    /// Takes the cluster's objects once.
+    pub objects: Option<ObjectsAt<'a>>,
+}
+
+/// Who takes the cluster's objects, and when.
+pub struct ObjectsAt<'a> {
+    /// Milliseconds since the scenario's start; everything that happens until then, then included, has happened.
+    pub at_ms: u64,
+    /// Takes them.
+    pub take: &'a mut dyn FnMut(&Objects),
+}
+
+/// The same, watched.
+pub fn live_watched<'a>(
+    world: &'a World,
+    timeline: &'a Timeline,
+    policy: &'a Policy,
+    seed: u64,
+    is_interrupted: &dyn Fn() -> bool,
+    watch: Watch<'a>,
+) -> Run {
+    let mut engine = Engine::new(world, timeline, policy, seed, watch.lines);
+    engine.objects_at = watch.objects;
+    engine.run(is_interrupted)
 }
 
 /// A run under way.
@@ -83,6 +119,7 @@ pub(crate) struct Engine<'a> {
     pub(crate) log: Log<'a>,
     /// What each node contributes to the meter.
     shares: std::collections::BTreeMap<u32, Share>,
+    objects_at: Option<ObjectsAt<'a>>,
     is_over: bool,
 }
 
@@ -138,6 +175,7 @@ impl<'a> Engine<'a> {
             meter: Meter::new(world.warmup_ms, world.curve_step_ms),
             log: Log::new(sink),
             shares: std::collections::BTreeMap::new(),
+            objects_at: None,
             is_over: false,
             world,
             timeline,
@@ -166,6 +204,7 @@ impl<'a> Engine<'a> {
         let mut asked_ms = 0;
         let mut partial = false;
         while let Some((at_ms, wake)) = self.queue.pop() {
+            self.show_objects(at_ms);
             self.meter.advance(at_ms);
             self.now_ms = at_ms;
             self.dispatch(wake);
@@ -180,7 +219,39 @@ impl<'a> Engine<'a> {
                 }
             }
         }
+        if !partial {
+            self.show_objects(u64::MAX);
+        }
         self.finish(partial)
+    }
+
+    /// Shows the objects to whoever wants them at a time before this one, after which nothing has happened.
+    fn show_objects(&mut self, before_ms: u64) {
+        if let Some(wanted) = self.objects_at.take_if(|wanted| wanted.at_ms < before_ms) {
+            // Nothing reads the time until the next event sets it.
+            self.now_ms = wanted.at_ms.min(self.world.duration_ms);
+            (wanted.take)(&self.objects());
+        }
+    }
+
+    /// The objects as they are.
+    fn objects(&self) -> Objects {
+        let machines = || self.cluster.machines().map(|(_, found)| found);
+        Objects {
+            now: self.now(),
+            node_pools: self.operator.node_pools.values().cloned().collect(),
+            node_claims: machines().filter_map(|found| found.claim.clone()).collect(),
+            nodes: machines().filter_map(|found| found.node.clone()).collect(),
+            pods: self.pods.iter().map(|(_, pod)| Arc::clone(&pod.object)).collect(),
+            daemon_sets: self.world.daemon_sets.clone(),
+            pod_disruption_budgets: self
+                .owners
+                .iter()
+                .filter_map(|owner| owner.budget.clone())
+                .collect(),
+            disruption_policies: self.policy.disruption_policies.clone(),
+            disruptions: self.cluster.commands.values().cloned().collect(),
+        }
     }
 
     fn dispatch(&mut self, wake: Wake) {

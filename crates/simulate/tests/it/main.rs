@@ -5,4 +5,5 @@ mod checker;
 mod figures;
 mod invariants;
 mod small;
+mod watched;
 mod weather;
