@@ -16,8 +16,7 @@ use spokeshave_model::{
     Action, Derivation, Event, EventType, ObjectKind, ObjectRef, Plan, Price, ResourceName, Resources,
 };
 use spokeshave_schedule::{
-    ClaimOrder, PackOptions, PackRequest, Packing, SkippedPool, Statistics, UnplacedPod, effective_zones,
-    explain_left_over, pack, pack_cheapest,
+    ClaimOrder, PackRequest, Packer, Packing, SkippedPool, Statistics, UnplacedPod, explain_left_over,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,6 +65,31 @@ pub fn provision_only(
     now: Timestamp,
     is_meant: impl Fn(PodId) -> bool,
 ) -> Provisioned {
+    provision_beside(snapshot, policy, now, is_meant, |_, _| ()).0
+}
+
+/// The same, and the pods of the pass by the zone they will be in, as far as that is certain (P-123). Virtual pods are not counted.
+pub fn provision_and_count_zones(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    is_meant: impl Fn(PodId) -> bool,
+) -> (Provisioned, BTreeMap<String, usize>) {
+    provision_beside(snapshot, policy, now, is_meant, |packer, pods| {
+        let mut real = pods.to_vec();
+        real.retain(|pod| !snapshot.pod(*pod).is_virtual);
+        packer.effective_zones(&real)
+    })
+}
+
+/// Decides which nodes to launch, and asks something else about the same pods before.
+fn provision_beside<T: Default>(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    is_meant: impl Fn(PodId) -> bool,
+    ask: impl FnOnce(&mut Packer<'_>, &[PodId]) -> T,
+) -> (Provisioned, T) {
     let (mut pending, ignored) = pending_pods(snapshot);
     pending.retain(|pod| is_meant(*pod));
     let mut displaced = displaced_pods(snapshot, now);
@@ -82,18 +106,22 @@ pub fn provision_only(
     };
     let pods: BTreeSet<PodId> = pending.into_iter().chain(displaced).collect();
     if pods.is_empty() {
-        return Provisioned {
+        let outcome = Provisioned {
             ignored,
             report,
             ..Provisioned::default()
         };
+        return (outcome, T::default());
     }
     let pods: Vec<PodId> = pods.into_iter().collect();
     let request = PackRequest {
         pods: pods.clone(),
         ..PackRequest::default()
     };
-    let packing = cheapest_packing(snapshot, &request, &policy.pack_options());
+    let options = policy.pack_options();
+    let mut packer = Packer::new(snapshot, &options);
+    let asked = ask(&mut packer, &pods);
+    let packing = cheapest_packing(packer, &request);
     report.price = price(&packing);
     report.statistics = packing.statistics;
     report.skipped_pools = packing
@@ -101,13 +129,14 @@ pub fn provision_only(
         .into_iter()
         .map(|(pool, why)| (snapshot.pool(pool).name.clone(), why))
         .collect();
-    Provisioned {
+    let outcome = Provisioned {
         pods,
         placements: packing.placements,
         unschedulable: packing.unplaced,
         ignored,
         report,
-    }
+    };
+    (outcome, asked)
 }
 
 /// Up to this many pods every order of claims is tried, also the one that looks at all claims for each pod.
@@ -117,16 +146,16 @@ const MOST_PODS_FOR_EVERY_ORDER: usize = 400;
 const MOST_PODS_FOR_SEVERAL_ORDERS: usize = 2_000;
 
 /// Packs in each order of claims and takes the cheapest result that places the most pods; of equal ones the first, which is upstream's order.
-fn cheapest_packing(snapshot: &Snapshot, request: &PackRequest, options: &PackOptions) -> Packing {
+fn cheapest_packing(packer: Packer<'_>, request: &PackRequest) -> Packing {
     let count = request.pods.len();
     let orders: &[ClaimOrder] = if count <= MOST_PODS_FOR_EVERY_ORDER {
         &ClaimOrder::ALL
     } else if count <= MOST_PODS_FOR_SEVERAL_ORDERS {
         &ClaimOrder::FIRST_FIT
     } else {
-        return pack(snapshot, request, options);
+        return packer.pack(request);
     };
-    pack_cheapest(snapshot, request, options, orders)
+    packer.pack_cheapest(request, orders)
 }
 
 /// What the planned claims cost at their cheapest.
@@ -252,11 +281,6 @@ impl Provisioned {
             let make = || standing::asked_first(snapshot, pod, reason, &text, policy.min_values).into();
             (unplaced, Arc::clone(known.entry(key).or_insert_with(make)))
         })
-    }
-
-    /// P-123: the pending pods by the zone they will be in, as far as that is certain.
-    pub fn effective_zones(&self, snapshot: &Snapshot, policy: &Policy) -> BTreeMap<String, usize> {
-        effective_zones(snapshot, &policy.pack_options(), &self.real_pods(snapshot))
     }
 
     /// Why each pod without a place has none: what NodePools and nodes say, the smallest set of things in the way, what would help. The

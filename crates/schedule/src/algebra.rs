@@ -6,7 +6,7 @@
 use crate::bits::Bits;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use spokeshave_model::{Incompatibility, Requirement, Requirements};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An interned requirement set.
@@ -99,6 +99,18 @@ impl<'a> Algebra<'a> {
         let mut narrowed = self.get(base).clone();
         narrowed.add(requirement);
         self.intern(narrowed)
+    }
+
+    /// A set with minValues of these keys lowered to what is reached.
+    pub(crate) fn lower_min_values(&mut self, set: SetId, reached: &BTreeMap<String, u32>) -> SetId {
+        let mut lowered = self.get(set).clone();
+        for (key, count) in reached {
+            if let Some(mut requirement) = lowered.find(key).cloned() {
+                requirement.set_min_values(Some(*count));
+                lowered.replace(requirement);
+            }
+        }
+        self.intern(lowered)
     }
 
     /// `base` with a topology key, known by its number, narrowed to some of its domains.

@@ -3,8 +3,9 @@
 //! The minimal set comes from deletion: with everything lifted that could be, each thing is put back in turn, and stays lifted only if the pod
 //! loses its place with it. Complexity: the pods are placed once; then each shape costs O(nodes + things to lift × one attempt).
 
+use crate::options::PackOptions;
 use crate::outcome::UnplacedPod;
-use crate::pack::{Engine, PackOptions, PackRequest, pack};
+use crate::pack::{Engine, PackRequest, pack};
 use spokeshave_model::Requirements;
 use spokeshave_model::constraints::Constraints;
 use spokeshave_model::derivation::{Blocker, Derivation, NodeObstacle};

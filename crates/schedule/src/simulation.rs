@@ -3,8 +3,10 @@
 //! It owns the state of packing across several placements. It never decides which pods to place or which nodes to remove, and never writes
 //! to the Snapshot.
 
+use crate::ledger::Mark;
+use crate::options::PackOptions;
 use crate::outcome::Packing;
-use crate::pack::{Engine, Mark, PackOptions};
+use crate::pack::Engine;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
@@ -16,7 +18,7 @@ pub struct Fork {
     mark: Mark,
     depth: usize,
     #[cfg(debug_assertions)]
-    before: Option<crate::pack::Fingerprint>,
+    before: Option<crate::ledger::Fingerprint>,
 }
 
 /// What became of the pods of one `Simulation::place`.

@@ -17,7 +17,7 @@ use spokeshave_plan::buffers::{buffer_of, failed_event, tally};
 use spokeshave_plan::launch_backoff::Admission;
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::vain_launches::Asker;
-use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_only, report};
+use spokeshave_plan::{Provisioned, limit_exceeded, pending_pods, provision_and_count_zones, report};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::{ObjectKey, Shutdown};
 use tokio::sync::Notify;
@@ -86,6 +86,9 @@ impl Batcher {
         }
     }
 }
+
+/// Pods by the zone they will be in.
+type Zones = BTreeMap<String, usize>;
 
 /// The provisioner.
 #[derive(Debug)]
@@ -218,24 +221,24 @@ impl Provisioner {
             Some(snapshot) => Arc::new(snapshot),
             None => self.cluster.snapshot().await,
         };
-        let mut outcome = self.decide(&snapshot, |_| true);
+        let (mut outcome, zones) = self.decide(&snapshot, |_| true);
         if self.cluster.options.feature_gates.capacity_buffer {
             tell_buffers(&self.cluster, &self.hands, &tally(&snapshot, &outcome)).await;
         }
         if !avoids_zones || outcome.unschedulable.is_empty() {
-            return self.carry_out(&snapshot, &outcome).await;
+            return self.carry_out(&snapshot, &outcome, zones).await;
         }
         // Who has a place where nodes join goes there. The others are planned for in every zone, once the new NodeClaims count.
         let left = outcome.take_unschedulable().into_iter();
         let left: BTreeSet<String> = left.map(|pod| snapshot.pod(pod).uid().to_owned()).collect();
-        self.carry_out(&snapshot, &outcome).await;
+        self.carry_out(&snapshot, &outcome, zones).await;
         let snapshot = self.cluster.snapshot().await;
-        let outcome = self.decide(&snapshot, |pod| left.contains(snapshot.pod(pod).uid()));
-        self.carry_out(&snapshot, &outcome).await;
+        let (outcome, zones) = self.decide(&snapshot, |pod| left.contains(snapshot.pod(pod).uid()));
+        self.carry_out(&snapshot, &outcome, zones).await;
     }
 
-    /// Decides about the pods that are meant, and counts.
-    fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> Provisioned {
+    /// Decides about the pods that are meant, and counts them, also by the zone they will be in.
+    fn decide(&self, snapshot: &Snapshot, is_meant: impl Fn(PodId) -> bool) -> (Provisioned, Zones) {
         let started = self.cluster.now();
         let run = self.runs.fetch_add(1, Ordering::Relaxed).to_string();
         let labels = ["provisioner", run.as_str()];
@@ -245,7 +248,7 @@ impl Provisioner {
             .queue_depth
             .set(&labels, waiting(snapshot) as f64);
         self.journal.scheduling(Some((&run, started)));
-        let outcome = provision_only(snapshot, &self.cluster.policy, started, is_meant);
+        let (outcome, zones) = provision_and_count_zones(snapshot, &self.cluster.policy, started, is_meant);
         self.journal.scheduling(None);
         self.journal.families.queue_depth.remove(&labels);
         self.journal
@@ -271,11 +274,11 @@ impl Provisioner {
                 .unschedulable_pods
                 .set(&["provisioner"], failed.count() as f64);
         }
-        outcome
+        (outcome, zones)
     }
 
     /// Tells of an outcome and makes it true, unless the audit has something against it.
-    async fn carry_out(&self, snapshot: &Snapshot, outcome: &Provisioned) {
+    async fn carry_out(&self, snapshot: &Snapshot, outcome: &Provisioned, zones: Zones) {
         if outcome.pods.is_empty() || !self.is_sound(snapshot, outcome) {
             return;
         }
@@ -284,7 +287,7 @@ impl Provisioner {
             let uid = snapshot.pod(pod).uid();
             self.journal.pod_times.decided(uid, !failed.contains(&pod));
         }
-        self.count_zones(snapshot, outcome);
+        self.count_zones(zones);
         self.warn_of_preferences(snapshot, outcome, self.cluster.now());
         self.report(snapshot, outcome);
         let plan = outcome.plan(snapshot, &self.cluster.policy);
@@ -318,12 +321,11 @@ impl Provisioner {
     }
 
     /// P-123.
-    fn count_zones(&self, snapshot: &Snapshot, outcome: &Provisioned) {
-        let counts = outcome.effective_zones(snapshot, &self.cluster.policy);
+    fn count_zones(&self, zones: Zones) {
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         let series = |(zone, count): (String, usize)| (vec!["provisioner".to_owned(), zone], count as f64);
         let gauge = &self.journal.families.pods_by_effective_zone;
-        gauge.replace_all(counts.into_iter().map(series));
+        gauge.replace_all(zones.into_iter().map(series));
     }
 
     /// P-072: a line in the log for pods whose preferences can keep nodes alive, at most once a day for each pod.

@@ -6,7 +6,8 @@ use spokeshave_model::Pod;
 use spokeshave_model::{ClusterState, InstanceType, Resources, labels, lower};
 use spokeshave_plan::preferences::{Hindrance, hindrances};
 use spokeshave_plan::{
-    MinValuesPolicy, Policy, PreferencePolicy, limit_exceeded, nominated_event, provision, to_node_claim,
+    MinValuesPolicy, Policy, PreferencePolicy, limit_exceeded, nominated_event, provision,
+    provision_and_count_zones, to_node_claim,
 };
 use std::sync::Arc;
 
@@ -423,8 +424,13 @@ fn p_123_pending_pods_are_counted_by_the_zone_they_can_be_in() {
     ]);
     let snapshot = lower(&state);
     let policy = Policy::default();
-    let outcome = provision(&snapshot, &policy, epoch());
-    let counts: Vec<(String, usize)> = outcome.effective_zones(&snapshot, &policy).into_iter().collect();
+    let (outcome, zones) = provision_and_count_zones(&snapshot, &policy, epoch(), |_| true);
+    assert_eq!(
+        outcome,
+        provision(&snapshot, &policy, epoch()),
+        "to count zones changes nothing"
+    );
+    let counts: Vec<(String, usize)> = zones.into_iter().collect();
     let expected = [("b", 1), ("flexible", 2), ("none", 1)];
     assert_eq!(counts, expected.map(|(zone, count)| (zone.to_owned(), count)));
 }

@@ -1,6 +1,6 @@
 //! Questions about one pod and one existing node, for explanations.
 
-use super::{Engine, setup};
+use super::Engine;
 use crate::bits::Bits;
 use spokeshave_model::reason::TopologyKind;
 use spokeshave_model::snapshot::{NodeId, PodId};
@@ -8,8 +8,8 @@ use spokeshave_model::snapshot::{NodeId, PodId};
 impl Engine<'_> {
     /// The first resource of which a node has too little, and how much is missing.
     pub(crate) fn shortage(&self, pod: PodId, node: NodeId) -> Option<(usize, i64)> {
-        let free = &self.free[node.index() * self.width..(node.index() + 1) * self.width];
-        let needs = &self.snapshot.requests(pod).0;
+        let free = self.ledgers.rooms().free(node.index());
+        let needs = &self.tables.snapshot.requests(pod).0;
         let mut short = needs
             .iter()
             .zip(free)
@@ -24,32 +24,36 @@ impl Engine<'_> {
 
     /// Whether the node's attach limits admit the pod's volumes.
     pub(crate) fn can_attach(&self, pod: PodId, node: NodeId) -> bool {
-        let volumes = self.pod_attachments.get(&pod).zip(self.node_limits.get(&node));
-        volumes.is_none_or(|(volumes, limits)| {
-            let attached = self.node_attachments.get(&node).map_or(&[][..], Vec::as_slice);
-            setup::attachable(limits, attached, volumes, &self.numbers)
-        })
+        let (rooms, attachments) = (self.ledgers.rooms(), &self.tables.attachments);
+        let volumes = attachments.of_pod(pod);
+        volumes.is_none_or(|volumes| rooms.can_attach(node, volumes, attachments, &self.tables.numbers))
     }
 
     /// Whether no host port of the pod is in use on the node.
     pub(crate) fn has_ports_free(&mut self, pod: PodId, node: NodeId) -> bool {
-        let class = self.snapshot.pod(pod).class;
-        self.variant(class, 0);
-        let ports = &self.classes[class.index()].variants[0].ports;
-        let taken = self.node_ports.get(&node).map_or(&[][..], Vec::as_slice);
-        !self.numbers.conflict(taken, ports)
+        let variant = self.variant(self.tables.snapshot.pod(pod).class, 0);
+        variant.is_none_or(|variant| {
+            let ports = &self.tables[variant].ports;
+            self.ledgers
+                .rooms()
+                .has_ports_free(node, ports, &self.tables.numbers)
+        })
     }
 
     /// The first rule of topology that keeps the pod, with all its preferences given up, off the node.
     pub(crate) fn topology_obstacle(&mut self, pod: PodId, node: NodeId) -> Option<(TopologyKind, String)> {
-        let class = self.snapshot.pod(pod).class;
-        let mut step = 0;
-        while self.variant(class, step + 1) {
-            step += 1;
-        }
-        let variant = &self.classes[class.index()].variants[step];
-        let only = Bits::of(self.snapshot.nodes.len(), [node.index()]);
-        self.topology
-            .first_refusal(class, &variant.bindings, variant.strict, &only, &self.algebra)
+        let class = self.tables.snapshot.pod(pod).class;
+        let variant = self.most_relaxed(class)?;
+        let tables = &mut self.tables;
+        let variant = &tables.variants[variant];
+        let only = Bits::of(tables.snapshot.nodes.len(), [node.index()]);
+        self.scratch.choice.first_refusal(
+            class,
+            &variant.bindings,
+            variant.strict,
+            &only,
+            (&mut tables.topology, self.ledgers.counts()),
+            &tables.algebra,
+        )
     }
 }

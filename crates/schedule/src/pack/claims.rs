@@ -1,8 +1,11 @@
 //! Planned NodeClaims: whether one takes a further pod, and whether a NodePool can open one (P §6.5, §6.6, §6.12, §6.13).
 
-use super::{ClaimOrder, Engine, MinValuesPolicy, Miss, ReservedPolicy};
-use crate::algebra::SetId;
-use spokeshave_model::snapshot::{ClassId, PodId};
+use super::{ClaimOrder, Engine, Miss};
+use crate::algebra::{Algebra, SetId};
+use crate::ledger::Prospect;
+use crate::options::{MinValuesPolicy, ReservedPolicy};
+use crate::tables::{Tables, VariantId};
+use spokeshave_model::snapshot::PodId;
 use std::collections::BTreeMap;
 
 /// Why a template opens no claim; the facts behind it are looked up again for the user only.
@@ -41,14 +44,15 @@ impl Opening {
 impl Engine<'_> {
     /// Puts the pod on the first claim that takes it, fewest pods first (P-083). O(words of 64 claims between the first
     /// and the last with so many pods, for each number of pods), plus the claims looked at.
-    pub(super) fn try_claims(&mut self, pod: PodId, class: ClassId, step: usize, bound: bool) -> bool {
-        if self.live == self.closed_claims {
+    pub(super) fn try_claims(&mut self, pod: PodId, variant: VariantId, bound: bool) -> bool {
+        let claims = self.ledgers.claims();
+        if claims.count() == claims.first_open() {
             return false;
         }
-        let request = self.snapshot.pod(pod).request.index();
-        self.refresh(class, step, request);
+        let request = self.tables.snapshot.pod(pod).request;
+        let buckets = claims.buckets().len();
+        self.failures.refresh(variant, request, self.ledgers.epoch());
         let order = self.claim_order;
-        let buckets = self.buckets.len();
         for nth in 0..buckets {
             let bucket = if order.is_fullest_first() {
                 buckets - 1 - nth
@@ -56,22 +60,20 @@ impl Engine<'_> {
                 nth
             };
             if order == ClaimOrder::FewestPodsGrownLast && bucket > 1 {
-                if self.try_grown_last(pod, class, step, bucket, bound) {
+                if self.try_grown_last(pod, variant, bucket, bound) {
                     return true;
                 }
                 continue;
             }
-            let words = self.buckets[bucket].words();
+            let words = self.ledgers.claims().buckets()[bucket].words();
             for nth in 0..words.len() {
                 let position = if order.is_newest_first() {
                     words.end - 1 - nth
                 } else {
                     words.start + nth
                 };
-                let variant = &self.classes[class.index()].variants[step];
-                let mut word = self.buckets[bucket].word(position)
-                    & !variant.failed_claims.word(position)
-                    & !self.claims_too_full[request].bits.word(position);
+                let mut word = self.ledgers.claims().buckets()[bucket].word(position)
+                    & !self.failures.word(variant, request, position);
                 if bound {
                     word &= self.scratch.claims.word(position);
                 }
@@ -84,8 +86,8 @@ impl Engine<'_> {
                     word &= !(1 << bit);
                     let index = position * 64 + bit;
                     self.statistics.claims_tried += 1;
-                    if let Some(set) = self.accepts(pod, class, step, index) {
-                        self.put_on_claim(pod, class, step, index, set);
+                    if let Some(set) = self.accepts(pod, variant, index) {
+                        self.put_on_claim(pod, variant, index, set);
                         return true;
                     }
                 }
@@ -95,110 +97,101 @@ impl Engine<'_> {
     }
 
     /// The same for the claims with one number of pods, those that got their last pod last first. O(claims with so many pods, sorted).
-    fn try_grown_last(
-        &mut self,
-        pod: PodId,
-        class: ClassId,
-        step: usize,
-        bucket: usize,
-        bound: bool,
-    ) -> bool {
-        let request = self.snapshot.pod(pod).request.index();
-        let variant = &self.classes[class.index()].variants[step];
+    fn try_grown_last(&mut self, pod: PodId, variant: VariantId, bucket: usize, bound: bool) -> bool {
+        let request = self.tables.snapshot.pod(pod).request;
+        let claims = self.ledgers.claims();
         let mut candidates = std::mem::take(&mut self.scratch.candidates);
         candidates.clear();
         let is_open = |index: &usize| {
-            *index >= self.closed_claims
-                && !variant.failed_claims.contains(*index)
-                && !self.claims_too_full[request].bits.contains(*index)
+            *index >= claims.first_open()
+                && !self.failures.contains(variant, request, *index)
                 && (!bound || self.scratch.claims.contains(*index))
         };
-        let open = self.buckets[bucket].ones().filter(is_open);
-        candidates.extend(open.map(|index| (self.claims[index].grown, index)));
+        let open = claims.buckets()[bucket].ones().filter(is_open);
+        candidates.extend(open.map(|index| (claims.get(index).grown, index)));
         candidates.sort_unstable_by(|left, right| right.cmp(left));
         let taken = candidates.iter().find_map(|(_, index)| {
             self.statistics.claims_tried += 1;
-            let set = self.accepts(pod, class, step, *index)?;
+            let set = self.accepts(pod, variant, *index)?;
             Some((*index, set))
         });
         self.scratch.candidates = candidates;
         if let Some((index, set)) = taken {
-            self.put_on_claim(pod, class, step, index, set);
+            self.put_on_claim(pod, variant, index, set);
         }
         taken.is_some()
     }
 
-    /// Forgets failures that something may have undone since.
-    pub(super) fn refresh(&mut self, class: ClassId, step: usize, request: usize) {
-        let variant = &mut self.classes[class.index()].variants[step];
-        if variant.epoch != self.epoch {
-            variant.epoch = self.epoch;
-            variant.failed_claims.clear();
-            variant.closed.clear();
-        }
-        let full = &mut self.claims_too_full[request];
-        if full.epoch != self.epoch {
-            full.epoch = self.epoch;
-            full.bits.clear();
-        }
-    }
-
-    fn give_up_claim(&mut self, class: ClassId, step: usize, index: usize) {
-        self.classes[class.index()].variants[step]
-            .failed_claims
-            .insert(index);
+    /// A further pod for a claim, which becomes what the scratch says.
+    pub(super) fn put_on_claim(&mut self, pod: PodId, variant: VariantId, index: usize, set: SetId) {
+        let prospect = Prospect {
+            set,
+            types: &self.scratch.types,
+            reserved: &self.scratch.reserved,
+        };
+        self.ledgers
+            .put_on_claim(pod, variant, index, &prospect, &mut self.tables);
     }
 
     /// Whether a planned claim takes the pod, and its requirements then; its types and reservations are left in the scratch. Remembers
     /// failures that are final.
-    pub(super) fn accepts(&mut self, pod: PodId, class: ClassId, step: usize, index: usize) -> Option<SetId> {
-        let request = self.snapshot.pod(pod).request.index();
-        let requests = &self.snapshot.requests[request];
-        let claim = &self.claims[index];
+    pub(super) fn accepts(&mut self, pod: PodId, id: VariantId, index: usize) -> Option<SetId> {
+        let request = self.tables.snapshot.pod(pod).request;
+        let requests = &self.tables.snapshot.requests[request.index()];
+        let (claim, tables) = (self.ledgers.claims().get(index), &mut self.tables);
         if !requests.fits(&claim.headroom) {
-            self.claims_too_full[request].bits.insert(index);
+            self.failures.is_too_full(request, index);
             return None;
         }
-        let variant = &self.classes[class.index()].variants[step];
-        let (template, set_before) = (claim.template, claim.set?);
-        if !variant.templates.contains(template) || self.numbers.conflict(&claim.ports, &variant.ports) {
-            self.give_up_claim(class, step, index);
+        let variant = &tables.variants[id];
+        let (template_index, set_before) = (claim.template, claim.set?);
+        if !variant.templates.contains(template_index)
+            || tables.numbers.conflict(&claim.ports, &variant.ports)
+        {
+            self.failures.refuses(id, index);
             return None;
         }
-        let Some(joined) = self.algebra.join(set_before, variant.all) else {
-            self.give_up_claim(class, step, index);
+        let Some(joined) = tables.algebra.join(set_before, variant.all) else {
+            self.failures.refuses(id, index);
             return None;
         };
-        let set = match self.narrow(class, step, (index, template, joined)) {
+        let set = match self.narrow(id, (index, template_index, joined)) {
             Ok(set) => set,
             Err(is_final) => {
                 if is_final {
-                    self.give_up_claim(class, step, index);
+                    self.failures.refuses(id, index);
                 }
                 return None;
             }
         };
-        let (claim, scratch) = (&self.claims[index], &mut self.scratch);
+        let (claim, tables, scratch) = (
+            self.ledgers.claims().get(index),
+            &mut self.tables,
+            &mut self.scratch,
+        );
         scratch.total.clone_from(&claim.requests);
         scratch.total.add(requests);
         scratch.types.copy_from(&claim.types);
         scratch.ports.clear();
         scratch.ports.extend_from_slice(&claim.ports);
-        let variant = &self.classes[class.index()].variants[step];
-        scratch.ports.extend_from_slice(&variant.ports);
-        let template_index = template;
-        let template = &mut self.templates[template];
+        scratch.ports.extend_from_slice(&tables.variants[id].ports);
+        let template = &mut tables.templates[template_index];
         if set != set_before {
-            let facts = template.facts(set, &self.algebra);
+            let facts = template.facts(set, &tables.algebra);
             scratch.types.intersect(&template.fact(facts).both);
         }
-        template.keep_fitting(&mut scratch.types, &scratch.total, &scratch.ports, &self.numbers);
+        template.keep_fitting(
+            &mut scratch.types,
+            &scratch.total,
+            &scratch.ports,
+            &tables.numbers,
+        );
         if scratch.types.is_clear() {
             return None;
         }
-        if self.algebra.has_min_values(set)
+        if tables.algebra.has_min_values(set)
             && template
-                .check_min_values(&scratch.types, self.algebra.get(set))
+                .check_min_values(&scratch.types, tables.algebra.get(set))
                 .is_err()
         {
             return None;
@@ -210,73 +203,88 @@ impl Engine<'_> {
     /// and there is none to be had (P §6.12).
     fn reserve(&mut self, claim: Option<usize>, template: usize, set: SetId) -> bool {
         self.scratch.reserved.clear();
-        if self.reservations.is_empty() {
+        let left = self.ledgers.budget().reservations();
+        if left.is_empty() {
             return true;
         }
-        let facts = self.templates[template].facts(set, &self.algebra);
-        let scratch = &mut self.scratch;
-        self.templates[template].reservations(&scratch.types, facts, &mut scratch.reserved);
+        let (tables, scratch) = (&mut self.tables, &mut self.scratch);
+        let facts = tables.templates[template].facts(set, &tables.algebra);
+        tables.templates[template].reservations(&scratch.types, facts, &mut scratch.reserved);
         let exist = !scratch.reserved.is_empty();
-        let held = claim.map_or(&[][..], |claim| self.claims[claim].reserved.as_slice());
-        let left = &self.reservations;
+        let claims = self.ledgers.claims();
+        let held = claim.map_or(&[][..], |claim| claims.get(claim).reserved.as_slice());
         scratch
             .reserved
             .retain(|id| held.contains(id) || left[*id as usize] > 0);
         let passed_over = scratch.reserved.is_empty() && (exist || !held.is_empty());
-        self.options.reserved == ReservedPolicy::Fallback || !passed_over
+        tables.options.reserved == ReservedPolicy::Fallback || !passed_over
     }
 
-    /// Applies volume alternatives and topology to a joined requirement set.
+    /// Applies volume alternatives and topology to a joined requirement set. The error says whether it stays so.
     pub(super) fn narrow(
         &mut self,
-        class: ClassId,
-        step: usize,
+        variant: VariantId,
         (index, template, joined): (usize, usize, SetId),
     ) -> Result<SetId, bool> {
-        let variant = &self.classes[class.index()].variants[step];
+        let Tables {
+            algebra,
+            variants,
+            topology,
+            ..
+        } = &mut self.tables;
+        let variant = &variants[variant];
+        let (counts, choice) = (self.ledgers.counts(), &mut self.scratch.choice);
+        let mut narrow = |base: SetId, algebra: &mut Algebra<'_>| {
+            let place = (index, template, base);
+            let narrowed = choice.narrow(
+                variant.class,
+                &variant.bindings,
+                variant.strict,
+                place,
+                (topology, counts),
+                algebra,
+            );
+            narrowed.map_err(|refusal| refusal.final_)
+        };
         if variant.volume_sets.is_empty() {
             if variant.is_free {
                 return Ok(joined);
             }
-            let place = (index, template, joined);
-            let narrowed =
-                self.topology
-                    .narrow(class, &variant.bindings, variant.strict, place, &mut self.algebra);
-            return narrowed.map_err(|refusal| refusal.final_);
+            return narrow(joined, algebra);
         }
         let mut is_final = true;
-        for position in 0..variant.volume_sets.len() {
-            let variant = &self.classes[class.index()].variants[step];
-            let Some(base) = self.algebra.join(joined, variant.volume_sets[position]) else {
+        for volumes in &variant.volume_sets {
+            let Some(base) = algebra.join(joined, *volumes) else {
                 continue;
             };
-            let place = (index, template, base);
-            let narrowed =
-                self.topology
-                    .narrow(class, &variant.bindings, variant.strict, place, &mut self.algebra);
-            match narrowed {
+            match narrow(base, algebra) {
                 Ok(set) => return Ok(set),
-                Err(refusal) => is_final &= refusal.final_,
+                Err(stays) => is_final &= stays,
             }
         }
         Err(is_final)
     }
 
     /// Opens a claim on the first template that can (P-083).
-    pub(super) fn try_new_claim(&mut self, pod: PodId, class: ClassId, step: usize) -> Result<(), Miss> {
-        let request = self.snapshot.pod(pod).request;
-        self.refresh(class, step, request.index());
-        let variant = &self.classes[class.index()].variants[step];
-        if variant.closed.contains(&request) {
+    pub(super) fn try_new_claim(&mut self, pod: PodId, variant: VariantId) -> Result<(), Miss> {
+        let request = self.tables.snapshot.pod(pod).request;
+        self.failures.refresh(variant, request, self.ledgers.epoch());
+        if self.failures.is_unopenable(variant, request) {
             return Err(Miss::Final);
         }
         // What is refused because heavier NodePools are left out is no final answer.
         let mut is_final = self.first_template == 0;
-        for template in self.first_template..self.templates.len() {
-            match self.open_on(pod, class, step, template) {
+        for template in self.first_template..self.tables.templates.len() {
+            match self.open_on(pod, variant, template) {
                 Ok(opening) => {
-                    let place = (template, opening.set);
-                    self.open_claim(pod, class, step, place, opening.relaxed_min_values);
+                    let prospect = Prospect {
+                        set: opening.set,
+                        types: &self.scratch.types,
+                        reserved: &self.scratch.reserved,
+                    };
+                    let relaxed = opening.relaxed_min_values;
+                    self.ledgers
+                        .open_claim(pod, variant, template, &prospect, relaxed, &mut self.tables);
                     return Ok(());
                 }
                 // No lighter pool may win over reserved capacity of a heavier one.
@@ -287,54 +295,50 @@ impl Engine<'_> {
         if !is_final {
             return Err(Miss::Open);
         }
-        self.classes[class.index()].variants[step].closed.push(request);
+        self.failures.cannot_open(variant, request);
         Err(Miss::Final)
     }
 
     /// Whether a template could open a claim for the pod.
-    pub(super) fn open_on(
-        &mut self,
-        pod: PodId,
-        class: ClassId,
-        step: usize,
-        template: usize,
-    ) -> Result<Opening, Blocked> {
+    pub(super) fn open_on(&mut self, pod: PodId, id: VariantId, template: usize) -> Result<Opening, Blocked> {
         let blocked = |why, is_final| Err(Blocked { why, is_final });
-        let requests = self.snapshot.requests(pod);
-        if self.remaining[template].nodes <= 0 {
+        let (tables, remaining) = (&mut self.tables, self.ledgers.budget().remaining(template));
+        let requests = tables.snapshot.requests(pod);
+        if remaining.nodes <= 0 {
             return blocked(Unopened::NodeLimit, true);
         }
-        self.scratch.types.copy_from(&self.templates[template].eligible);
-        self.templates[template].keep_within(&mut self.scratch.types, &self.remaining[template].resources);
-        if self.scratch.types.is_clear() {
+        let types = &mut self.scratch.types;
+        types.copy_from(&tables.templates[template].eligible);
+        tables.templates[template].keep_within(types, &remaining.resources);
+        if types.is_clear() {
             return blocked(Unopened::Limits, true);
         }
-        let variant = &self.classes[class.index()].variants[step];
+        let variant = &tables.variants[id];
         if !variant.templates.contains(template) {
             return blocked(Unopened::Taint, true);
         }
-        let Some(joined) = self.algebra.join(self.templates[template].set, variant.all) else {
+        let Some(joined) = tables.algebra.join(tables.templates[template].set, variant.all) else {
             return blocked(Unopened::Labels, true);
         };
-        let set = match self.narrow(class, step, (self.live, template, joined)) {
+        let set = match self.narrow(id, (self.ledgers.claims().count(), template, joined)) {
             Ok(set) => set,
             Err(is_final) => return blocked(Unopened::Place, is_final),
         };
-        let variant = &self.classes[class.index()].variants[step];
+        let (tables, types) = (&mut self.tables, &mut self.scratch.types);
+        let variant = &tables.variants[id];
         // A domain chosen by topology may be another one next time.
         let stays = set == joined || variant.is_free;
-        let facts = self.templates[template].facts(set, &self.algebra);
-        let types = &mut self.scratch.types;
-        types.intersect(&self.templates[template].fact(facts).both);
-        self.templates[template].keep_fitting(types, requests, &variant.ports, &self.numbers);
+        let facts = tables.templates[template].facts(set, &tables.algebra);
+        types.intersect(&tables.templates[template].fact(facts).both);
+        tables.templates[template].keep_fitting(types, requests, &variant.ports, &tables.numbers);
         if types.is_clear() {
             return blocked(Unopened::InstanceTypes, stays);
         }
         let mut relaxed = BTreeMap::new();
-        if self.algebra.has_min_values(set)
-            && let Err(reached) = self.templates[template].check_min_values(types, self.algebra.get(set))
+        if tables.algebra.has_min_values(set)
+            && let Err(reached) = tables.templates[template].check_min_values(types, tables.algebra.get(set))
         {
-            match self.options.min_values {
+            match tables.options.min_values {
                 MinValuesPolicy::Strict => return blocked(Unopened::MinValues, stays),
                 MinValuesPolicy::BestEffort => relaxed = reached,
             }
@@ -342,7 +346,7 @@ impl Engine<'_> {
         let set = if relaxed.is_empty() {
             set
         } else {
-            self.lower_min_values(set, &relaxed)
+            tables.algebra.lower_min_values(set, &relaxed)
         };
         if !self.reserve(None, template, set) {
             return blocked(Unopened::Reserved, false);
@@ -351,16 +355,5 @@ impl Engine<'_> {
             set,
             relaxed_min_values: relaxed,
         })
-    }
-
-    fn lower_min_values(&mut self, set: SetId, reached: &BTreeMap<String, u32>) -> SetId {
-        let mut lowered = self.algebra.get(set).clone();
-        for (key, count) in reached {
-            if let Some(mut requirement) = lowered.find(key).cloned() {
-                requirement.set_min_values(Some(*count));
-                lowered.replace(requirement);
-            }
-        }
-        self.algebra.intern(lowered)
     }
 }

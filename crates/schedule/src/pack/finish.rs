@@ -1,9 +1,12 @@
 //! From working state to results: reservations pinned, instance types in order of price, truncation (P §6.3, §6.17).
 
-use super::{Engine, Mark, MinValuesPolicy, On};
+use super::Engine;
 use crate::algebra::SetId;
 use crate::bits::Bits;
+use crate::ledger::{Mark, On};
+use crate::options::MinValuesPolicy;
 use crate::outcome::{Packing, UnplacedPod};
+use crate::tables::Shortlist;
 use spokeshave_model::placement::{Launch, Launches, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
 use spokeshave_model::snapshot::PodId;
@@ -11,23 +14,15 @@ use spokeshave_model::{CapacityType, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What claims with equal requirements and types have in common.
-#[derive(Clone, Debug)]
-pub(super) struct Shortlist {
-    launches: Launches,
-    capacity_types: BTreeSet<String>,
-    requirements: Requirements,
-}
-
 impl Engine<'_> {
     /// How many claims are planned.
     pub(crate) fn claim_count(&self) -> usize {
-        self.live
+        self.ledgers.claims().count()
     }
 
     /// How many pods were put on existing nodes, and how many on claims, since the mark.
     pub(crate) fn placed_since(&self, mark: Mark) -> (usize, usize) {
-        let placed = &self.placed[mark.placed..];
+        let placed = &self.ledgers.placed()[mark.placed..];
         let on_nodes = placed
             .iter()
             .filter(|placed| matches!(placed.on, On::Node(_)))
@@ -37,10 +32,11 @@ impl Engine<'_> {
 
     /// Whether a claim opened since the mark could lose its minValues when it is truncated.
     pub(crate) fn may_be_truncated(&self, mark: Mark) -> bool {
-        self.options.min_values == MinValuesPolicy::Strict
-            && self.claims[mark.claims..self.live]
+        let algebra = &self.tables.algebra;
+        self.tables.options.min_values == MinValuesPolicy::Strict
+            && self.ledgers.claims().all()[mark.claims..]
                 .iter()
-                .any(|claim| claim.set.is_some_and(|set| self.algebra.has_min_values(set)))
+                .any(|claim| claim.set.is_some_and(|set| algebra.has_min_values(set)))
     }
 
     /// What was decided since the mark, and the pods that the last `place` left over.
@@ -53,13 +49,13 @@ impl Engine<'_> {
     /// The same, when the pods left over are known.
     pub(super) fn packing_with(&mut self, mark: Mark, unplaced: Vec<UnplacedPod>) -> Packing {
         let mut packing = Packing {
-            skipped_pools: self.skipped.clone(),
+            skipped_pools: self.tables.skipped.clone(),
             statistics: self.statistics,
             unplaced,
             ..Packing::default()
         };
         let mut existing: BTreeMap<_, Vec<PodId>> = BTreeMap::new();
-        for placed in &self.placed[mark.placed..] {
+        for placed in &self.ledgers.placed()[mark.placed..] {
             if let On::Node(node) = placed.on {
                 existing.entry(node).or_default().push(placed.pod);
             }
@@ -80,8 +76,8 @@ impl Engine<'_> {
 
     /// The claims opened since the mark; instead of one that truncation leaves without its minValues, its pods (P-064).
     pub(crate) fn planned(&mut self, mark: Mark) -> Vec<Result<PlannedClaim, Vec<UnplacedPod>>> {
-        let mut pods: Vec<Vec<PodId>> = vec![Vec::new(); self.live - mark.claims];
-        for placed in &self.placed[mark.placed..] {
+        let mut pods: Vec<Vec<PodId>> = vec![Vec::new(); self.claim_count() - mark.claims];
+        for placed in &self.ledgers.placed()[mark.placed..] {
             if let On::Claim(index) = placed.on
                 && index >= mark.claims
             {
@@ -100,18 +96,18 @@ impl Engine<'_> {
         pods: Vec<PodId>,
     ) -> Option<Result<PlannedClaim, Vec<UnplacedPod>>> {
         let (set, types) = self.pin_reservations(index)?;
-        let shortlist = self.shortlist(self.claims[index].template, set, &types);
-        let claim = &self.claims[index];
-        let template = &self.templates[claim.template];
-        let requirements = self.algebra.get(set);
+        let shortlist = self.shortlist(self.ledgers.claims().get(index).template, set, &types);
+        let (claim, tables) = (self.ledgers.claims().get(index), &self.tables);
+        let template = &tables.templates[claim.template];
+        let requirements = tables.algebra.get(set);
         let launches = &shortlist.launches;
-        if self.algebra.has_min_values(set) && self.options.min_values == MinValuesPolicy::Strict {
+        if tables.algebra.has_min_values(set) && tables.options.min_values == MinValuesPolicy::Strict {
             let types = launches
                 .iter()
                 .map(|launch| template.instance_type(launch.instance_type));
             if let Err(reached) = requirements.satisfies_min_values(types) {
                 let reason = Arc::new(Reason::TruncatedMinValues {
-                    pool: self.snapshot.pool(template.pool).name.clone(),
+                    pool: tables.snapshot.pool(template.pool).name.clone(),
                     failure: FilterFailure::MinValues(reached),
                 });
                 let unplaced = pods.into_iter().map(|pod| UnplacedPod {
@@ -130,7 +126,7 @@ impl Engine<'_> {
             launches: shortlist.launches,
             capacity_types: shortlist.capacity_types,
             requirements: shortlist.requirements,
-            requests: self.snapshot.resources.resources(&requests),
+            requests: tables.snapshot.resources.resources(&requests),
             min_values_relaxed: !claim.relaxed_min_values.is_empty(),
             pods,
         }))
@@ -139,36 +135,38 @@ impl Engine<'_> {
     /// How claims with these requirements and types would be launched. Many claims have the same.
     fn shortlist(&mut self, template: usize, set: SetId, types: &Bits) -> Shortlist {
         let key = (template, set, types.clone());
-        if let Some(known) = self.shortlists.get(&key) {
+        if let Some(known) = self.tables.shortlists.get(&key) {
             return known.clone();
         }
         let order = self.price_order(template, set, types);
-        let facts = self.templates[template].facts(set, &self.algebra);
-        let template = &self.templates[template];
-        let requirements = self.algebra.get(set);
+        let tables = &mut self.tables;
+        let facts = tables.templates[template].facts(set, &tables.algebra);
+        let template = &tables.templates[template];
+        let requirements = tables.algebra.get(set);
         let kept = Bits::of(0, template.type_indexes(types));
         let wanted = order.iter().enumerate();
         let wanted = wanted.filter(|(_, launch)| kept.contains(launch.instance_type));
         let wanted = wanted.map(|(position, _)| position);
-        let wanted = wanted.take(self.options.instance_types_per_claim);
+        let wanted = wanted.take(tables.options.instance_types_per_claim);
         let shortlist = Shortlist {
             launches: Launches::of(Arc::clone(&order), wanted),
             capacity_types: template.capacity_types(types, facts),
             requirements: shown(requirements),
         };
-        self.shortlists.insert(key, shortlist.clone());
+        tables.shortlists.insert(key, shortlist.clone());
         shortlist
     }
 
     /// The types of a template in order of price under some requirements; at least `types`.
     fn price_order(&mut self, template: usize, set: SetId, types: &Bits) -> Arc<Vec<Launch>> {
-        let facts = self.templates[template].facts(set, &self.algebra);
-        let view = &self.templates[template];
+        let tables = &mut self.tables;
+        let facts = tables.templates[template].facts(set, &tables.algebra);
+        let view = &tables.templates[template];
         if view.has_overrides() {
             // The cheapest offering of a type may belong to a variant that is too small: price this claim by itself.
             return Arc::new(view.by_price(types, facts));
         }
-        let order = self.price_orders.entry((template, set));
+        let order = tables.price_orders.entry((template, set));
         let by_price = || Arc::new(view.by_price(&view.eligible, facts));
         Arc::clone(order.or_insert_with(by_price))
     }
@@ -178,7 +176,7 @@ impl Engine<'_> {
         let Some((set, types)) = self.pin_reservations(index) else {
             return Price::ZERO;
         };
-        self.cheapest(self.claims[index].template, set, &types)
+        self.cheapest(self.ledgers.claims().get(index).template, set, &types)
     }
 
     /// The price of the cheapest of some types under some requirements.
@@ -186,7 +184,7 @@ impl Engine<'_> {
         let order = self.price_order(template, set, types);
         // Without overrides a variant is a type; with them the order has no other types than these.
         let is_kept = |launch: &&Launch| {
-            self.templates[template].has_overrides() || types.contains(launch.instance_type)
+            self.tables.templates[template].has_overrides() || types.contains(launch.instance_type)
         };
         order
             .iter()
@@ -196,7 +194,7 @@ impl Engine<'_> {
 
     /// A claim that holds reservations is launched from them and nothing else (P §6.12).
     fn pin_reservations(&mut self, index: usize) -> Option<(SetId, Bits)> {
-        let claim = &self.claims[index];
+        let (claim, tables) = (self.ledgers.claims().get(index), &mut self.tables);
         let (mut set, mut types) = (claim.set?, claim.types.clone());
         if claim.reserved.is_empty() {
             return Some((set, types));
@@ -204,20 +202,20 @@ impl Engine<'_> {
         let names: Vec<_> = claim
             .reserved
             .iter()
-            .map(|id| self.numbers.reservation_name(*id))
+            .map(|id| tables.numbers.reservation_name(*id))
             .collect();
         let capacity_type = Requirement::is(labels::CAPACITY_TYPE, CapacityType::Reserved.as_str());
-        set = self.algebra.narrow(set, capacity_type);
+        set = tables.algebra.narrow(set, capacity_type);
         let labels: BTreeSet<&str> = names.iter().map(|(label, _)| *label).collect();
         for label in labels {
             let ids = names
                 .iter()
                 .filter(|(other, _)| *other == label)
                 .map(|(_, id)| *id);
-            set = self.algebra.narrow(set, Requirement::one_of(label, ids));
+            set = tables.algebra.narrow(set, Requirement::one_of(label, ids));
         }
-        let template = &mut self.templates[claim.template];
-        let facts = template.facts(set, &self.algebra);
+        let template = &mut tables.templates[claim.template];
+        let facts = template.facts(set, &tables.algebra);
         types.intersect(&template.fact(facts).offering);
         Some((set, types))
     }

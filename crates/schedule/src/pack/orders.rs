@@ -3,10 +3,13 @@
 //! What was learnt about pods, types and labels is shared, each order is taken back before the next, and only the result that counts is worked out
 //! down to launches: O(orders × placing).
 
-use super::{Claim, Engine, Mark, Miss, On, PackOptions, PackRequest, Placed};
+use super::{Engine, Miss, PackRequest, Packer};
+use crate::ledger::{Claim, Mark, On, Placed};
+use crate::options::PackOptions;
 use crate::outcome::{Packing, UnplacedPod};
+use crate::tables::VariantId;
 use spokeshave_model::Price;
-use spokeshave_model::snapshot::{ClassId, PodId, Snapshot};
+use spokeshave_model::snapshot::{PodId, Snapshot};
 
 /// In which order a pod is offered to the NodeClaims that are planned already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,53 +76,49 @@ pub fn pack_cheapest(
     options: &PackOptions,
     orders: &[ClaimOrder],
 ) -> Packing {
-    let mut engine = Engine::new(snapshot, options);
-    for node in &request.without_nodes {
-        engine.remove_node(*node);
-    }
-    let mut best: Option<Decided> = None;
-    for order in orders {
-        engine.claim_order = *order;
-        #[cfg(debug_assertions)]
-        let before = engine.fingerprint_if_small();
-        let mark = engine.fork();
-        engine.place(&request.pods);
-        let rank = engine.rank(mark);
-        if best.as_ref().is_none_or(|best| rank < best.rank) {
-            best = Some(engine.decided(mark, rank));
+    Packer::new(snapshot, options).pack_cheapest(request, orders)
+}
+
+impl Packer<'_> {
+    /// Packs in each order of claims, as the function of this name does.
+    pub fn pack_cheapest(self, request: &PackRequest, orders: &[ClaimOrder]) -> Packing {
+        let mut engine = self.starting(request);
+        let mut best: Option<Decided> = None;
+        for order in orders {
+            engine.claim_order = *order;
+            #[cfg(debug_assertions)]
+            let before = engine.fingerprint_if_small();
+            let mark = engine.fork();
+            engine.place(&request.pods);
+            let rank = engine.rank(mark);
+            if best.as_ref().is_none_or(|best| rank < best.rank) {
+                best = Some(engine.decided(mark, rank));
+            }
+            engine.revert(mark);
+            #[cfg(debug_assertions)]
+            engine.assert_equals(before.as_ref());
         }
-        engine.revert(mark);
-        #[cfg(debug_assertions)]
-        engine.assert_equals(before.as_ref());
+        best.map_or_else(Packing::default, |best| engine.finish(best))
     }
-    best.map_or_else(Packing::default, |best| engine.finish(best))
 }
 
 impl Engine<'_> {
     /// Puts the pod where it adds least to the price: on a planned claim, or on a new one. O(claims that may take it).
-    pub(super) fn try_least_cost(
-        &mut self,
-        pod: PodId,
-        class: ClassId,
-        step: usize,
-        bound: bool,
-    ) -> Result<(), Miss> {
-        let request = self.snapshot.pod(pod).request;
-        self.refresh(class, step, request.index());
+    pub(super) fn try_least_cost(&mut self, pod: PodId, variant: VariantId, bound: bool) -> Result<(), Miss> {
+        let request = self.tables.snapshot.pod(pod).request;
+        self.failures.refresh(variant, request, self.ledgers.epoch());
         let mut best: Option<(Price, usize)> = None;
-        for index in self.closed_claims..self.live {
-            let variant = &self.classes[class.index()].variants[step];
-            let is_out = variant.failed_claims.contains(index)
-                || self.claims_too_full[request.index()].bits.contains(index)
+        for index in self.ledgers.claims().first_open()..self.claim_count() {
+            let is_out = self.failures.contains(variant, request, index)
                 || (bound && !self.scratch.claims.contains(index));
             if is_out {
                 continue;
             }
             self.statistics.claims_tried += 1;
-            if let Some(set) = self.accepts(pod, class, step, index) {
+            if let Some(set) = self.accepts(pod, variant, index) {
                 let before = self.claim_price(index);
                 let types = std::mem::take(&mut self.scratch.types);
-                let after = self.cheapest(self.claims[index].template, set, &types);
+                let after = self.cheapest(self.ledgers.claims().get(index).template, set, &types);
                 self.scratch.types = types;
                 let more = after.saturating_sub(before);
                 if best.is_none_or(|(least, _)| more < least) {
@@ -128,28 +127,28 @@ impl Engine<'_> {
             }
         }
         let Some((more, index)) = best else {
-            return self.try_new_claim(pod, class, step);
+            return self.try_new_claim(pod, variant);
         };
         let is_dearer = |price: Price| price < more;
         if more > Price::ZERO
-            && self.new_claim_price(pod, class, step).is_some_and(is_dearer)
-            && self.try_new_claim(pod, class, step).is_ok()
+            && self.new_claim_price(pod, variant).is_some_and(is_dearer)
+            && self.try_new_claim(pod, variant).is_ok()
         {
             return Ok(());
         }
-        match self.accepts(pod, class, step, index) {
+        match self.accepts(pod, variant, index) {
             Some(set) => {
-                self.put_on_claim(pod, class, step, index, set);
+                self.put_on_claim(pod, variant, index, set);
                 Ok(())
             }
-            None => self.try_new_claim(pod, class, step),
+            None => self.try_new_claim(pod, variant),
         }
     }
 
     /// What the claim that would be opened for the pod costs at its cheapest.
-    fn new_claim_price(&mut self, pod: PodId, class: ClassId, step: usize) -> Option<Price> {
-        for template in 0..self.templates.len() {
-            if let Ok(opening) = self.open_on(pod, class, step, template) {
+    fn new_claim_price(&mut self, pod: PodId, variant: VariantId) -> Option<Price> {
+        for template in 0..self.tables.templates.len() {
+            if let Ok(opening) = self.open_on(pod, variant, template) {
                 let types = std::mem::take(&mut self.scratch.types);
                 let price = self.cheapest(template, opening.set(), &types);
                 self.scratch.types = types;
@@ -167,7 +166,7 @@ impl Engine<'_> {
             let price = cheapest.map(|launch| launch.price).sum();
             return (packing.unplaced.len(), price, claims.len());
         }
-        let claims = mark.claims..self.live;
+        let claims = mark.claims..self.claim_count();
         let count = claims.len();
         let price = claims.map(|claim| self.claim_price(claim)).sum();
         (self.unplaced.len(), price, count)
@@ -177,8 +176,8 @@ impl Engine<'_> {
         let reasons = self.reasons().into_iter();
         Decided {
             rank,
-            claims: self.claims[..self.live].to_vec(),
-            placed: self.placed[mark.placed..].to_vec(),
+            claims: self.ledgers.claims().all().to_vec(),
+            placed: self.ledgers.placed()[mark.placed..].to_vec(),
             unplaced: reasons.map(|(pod, reason)| UnplacedPod { pod, reason }).collect(),
         }
     }
@@ -191,9 +190,7 @@ impl Engine<'_> {
                 .iter()
                 .all(|placed| !matches!(placed.on, On::Claim(claim) if claim >= decided.claims.len()))
         );
-        self.live = decided.claims.len();
-        self.claims = decided.claims;
-        self.placed = decided.placed;
+        self.ledgers.replace(decided.claims, decided.placed);
         self.packing_with(Mark::default(), decided.unplaced)
     }
 }

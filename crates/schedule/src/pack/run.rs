@@ -28,8 +28,8 @@ impl Engine<'_> {
     /// its groups, unless it finds a place on the way. Virtual pods take what is left: room that is kept for pods to come is never in the way of
     /// pods that are there (P-186).
     pub(crate) fn place(&mut self, pods: &[PodId]) {
-        self.uncount(pods);
-        let is_virtual = |pod: &PodId| self.snapshot.pod(*pod).is_virtual;
+        self.release(pods);
+        let is_virtual = |pod: &PodId| self.tables.snapshot.pod(*pod).is_virtual;
         if !pods.iter().any(is_virtual) {
             self.place_all(pods);
             return;
@@ -69,7 +69,7 @@ impl Engine<'_> {
             }
         }
         for (pod, _) in queue.waiting.drain(..) {
-            let view = self.snapshot.pod(pod);
+            let view = self.tables.snapshot.pod(pod);
             let known = queue.failed.get(&(view.class, view.request));
             let miss = known.map_or(Miss::Open, |(_, miss)| *miss);
             self.unplaced.push(Unplaced { pod, miss });
@@ -79,7 +79,7 @@ impl Engine<'_> {
     }
 
     fn sort(&mut self, pods: &[PodId], queue: &mut Queue) {
-        let snapshot = self.snapshot;
+        let snapshot = self.tables.snapshot;
         queue.order.clear();
         queue.order.extend(pods.iter().map(|pod| {
             let requests = snapshot.requests(*pod);
@@ -102,7 +102,7 @@ impl Engine<'_> {
 
     /// Tries a pod, unless one of its shape failed and nothing has changed since.
     fn place_or_recall(&mut self, pod: PodId, queue: &mut Queue) -> Option<Miss> {
-        let view = self.snapshot.pod(pod);
+        let view = self.tables.snapshot.pod(pod);
         let shape = (view.class, view.request);
         // Attach limits tell pods of one shape apart, so what one could not, another may.
         if view.attachments.is_empty()
@@ -120,15 +120,15 @@ impl Engine<'_> {
 
     /// Tries a pod with all its preferences, then with one fewer at a time.
     pub(super) fn place_one(&mut self, pod: PodId) -> Result<(), Miss> {
-        let class = self.snapshot.pod(pod).class;
-        if self.snapshot.classes[class.index()].uses_resource_claims {
+        let class = self.tables.snapshot.pod(pod).class;
+        if self.tables.snapshot.classes[class.index()].uses_resource_claims {
             return Err(Miss::Final);
         }
         let mut is_final = true;
-        let mut step = 0;
-        while self.variant(class, step) {
+        let (mut step, mut last) = (0, None);
+        while let Some(variant) = self.variant(class, step) {
             self.statistics.attempts += 1;
-            match self.attempt(pod, class, step) {
+            match self.attempt(pod, variant) {
                 Ok(()) => return Ok(()),
                 // No relaxation: the pod waits for a pass in which the reservation is free or gone (P-119).
                 Err(Miss::Reserved) => return Err(Miss::Reserved),
@@ -136,10 +136,11 @@ impl Engine<'_> {
                 Err(Miss::Open) => is_final = false,
             }
             step += 1;
+            last = Some(variant);
         }
         // A pod bound by topology to existing or planned hosts may find one later.
-        let last = &self.classes[class.index()].variants[step - 1];
-        if is_final && last.bindings.groups.is_empty() {
+        let is_bound = last.is_some_and(|last| !self.tables[last].bindings.groups.is_empty());
+        if is_final && !is_bound {
             Err(Miss::Final)
         } else {
             Err(Miss::Open)

@@ -1,8 +1,8 @@
 //! In which zone pods will end up, as far as that is certain: for a metric (P §6.2, P-123). It places nothing.
 
-use super::{Engine, PackOptions};
+use super::{Engine, Packer};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use spokeshave_model::snapshot::{ClassId, PodId, Snapshot};
+use spokeshave_model::snapshot::{ClassId, PodId};
 use spokeshave_model::{Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,23 @@ const FLEXIBLE: &str = "flexible";
 /// No zone at all.
 const NONE: &str = "none";
 
-/// How many of the pods will be in each zone; `flexible` where several are possible, `none` where no zone is. O(classes) once, then O(pods).
-pub fn effective_zones(
-    snapshot: &Snapshot,
-    options: &PackOptions,
-    pods: &[PodId],
-) -> BTreeMap<String, usize> {
-    let mut engine = Engine::new(snapshot, options);
-    engine.release(pods);
-    let mut known: FxHashMap<ClassId, String> = FxHashMap::with_hasher(FxBuildHasher);
-    let mut counts = BTreeMap::new();
-    for pod in pods {
-        let class = snapshot.pod(*pod).class;
-        let zone = known.entry(class).or_insert_with(|| engine.effective_zone(class));
-        *counts.entry(zone.clone()).or_insert(0) += 1;
+impl Packer<'_> {
+    /// How many of the pods will be in each zone; `flexible` where several are possible, `none` where no zone is. Changes nothing. O(classes) once,
+    /// then O(pods).
+    pub fn effective_zones(&mut self, pods: &[PodId]) -> BTreeMap<String, usize> {
+        let engine = &mut self.engine;
+        let mark = engine.fork();
+        engine.release(pods);
+        let mut known: FxHashMap<ClassId, String> = FxHashMap::with_hasher(FxBuildHasher);
+        let mut counts = BTreeMap::new();
+        for pod in pods {
+            let class = engine.tables.snapshot.pod(*pod).class;
+            let zone = known.entry(class).or_insert_with(|| engine.effective_zone(class));
+            *counts.entry(zone.clone()).or_insert(0) += 1;
+        }
+        engine.revert(mark);
+        counts
     }
-    counts
 }
 
 /// The zones that requirements name; `None` when they leave the zone open.
@@ -39,19 +40,23 @@ fn zones_of(requirements: &Requirements) -> Option<BTreeSet<String>> {
 
 impl Engine<'_> {
     fn effective_zone(&mut self, class: ClassId) -> String {
-        self.variant(class, 0);
-        let constraints = &self.snapshot.classes[class.index()];
+        let Some(variant) = self.variant(class, 0) else {
+            return FLEXIBLE.to_owned();
+        };
+        let constraints = &self.tables.snapshot.classes[class.index()];
         let own = zones_of(&constraints.strict_requirements());
         let of_volumes: Option<Vec<_>> = constraints.volume_terms.iter().map(zones_of).collect();
         let of_volumes = of_volumes.filter(|terms| !terms.is_empty());
         let of_volumes = of_volumes.map(|terms| terms.into_iter().flatten().collect::<BTreeSet<String>>());
-        let variant = &self.classes[class.index()].variants[0];
-        let of_topology = self.topology.admitted_values(
+        let tables = &mut self.tables;
+        let variant = &tables.variants[variant];
+        let of_topology = self.scratch.choice.admitted_values(
             labels::ZONE,
             class,
             &variant.bindings,
             variant.strict,
-            &self.algebra,
+            (&mut tables.topology, self.ledgers.counts()),
+            &tables.algebra,
         );
         let mut all = [own, of_volumes, of_topology].into_iter().flatten();
         let Some(first) = all.next() else {

@@ -1,19 +1,18 @@
-//! How groups come into being: identity, domain universe, and the count of what is there already (P §6.8).
+//! How groups come into being: identity, domain universe, and which classes they count (P §6.8).
 
-use super::{Bindings, Census, Filter, Group, GroupId, Host, Hosts, Identity, Key, Kind, NONE, Topology};
+use super::{Bindings, Census, Filter, GroupId, Identity, Key, Kind, NONE, Rule, Shape};
 use crate::algebra::Algebra;
 use crate::bits::Bits;
 use crate::template::Template;
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use smallvec::SmallVec;
 use spokeshave_model::constraints::{Constraints, PodTerm, Spread};
 use spokeshave_model::selector::Selector;
-use spokeshave_model::snapshot::{ClassId, NodeId};
+use spokeshave_model::snapshot::ClassId;
 use spokeshave_model::taint::Toleration;
 use spokeshave_model::{Requirements, labels, taint};
 use std::collections::BTreeSet;
 
-impl Topology<'_> {
+impl Shape<'_> {
     /// The groups that constrain a pod with these constraints (a relaxed copy of its class's).
     pub(crate) fn bind(
         &mut self,
@@ -122,40 +121,29 @@ impl Topology<'_> {
         if let Some(known) = self.identities.get(&identity) {
             return *known;
         }
-        let id = GroupId(self.groups.len() as u32);
+        let id = GroupId(self.rules.len() as u32);
         let key = (identity.key != labels::HOSTNAME).then(|| self.key(&identity.key, templates, algebra));
         let census = self.census(key, &identity.filter, tolerations, templates);
         let max_skew = u32::try_from(identity.max_skew).unwrap_or(0);
-        self.groups.push(Group {
+        self.rules.push(Rule {
             kind: identity.kind,
-            key,
-            census,
+            key: key.map(|key| key as u32),
+            census: census as u32,
             max_skew,
             min_domains: identity.min_domains.and_then(|count| u32::try_from(count).ok()),
-            counts: SmallVec::from_elem(0, key.map_or(0, |key| self.keys[key].values.len())),
-            hosts: key.is_none().then(|| Box::new(Hosts::new(max_skew))),
         });
         let inverse = identity.kind == Kind::Inverse;
-        for class in self.selected(&identity) {
-            let list = if inverse {
-                &mut self.inverse_selecting
-            } else {
-                &mut self.selecting
-            };
+        let selected = self.selected(&identity);
+        let list = if inverse {
+            &mut self.inverse_selecting
+        } else {
+            &mut self.selecting
+        };
+        for class in &selected {
             list[class.index()].push(id);
-            // Inverse groups count their owners instead.
-            if !inverse {
-                self.count_class(id, class, algebra);
-            }
         }
-        if !inverse {
-            for position in 0..self.placed.len() {
-                let (class, host) = self.placed[position];
-                if self.selecting[class.index()].contains(&id) {
-                    self.change(id, host, 1, true, algebra);
-                }
-            }
-        }
+        // Inverse groups count their owners instead.
+        self.members.push(if inverse { Vec::new() } else { selected });
         self.identities.insert(identity, id);
         id
     }
@@ -191,18 +179,6 @@ impl Topology<'_> {
         found
     }
 
-    /// Counts the bound pods of one class in a new group.
-    pub(super) fn count_class(&mut self, id: GroupId, class: ClassId, algebra: &Algebra<'_>) {
-        let first = self.counted.partition_point(|entry| entry.0 < class);
-        for position in first..self.counted.len() {
-            let (other, node, number) = self.counted[position];
-            if other != class {
-                break;
-            }
-            self.change(id, Host::Node(node), number, true, algebra);
-        }
-    }
-
     fn census(
         &mut self,
         key: Option<usize>,
@@ -227,15 +203,6 @@ impl Topology<'_> {
             .iter()
             .enumerate()
             .filter(|(_, template)| tolerated(&snapshot.pool(template.pool).taints));
-        let mut present = vec![0; key.map_or(0, |key| self.keys[key].values.len())];
-        if let Some(key) = key {
-            for (index, domain) in self.keys[key].of_node.iter().enumerate() {
-                let counts = *domain != NONE && kinds.contains(snapshot.nodes[index].kind.index());
-                if counts && self.is_present(NodeId::from(index)) {
-                    present[*domain as usize] += 1;
-                }
-            }
-        }
         let reaching = Bits::of(templates.len(), reaching.map(|(index, _)| index));
         let mut offered = Bits::default();
         if let Some(key) = key {
@@ -251,7 +218,6 @@ impl Topology<'_> {
             kinds,
             alternatives: filter.alternatives.clone(),
             planned: FxHashMap::with_hasher(FxBuildHasher),
-            present,
         });
         self.census_ids
             .insert((key, filter.clone()), self.censuses.len() - 1);
@@ -284,7 +250,6 @@ impl Topology<'_> {
             of_node: Vec::with_capacity(snapshot.nodes.len()),
             nodes: vec![Bits::default(); values.len()],
             nodes_without: Bits::new(snapshot.nodes.len()),
-            claims: vec![Bits::default(); values.len()],
             reachable: reachable.collect(),
             sets: Vec::new(),
             allowed_of: Vec::new(),
@@ -303,10 +268,6 @@ impl Topology<'_> {
         self.keys.push(key);
         let key = self.keys.len() - 1;
         self.key_ids.insert(name.to_owned(), key);
-        for index in 0..self.claims.len() {
-            let (template, set) = self.claims[index];
-            self.index_claim(key, index, template, set, algebra);
-        }
         key
     }
 }

@@ -3,83 +3,38 @@
 //! It reads counts and writes none. Complexity: O(groups that bind the pod × domains of their keys), and for each of these a word for 64 claims and for
 //! 64 of the nodes that are looked at.
 
-use super::{Admission, Bindings, GroupId, Kind, Refusal, Topology};
+use super::group::Universe;
+use super::{Bindings, Counts, GroupId, Kind, Refusal, Shape};
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use spokeshave_model::Requirement;
 use spokeshave_model::snapshot::ClassId;
 use std::ops::Range;
 
-impl Topology<'_> {
-    /// Works out what every group that binds the pod admits, for `keep_nodes`; and keeps the planned claims that no group rules out by their
-    /// domains, which is necessary only: `narrow` decides about claims.
-    pub(crate) fn prepare(
-        &mut self,
-        class: ClassId,
-        bindings: &Bindings,
-        strict: SetId,
-        algebra: &Algebra<'_>,
-        claims: &mut Bits,
-    ) {
-        self.prepared = 0;
-        for position in 0..self.binding_count(class, bindings) {
-            let (id, selects) = self.binding(class, bindings, position);
-            self.prepare_group(id, selects, strict, algebra, claims);
-        }
-    }
+/// What one group admits at the moment.
+#[derive(Clone, Debug, Default)]
+struct Admission {
+    group: GroupId,
+    selects: bool,
+    /// Its valid domains, unless those are hosts.
+    valid: Bits,
+}
 
-    /// The same for one group more.
-    pub(super) fn prepare_group(
-        &mut self,
-        id: GroupId,
-        selects: bool,
-        strict: SetId,
-        algebra: &Algebra<'_>,
-        claims: &mut Bits,
-    ) {
-        let key = self.groups[id.0 as usize].key;
-        let allowed = key.map(|key| self.allowed(key, strict, algebra));
-        if self.admissions.len() == self.prepared {
-            self.admissions.push(Admission::default());
-        }
-        let admission = &mut self.admissions[self.prepared];
-        (admission.group, admission.selects) = (id.0, selects);
-        self.prepared += 1;
-        let group = &self.groups[id.0 as usize];
-        let Some((key, allowed)) = key.zip(allowed) else {
-            if let Some(hosts) = &group.hosts {
-                hosts.keep_admitted(group.kind, selects, true, 0..claims.word_count(), claims);
-            }
-            return;
-        };
-        let (census, key) = (&self.censuses[group.census], &self.keys[key]);
-        group.valid_domains(census, &key.sets[allowed], selects, &mut admission.valid);
-        if claims.is_clear() {
-            return;
-        }
-        self.united.reset(0);
-        for domain in admission.valid.ones() {
-            self.united.union(&key.claims[domain]);
-        }
-        claims.intersect(&self.united);
-    }
+/// Buffers of the choice of domains for a pod, and what the groups of the pod that is looked at admit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    pub(super) valid: Bits,
+    united: Bits,
+    united_nodes: Bits,
+    chosen: Bits,
+    narrowed: Vec<(u32, Bits)>,
+    /// The first `prepared` are those of the pod that is looked at.
+    admissions: Vec<Admission>,
+    prepared: usize,
+}
 
-    /// Keeps, in some words, the existing nodes that every group admits. Exact.
-    pub(crate) fn keep_nodes(&mut self, words: Range<usize>, nodes: &mut Bits) {
-        for admission in &self.admissions[..self.prepared] {
-            let group = &self.groups[admission.group as usize];
-            if let Some(hosts) = &group.hosts {
-                hosts.keep_admitted(group.kind, admission.selects, false, words.clone(), nodes);
-            }
-            let Some(key) = group.key else {
-                continue;
-            };
-            let united = &mut self.united_nodes;
-            self.keys[key].unite_nodes(&admission.valid, group.kind.repels(), words.clone(), united);
-            nodes.intersect_words(united, words.clone());
-        }
-    }
-
+impl Shape<'_> {
+    /// How many groups bind a pod.
     pub(super) fn binding_count(&self, class: ClassId, bindings: &Bindings) -> usize {
         self.inverse_selecting[class.index()].len() + bindings.groups.len()
     }
@@ -92,6 +47,97 @@ impl Topology<'_> {
             None => bindings.groups[position - inverse.len()],
         }
     }
+}
+
+impl Choice {
+    /// Buffers for a Snapshot with so many nodes.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Choice {
+            united_nodes: Bits::new(nodes),
+            ..Choice::default()
+        }
+    }
+
+    /// Works out what every group that binds the pod admits, for `keep_nodes`; and keeps the planned claims that no group rules out by their
+    /// domains, which is necessary only: `narrow` decides about claims.
+    pub(crate) fn prepare(
+        &mut self,
+        class: ClassId,
+        bindings: &Bindings,
+        strict: SetId,
+        (shape, counts): (&mut Shape<'_>, &Counts),
+        algebra: &Algebra<'_>,
+        claims: &mut Bits,
+    ) {
+        self.start();
+        for position in 0..shape.binding_count(class, bindings) {
+            let group = shape.binding(class, bindings, position);
+            self.prepare_group(group, strict, (shape, counts), algebra, claims);
+        }
+    }
+
+    /// Forgets the pod that was looked at.
+    pub(super) fn start(&mut self) {
+        self.prepared = 0;
+    }
+
+    /// The same for one group more, and whether its pods include the one that is looked at.
+    pub(super) fn prepare_group(
+        &mut self,
+        (id, selects): (GroupId, bool),
+        strict: SetId,
+        (shape, counts): (&mut Shape<'_>, &Counts),
+        algebra: &Algebra<'_>,
+        claims: &mut Bits,
+    ) {
+        let group = counts.group(id);
+        if self.admissions.len() == self.prepared {
+            self.admissions.push(Admission::default());
+        }
+        let admission = &mut self.admissions[self.prepared];
+        (admission.group, admission.selects) = (id, selects);
+        self.prepared += 1;
+        let Some(key) = group.rule.key else {
+            if let Some(hosts) = &group.hosts {
+                hosts.keep_admitted(group.rule.kind, selects, true, 0..claims.word_count(), claims);
+            }
+            return;
+        };
+        let allowed = shape.allowed(key as usize, strict, algebra);
+        let allowed = &shape.keys[key as usize].sets[allowed];
+        let universe = Universe::of(group.rule.census, shape, counts);
+        group.valid_domains(universe, allowed, selects, &mut admission.valid);
+        if claims.is_clear() {
+            return;
+        }
+        self.united.reset(0);
+        for domain in admission.valid.ones() {
+            self.united.union(&counts.claims_in(key)[domain]);
+        }
+        claims.intersect(&self.united);
+    }
+
+    /// Keeps, in some words, the existing nodes that every group admits. Exact.
+    pub(crate) fn keep_nodes(
+        &mut self,
+        (shape, counts): (&Shape<'_>, &Counts),
+        words: Range<usize>,
+        nodes: &mut Bits,
+    ) {
+        for admission in &self.admissions[..self.prepared] {
+            let group = counts.group(admission.group);
+            if let Some(hosts) = &group.hosts {
+                hosts.keep_admitted(group.rule.kind, admission.selects, false, words.clone(), nodes);
+            }
+            let Some(key) = group.rule.key else {
+                continue;
+            };
+            let united = &mut self.united_nodes;
+            let key = &shape.keys[key as usize];
+            key.unite_nodes(&admission.valid, group.rule.repels(), words.clone(), united);
+            nodes.intersect_words(united, words.clone());
+        }
+    }
 
     /// Narrows a planned claim by every group that binds the pod. The answer is its new requirement set.
     pub(crate) fn narrow(
@@ -100,29 +146,36 @@ impl Topology<'_> {
         bindings: &Bindings,
         strict: SetId,
         (index, template, mut set): (usize, usize, SetId),
+        (shape, counts): (&mut Shape<'_>, &Counts),
         algebra: &mut Algebra<'_>,
     ) -> Result<SetId, Refusal> {
         let mut used = 0;
-        for position in 0..self.binding_count(class, bindings) {
-            let (id, selects) = self.binding(class, bindings, position);
-            let group = &self.groups[id.0 as usize];
-            let Some(key) = group.key else {
+        for position in 0..shape.binding_count(class, bindings) {
+            let (id, selects) = shape.binding(class, bindings, position);
+            let group = counts.group(id);
+            let rule = group.rule;
+            let Some(key) = rule.key else {
                 let hosts = group.hosts.as_ref();
-                if hosts.is_some_and(|hosts| !hosts.admits(group.kind, selects, true, index)) {
+                if hosts.is_some_and(|hosts| !hosts.admits(rule.kind, selects, true, index)) {
                     // Counts per host only grow while pods are added, so all but affinity is final.
                     return Err(Refusal {
                         group: id,
-                        final_: group.kind != Kind::Affinity,
+                        final_: rule.kind != Kind::Affinity,
                     });
                 }
                 continue;
             };
-            let allowed = self.allowed(key, strict, algebra);
-            let possible = self.possible(key, template, set, algebra);
-            let group = &self.groups[id.0 as usize];
-            let sets = &self.keys[key].sets;
-            let census = &self.censuses[group.census];
-            group.choose(census, &sets[allowed], &sets[possible], selects, &mut self.chosen);
+            let allowed = shape.allowed(key as usize, strict, algebra);
+            let possible = shape.possible(key as usize, template, set, algebra);
+            let sets = &shape.keys[key as usize].sets;
+            let universe = Universe::of(rule.census, shape, counts);
+            group.choose(
+                universe,
+                &sets[allowed],
+                &sets[possible],
+                selects,
+                &mut self.chosen,
+            );
             let entry = match self.narrowed[..used].iter().position(|(known, _)| *known == key) {
                 Some(entry) => entry,
                 None => {
@@ -140,14 +193,14 @@ impl Topology<'_> {
             if domains.is_clear() {
                 return Err(Refusal {
                     group: id,
-                    final_: group.kind.repels(),
+                    final_: rule.repels(),
                 });
             }
         }
         for entry in 0..used {
             let key = self.narrowed[entry].0;
-            let possible = self.possible(key, template, set, algebra);
-            let (key_index, key) = (key as u32, &self.keys[key]);
+            let possible = shape.possible(key as usize, template, set, algebra);
+            let (key_index, key) = (key, &shape.keys[key as usize]);
             let domains = &self.narrowed[entry].1;
             if key.sets[possible] != *domains {
                 set = algebra.narrow_to(set, key_index, domains, || {

@@ -1,44 +1,192 @@
-//! Every change of counts, domains and claims, each of which can be taken back (P §6.8).
+//! Pods per domain, claims per domain, and nodes that make domains exist: each change can be undone (P §6.8).
 //!
-//! Complexity: O(groups that select the pod's class) for a placement, O(keys × domains) for a claim, O(distinct node filters) for a node.
+//! It counts; which groups and domains there are is the `Shape`'s. Complexity: O(groups that select the pod's class) for a placement, O(keys × domains) for a
+//! claim, O(distinct node filters) for a node.
 
-use super::{GroupId, Host, NONE, Topology};
+use super::hosts::Hosts;
+use super::{GroupId, Host, Kind, NONE, Rule, Shape};
 use crate::algebra::{Algebra, SetId};
-use spokeshave_model::snapshot::{ClassId, NodeId, PodId};
+use crate::bits::Bits;
+use smallvec::SmallVec;
+use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
 
-impl Topology<'_> {
-    /// Tells where a planned claim can be from now on.
-    pub(crate) fn set_claim(&mut self, index: usize, template: usize, set: SetId, algebra: &Algebra<'_>) {
+/// Pods of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) rule: Rule,
+    /// Pods per domain of the key.
+    pub(super) counts: SmallVec<[u32; 6]>,
+    /// Pods per host, when those are the domains.
+    pub(super) hosts: Option<Box<Hosts>>,
+}
+
+/// How many pods are where.
+#[derive(Clone, Debug)]
+pub(crate) struct Counts {
+    groups: Vec<Group>,
+    /// Per census: registered nodes per domain.
+    present: Vec<Vec<u32>>,
+    /// Per key: planned claims that can be in each domain.
+    claims_in: Vec<Vec<Bits>>,
+    /// Template and requirements of each planned claim.
+    claims: Vec<(usize, SetId)>,
+    /// Bound pods that count: class, node and number, in this order.
+    counted: Vec<(ClassId, NodeId, u32)>,
+    /// Per pod: where it is in `counted`.
+    counted_at: Vec<u32>,
+    /// Placements made so far, for groups that are added later.
+    placed: Vec<(ClassId, Host)>,
+    /// Nodes that were removed.
+    removed: Bits,
+}
+
+impl Counts {
+    /// Counts bound, running pods (P-107).
+    pub(crate) fn new(shape: &mut Shape<'_>, algebra: &Algebra<'_>) -> Self {
+        let (counted, counted_at) = bound_pods(shape.snapshot);
+        let mut counts = Counts {
+            groups: Vec::new(),
+            present: Vec::new(),
+            claims_in: Vec::new(),
+            claims: Vec::new(),
+            counted,
+            counted_at,
+            placed: Vec::new(),
+            removed: Bits::default(),
+        };
+        counts.catch_up(shape, algebra);
+        counts
+    }
+
+    /// Counts what is there in groups that the shape has got since. O(1) if there are none.
+    #[inline]
+    pub(crate) fn catch_up(&mut self, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
+        if self.groups.len() < shape.rules.len() {
+            self.add_groups(shape, algebra);
+        }
+    }
+
+    fn add_groups(&mut self, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
+        for key in self.claims_in.len()..shape.keys.len() {
+            self.claims_in
+                .push(vec![Bits::default(); shape.keys[key].values.len()]);
+            for index in 0..self.claims.len() {
+                let (template, set) = self.claims[index];
+                self.index_claim(key, index, template, set, shape, algebra);
+            }
+        }
+        for census in self.present.len()..shape.censuses.len() {
+            let present = self.count_present(census, shape);
+            self.present.push(present);
+        }
+        for index in self.groups.len()..shape.rules.len() {
+            let rule = shape.rules[index];
+            let domains = rule.key.map_or(0, |key| shape.keys[key as usize].values.len());
+            self.groups.push(Group {
+                rule,
+                counts: SmallVec::from_elem(0, domains),
+                hosts: rule.key.is_none().then(|| Box::new(Hosts::new(rule.max_skew))),
+            });
+            self.count_all(GroupId(index as u32), shape, algebra);
+        }
+    }
+
+    /// Registered nodes per domain, as far as a census looks at them.
+    fn count_present(&self, census: usize, shape: &Shape<'_>) -> Vec<u32> {
+        let census = &shape.censuses[census];
+        let Some(key) = census.key.map(|key| &shape.keys[key]) else {
+            return Vec::new();
+        };
+        let mut present = vec![0; key.values.len()];
+        for (index, domain) in key.of_node.iter().enumerate() {
+            let kind = shape.snapshot.nodes[index].kind.index();
+            let counts = *domain != NONE && census.kinds.contains(kind);
+            if counts && self.is_present(NodeId::from(index), shape.snapshot) {
+                present[*domain as usize] += 1;
+            }
+        }
+        present
+    }
+
+    /// Counts bound and placed pods in a new group.
+    fn count_all(&mut self, id: GroupId, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
+        let members = std::mem::take(&mut shape.members[id.0 as usize]);
+        for class in members.iter().copied() {
+            let first = self.counted.partition_point(|entry| entry.0 < class);
+            for position in first..self.counted.len() {
+                let (other, node, number) = self.counted[position];
+                if other != class {
+                    break;
+                }
+                self.change(id, Host::Node(node), number, true, shape, algebra);
+            }
+        }
+        for position in 0..self.placed.len() {
+            let (class, host) = self.placed[position];
+            if members.contains(&class) {
+                self.change(id, host, 1, true, shape, algebra);
+            }
+        }
+        shape.members[id.0 as usize] = members;
+    }
+
+    #[inline]
+    pub(super) fn group(&self, id: GroupId) -> &Group {
+        &self.groups[id.0 as usize]
+    }
+
+    /// Registered nodes per domain, for a census.
+    #[inline]
+    pub(super) fn present(&self, census: u32) -> &[u32] {
+        &self.present[census as usize]
+    }
+
+    /// Planned claims that can be in each domain of a key.
+    #[inline]
+    pub(super) fn claims_in(&self, key: u32) -> &[Bits] {
+        &self.claims_in[key as usize]
+    }
+
+    /// A planned claim has these requirements from now on.
+    pub(crate) fn set_claim(
+        &mut self,
+        index: usize,
+        template: usize,
+        set: SetId,
+        shape: &mut Shape<'_>,
+        algebra: &Algebra<'_>,
+    ) {
         match self.claims.get_mut(index) {
             Some(known) if *known == (template, set) => return,
             Some(known) => *known = (template, set),
             None => self.claims.push((template, set)),
         }
-        for key in 0..self.keys.len() {
-            self.index_claim(key, index, template, set, algebra);
+        for key in 0..self.claims_in.len() {
+            self.index_claim(key, index, template, set, shape, algebra);
         }
     }
 
     /// Forgets the youngest claim.
     pub(crate) fn drop_claim(&mut self) {
         self.claims.pop();
-        for claims in self.keys.iter_mut().flat_map(|key| &mut key.claims) {
+        for claims in self.claims_in.iter_mut().flatten() {
             claims.remove(self.claims.len());
         }
     }
 
-    pub(super) fn index_claim(
+    fn index_claim(
         &mut self,
         key: usize,
         index: usize,
         template: usize,
         set: SetId,
+        shape: &mut Shape<'_>,
         algebra: &Algebra<'_>,
     ) {
-        let possible = self.possible(key, template, set, algebra);
-        let key = &mut self.keys[key];
-        for (domain, claims) in key.claims.iter_mut().enumerate() {
-            if key.sets[possible].contains(domain) {
+        let possible = shape.possible(key, template, set, algebra);
+        let possible = &shape.keys[key].sets[possible];
+        for (domain, claims) in self.claims_in[key].iter_mut().enumerate() {
+            if possible.contains(domain) {
                 claims.insert(index);
             } else {
                 claims.remove(index);
@@ -47,20 +195,32 @@ impl Topology<'_> {
     }
 
     /// Records a placement in every group that sees it.
-    pub(crate) fn record(&mut self, class: ClassId, host: Host, algebra: &Algebra<'_>) {
+    pub(crate) fn record(
+        &mut self,
+        class: ClassId,
+        host: Host,
+        shape: &mut Shape<'_>,
+        algebra: &Algebra<'_>,
+    ) {
         self.placed.push((class, host));
-        self.change_all(class, host, true, algebra);
+        self.change_all(class, host, true, shape, algebra);
     }
 
-    /// Takes the youngest placement back.
-    pub(crate) fn unrecord(&mut self, algebra: &Algebra<'_>) {
+    /// Undoes the youngest placement.
+    pub(crate) fn unrecord(&mut self, shape: &mut Shape<'_>, algebra: &Algebra<'_>) {
         if let Some((class, host)) = self.placed.pop() {
-            self.change_all(class, host, false, algebra);
+            self.change_all(class, host, false, shape, algebra);
         }
     }
 
     /// A bound pod no longer counts (`counts` false), or counts again.
-    pub(crate) fn set_counted(&mut self, pod: PodId, counts: bool, algebra: &Algebra<'_>) {
+    pub(crate) fn set_counted(
+        &mut self,
+        pod: PodId,
+        counts: bool,
+        shape: &mut Shape<'_>,
+        algebra: &Algebra<'_>,
+    ) {
         let at = self.counted_at[pod.index()];
         if let Some((class, node, number)) = self.counted.get_mut(at as usize) {
             *number = if counts {
@@ -69,27 +229,44 @@ impl Topology<'_> {
                 number.saturating_sub(1)
             };
             let (class, node) = (*class, *node);
-            self.change_all(class, Host::Node(node), counts, algebra);
+            self.change_all(class, Host::Node(node), counts, shape, algebra);
         }
     }
 
-    fn change_all(&mut self, class: ClassId, host: Host, add: bool, algebra: &Algebra<'_>) {
-        for position in 0..self.selecting[class.index()].len() {
-            self.change(self.selecting[class.index()][position], host, 1, add, algebra);
+    fn change_all(
+        &mut self,
+        class: ClassId,
+        host: Host,
+        add: bool,
+        shape: &mut Shape<'_>,
+        algebra: &Algebra<'_>,
+    ) {
+        for position in 0..shape.selecting[class.index()].len() {
+            let group = shape.selecting[class.index()][position];
+            self.change(group, host, 1, add, shape, algebra);
         }
-        for position in 0..self.inverse_owned[class.index()].len() {
-            self.change(self.inverse_owned[class.index()][position], host, 1, add, algebra);
+        for position in 0..shape.inverse_owned[class.index()].len() {
+            let group = shape.inverse_owned[class.index()][position];
+            self.change(group, host, 1, add, shape, algebra);
         }
     }
 
-    pub(super) fn change(&mut self, id: GroupId, host: Host, number: u32, add: bool, algebra: &Algebra<'_>) {
-        let group = &mut self.groups[id.0 as usize];
-        let census = &mut self.censuses[group.census];
+    fn change(
+        &mut self,
+        id: GroupId,
+        host: Host,
+        number: u32,
+        add: bool,
+        shape: &mut Shape<'_>,
+        algebra: &Algebra<'_>,
+    ) {
+        let Some(group) = self.groups.get_mut(id.0 as usize) else {
+            return;
+        };
+        let rule = group.rule;
+        let census = &mut shape.censuses[rule.census as usize];
         let apply = |count: &mut u32| {
-            debug_assert!(
-                add || *count >= number,
-                "a count is taken back that was never made"
-            );
+            debug_assert!(add || *count >= number, "a count is undone that was never made");
             *count = if add {
                 *count + number
             } else {
@@ -98,14 +275,14 @@ impl Topology<'_> {
         };
         match host {
             Host::Node(node) => {
-                if !census.kinds.contains(self.snapshot.node(node).kind.index()) {
+                if !census.kinds.contains(shape.snapshot.node(node).kind.index()) {
                     return;
                 }
                 if let Some(hosts) = &mut group.hosts {
                     hosts.change(false, node.index(), number, add);
                 }
-                if let Some(key) = group.key {
-                    let domain = self.keys[key].of_node[node.index()];
+                if let Some(key) = rule.key {
+                    let domain = shape.keys[key as usize].of_node[node.index()];
                     if domain != NONE {
                         apply(&mut group.counts[domain as usize]);
                     }
@@ -118,40 +295,38 @@ impl Topology<'_> {
                 if let Some(hosts) = &mut group.hosts {
                     hosts.change(true, index, number, add);
                 }
-                let Some(key) = group.key else {
+                let Some(key) = rule.key else {
                     return;
                 };
-                let possible = self.possible(key, template, set, algebra);
-                let group = &mut self.groups[id.0 as usize];
-                let domains = &self.keys[key].sets[possible];
-                if group.kind.repels() || domains.count() == 1 {
+                let possible = shape.possible(key as usize, template, set, algebra);
+                let domains = &shape.keys[key as usize].sets[possible];
+                if rule.repels() || domains.count() == 1 {
                     domains.ones().for_each(|domain| apply(&mut group.counts[domain]));
                 }
             }
         }
     }
 
-    /// A node goes away, or comes back: where it was the only one of its domain, the domain goes with it.
-    pub(crate) fn set_removed(&mut self, node: NodeId, removed: bool) {
-        let counts = self.is_present(node);
+    /// A node is removed, or is there again: where it was the only one of its domain, the domain goes with it.
+    pub(crate) fn set_removed(&mut self, node: NodeId, removed: bool, shape: &Shape<'_>) {
+        let counts = self.is_present(node, shape.snapshot);
         if removed {
             self.removed.insert(node.index());
         } else {
             self.removed.remove(node.index());
         }
-        if counts == self.is_present(node) {
+        if counts == self.is_present(node, shape.snapshot) {
             return;
         }
-        let kind = self.snapshot.node(node).kind.index();
-        for census in self
-            .censuses
-            .iter_mut()
-            .filter(|census| census.kinds.contains(kind))
-        {
+        let kind = shape.snapshot.node(node).kind.index();
+        for (census, present) in shape.censuses.iter().zip(&mut self.present) {
+            if !census.kinds.contains(kind) {
+                continue;
+            }
             let domain = census
                 .key
-                .map_or(NONE, |key| self.keys[key].of_node[node.index()]);
-            if let Some(present) = census.present.get_mut(domain as usize) {
+                .map_or(NONE, |key| shape.keys[key].of_node[node.index()]);
+            if let Some(present) = present.get_mut(domain as usize) {
                 *present = if removed {
                     present.saturating_sub(1)
                 } else {
@@ -166,8 +341,65 @@ impl Topology<'_> {
     }
 
     /// Whether an existing node makes its domains exist.
-    pub(super) fn is_present(&self, node: NodeId) -> bool {
-        let view = self.snapshot.node(node);
+    fn is_present(&self, node: NodeId, snapshot: &Snapshot) -> bool {
+        let view = snapshot.node(node);
         view.registered && !view.marked_for_deletion && !self.removed.contains(node.index())
     }
+
+    /// Everything that changes, to compare what was reverted with what was there: what is placed, groups, censuses, and claims by key.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn fingerprint(&self) -> [Vec<String>; 4] {
+        // Every field, so that a further one cannot be forgotten.
+        let Counts {
+            groups,
+            present,
+            claims_in,
+            claims,
+            counted,
+            counted_at: _,
+            placed,
+            removed,
+        } = self;
+        let removed = removed.ones().collect::<Vec<_>>();
+        let groups = groups.iter().map(|group| {
+            let hosts = group.hosts.as_ref().map(|hosts| hosts.counts());
+            format!("{:?} {hosts:?}", group.counts)
+        });
+        let claims_in = claims_in.iter().map(|domains| {
+            let domains = domains.iter().map(|claims| claims.ones().collect::<Vec<_>>());
+            format!("{:?}", domains.collect::<Vec<_>>())
+        });
+        [
+            vec![format!("{removed:?} {placed:?} {claims:?} {counted:?}")],
+            groups.collect(),
+            present.iter().map(|present| format!("{present:?}")).collect(),
+            claims_in.collect(),
+        ]
+    }
+}
+
+impl Rule {
+    /// Whether its pods keep others away.
+    pub(super) fn repels(&self) -> bool {
+        matches!(self.kind, Kind::AntiAffinity | Kind::Inverse)
+    }
+}
+
+/// The pods that run on nodes, by class and node, and where in that list each is.
+fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
+    let mut bound: Vec<(ClassId, NodeId, usize)> = Vec::new();
+    for (index, view) in snapshot.pods.iter().enumerate().filter(|(_, view)| view.active) {
+        bound.extend(view.node.map(|node| (view.class, node, index)));
+    }
+    bound.sort_unstable();
+    let mut counted: Vec<(ClassId, NodeId, u32)> = Vec::new();
+    let mut counted_at = vec![NONE; snapshot.pods.len()];
+    for (class, node, index) in bound {
+        match counted.last_mut() {
+            Some(last) if (last.0, last.1) == (class, node) => last.2 += 1,
+            _ => counted.push((class, node, 1)),
+        }
+        counted_at[index] = (counted.len() - 1) as u32;
+    }
+    (counted, counted_at)
 }

@@ -1,17 +1,37 @@
 //! The choice of a domain by one group: spread, affinity, anti-affinity (P §6.8).
 
-use super::{Census, Group, Kind};
+use super::count::Group;
+use super::{Counts, Kind, Shape};
 use crate::bits::Bits;
+
+/// Which domains of a key exist for the groups of a census, whatever they count.
+#[derive(Clone, Copy)]
+pub(super) struct Universe<'c> {
+    /// Domains that some NodePool offers.
+    offered: &'c Bits,
+    /// Registered nodes per domain.
+    present: &'c [u32],
+}
+
+impl<'c> Universe<'c> {
+    #[inline]
+    pub(super) fn of(census: u32, shape: &'c Shape<'_>, counts: &'c Counts) -> Self {
+        Universe {
+            offered: &shape.censuses[census as usize].offered,
+            present: counts.present(census),
+        }
+    }
+}
 
 impl Group {
     /// Whether a domain exists for this group.
-    fn exists(&self, census: &Census, domain: usize) -> bool {
-        census.offered.contains(domain) || self.counts[domain] > 0 || census.present[domain] > 0
+    fn exists(&self, universe: Universe<'_>, domain: usize) -> bool {
+        universe.offered.contains(domain) || self.counts[domain] > 0 || universe.present[domain] > 0
     }
 
     /// The domains that exist, in order.
-    pub(super) fn existing<'a>(&'a self, census: &'a Census) -> impl Iterator<Item = usize> + 'a {
-        (0..self.counts.len()).filter(|domain| self.exists(census, *domain))
+    pub(super) fn existing<'a>(&'a self, universe: Universe<'a>) -> impl Iterator<Item = usize> + 'a {
+        (0..self.counts.len()).filter(move |domain| self.exists(universe, *domain))
     }
 
     fn populated(&self, domain: usize) -> bool {
@@ -24,13 +44,13 @@ impl Group {
     }
 
     /// The lowest count over the domains a pod may use (P-101, P-102).
-    fn minimum(&self, census: &Census, pod_domains: &Bits) -> u32 {
+    fn minimum(&self, universe: Universe<'_>, pod_domains: &Bits) -> u32 {
         let (mut minimum, mut supported) = (u32::MAX, 0);
-        for domain in pod_domains.ones().filter(|domain| self.exists(census, *domain)) {
+        for domain in pod_domains.ones().filter(|domain| self.exists(universe, *domain)) {
             supported += 1;
             minimum = minimum.min(self.counts[domain]);
         }
-        if self.min_domains.is_some_and(|wanted| supported < wanted) {
+        if self.rule.min_domains.is_some_and(|wanted| supported < wanted) {
             0
         } else {
             minimum
@@ -39,17 +59,23 @@ impl Group {
 
     /// Whether a spread admits one more pod in a domain.
     fn within_skew(&self, domain: usize, minimum: u32, selects: bool) -> bool {
-        (self.counts[domain] + u32::from(selects)).saturating_sub(minimum) <= self.max_skew
+        (self.counts[domain] + u32::from(selects)).saturating_sub(minimum) <= self.rule.max_skew
     }
 
     /// The domains in which a host can take the pod, as far as this group is concerned. A host with one domain is admitted exactly if that is
     /// among them; a planned one, only if one of its possible domains is.
-    pub(super) fn valid_domains(&self, census: &Census, pod_domains: &Bits, selects: bool, valid: &mut Bits) {
+    pub(super) fn valid_domains(
+        &self,
+        universe: Universe<'_>,
+        pod_domains: &Bits,
+        selects: bool,
+        valid: &mut Bits,
+    ) {
         valid.reset(self.counts.len());
-        match self.kind {
+        match self.rule.kind {
             Kind::Spread => {
-                let minimum = self.minimum(census, pod_domains);
-                for domain in self.existing(census) {
+                let minimum = self.minimum(universe, pod_domains);
+                for domain in self.existing(universe) {
                     if self.within_skew(domain, minimum, selects) {
                         valid.insert(domain);
                     }
@@ -58,7 +84,7 @@ impl Group {
             Kind::Affinity => {
                 let bootstrap = self.may_bootstrap(pod_domains, selects);
                 for domain in pod_domains.ones() {
-                    if self.populated(domain) || (bootstrap && self.exists(census, domain)) {
+                    if self.populated(domain) || (bootstrap && self.exists(universe, domain)) {
                         valid.insert(domain);
                     }
                 }
@@ -74,18 +100,18 @@ impl Group {
     /// The domains to which a planned host is narrowed when it takes the pod.
     pub(super) fn choose(
         &self,
-        census: &Census,
+        universe: Universe<'_>,
         pod_domains: &Bits,
         node_domains: &Bits,
         selects: bool,
         chosen: &mut Bits,
     ) {
         chosen.reset(self.counts.len());
-        match self.kind {
+        match self.rule.kind {
             Kind::Spread => {
-                let minimum = self.minimum(census, pod_domains);
+                let minimum = self.minimum(universe, pod_domains);
                 let admitted = node_domains.ones().filter(|domain| {
-                    self.exists(census, *domain) && self.within_skew(*domain, minimum, selects)
+                    self.exists(universe, *domain) && self.within_skew(*domain, minimum, selects)
                 });
                 // Of equal counts the first domain wins.
                 if let Some(best) = admitted.min_by_key(|domain| self.counts[*domain]) {
@@ -98,7 +124,7 @@ impl Group {
                     .filter(|domain| self.populated(*domain));
                 populated.for_each(|domain| chosen.insert(domain));
                 if chosen.is_clear() && self.may_bootstrap(pod_domains, selects) {
-                    let own = || pod_domains.ones().filter(|domain| self.exists(census, *domain));
+                    let own = || pod_domains.ones().filter(|domain| self.exists(universe, *domain));
                     let both = own().find(|domain| node_domains.contains(*domain));
                     both.into_iter()
                         .chain(own().next())

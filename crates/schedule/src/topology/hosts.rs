@@ -124,7 +124,7 @@ impl Hosts {
     }
 
     /// Every count, to compare.
-    #[cfg(debug_assertions)]
+    #[cfg(any(test, debug_assertions))]
     pub(super) fn counts(&self) -> std::collections::BTreeMap<(bool, u32), u32> {
         let of = |planned: bool, set: &HostSet| {
             let hosts = set.occupied.ones().map(|host| (planned, host as u32));

@@ -1,23 +1,25 @@
 //! Topology spread, pod affinity and pod anti-affinity as counters per domain (P §6.8).
 //!
 //! A *group* is shared by all pods that are constrained in the same way. Domains of a label key are dense numbers; a host's own domain is
-//! its number, so that hostname groups need no names. Every change can be taken back exactly, also in groups that came into being later:
-//! counts follow from which pods count where, not from the order of events. Complexity: choosing a domain is O(domains of the key);
-//! recording a placement, or taking it back, is O(groups that select the pod's class).
+//! its number, so that hostname groups need no names. `Shape` says which groups, keys and domains there are: it depends on the Snapshot only.
+//! `Counts` says how many pods are where. Every change of it can be undone exactly, also in groups that were added later: counts follow from
+//! which pods count where, not from the order of events. `Choice` finds the domains that counts leave to a pod. Complexity: choosing a domain is
+//! O(domains of the key); recording a placement, or undoing it, is O(groups that select the pod's class).
 
 mod build;
 mod choose;
 mod count;
+mod explain;
 mod group;
 mod hosts;
-mod tell;
+
+pub(crate) use choose::Choice;
+pub(crate) use count::Counts;
 
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use crate::template::Template;
-use hosts::Hosts;
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use smallvec::SmallVec;
 use spokeshave_model::Requirements;
 use spokeshave_model::reason::TopologyKind;
 use spokeshave_model::selector::Selector;
@@ -33,7 +35,7 @@ const NONE: u32 = u32::MAX;
 const MANY_DOMAINS: usize = 64;
 
 /// A group's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct GroupId(u32);
 
 /// Which nodes count for a spread constraint (P §6.8, node filter).
@@ -75,25 +77,18 @@ impl Kind {
             Kind::AntiAffinity | Kind::Inverse => TopologyKind::AntiAffinity,
         }
     }
-
-    fn repels(self) -> bool {
-        matches!(self, Kind::AntiAffinity | Kind::Inverse)
-    }
 }
 
-/// There are several for each workload, so that they are small: what groups have in common is in their census.
-#[derive(Clone, Debug)]
-struct Group {
+/// The rule of a group. There is one in each group's counts, so that counting looks at one place in memory; what groups have in common is in their
+/// census.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
     kind: Kind,
     /// The label key, as a number; `None` for hostname.
-    key: Option<usize>,
-    census: usize,
+    key: Option<u32>,
+    census: u32,
     max_skew: u32,
     min_domains: Option<u32>,
-    /// Pods per domain of the key.
-    counts: SmallVec<[u32; 6]>,
-    /// Pods per host, when those are the domains.
-    hosts: Option<Box<Hosts>>,
 }
 
 /// Which nodes a filter admits, and in which domains of a key there are such nodes. Shared by groups.
@@ -106,8 +101,6 @@ struct Census {
     planned: FxHashMap<SetId, bool>,
     /// Domains that some NodePool offers.
     offered: Bits,
-    /// Registered nodes per domain.
-    present: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -119,8 +112,6 @@ struct Key {
     /// Existing nodes of each domain, and those without one.
     nodes: Vec<Bits>,
     nodes_without: Bits,
-    /// Planned claims that can be in each domain.
-    claims: Vec<Bits>,
     /// Domains that nodes of each template can be in.
     reachable: Vec<Bits>,
     sets: Vec<Bits>,
@@ -161,14 +152,15 @@ pub(crate) struct Bindings {
     pub(crate) groups: Vec<(GroupId, bool)>,
 }
 
+/// Which groups, keys and domains there are. It grows with what is asked, never with what is placed.
 #[derive(Clone, Debug)]
-pub(crate) struct Topology<'a> {
+pub(crate) struct Shape<'a> {
     snapshot: &'a Snapshot,
-    /// Template and requirements of each planned claim.
-    claims: Vec<(usize, SetId)>,
     keys: Vec<Key>,
     key_ids: BTreeMap<String, usize>,
-    groups: Vec<Group>,
+    rules: Vec<Rule>,
+    /// Per group: the classes whose pods count in it.
+    members: Vec<Vec<ClassId>>,
     censuses: Vec<Census>,
     census_ids: FxHashMap<(Option<usize>, Filter), usize>,
     identities: FxHashMap<Identity, GroupId>,
@@ -178,40 +170,13 @@ pub(crate) struct Topology<'a> {
     inverse_selecting: Vec<Vec<GroupId>>,
     /// Per class: the inverse groups of its own required anti-affinity.
     inverse_owned: Vec<Vec<GroupId>>,
-    /// Bound pods that count: class, node and number, in this order.
-    counted: Vec<(ClassId, NodeId, u32)>,
-    /// Per pod: where it is in `counted`.
-    counted_at: Vec<u32>,
     /// Classes by label and value, to find quickly what a selector matches.
     labelled: FxHashMap<(&'a str, &'a str), Vec<ClassId>>,
-    /// Placements made so far, for groups that come into being later.
-    placed: Vec<(ClassId, Host)>,
-    /// Nodes taken away.
-    removed: Bits,
-    valid: Bits,
-    united: Bits,
-    united_nodes: Bits,
-    chosen: Bits,
-    narrowed: Vec<(usize, Bits)>,
-    /// What the groups of the pod that is looked at admit: the first `prepared` of them.
-    admissions: Vec<Admission>,
-    prepared: usize,
 }
 
-/// What one group admits at the moment.
-#[derive(Clone, Debug, Default)]
-struct Admission {
-    group: u32,
-    selects: bool,
-    /// Its valid domains, unless those are hosts.
-    valid: Bits,
-}
-
-impl<'a> Topology<'a> {
-    /// Counts bound, running pods (P-107), and registers every required anti-affinity there is (P-110), so that which groups exist does not depend
-    /// on what is asked later.
+impl<'a> Shape<'a> {
+    /// Registers every required anti-affinity there is (P-110), so that which groups exist does not depend on what is asked later.
     pub(crate) fn new(snapshot: &'a Snapshot, templates: &[Template], algebra: &Algebra<'_>) -> Self {
-        let (counted, counted_at) = bound_pods(snapshot);
         let mut labelled: FxHashMap<(&str, &str), Vec<ClassId>> = FxHashMap::with_hasher(FxBuildHasher);
         for (index, class) in snapshot.classes.iter().enumerate() {
             for (key, value) in &class.labels {
@@ -222,41 +187,30 @@ impl<'a> Topology<'a> {
             }
         }
         let classes = snapshot.classes.len();
-        let mut topology = Topology {
+        let mut shape = Shape {
             snapshot,
-            claims: Vec::new(),
             keys: Vec::new(),
             key_ids: BTreeMap::new(),
-            groups: Vec::new(),
+            rules: Vec::new(),
+            members: Vec::new(),
             censuses: Vec::new(),
             census_ids: FxHashMap::with_hasher(FxBuildHasher),
             identities: FxHashMap::with_hasher(FxBuildHasher),
             selecting: vec![Vec::new(); classes],
             inverse_selecting: vec![Vec::new(); classes],
             inverse_owned: vec![Vec::new(); classes],
-            counted,
-            counted_at,
             labelled,
-            placed: Vec::new(),
-            removed: Bits::default(),
-            valid: Bits::default(),
-            united: Bits::default(),
-            united_nodes: Bits::new(snapshot.nodes.len()),
-            admissions: Vec::new(),
-            prepared: 0,
-            chosen: Bits::default(),
-            narrowed: Vec::new(),
         };
         for (index, class) in snapshot.classes.iter().enumerate() {
             for term in &class.anti_affinity {
-                let group = topology.term_group(Kind::Inverse, term, class, templates, algebra);
-                if !topology.inverse_owned[index].contains(&group) {
-                    topology.inverse_owned[index].push(group);
-                    topology.count_class(group, ClassId::from(index), algebra);
+                let group = shape.term_group(Kind::Inverse, term, class, templates, algebra);
+                if !shape.inverse_owned[index].contains(&group) {
+                    shape.inverse_owned[index].push(group);
+                    shape.members[group.0 as usize].push(ClassId::from(index));
                 }
             }
         }
-        topology
+        shape
     }
 
     /// Whether nothing binds a pod of this class.
@@ -345,25 +299,6 @@ impl Census {
             alternatives.iter().any(compatible)
         })
     }
-}
-
-/// The pods that run on nodes, by class and node, and where in that list each is.
-fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
-    let mut bound: Vec<(ClassId, NodeId, usize)> = Vec::new();
-    for (index, view) in snapshot.pods.iter().enumerate().filter(|(_, view)| view.active) {
-        bound.extend(view.node.map(|node| (view.class, node, index)));
-    }
-    bound.sort_unstable();
-    let mut counted: Vec<(ClassId, NodeId, u32)> = Vec::new();
-    let mut counted_at = vec![NONE; snapshot.pods.len()];
-    for (class, node, index) in bound {
-        match counted.last_mut() {
-            Some(last) if (last.0, last.1) == (class, node) => last.2 += 1,
-            _ => counted.push((class, node, 1)),
-        }
-        counted_at[index] = (counted.len() - 1) as u32;
-    }
-    (counted, counted_at)
 }
 
 fn known(positions: &[u32], set: SetId) -> Option<usize> {

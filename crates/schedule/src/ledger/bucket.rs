@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// NodeClaims by position.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     bits: Bits,
     /// The words outside of it are empty; unless it is empty itself, its first and its last word are not.
     occupied: Range<usize>,
@@ -40,18 +40,18 @@ impl Bucket {
     }
 
     /// The words that may not be empty.
-    pub(super) fn words(&self) -> Range<usize> {
+    pub(crate) fn words(&self) -> Range<usize> {
         self.occupied.clone()
     }
 
     /// The word at a position.
     #[inline]
-    pub(super) fn word(&self, position: usize) -> u64 {
+    pub(crate) fn word(&self, position: usize) -> u64 {
         self.bits.word(position)
     }
 
     /// The claims, in order.
-    pub(super) fn ones(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn ones(&self) -> impl Iterator<Item = usize> + '_ {
         self.bits.ones()
     }
 }

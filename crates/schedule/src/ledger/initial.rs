@@ -1,9 +1,9 @@
-//! What an engine starts from: room on nodes, room under limits, ports and attachments in use (P §6.1).
+//! What ledgers start from: room on nodes, room under limits, ports and volumes in use (P §6.1).
 
-use super::Remaining;
+use super::budget::Remaining;
+use crate::tables::Attachments;
 use crate::template::{Numbers, UNLIMITED, daemon_alternatives};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use smallvec::SmallVec;
 use spokeshave_model::snapshot::{KindId, NodeId, PodId, PoolId, Snapshot};
 use spokeshave_model::vector::ResourceVector;
 use spokeshave_model::{ResourceName, taint};
@@ -86,7 +86,7 @@ pub(super) fn free_capacity(snapshot: &Snapshot) -> Vec<i64> {
 }
 
 /// Host ports in use on each node, by number.
-pub(super) fn node_ports<'a>(
+pub(super) fn ports_in_use<'a>(
     snapshot: &'a Snapshot,
     numbers: &mut Numbers<'a>,
 ) -> FxHashMap<NodeId, Vec<u32>> {
@@ -104,68 +104,23 @@ pub(super) fn node_ports<'a>(
     ports
 }
 
-/// Volumes attached to nodes that have attach limits, and volumes of pods, by number (P-117).
-pub(super) struct Attached {
-    pub(super) limits: FxHashMap<NodeId, Vec<(u32, i64)>>,
-    pub(super) nodes: FxHashMap<NodeId, Vec<u32>>,
-    pub(super) pods: FxHashMap<PodId, SmallVec<[u32; 2]>>,
-}
-
-impl Attached {
-    pub(super) fn new<'a>(snapshot: &'a Snapshot, numbers: &mut Numbers<'a>) -> Self {
-        let mut attached = Attached {
-            limits: FxHashMap::with_hasher(FxBuildHasher),
-            nodes: FxHashMap::with_hasher(FxBuildHasher),
-            pods: FxHashMap::with_hasher(FxBuildHasher),
-        };
-        for (index, node) in snapshot.nodes.iter().enumerate() {
-            if !node.attach_limits.is_empty() {
-                let limits = node.attach_limits.iter();
-                let limits = limits.map(|(driver, limit)| (numbers.driver(driver), *limit));
-                attached.limits.insert(NodeId::from(index), limits.collect());
-            }
-        }
-        if attached.limits.is_empty() {
-            return attached;
-        }
-        for (index, view) in snapshot.pods.iter().enumerate() {
-            if view.attachments.is_empty() {
-                continue;
-            }
-            let volumes: SmallVec<[u32; 2]> = view
-                .attachments
-                .iter()
-                .map(|(driver, claim)| numbers.attachment(driver, claim))
-                .collect();
-            if let (Some(node), false) = (view.node, view.terminal) {
-                let on_node = attached.nodes.entry(node).or_default();
-                for volume in &volumes {
-                    if !on_node.contains(volume) {
-                        on_node.push(*volume);
-                    }
+/// Volumes attached to each node, if some node has attach limits, by number (P-117).
+pub(super) fn attached_volumes(
+    snapshot: &Snapshot,
+    attachments: &Attachments,
+) -> FxHashMap<NodeId, Vec<u32>> {
+    let mut attached: FxHashMap<NodeId, Vec<u32>> = FxHashMap::with_hasher(FxBuildHasher);
+    for (index, view) in snapshot.pods.iter().enumerate() {
+        if let (Some(node), false) = (view.node, view.terminal || view.attachments.is_empty())
+            && let Some(volumes) = attachments.of_pod(PodId::from(index))
+        {
+            let on_node = attached.entry(node).or_default();
+            for volume in volumes {
+                if !on_node.contains(volume) {
+                    on_node.push(*volume);
                 }
             }
-            attached.pods.insert(PodId::from(index), volumes);
         }
-        attached
     }
-}
-
-/// Whether a node's attach limits admit further volumes. The same claim used by several pods counts once.
-pub(super) fn attachable(
-    limits: &[(u32, i64)],
-    attached: &[u32],
-    more: &[u32],
-    numbers: &Numbers<'_>,
-) -> bool {
-    limits.iter().all(|(driver, limit)| {
-        let of_driver = |volume: &&u32| numbers.driver_of(**volume) == *driver;
-        let new = more
-            .iter()
-            .filter(of_driver)
-            .filter(|volume| !attached.contains(*volume))
-            .count();
-        let present = attached.iter().filter(of_driver).count();
-        new == 0 || i64::try_from(present + new).is_ok_and(|count| count <= *limit)
-    })
+    attached
 }
