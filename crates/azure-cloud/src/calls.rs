@@ -10,11 +10,12 @@ use spokeshave_provider_azure::images::{Definition, ImageVersion};
 use spokeshave_provider_azure::offerings::Usage;
 use spokeshave_provider_azure::prices;
 use spokeshave_provider_azure::requests::{
-    COMPUTE_API_VERSION, NETWORK_API_VERSION, RESOURCE_GRAPH_API_VERSION, SKUS_API_VERSION, list_query,
+    COMPUTE_API_VERSION, GALLERY_API_VERSION, NETWORK_API_VERSION, RESOURCE_GRAPH_API_VERSION,
+    SKUS_API_VERSION, list_query,
 };
 use spokeshave_provider_azure::skus::Sku;
 
-use crate::client::{Client, Operation};
+use crate::client::{Client, MOST_PAGES, Operation, UNREADABLE};
 use crate::options::AzureOptions;
 use crate::tokens::encoded;
 
@@ -185,7 +186,7 @@ impl Calls<'_> {
     ) -> Result<Vec<ImageVersion>, ArmError> {
         let (subscription, region) = (&self.options.place.subscription, &self.options.settings.region);
         let path = format!(
-            "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/communityGalleries/{}/images/{}/versions?api-version={COMPUTE_API_VERSION}",
+            "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/communityGalleries/{}/images/{}/versions?api-version={GALLERY_API_VERSION}",
             definition.gallery, definition.name
         );
         let versions = found(self.client.list(self.options, &path).await)?;
@@ -208,18 +209,25 @@ impl Calls<'_> {
         );
         let mut next = Some(first);
         let mut items = Vec::new();
-        while let Some(url) = next {
+        for _ in 0..MOST_PAGES {
+            let Some(url) = next else {
+                return Ok(items);
+            };
             let page: prices::Page = self.client.get_public(&url).await?;
             if page.items.is_empty() {
-                break;
+                return Ok(items);
             }
             items.extend(page.items);
             next = page.next_page_link.filter(|link| !link.is_empty());
         }
-        Ok(items)
+        Err(ArmError::new(
+            UNREADABLE,
+            &format!("{base}: the list of prices has no end"),
+        ))
     }
 
-    async fn query<T: serde::de::DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>, ArmError> {
+    /// All rows of a kind.
+    async fn query(&self, kind: &str) -> Result<Vec<Value>, ArmError> {
         let path =
             format!("/providers/Microsoft.ResourceGraph/resources?api-version={RESOURCE_GRAPH_API_VERSION}");
         let query = list_query(
@@ -229,7 +237,7 @@ impl Calls<'_> {
         );
         let mut rows = Vec::new();
         let mut token: Option<String> = None;
-        loop {
+        for _ in 0..MOST_PAGES {
             let mut body = json!({
                 "subscriptions": [self.options.place.subscription],
                 "query": query,
@@ -241,30 +249,50 @@ impl Calls<'_> {
             let reply = self.client.send(self.options, "POST", &path, Some(&body)).await?;
             let mut page: Value = serde_json::from_slice(&reply.body).map_err(|error| {
                 ArmError::new(
-                    "",
+                    UNREADABLE,
                     &format!("the reply of Resource Graph cannot be read: {error}"),
                 )
             })?;
-            let data = page["data"].take();
+            let data = page.get_mut("data").map(Value::take).unwrap_or_default();
             let Value::Array(data) = data else {
-                return Err(ArmError::new("", "the reply of Resource Graph has no data"));
+                return Err(ArmError::new(
+                    UNREADABLE,
+                    "the reply of Resource Graph has no data",
+                ));
             };
-            rows.extend(
-                data.into_iter()
-                    .filter_map(|row| serde_json::from_value(row).ok()),
-            );
+            rows.extend(data);
             match page["$skipToken"].as_str() {
                 Some(next) if token.as_deref() != Some(next) => token = Some(next.to_owned()),
                 _ => return Ok(rows),
             }
         }
+        Err(ArmError::new(
+            UNREADABLE,
+            "the rows of Resource Graph have no end",
+        ))
     }
 
+    /// All machines, or none: one that is left out would be taken for gone.
     pub(crate) async fn machines(&self) -> Result<Vec<Machine>, ArmError> {
-        self.query(MACHINES).await
+        let read = |row: Value| {
+            let id = row["id"].clone();
+            let unread = |error| {
+                ArmError::new(
+                    UNREADABLE,
+                    &format!("machine {id} of Resource Graph cannot be read: {error}"),
+                )
+            };
+            serde_json::from_value(row).map_err(unread)
+        };
+        self.query(MACHINES).await?.into_iter().map(read).collect()
     }
 
+    /// Network interfaces that can be read: one that cannot is not taken away.
     pub(crate) async fn interfaces(&self) -> Result<Vec<Interface>, ArmError> {
-        self.query(INTERFACES).await
+        let rows = self.query(INTERFACES).await?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| serde_json::from_value(row).ok())
+            .collect())
     }
 }

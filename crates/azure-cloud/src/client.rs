@@ -22,7 +22,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Pause between looks at an operation that names none.
 const USUAL_WAIT: Duration = Duration::from_secs(5);
 /// Pages of one list; more is a list that never ends.
-const MOST_PAGES: usize = 2000;
+pub(crate) const MOST_PAGES: usize = 2000;
+
+/// Code of an error of our own: ARM has answered, and nobody can say what. Without it, it would count as no answer at all.
+pub(crate) const UNREADABLE: &str = "UnreadableReply";
 
 /// Azure as it is asked.
 #[derive(Debug)]
@@ -170,7 +173,7 @@ impl Client {
             next = page.next_link.filter(|link| !link.is_empty());
             pages += 1;
             if pages == MOST_PAGES {
-                return Err(ArmError::new("", &format!("{path}: the list has no end")));
+                return Err(ArmError::new(UNREADABLE, &format!("{path}: the list has no end")));
             }
         }
         Ok(found)
@@ -246,6 +249,10 @@ fn pause(attempt: u32) -> Duration {
 }
 
 fn read<T: DeserializeOwned>(path: &str, reply: &Response) -> Result<T, ArmError> {
-    serde_json::from_slice(&reply.body)
-        .map_err(|error| ArmError::new("", &format!("the reply to {path} cannot be read: {error}")))
+    serde_json::from_slice(&reply.body).map_err(|error| {
+        ArmError::new(
+            UNREADABLE,
+            &format!("the reply to {path} cannot be read: {error}"),
+        )
+    })
 }

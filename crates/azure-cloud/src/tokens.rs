@@ -115,8 +115,12 @@ async fn exchange(outside: &Outside, options: &AzureOptions) -> Result<Granted, 
     let reply = outside.http.send(request).await;
     let reply = reply.map_err(|problem| ArmError::new("", &format!("logging in: {problem}")))?;
     if reply.is_success() {
-        return serde_json::from_slice(&reply.body)
-            .map_err(|error| ArmError::new("", &format!("logging in: the reply has no token: {error}")));
+        return serde_json::from_slice(&reply.body).map_err(|error| {
+            ArmError::new(
+                crate::client::UNREADABLE,
+                &format!("logging in: the reply has no token: {error}"),
+            )
+        });
     }
     let refused = serde_json::from_slice::<Refused>(&reply.body).ok();
     let (code, message) = refused.map_or_else(Default::default, |it| (it.error, it.error_description));

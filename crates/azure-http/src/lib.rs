@@ -169,6 +169,8 @@ pub fn endpoints(text: &str) -> Result<Endpoints, String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     #[test]
@@ -203,5 +205,64 @@ mod tests {
         };
         let error = HttpClient::new().unwrap().send(request).await.unwrap_err();
         assert!(error.contains("refused"), "{error}");
+    }
+
+    /// A server that answers its first connection with these bytes and then waits.
+    async fn answered(head: &'static str, body: usize, then_close: bool) -> Result<Response, String> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(head.as_bytes()).await;
+            for _ in 0..body.div_ceil(1 << 20) {
+                if stream.write_all(&[b'x'; 1 << 20]).await.is_err() {
+                    return;
+                }
+            }
+            if !then_close {
+                std::future::pending::<()>().await;
+            }
+        });
+        let request = Request {
+            method: "GET",
+            url,
+            ..Request::default()
+        };
+        let answer = HttpClient::new().unwrap().send(request).await;
+        server.abort();
+        answer
+    }
+
+    #[tokio::test]
+    async fn z_035_a_reply_of_100_mib_is_not_taken_in() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 104857600\r\n\r\n";
+        let error = answered(head, 100 << 20, true).await.unwrap_err();
+        assert!(error.contains("limit"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn z_035_a_reply_that_breaks_off_is_none() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"value\": [";
+        let error = answered(head, 0, true).await.unwrap_err();
+        assert!(error.starts_with("reading the reply: "), "{error}");
+        let error = answered("this is no HTTP\r\n\r\n", 0, true).await.unwrap_err();
+        assert!(error.contains("invalid HTTP"), "{error}");
+    }
+
+    /// Time stands still until everybody waits, and goes on then: the minute is not waited for.
+    #[tokio::test(start_paused = true)]
+    async fn z_035_a_server_that_hangs_is_given_up() {
+        let error = answered("", 0, false).await.unwrap_err();
+        assert_eq!(error, "no reply in 60 s");
+    }
+
+    #[tokio::test]
+    async fn z_058_a_redirection_is_an_answer_and_the_token_goes_nowhere_else() {
+        let head =
+            "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
+        let reply = answered(head, 0, true).await.unwrap();
+        assert_eq!((reply.status, reply.is_success()), (307, false));
     }
 }

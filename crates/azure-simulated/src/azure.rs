@@ -20,6 +20,9 @@ use crate::state::{INTERFACES, MACHINES, Resource, State, later};
 const FIRST_PUBLISHED: Timestamp = Timestamp::constant(1_782_864_000, 0);
 const A_MONTH: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
 
+/// Versions of the API of galleries, which are not those of machines.
+const GALLERY_VERSIONS: [&str; 3] = ["2023-07-03", "2024-03-03", "2025-03-03"];
+
 /// An Azure. Clones are the same.
 #[derive(Clone)]
 pub struct Azure {
@@ -63,6 +66,11 @@ impl Target {
             parts: path.split('/').skip(1).map(str::to_lowercase).collect(),
             query: query.to_owned(),
         })
+    }
+
+    fn version(&self) -> Option<&str> {
+        let mut pairs = self.query.split('&');
+        pairs.find_map(|pair| pair.strip_prefix("api-version="))
     }
 
     fn parts(&self) -> Vec<&str> {
@@ -113,13 +121,19 @@ impl Azure {
         self.state().lost_replies = (start.to_owned(), requests);
     }
 
-    /// Nothing is refused, denied, throttled or lost any more, and quota is plenty.
+    /// What is begun from now on about a kind such as `microsoft.compute/virtualmachines` never comes to an end.
+    pub fn stick(&self, kind: &str) {
+        self.state().stuck.insert(kind.to_owned());
+    }
+
+    /// Nothing is refused, denied, throttled, stuck or lost any more, and quota is plenty.
     pub fn heal(&self) {
         let mut state = self.state();
         state.refusals.clear();
         state.denied.clear();
         state.throttled = (0, 0);
         state.lost_replies = (String::new(), 0);
+        state.stuck.clear();
         state.options.quota.clear();
     }
 
@@ -300,9 +314,16 @@ impl State {
                 &seconds,
             );
         }
-        if !target.query.contains("api-version=") {
+        let Some(version) = target.version() else {
             let message = "The api-version query parameter (?api-version=) is required for all requests.";
             return refused(400, "MissingApiVersionParameter", message);
+        };
+        if parts.contains(&"communitygalleries") && !GALLERY_VERSIONS.contains(&version) {
+            let message = format!(
+                "No registered resource provider found for API version '{version}' for type 'locations/communityGalleries'. The supported api-versions are '{}'.",
+                GALLERY_VERSIONS.join(", ")
+            );
+            return refused(400, "NoRegisteredProviderFound", &message);
         }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         if let ["providers", "microsoft.resourcegraph", "resources"] = parts[..] {
@@ -347,13 +368,13 @@ impl State {
                     "locations",
                     _,
                     "communitygalleries",
-                    _,
+                    gallery,
                     "images",
                     image,
                     "versions",
                 ],
             ) => page(
-                &versions(image, &self.options.image_versions),
+                &versions((gallery, image), &self.options),
                 (&self.options.base, &request.url),
                 size,
                 names,
@@ -521,7 +542,7 @@ impl State {
             .unwrap_or(0);
         let size = self.options.page;
         let shown: Vec<&Value> = rows.iter().skip(skip).take(size).collect();
-        let mut reply = json!({"totalRecords": rows.len(), "count": shown.len(), "data": shown});
+        let mut reply = json!({"totalRecords": rows.len(), "count": shown.len(), "resultTruncated": "false", "data": shown});
         if rows.len() > skip + size {
             reply["$skipToken"] = json!((skip + size).to_string());
         }
@@ -530,11 +551,17 @@ impl State {
 }
 
 /// Versions of an image, each published a month after the one before.
-fn versions(image: &str, names: &[String]) -> Vec<Value> {
+fn versions((gallery, image): (&str, &str), options: &Options) -> Vec<Value> {
     let version = |(number, name): (usize, &String)| {
         let months = i32::try_from(number).unwrap_or(0);
         let published = later(FIRST_PUBLISHED, A_MONTH * months).to_string();
-        json!({"name": name, "location": "here", "identifier": {"uniqueId": image}, "properties": {"publishedDate": published}})
+        let id = format!("/CommunityGalleries/{gallery}/Images/{image}/Versions/{name}");
+        json!({
+            "name": name,
+            "location": options.region,
+            "identifier": {"uniqueId": id},
+            "properties": {"publishedDate": published, "excludeFromLatest": false},
+        })
     };
-    names.iter().enumerate().map(version).collect()
+    options.image_versions.iter().enumerate().map(version).collect()
 }

@@ -7,7 +7,7 @@ use spokeshave_azure_cloud::Response;
 use crate::machine_facts;
 use crate::options::Refusal;
 use crate::replies::{not_found, ok, refused, with};
-use crate::state::{INTERFACES, Resource, State, attached, last_part, later};
+use crate::state::{INTERFACES, MACHINES, Resource, State, attached, last_part, later};
 
 fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     let found = path.iter().fold(value, |value, name| &value[*name]);
@@ -64,7 +64,7 @@ impl State {
         }
         name_it(&mut body, id, INTERFACES);
         let is_new = !self.interfaces.contains_key(name);
-        let ready_at = later(now, self.options.making / 4);
+        let ready_at = self.made(INTERFACES, now, self.options.making / 4);
         let resource = Resource {
             body,
             made_at: self.interfaces.get(name).map_or(now, |there| there.made_at),
@@ -238,7 +238,7 @@ impl State {
             profile.remove("customData");
         }
         let failure = refusal.map(|refusal| (refusal.code, refusal.message));
-        let ready_at = later(now, self.options.making);
+        let ready_at = self.made(MACHINES, now, self.options.making);
         let resource = Resource {
             body,
             made_at: now,

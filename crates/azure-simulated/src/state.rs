@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub(crate) throttled: (u32, u32),
     /// Requests that are done and whose reply is lost: which, and how many.
     pub(crate) lost_replies: (String, u32),
+    /// Kinds whose operations begin and never end.
+    pub(crate) stuck: BTreeSet<String>,
     /// Interfaces that are kept for a machine, until when.
     pub(crate) reserved: BTreeMap<String, Timestamp>,
     pub(crate) log: Vec<String>,
@@ -92,6 +94,7 @@ impl State {
             denied: BTreeSet::new(),
             throttled: (0, 0),
             lost_replies: (String::new(), 0),
+            stuck: BTreeSet::new(),
             reserved: BTreeMap::new(),
             log: Vec::new(),
             number: 0,
@@ -160,6 +163,15 @@ impl State {
             .filter(|(of, _, made, _)| *of == kind && seen(*made));
         rows.extend(ghosts.map(|(_, body, ..)| body.clone()));
         rows
+    }
+
+    /// When what is begun now is made.
+    pub(crate) fn made(&self, kind: &str, now: Timestamp, takes: SignedDuration) -> Timestamp {
+        if self.stuck.contains(kind) {
+            Timestamp::MAX
+        } else {
+            later(now, takes)
+        }
     }
 
     pub(crate) fn next_number(&mut self) -> u64 {

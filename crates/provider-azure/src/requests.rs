@@ -16,6 +16,8 @@ use crate::tags;
 
 /// Version of Microsoft.Compute's API.
 pub const COMPUTE_API_VERSION: &str = "2024-07-01";
+/// Version of the API of galleries, which Microsoft.Compute counts apart from that of machines.
+pub const GALLERY_API_VERSION: &str = "2023-07-03";
 /// Version of Microsoft.Network's API.
 pub const NETWORK_API_VERSION: &str = "2024-05-01";
 /// Version of the Resource SKUs list.

@@ -24,12 +24,13 @@ use crate::errors::{ConnectError, cloud_error, launch_error};
 use crate::events::Events;
 use crate::feed::{self, Feed, Source};
 use crate::identity::Identity;
+use crate::instance_list;
 use crate::link::{self, Client, Link, Task, within};
 use crate::transport::Connector;
 use crate::wire::launch_reply::Outcome;
 use crate::wire::{
     Capability, DriftRequest, GateRequest, Instance, InstanceRef, InstanceState, LaunchRequest, LeadRequest,
-    ListRequest, TerminateRequest,
+    TerminateRequest,
 };
 use crate::{convert, launch};
 
@@ -42,8 +43,6 @@ const TERMINATE_LIMIT: Duration = Duration::from_secs(30);
 const DRIFT_LIMIT: Duration = Duration::from_secs(30);
 /// Pause before the call that tells the provider who leads is made again.
 const LEAD_RETRY: Duration = Duration::from_secs(1);
-/// More instances than any cluster has; a list that is longer is not believed.
-const MOST_INSTANCES: usize = 200_000;
 /// Time for which a provider may be away before the operator is not ready any more (G-019).
 const AWAY_LIMIT: Duration = Duration::from_secs(120);
 
@@ -375,7 +374,7 @@ impl Inner {
     /// Everything or an error (G-011): what is collected as leaked follows from it.
     async fn list(&self) -> Result<Vec<NodeClaim>, CloudError> {
         let client = self.link.client()?;
-        let received = within(&self.clock, LIST_LIMIT, receive_list(client)).await;
+        let received = within(&self.clock, LIST_LIMIT, instance_list::receive(client)).await;
         let instances = received.unwrap_or_else(|| Err(no_answer("ListInstances", LIST_LIMIT)))?;
         let mut claims = Vec::with_capacity(instances.len());
         for instance in instances {
@@ -486,31 +485,6 @@ impl Inner {
             self.clock.sleep(LEAD_RETRY).await;
         }
     }
-}
-
-async fn receive_list(mut client: Client) -> Result<Vec<Instance>, CloudError> {
-    let failed = |status: Status| match cloud_error("ListInstances", &status) {
-        CloudError::NodeClaimNotFound(message) => CloudError::Other(format!("ListInstances: {message}")),
-        error => error,
-    };
-    let stream = client.list_instances(ListRequest {}).await.map_err(failed)?;
-    let mut stream = stream.into_inner();
-    let mut instances = Vec::new();
-    while let Some(chunk) = stream.message().await.map_err(failed)? {
-        instances.extend(chunk.instances);
-        if chunk.complete {
-            return Ok(instances);
-        }
-        if instances.len() > MOST_INSTANCES {
-            return Err(CloudError::Other(format!(
-                "ListInstances: more than {MOST_INSTANCES} instances"
-            )));
-        }
-    }
-    Err(CloudError::Other(format!(
-        "ListInstances: the list ended after {} instances without saying that it is complete",
-        instances.len()
-    )))
 }
 
 impl CloudProvider for GrpcProvider {

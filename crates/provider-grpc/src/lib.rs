@@ -12,6 +12,7 @@ mod errors;
 mod events;
 mod feed;
 mod identity;
+mod instance_list;
 mod launch;
 mod link;
 mod pipe;

@@ -1,10 +1,13 @@
 //! The provider on an Azure in one process.
 
+mod bad_input;
 mod calls;
 mod cluster;
 mod conformance;
+mod document;
 mod joining;
 mod launches;
+mod openapi;
 mod upkeep;
 mod wire;
 mod world;

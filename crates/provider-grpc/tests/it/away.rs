@@ -237,6 +237,39 @@ async fn g_006_g_011_lies_are_errors_by_name() {
     }
 }
 
+/// Nothing of 100 MiB is taken in, neither in one message nor in many, and what else the provider does goes on.
+#[tokio::test(start_paused = true)]
+async fn g_006_g_011_what_has_no_end_is_not_taken_in() {
+    for (flaw, said) in [
+        (Flaw::HundredMebibytes, "longer than 1048576 bytes"),
+        (Flaw::EndlessCatalog, "a catalog of more than 67108864 bytes"),
+    ] {
+        let stage = Stage::new(flaw);
+        let provider = stage.connect().await;
+        let error = provider.instance_types(&pool()).await.expect_err("refused");
+        assert!(error.to_string().contains(said), "{flaw:?}: {error}");
+        assert!(provider.is_connected(), "{flaw:?}");
+        assert_eq!(provider.list().await, Ok(Vec::new()), "{flaw:?}");
+    }
+    let stage = Stage::new(Flaw::EndlessList);
+    let provider = stage.connect().await;
+    let created = provider.create(&claim("one")).await.expect("launched");
+    let error = provider.list().await.expect_err("refused").to_string();
+    assert!(error.contains("a list of more than 268435456 bytes"), "{error}");
+    let found = provider.get(created.provider_id().expect("an ID")).await;
+    assert_eq!(found.expect("other calls go on").name(), "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g_020_an_instance_in_a_state_that_is_not_known_is_there() {
+    let stage = Stage::new(Flaw::UnknownState);
+    let provider = stage.connect().await;
+    let created = provider.create(&claim("one")).await.expect("launched");
+    let listed = provider.list().await.expect("listed");
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].provider_id(), created.provider_id());
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_bad_row_harms_no_other() {
     let stage = Stage::new(Flaw::BadQuantity);

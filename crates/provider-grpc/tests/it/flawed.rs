@@ -22,6 +22,10 @@ pub(crate) enum Flaw {
     AnyCluster,
     AnyLeader,
     HugeChunk,
+    HundredMebibytes,
+    EndlessCatalog,
+    EndlessList,
+    UnknownState,
     NeverComplete,
     EndsBeforeComplete,
     GenerationZero,
@@ -81,6 +85,7 @@ impl Flawed {
         };
         match self.flaw {
             Flaw::HugeChunk => first.name = "x".repeat(2 << 20),
+            Flaw::HundredMebibytes => first.name = "x".repeat(100 << 20),
             Flaw::BadQuantity => drop(first.capacity.insert("cpu".into(), "many".into())),
             Flaw::UnknownOperator => first.requirements[0].operator = 99,
             Flaw::OfferingWithoutZone => first.offerings[0].requirements.clear(),
@@ -103,6 +108,32 @@ impl Flawed {
             _ => {}
         }
     }
+}
+
+/// The same chunk for ever, each time with something else in it.
+fn endless<T: Clone + Send + 'static>(
+    first: Result<T, Status>,
+    grow: fn(&mut T, usize),
+) -> impl Stream<Item = Result<T, Status>> + Send {
+    futures::stream::iter(0..).map(move |number| {
+        let mut chunk = first.clone()?;
+        grow(&mut chunk, number);
+        Ok(chunk)
+    })
+}
+
+/// Half a mebibyte of types that nobody has heard of.
+fn grown_catalog(chunk: &mut wire::CatalogChunk, number: usize) {
+    chunk.snapshot_complete = false;
+    chunk.types.truncate(1);
+    chunk.types[0].name = format!("{number}-{}", "x".repeat(1 << 19));
+}
+
+fn grown_list(chunk: &mut wire::InstanceChunk, number: usize) {
+    chunk.complete = false;
+    let mut one = chunk.instances[0].clone();
+    one.provider_id = format!("shed://{number}-{}", "x".repeat(1 << 19));
+    chunk.instances = vec![one];
 }
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -146,6 +177,14 @@ impl Provider for Flawed {
         });
         if self.flaw == Flaw::EndsBeforeComplete {
             return Ok(Response::new(stream.take(1).boxed()));
+        }
+        if self.flaw == Flaw::EndlessCatalog {
+            return Ok(Response::new(
+                stream
+                    .take(1)
+                    .flat_map(|first| endless(first, grown_catalog))
+                    .boxed(),
+            ));
         }
         Ok(Response::new(stream.boxed()))
     }
@@ -235,11 +274,20 @@ impl Provider for Flawed {
                 match flaw {
                     Flaw::ListWithoutUid => one.nodeclaim_uid.clear(),
                     Flaw::ListWithoutAge => one.created_at = None,
+                    Flaw::UnknownState => one.state = 99,
                     _ => {}
                 }
             }
             chunk
         });
+        if self.flaw == Flaw::EndlessList {
+            return Ok(Response::new(
+                stream
+                    .take(1)
+                    .flat_map(|first| endless(first, grown_list))
+                    .boxed(),
+            ));
+        }
         Ok(Response::new(stream.boxed()))
     }
 

@@ -1,0 +1,452 @@
+//! Requests and replies against Azure's published OpenAPI documents (Z-031): versions, names of properties, what is required, what may not be sent, values of
+//! enumerations. Facts of the documents stand in `golden/openapi`, with their sources.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use spokeshave_api::{AKSNodeClass, NodeClaim, NodePool, labels};
+use spokeshave_azure_cloud::{Assertion, AzureProvider, Http, Outside, Request, Response};
+use spokeshave_azure_simulated::{Azure, Options, Refusal};
+use spokeshave_model::CapacityType;
+use spokeshave_ports::conformance::{Harness, check_all};
+use spokeshave_ports::{CloudProvider, SharedClock, TokioClock};
+use spokeshave_provider_azure::requests::{Access, Interface, Machine};
+use spokeshave_provider_azure::skus::{self, Sku};
+
+use crate::document::{Document, Way};
+use crate::world::{claim, on_demand, pool, provider_options};
+
+const COMPUTE: &str = "Microsoft.Compute 2024-07-01";
+const NETWORK: &str = "Microsoft.Network 2024-05-01";
+const SKUS: &str = "Microsoft.Compute 2021-07-01";
+const GALLERIES: &str = "Microsoft.Compute 2023-07-03";
+const GRAPH: &str = "Microsoft.ResourceGraph 2021-03-01";
+
+/// What the documents say of a request: its name there, method and path, whose it is, what may stand in the query, what is sent, what is answered, and with
+/// which statuses.
+struct Rule {
+    name: &'static str,
+    method: &'static str,
+    path: &'static str,
+    api: &'static str,
+    query: &'static [&'static str],
+    sent: Option<&'static str>,
+    answered: &'static str,
+    statuses: &'static [u16],
+}
+
+const MACHINE: &str = "/subscriptions/*/resourcegroups/*/providers/microsoft.compute/virtualmachines/*";
+const INTERFACE: &str = "/subscriptions/*/resourcegroups/*/providers/microsoft.network/networkinterfaces/*";
+const SUBNET: &str =
+    "/subscriptions/*/resourcegroups/*/providers/microsoft.network/virtualnetworks/*/subnets/*";
+const LOCATION: &str = "/subscriptions/*/providers/microsoft.compute/locations/*";
+
+#[rustfmt::skip]
+const RULES: [Rule; 11] = [
+    Rule { name: "VirtualMachines_CreateOrUpdate", method: "PUT", path: MACHINE, api: COMPUTE, query: &[], sent: Some("VirtualMachine"), answered: "VirtualMachine", statuses: &[200, 201] },
+    Rule { name: "VirtualMachines_Get", method: "GET", path: MACHINE, api: COMPUTE, query: &[], sent: None, answered: "VirtualMachine", statuses: &[200] },
+    Rule { name: "VirtualMachines_Delete", method: "DELETE", path: MACHINE, api: COMPUTE, query: &["forceDeletion"], sent: None, answered: "", statuses: &[200, 202, 204] },
+    Rule { name: "NetworkInterfaces_CreateOrUpdate", method: "PUT", path: INTERFACE, api: NETWORK, query: &[], sent: Some("Interface"), answered: "Interface", statuses: &[200, 201] },
+    Rule { name: "NetworkInterfaces_Delete", method: "DELETE", path: INTERFACE, api: NETWORK, query: &[], sent: None, answered: "", statuses: &[200, 202, 204] },
+    Rule { name: "Subnets_Get", method: "GET", path: SUBNET, api: NETWORK, query: &[], sent: None, answered: "Subnet", statuses: &[200] },
+    Rule { name: "ResourceSkus_List", method: "GET", path: "/subscriptions/*/providers/microsoft.compute/skus", api: SKUS, query: &["$filter", "$skiptoken"], sent: None, answered: "ResourceSKUsResult", statuses: &[200] },
+    Rule { name: "Usage_List", method: "GET", path: "@/usages", api: COMPUTE, query: &["$skiptoken"], sent: None, answered: "ListUsagesResult", statuses: &[200] },
+    Rule { name: "CommunityGalleryImageVersions_List", method: "GET", path: "@/communitygalleries/*/images/*/versions", api: GALLERIES, query: &["$skiptoken"], sent: None, answered: "CommunityGalleryImageVersionList", statuses: &[200] },
+    Rule { name: "operation", method: "GET", path: "@/operations/*", api: COMPUTE, query: &[], sent: None, answered: "operation", statuses: &[200, 202] },
+    Rule { name: "Resources", method: "POST", path: "/providers/microsoft.resourcegraph/resources", api: GRAPH, query: &[], sent: Some("QueryRequest"), answered: "QueryResponse", statuses: &[200] },
+];
+
+impl Rule {
+    fn is_of(&self, method: &str, path: &str) -> bool {
+        let (asked, own) = (path.to_lowercase(), self.path.replace('@', LOCATION));
+        let (asked, own): (Vec<&str>, Vec<&str>) = (asked.split('/').collect(), own.split('/').collect());
+        self.method == method
+            && asked.len() == own.len()
+            && asked
+                .iter()
+                .zip(&own)
+                .all(|(asked, own)| *own == "*" || asked == own)
+    }
+}
+
+fn rule(method: &str, path: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.is_of(method, path))
+}
+
+/// An Azure whose requests and replies are held against the documents.
+#[derive(Debug)]
+struct Checked {
+    azure: Azure,
+    problems: Mutex<BTreeSet<String>>,
+    seen: Mutex<BTreeSet<&'static str>>,
+}
+
+impl Checked {
+    fn new(azure: Azure) -> Arc<Self> {
+        Arc::new(Checked {
+            azure,
+            problems: Mutex::default(),
+            seen: Mutex::default(),
+        })
+    }
+
+    fn problem(&self, problem: String) {
+        self.problems.lock().unwrap().insert(problem);
+    }
+
+    fn hold(&self, request: &Request, reply: &Response) {
+        let (_, rest) = request.url.split_once("://").unwrap();
+        let (path, query) = rest[rest.find('/').unwrap()..]
+            .split_once('?')
+            .unwrap_or_default();
+        if path.ends_with("/oauth2/v2.0/token") || path == "/api/retail/prices" || path.is_empty() {
+            return;
+        }
+        let line = format!("{} {path}", request.method);
+        let Some(rule) = rule(request.method, path) else {
+            self.problem(format!("{line}: no operation of the documents"));
+            return;
+        };
+        self.seen.lock().unwrap().insert(rule.name);
+        let document = Document::read();
+        let wrong = |problems: Vec<String>| {
+            for problem in problems {
+                self.problem(format!("{}: {problem}", rule.name));
+            }
+        };
+        let version = rule.api.rsplit(' ').next().unwrap();
+        let mut versions = 0;
+        for pair in query.split('&') {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if name == "api-version" {
+                versions += 1;
+                if value != version {
+                    self.problem(format!("{}: version {value}, not {version}", rule.name));
+                }
+            } else if !rule.query.contains(&name) {
+                self.problem(format!("{}: no parameter {name}", rule.name));
+            }
+        }
+        if versions != 1 {
+            self.problem(format!("{}: {versions} versions", rule.name));
+        }
+        match rule.sent {
+            Some(definition) => {
+                let body = serde_json::from_slice(&request.body).unwrap();
+                wrong(document.check((rule.api, definition), Way::Sent, &body));
+            }
+            None => assert!(request.body.is_empty(), "{line}"),
+        }
+        let body: Option<Value> = serde_json::from_slice(&reply.body).ok();
+        if reply.status >= 400 {
+            let body = body.unwrap_or_else(|| panic!("{line}: an error without a body"));
+            wrong(document.check((rule.api, "ErrorResponse"), Way::Answered, &body));
+        } else if !rule.statuses.contains(&reply.status) {
+            self.problem(format!("{}: status {}", rule.name, reply.status));
+        } else if let (false, Some(body)) = (rule.answered.is_empty(), body) {
+            wrong(document.check((rule.api, rule.answered), Way::Answered, &body));
+            if rule.answered == "QueryResponse" {
+                for row in body["data"].as_array().unwrap() {
+                    let is_machine = row["type"] == "Microsoft.Compute/virtualMachines";
+                    let of = if is_machine {
+                        (COMPUTE, "VirtualMachine")
+                    } else {
+                        (NETWORK, "Interface")
+                    };
+                    wrong(document.check(of, Way::Answered, row));
+                }
+            }
+        }
+    }
+}
+
+impl Http for Checked {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>> {
+        let reply = self.azure.answer(&request);
+        if let Ok(reply) = &reply {
+            self.hold(&request, reply);
+        }
+        std::future::ready(reply).boxed()
+    }
+}
+
+impl Assertion for Checked {
+    fn token(&self) -> Result<String, String> {
+        self.azure.token()
+    }
+}
+
+struct Watched {
+    provider: AzureProvider,
+    clock: SharedClock,
+}
+
+impl Harness for Watched {
+    fn provider(&self) -> &dyn CloudProvider {
+        &self.provider
+    }
+    fn clock(&self) -> SharedClock {
+        self.clock.clone()
+    }
+    fn node_pool(&self) -> NodePool {
+        pool()
+    }
+    fn node_claim(&self, name: &str) -> NodeClaim {
+        claim(name, &[(labels::INSTANCE_TYPE, &["Standard_D4s_v5"])])
+    }
+    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
+        claim(name, &[(labels::ZONE, &["southcentralus-9"])])
+    }
+    fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim> {
+        let mut claim = self.node_claim(name);
+        claim.spec.node_class_ref.name = "missing".to_owned();
+        Some(claim)
+    }
+}
+
+fn class(spec: &Value) -> AKSNodeClass {
+    AKSNodeClass::new("class", serde_json::from_value(spec.clone()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_031_what_is_asked_and_answered_is_in_azures_openapi_documents() {
+    let clock = TokioClock::new("2026-09-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+    let mut options = Options::slow();
+    options.page = 10;
+    options.quota = [
+        ("standardDSv5Family".to_owned(), 100),
+        ("standardESv5Family".to_owned(), 4),
+    ]
+    .into();
+    let provider_options = provider_options(&options);
+    let azure = Azure::new(options, clock.clone());
+    let checked = Checked::new(azure.clone());
+    let outside = Outside {
+        http: checked.clone(),
+        assertion: checked.clone(),
+    };
+    let provider = AzureProvider::new(outside, clock.clone(), provider_options);
+    let leads = provider.clone();
+    let leader = tokio::spawn(async move { leads.lead().await });
+    let wait = |seconds| clock.sleep(std::time::Duration::from_secs(seconds));
+    wait(15).await;
+    let ready = provider
+        .reconcile_class(&class(&json!({})), Some("v1.34.1"), true)
+        .await
+        .0;
+    provider.put_class(ready);
+    let watched = Watched {
+        provider: provider.clone(),
+        clock: clock.clone(),
+    };
+    check_all(&watched)
+        .await
+        .unwrap_or_else(|failures| panic!("{failures}"));
+    // What goes wrong is answered in their shape too: quota, capacity, a denied action, patience, a failure after acceptance, an interface that is kept.
+    let too_large = provider.create(&on_demand("large", "Standard_E8s_v5")).await;
+    assert!(too_large.is_err());
+    azure.refuse(Refusal {
+        code: "AllocationFailed".to_owned(),
+        message: "Allocation failed.".to_owned(),
+        status: Some(409),
+        ..Refusal::default()
+    });
+    assert!(
+        provider
+            .create(&on_demand("none", "Standard_D4s_v5"))
+            .await
+            .is_err()
+    );
+    azure.refuse_nothing();
+    azure.deny("PUT microsoft.compute/virtualmachines");
+    assert!(
+        provider
+            .create(&on_demand("denied", "Standard_D2ds_v5"))
+            .await
+            .is_err()
+    );
+    azure.heal();
+    azure.throttle(1, 1);
+    azure.leave_interface(
+        "aks-left",
+        &json!({"karpenter.azure.com_cluster": "cluster", "karpenter.sh_nodepool": "pool"}),
+    );
+    azure.reserve_interface("aks-left");
+    wait(1200).await;
+    azure.refuse(Refusal {
+        code: "InternalExecutionError".to_owned(),
+        message: "An internal error.".to_owned(),
+        ..Refusal::default()
+    });
+    drop(provider.create(&on_demand("fails", "Standard_D2s_v5")).await);
+    wait(1200).await;
+    leader.abort();
+    let problems = checked.problems.lock().unwrap().clone();
+    assert!(problems.is_empty(), "{problems:#?}");
+    let seen: Vec<&str> = checked.seen.lock().unwrap().iter().copied().collect();
+    let mut all: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
+    all.sort_unstable();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn z_031_every_body_that_a_class_can_lead_to_is_in_them() {
+    let document = Document::read();
+    let tags = [("karpenter.sh_nodepool".to_owned(), "pool".to_owned())].into();
+    let identity =
+        "/subscriptions/sub/resourceGroups/r/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i";
+    let plain = Access {
+        admin_username: "azureuser".to_owned(),
+        ssh_public_key: "ssh-ed25519 AAAA".to_owned(),
+        ..Access::default()
+    };
+    let full = Access {
+        identities: vec![identity.to_owned()],
+        disk_encryption_set_id: Some("/subscriptions/sub/…/diskEncryptionSets/keys".to_owned()),
+        ..plain.clone()
+    };
+    let mut checked = 0;
+    let mut placements = BTreeSet::new();
+    for spec in [
+        json!({}),
+        json!({"osDiskSizeGB": 30}),
+        json!({"security": {"encryptionAtHost": true}}),
+        json!({"security": {"trustedLaunch": {"secureBoot": true, "vtpm": true}}}),
+    ] {
+        for sku in skus::facts("southcentralus") {
+            for (zone, capacity_type, access, image_id) in [
+                (
+                    Some("1"),
+                    CapacityType::Spot,
+                    &plain,
+                    "/CommunityGalleries/g/images/i/versions/1.0.0",
+                ),
+                (
+                    None,
+                    CapacityType::OnDemand,
+                    &full,
+                    "/subscriptions/sub/…/images/i",
+                ),
+            ] {
+                let machine = Machine {
+                    name: "aks-a",
+                    location: "southcentralus",
+                    zone,
+                    capacity_type,
+                    sku: &sku,
+                    class: &class(&spec),
+                    image_id,
+                    interface_id: "/subscriptions/sub/…/networkInterfaces/aks-a",
+                    tags: &tags,
+                    custom_data: "#!/bin/sh",
+                    access,
+                };
+                let body = machine.body();
+                let problems = document.check((COMPUTE, "VirtualMachine"), Way::Sent, &body);
+                assert!(problems.is_empty(), "{} {spec}: {problems:#?}", sku.name);
+                let disk = &body["properties"]["storageProfile"]["osDisk"];
+                placements.insert(disk["diffDiskSettings"]["placement"].as_str().map(str::to_owned));
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 500, "{checked} bodies");
+    assert_eq!(placements.len(), 4, "all placements, and none: {placements:?}");
+    let interface = Interface {
+        location: "southcentralus",
+        tags: &tags,
+        subnet_id: "/subscriptions/sub/…/subnets/s",
+        backend_pools: &["/subscriptions/sub/…/backendAddressPools/kubernetes".to_owned()],
+        security_group_id: Some("/subscriptions/sub/…/networkSecurityGroups/nsg"),
+        is_accelerated: true,
+        pod_addresses: 3,
+    };
+    let problems = document.check((NETWORK, "Interface"), Way::Sent, &interface.body());
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+#[derive(Deserialize)]
+struct Example {
+    file: String,
+    api: String,
+    definition: String,
+    sent: bool,
+    body: Value,
+}
+
+fn examples() -> Vec<Example> {
+    serde_json::from_str(include_str!("../golden/openapi/examples.json")).unwrap()
+}
+
+#[test]
+fn z_031_azures_own_examples_pass_and_what_is_wrong_does_not() {
+    let document = Document::read();
+    for example in examples() {
+        let way = if example.sent { Way::Sent } else { Way::Answered };
+        let of = (example.api.as_str(), example.definition.as_str());
+        let problems = document.check(of, way, &example.body);
+        assert!(problems.is_empty(), "{}: {problems:#?}", example.file);
+    }
+    let machine = examples().into_iter().find(|it| it.sent).unwrap().body;
+    let wrong = |path: &[&str], value: Value| {
+        let mut body = machine.clone();
+        let (last, before) = path.split_last().unwrap();
+        let parent = before.iter().fold(&mut body, |body, name| &mut body[*name]);
+        parent[*last] = value;
+        document.check((COMPUTE, "VirtualMachine"), Way::Sent, &body)
+    };
+    for (path, value, problem) in [
+        (&["properties", "vmSize"][..], json!("x"), "no such property"),
+        (&["properties", "priority"], json!("spot"), "none of"),
+        (
+            &["properties", "provisioningState"],
+            json!("Succeeded"),
+            "only the service",
+        ),
+        (&["zones"], json!("1"), "no list"),
+        (&["location"], Value::Null, "required"),
+        (
+            &["properties", "billingProfile"],
+            json!({"maxPrice": "-1"}),
+            "no number",
+        ),
+        (
+            &["properties", "storageProfile", "osDisk", "diskSizeGB"],
+            json!(1.5),
+            "no integer",
+        ),
+    ] {
+        let problems = wrong(path, value);
+        assert!(
+            problems.iter().any(|it| it.contains(problem)),
+            "{path:?}: {problems:?}"
+        );
+    }
+}
+
+#[test]
+fn z_012_z_020_azures_example_lists_are_read() {
+    let body = |file: &str| {
+        let example = examples().into_iter().find(|it| it.file == file && !it.sent);
+        example.unwrap().body["value"].take()
+    };
+    let sizes: Vec<Sku> = serde_json::from_value(body("ListAvailableResourceSkusForARegion.json")).unwrap();
+    let a0 = &sizes[0];
+    assert_eq!(
+        (a0.name.as_str(), a0.cpus(), a0.memory_gib()),
+        ("Standard_A0", Some(1), Some(0.75))
+    );
+    assert_eq!(a0.zones("WestUS").into_iter().collect::<Vec<_>>(), ["1", "2"]);
+    assert!(a0.has_ultra_disks("westus", Some("2")) && !a0.has_ultra_disks("westus", Some("1")));
+    let versions: Vec<spokeshave_provider_azure::images::ImageVersion> =
+        serde_json::from_value(body("CommunityGalleryImageVersion_List.json")).unwrap();
+    assert_eq!(versions[0].name, "myGalleryImageVersionName");
+    assert_eq!(
+        versions[0].properties.published_date.map(|it| it.to_string()),
+        Some("2018-03-20T09:12:28Z".to_owned())
+    );
+}
