@@ -90,10 +90,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("spokeshave-mirror", &["spokeshave-ports"]),
-    ("spokeshave-provider-aws", &["spokeshave-api", "spokeshave-model"]),
+    (
+        "spokeshave-provider-common",
+        &["spokeshave-api", "spokeshave-model"],
+    ),
+    (
+        "spokeshave-provider-aws",
+        &["spokeshave-api", "spokeshave-model", "spokeshave-provider-common"],
+    ),
     (
         "spokeshave-provider-azure",
-        &["spokeshave-api", "spokeshave-model"],
+        &["spokeshave-api", "spokeshave-model", "spokeshave-provider-common"],
     ),
     (
         "spokeshave-azure-cloud",
@@ -103,6 +110,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-model",
             "spokeshave-ports",
             "spokeshave-provider-azure",
+            "spokeshave-provider-common",
         ],
     ),
     ("spokeshave-azure-http", &["spokeshave-azure-cloud"]),
@@ -123,6 +131,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "spokeshave-model",
             "spokeshave-ports",
             "spokeshave-provider-aws",
+            "spokeshave-provider-common",
         ],
     ),
     (

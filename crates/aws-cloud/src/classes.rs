@@ -13,7 +13,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
 use spokeshave_model::Requirements;
-use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION, VERSION, class_hash};
+use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::launch::{self, Context};
 use spokeshave_provider_aws::rehearsal::{self, Question, Verdict};
@@ -143,26 +143,9 @@ impl Inner {
     /// Finalizer and hash.
     async fn stamp(&self, class: &EC2NodeClass) -> Result<EC2NodeClass, Failure> {
         let hash = class_hash(class, self.options.cluster_ca_bundle.as_deref());
-        let has_finalizer = class
-            .metadata
-            .finalizers
-            .iter()
-            .flatten()
-            .any(|it| it == FINALIZER);
-        let is_stamped = class.annotation(HASH_ANNOTATION) == Some(&hash)
-            && class.annotation(HASH_VERSION_ANNOTATION) == Some(VERSION);
-        if has_finalizer && is_stamped {
+        let Some(patch) = STAMP.class_patch(&class.metadata, FINALIZER, &hash) else {
             return Ok(class.clone());
-        }
-        let mut finalizers = class.metadata.finalizers.clone().unwrap_or_default();
-        if !has_finalizer {
-            finalizers.push(FINALIZER.to_owned());
-        }
-        let patch = json!({"metadata": {
-            "resourceVersion": class.metadata.resource_version,
-            "finalizers": finalizers,
-            "annotations": {HASH_ANNOTATION: hash, HASH_VERSION_ANNOTATION: VERSION},
-        }});
+        };
         self.patch(class.name(), &patch, false).await
     }
 
@@ -173,21 +156,9 @@ impl Inner {
         };
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         for claim in self.claims_of(class).unwrap_or_default() {
-            if claim
-                .annotation(HASH_VERSION_ANNOTATION)
-                .is_none_or(|version| version == VERSION)
-            {
+            let Some(patch) = STAMP.claim_patch(&claim, hash) else {
                 continue;
-            }
-            let conditions = claim.status.iter().flat_map(|status| &status.conditions);
-            let has_drifted = conditions
-                .into_iter()
-                .any(|it| it.type_ == "Drifted" && it.status == "True");
-            let mut annotations = json!({HASH_VERSION_ANNOTATION: VERSION});
-            if !has_drifted {
-                annotations[HASH_ANNOTATION] = Value::from(hash);
-            }
-            let patch = json!({"metadata": {"annotations": annotations}});
+            };
             let patched = api
                 .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
                 .await;

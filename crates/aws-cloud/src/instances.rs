@@ -2,15 +2,14 @@
 //!
 //! Owns provider IDs and labels. It calls nothing.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec, NodeClaimStatus, labels as api};
-use spokeshave_model::{CapacityType, InstanceType, Offering, Requirements};
-use spokeshave_provider_aws::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION};
+use spokeshave_api::{EC2NodeClass, NodeClaim, NodeClaimSpec, labels as api};
+use spokeshave_model::{CapacityType, InstanceType, Offering};
+use spokeshave_provider_aws::class_hash::STAMP;
 use spokeshave_provider_aws::fleet::Launched;
 use spokeshave_provider_aws::replies::Instance;
 use spokeshave_provider_aws::{labels, tags};
+use spokeshave_provider_common::claims::{self, single_valued};
 
 /// States in which an instance still exists.
 pub(crate) const LIVE_STATES: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
@@ -88,17 +87,8 @@ pub(crate) fn as_node_claim(instance: &Instance, instance_type: Option<&Instance
     if instance.state == "shutting-down" || instance.state == "terminated" {
         claim.metadata.deletion_timestamp = instance.launched_at.map(Time);
     }
-    claim.status = Some(NodeClaimStatus {
-        provider_id: Some(provider_id(&instance.zone, &instance.id)),
-        image_id: Some(instance.image_id.clone()),
-        capacity: instance_type
-            .map(|one| one.capacity.to_quantities())
-            .unwrap_or_default(),
-        allocatable: instance_type
-            .map(|one| one.allocatable().to_quantities())
-            .unwrap_or_default(),
-        ..NodeClaimStatus::default()
-    });
+    let id = provider_id(&instance.zone, &instance.id);
+    claim.status = Some(claims::status(id, instance.image_id.clone(), instance_type));
     claim
 }
 
@@ -122,12 +112,8 @@ pub(crate) fn launched(
         (api::CAPACITY_TYPE.to_owned(), capacity_type.as_str().to_owned()),
     ]);
     claim.metadata.labels = Some(node_labels);
+    STAMP.copy(&class.metadata, &mut claim);
     let annotations = claim.metadata.annotations.get_or_insert_default();
-    for key in [HASH_ANNOTATION, HASH_VERSION_ANNOTATION] {
-        if let Some(value) = class.annotation(key) {
-            annotations.insert(key.to_owned(), value.to_owned());
-        }
-    }
     annotations.insert(api::PRICE_AT_LAUNCH.to_owned(), offering.price.to_string());
     let mut status = claim.status.take().unwrap_or_default();
     status.provider_id = Some(provider_id(&instance.place.zone, &instance.instance_id));
@@ -136,13 +122,6 @@ pub(crate) fn launched(
     status.allocatable = instance_type.allocatable().to_quantities();
     claim.status = Some(status);
     claim
-}
-
-fn single_valued<'a>(sets: impl IntoIterator<Item = &'a Requirements>) -> BTreeMap<String, String> {
-    let requirements = sets.into_iter().flat_map(Requirements::iter);
-    requirements
-        .filter_map(|one| Some((one.key().to_owned(), one.single_value()?.to_owned())))
-        .collect()
 }
 
 #[cfg(test)]

@@ -15,8 +15,9 @@ use spokeshave_provider_azure::requests::{
 };
 use spokeshave_provider_azure::skus::Sku;
 
-use crate::client::{Client, MOST_PAGES, Operation, UNREADABLE};
+use crate::client::{Client, MOST_PAGES, Operation};
 use crate::options::AzureOptions;
+use crate::ports::UNREADABLE;
 use crate::tokens::encoded;
 
 const MACHINES: &str = "Microsoft.Compute/virtualMachines";

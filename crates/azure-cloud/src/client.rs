@@ -12,7 +12,7 @@ use spokeshave_ports::SharedClock;
 use spokeshave_provider_azure::errors::ArmError;
 
 use crate::options::AzureOptions;
-use crate::ports::{Outside, Request, Response};
+use crate::ports::{Outside, Request, Response, UNREADABLE};
 use crate::tokens::Tokens;
 
 /// How often a call is made in all when ARM asks for patience or fails.
@@ -23,9 +23,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const USUAL_WAIT: Duration = Duration::from_secs(5);
 /// Pages of one list; more is a list that never ends.
 pub(crate) const MOST_PAGES: usize = 2000;
-
-/// Code of an error of our own: ARM has answered, and nobody can say what. Without it, it would count as no answer at all.
-pub(crate) const UNREADABLE: &str = "UnreadableReply";
 
 /// Azure as it is asked.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use spokeshave_provider_azure::images;
 use spokeshave_provider_azure::requests::{Interface, Machine};
 use spokeshave_provider_azure::skus::Sku;
 use spokeshave_provider_azure::{names, status, tags};
+use spokeshave_provider_common::claims::{self, single_valued};
 
 use crate::calls;
 use crate::client::{Operation, Progress};
@@ -179,7 +180,7 @@ impl Inner {
     fn custom_data(&self, launch: &Launch<'_>, choice: &Choice<'_>) -> Result<String, Refused> {
         let claim = launch.claim;
         let mut node_labels = claim.metadata.labels.clone().unwrap_or_default();
-        node_labels.extend(machines::single_valued([
+        node_labels.extend(single_valued([
             &choice.instance_type.requirements,
             &choice.offering.requirements,
         ]));
@@ -287,16 +288,15 @@ impl Inner {
         }
         let mut got = NodeClaim::new(launch.claim.name(), launch.claim.spec.clone());
         let mut node_labels =
-            machines::single_valued([&choice.instance_type.requirements, &choice.offering.requirements]);
+            single_valued([&choice.instance_type.requirements, &choice.offering.requirements]);
         node_labels.insert(api::INSTANCE_TYPE.to_owned(), choice.instance_type.name.clone());
         got.metadata.labels = Some(node_labels);
-        got.status = Some(spokeshave_api::NodeClaimStatus {
-            provider_id: Some(self.options.place.provider_id(launch.name)),
-            image_id: Some(image_id.to_owned()),
-            capacity: choice.instance_type.capacity.to_quantities(),
-            allocatable: choice.instance_type.allocatable().to_quantities(),
-            ..Default::default()
-        });
+        let id = self.options.place.provider_id(launch.name);
+        got.status = Some(claims::status(
+            id,
+            image_id.to_owned(),
+            Some(choice.instance_type),
+        ));
         self.remember(launch.name);
         machines::launched(launch.claim, launch.class, got)
     }

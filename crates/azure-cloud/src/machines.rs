@@ -1,13 +1,12 @@
 //! Machines as NodeClaims: what ARM says of one, in the words of core. It calls nothing.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use spokeshave_api::{AKSNodeClass, NodeClaim, NodeClaimSpec, NodeClaimStatus, labels as api};
-use spokeshave_model::{CapacityType, InstanceType, Offering, Requirements};
-use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION};
+use spokeshave_api::{AKSNodeClass, NodeClaim, NodeClaimSpec, labels as api};
+use spokeshave_model::{CapacityType, InstanceType, Offering};
+use spokeshave_provider_azure::class_hash::STAMP;
 use spokeshave_provider_azure::{names, tags};
+use spokeshave_provider_common::claims::{self, single_valued};
 
 use crate::calls::Machine;
 use crate::options::AzureOptions;
@@ -25,20 +24,6 @@ pub(crate) fn capacity_type(machine: &Machine) -> CapacityType {
 pub(crate) fn zone(machine: &Machine, options: &AzureOptions) -> String {
     let zone = machine.zones.iter().flatten().next();
     names::zone_label(&options.settings.region, zone.map(String::as_str))
-}
-
-/// The labels of which there is one value.
-pub(crate) fn single_valued<'a>(all: impl IntoIterator<Item = &'a Requirements>) -> BTreeMap<String, String> {
-    all.into_iter()
-        .flat_map(Requirements::iter)
-        .filter(|requirement| !requirement.is_complement())
-        .filter_map(|requirement| {
-            Some((
-                requirement.key().to_owned(),
-                requirement.single_value()?.to_owned(),
-            ))
-        })
-        .collect()
 }
 
 /// The offering of a type under which a machine runs.
@@ -88,17 +73,8 @@ pub(crate) fn as_node_claim(
     claim.metadata.labels = Some(node_labels);
     claim.metadata.creation_timestamp = created_at(machine).map(Time);
     claim.metadata.deletion_timestamp = machine.is_deleting().then_some(Time(now));
-    claim.status = Some(NodeClaimStatus {
-        provider_id: Some(options.place.provider_id(&machine.name)),
-        image_id: Some(machine.image_id().to_owned()),
-        capacity: instance_type
-            .map(|it| it.capacity.to_quantities())
-            .unwrap_or_default(),
-        allocatable: instance_type
-            .map(|it| it.allocatable().to_quantities())
-            .unwrap_or_default(),
-        ..NodeClaimStatus::default()
-    });
+    let id = options.place.provider_id(&machine.name);
+    claim.status = Some(claims::status(id, machine.image_id().to_owned(), instance_type));
     claim
 }
 
@@ -108,12 +84,7 @@ pub(crate) fn launched(asked: &NodeClaim, class: &AKSNodeClass, got: NodeClaim) 
     let mut node_labels = asked.metadata.labels.clone().unwrap_or_default();
     node_labels.extend(got.metadata.labels.unwrap_or_default());
     claim.metadata.labels = Some(node_labels);
-    let annotations = claim.metadata.annotations.get_or_insert_default();
-    for key in [HASH_ANNOTATION, HASH_VERSION_ANNOTATION] {
-        if let Some(value) = class.annotation(key) {
-            annotations.insert(key.to_owned(), value.to_owned());
-        }
-    }
+    STAMP.copy(&class.metadata, &mut claim);
     claim.status = got.status;
     claim
 }

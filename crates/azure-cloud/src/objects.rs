@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use spokeshave_api::{AKSNodeClass, NodeClaim};
 use spokeshave_mirror::Mirror;
-use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION, VERSION, class_hash};
+use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_azure::status::is_maintenance;
 
 /// Keeps a class while NodeClaims use it.
@@ -71,21 +71,9 @@ impl Objects {
     /// Finalizer and hash (Z-004).
     pub(crate) async fn stamp(&self, class: &AKSNodeClass) -> Result<AKSNodeClass, String> {
         let hash = class_hash(class);
-        let mut finalizers = class.metadata.finalizers.clone().unwrap_or_default();
-        let has_finalizer = finalizers.iter().any(|it| it == FINALIZER);
-        let is_stamped = class.annotation(HASH_ANNOTATION) == Some(&hash)
-            && class.annotation(HASH_VERSION_ANNOTATION) == Some(VERSION);
-        if has_finalizer && is_stamped {
+        let Some(patch) = STAMP.class_patch(&class.metadata, FINALIZER, &hash) else {
             return Ok(class.clone());
-        }
-        if !has_finalizer {
-            finalizers.push(FINALIZER.to_owned());
-        }
-        let patch = json!({"metadata": {
-            "resourceVersion": class.metadata.resource_version,
-            "finalizers": finalizers,
-            "annotations": {HASH_ANNOTATION: hash, HASH_VERSION_ANNOTATION: VERSION},
-        }});
+        };
         self.patch(class.name(), &patch, false).await
     }
 
@@ -96,23 +84,13 @@ impl Objects {
         };
         let claims: Api<NodeClaim> = Api::all(self.client.clone());
         for claim in self.claims.all().unwrap_or_default() {
-            let stamped = claim.annotation(HASH_VERSION_ANNOTATION);
             let reference = &claim.spec.node_class_ref;
             let is_its = reference.kind == AKSNodeClass::KIND
                 && reference.group == AKSNodeClass::GROUP
                 && reference.name == class.name();
-            if !is_its || stamped.is_none_or(|version| version == VERSION) {
+            let Some(patch) = STAMP.claim_patch(&claim, hash).filter(|_| is_its) else {
                 continue;
-            }
-            let conditions = claim.status.iter().flat_map(|status| &status.conditions);
-            let has_drifted = conditions
-                .into_iter()
-                .any(|it| it.type_ == "Drifted" && it.status == "True");
-            let mut annotations = json!({HASH_VERSION_ANNOTATION: VERSION});
-            if !has_drifted {
-                annotations[HASH_ANNOTATION] = Value::from(hash);
-            }
-            let patch = json!({"metadata": {"annotations": annotations}});
+            };
             let patched = claims
                 .patch(claim.name(), &PatchParams::default(), &Patch::Merge(&patch))
                 .await;

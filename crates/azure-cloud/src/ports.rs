@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+/// Code of an error of our own: ARM has answered, and nobody can say what. Without it, it would count as no answer at all.
+pub(crate) const UNREADABLE: &str = "UnreadableReply";
+
 /// A request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {

@@ -117,7 +117,7 @@ async fn exchange(outside: &Outside, options: &AzureOptions) -> Result<Granted, 
     if reply.is_success() {
         return serde_json::from_slice(&reply.body).map_err(|error| {
             ArmError::new(
-                crate::client::UNREADABLE,
+                crate::ports::UNREADABLE,
                 &format!("logging in: the reply has no token: {error}"),
             )
         });

@@ -8,7 +8,7 @@ use spokeshave_api::ec2_node_class::EC2NodeClassStatus;
 use spokeshave_api::{EC2NodeClass, NodeClaim};
 use spokeshave_model::{InstanceType, Requirement, Requirements};
 
-use crate::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION};
+use crate::class_hash::STAMP;
 use crate::images;
 
 /// Why an instance has drifted; the order is that in which upstream looks.
@@ -81,13 +81,7 @@ pub enum DriftError {
 /// Whether static drift is to be seen: both carry a hash of the same version, and they differ.
 #[must_use]
 pub fn is_static(class: &EC2NodeClass, claim: &NodeClaim) -> bool {
-    let both = |annotation: &str| Some((class.annotation(annotation)?, claim.annotation(annotation)?));
-    let (Some((class_hash, claim_hash)), Some((class_version, claim_version))) =
-        (both(HASH_ANNOTATION), both(HASH_VERSION_ANNOTATION))
-    else {
-        return false;
-    };
-    class_version == claim_version && class_hash != claim_hash
+    STAMP.has_drifted(&class.metadata, &claim.metadata)
 }
 
 /// Why the claim's instance is no longer what its class asks for; `None` when it is.

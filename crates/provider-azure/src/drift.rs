@@ -3,7 +3,7 @@
 use spokeshave_api::conditions::Conditioned as _;
 use spokeshave_api::{AKSNodeClass, NodeClaim};
 
-use crate::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION};
+use crate::class_hash::STAMP;
 use crate::status::{Draft, IMAGES_READY, KUBERNETES_VERSION_READY};
 
 /// Why an instance has drifted; the order is that in which it is looked for.
@@ -41,13 +41,7 @@ pub struct Instance {
 /// Whether static drift is to be seen: both carry a hash of the same version, and they differ (Z-004).
 #[must_use]
 pub fn is_static(class: &AKSNodeClass, claim: &NodeClaim) -> bool {
-    let both = |annotation: &str| Some((class.annotation(annotation)?, claim.annotation(annotation)?));
-    let (Some((class_hash, claim_hash)), Some((class_version, claim_version))) =
-        (both(HASH_ANNOTATION), both(HASH_VERSION_ANNOTATION))
-    else {
-        return false;
-    };
-    class_version == claim_version && class_hash != claim_hash
+    STAMP.has_drifted(&class.metadata, &claim.metadata)
 }
 
 /// Why the claim's instance is no longer what its class asks for; `None` when it is, and while the class's status is not settled: what is being
