@@ -56,6 +56,12 @@ soak count="20" *options:
 settle *options:
     cargo run --release -p spokeshave-sim --example settle -- "$@"
 
+# What the fast engine's scenarios (e2e/simulations) cost and disturb; fails when a figure is worse than in e2e/simulations/figures.json beyond its interval
+# (`--write`: writes them there; names of scenarios live these alone). A minute of processor time.
+simulations *options:
+    cargo build --release -p spokeshave
+    python3 -B e2e/simulations.py "$@"
+
 # What churning clusters launch, move and pay with and without a DisruptionPolicy, on virtual time: the table of docs/policies.md. Fails when a figure is
 # worse than in crates/sim/policies.json (`--write`: writes figures and table; names of cases live these alone).
 policies-table *options:

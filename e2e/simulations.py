@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""The scenarios of e2e/simulations as a regression suite: what they cost and disturb against the committed figures.
+
+    e2e/simulations.py [--spokeshave PROGRAM] [--write] [SCENARIO ...]
+
+Each scenario is lived with `spokeshave simulate`. For each policy the mean over the seeds of each figure below is compared with the committed mean: it is worse
+when it lies above the committed 95 % interval of that mean over seeds. One that is worse fails the run. `--write` writes the figures, and prints what has
+changed. Names of scenarios, such as `day`, live these alone. Equal programs give equal figures, so that a change of nothing but speed changes nothing here.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import subprocess
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "simulations"
+FIGURES = FOLDER / "figures.json"
+# Lower is better for each of them.
+METRICS = ["cost", "evictionsPerPodDay", "pendingP99", "unplaced"]
+# Quantiles of Student's t for 95 %, by degrees of freedom.
+T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+
+
+def interval(values):
+    """Mean, and half the length of its 95 % interval."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count < 2:
+        sys.exit("a scenario needs at least two seeds, or its figures have no interval")
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    quantile = T[min(count - 1, len(T)) - 1]
+    return mean, quantile * math.sqrt(variance / count)
+
+
+def live(program, scenario):
+    """The values of each metric by policy, one for each seed, in order of seeds."""
+    command = [program, "simulate", str(scenario), "-o", "json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}")
+    found = {}
+    for run in json.loads(done.stdout)["runs"]:
+        figures = found.setdefault(run["policy"], {metric: [] for metric in METRICS})
+        for metric in METRICS:
+            figures[metric].append(run["values"][metric])
+    return found
+
+
+def committed(values):
+    """What is committed of the values of one metric."""
+    mean, half = interval(values)
+    return {"mean": round(mean, 6), "upTo": round(mean + half, 6)}
+
+
+def compare(name, policy, metric, before, values):
+    """A line of the table, and whether it is worse."""
+    mean, _ = interval(values)
+    if before is None:
+        return f"{name:6} {policy:14} {metric:20} {'':>12} {mean:12.4f}  not committed yet", True
+    change = mean - before["mean"]
+    share = f"{100 * change / before['mean']:+.1f} %" if before["mean"] else f"{change:+.4f}"
+    # What was rounded when it was written is not worse.
+    is_worse = mean > before["upTo"] + 1e-6
+    word = f"WORSE than {before['upTo']:.4f}" if is_worse else ("" if abs(change) < 1e-6 else share)
+    return f"{name:6} {policy:14} {metric:20} {before['mean']:12.4f} {mean:12.4f}  {word}", is_worse
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spokeshave", default="target/release/spokeshave", help="the program (%(default)s)")
+    parser.add_argument("--write", action="store_true", help="write the figures")
+    parser.add_argument("scenarios", nargs="*", help="names of scenarios; all of them by default")
+    arguments = parser.parse_args()
+    known = {path.stem: path for path in sorted(FOLDER.glob("*.yaml")) if path.stem != "pools"}
+    for name in arguments.scenarios:
+        if name not in known:
+            parser.error(f"there is no scenario {name!r}; there are {', '.join(known)}")
+    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    worse = 0
+    print(f"{'':6} {'policy':14} {'metric':20} {'committed':>12} {'now':>12}")
+    for name in arguments.scenarios or known:
+        lived = live(arguments.spokeshave, known[name])
+        before = figures.get(name, {})
+        for policy, metrics in lived.items():
+            for metric, values in metrics.items():
+                line, is_worse = compare(name, policy, metric, before.get(policy, {}).get(metric), values)
+                worse += is_worse
+                print(line)
+        figures[name] = {
+            policy: {metric: committed(values) for metric, values in metrics.items()}
+            for policy, metrics in lived.items()
+        }
+    if arguments.write:
+        figures = {name: figures[name] for name in known if name in figures}
+        FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+        print(f"written: {FIGURES}")
+    elif worse:
+        sys.exit(f"{worse} figures are worse than the committed ones beyond their interval; `just simulations --write` writes new ones")
+
+
+if __name__ == "__main__":
+    main()
