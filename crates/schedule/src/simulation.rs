@@ -3,7 +3,7 @@
 //! It owns the state of packing across several placements. It never decides which pods to place or which nodes to remove, and never writes
 //! to the Snapshot.
 
-use crate::ledger::Mark;
+use crate::ledger::Checkpoint;
 use crate::options::PackOptions;
 use crate::outcome::Packing;
 use crate::pack::Engine;
@@ -15,7 +15,7 @@ use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
 #[derive(Debug)]
 #[must_use = "a fork that is neither reverted nor committed stays open"]
 pub struct Fork {
-    mark: Mark,
+    checkpoint: Checkpoint,
     depth: usize,
     #[cfg(debug_assertions)]
     before: Option<crate::ledger::Fingerprint>,
@@ -79,7 +79,7 @@ impl PlacedSummary {
 pub struct Simulation<'a> {
     engine: Engine<'a>,
     /// What the last `place` started from.
-    last: Mark,
+    last: Checkpoint,
     forks: usize,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Simulation<'a> {
     pub fn new(snapshot: &'a Snapshot, options: &'a PackOptions) -> Self {
         Simulation {
             engine: Engine::new(snapshot, options),
-            last: Mark::default(),
+            last: Checkpoint::default(),
             forks: 0,
         }
     }
@@ -98,7 +98,7 @@ impl<'a> Simulation<'a> {
     /// pods if there are none.
     pub fn base(&mut self, pods: &[PodId]) -> Packing {
         debug_assert_eq!(self.forks, 0, "the base comes before the first fork");
-        self.last = self.engine.mark();
+        self.last = self.engine.checkpoint();
         self.engine.place(pods);
         let packing = self.engine.packing(self.last);
         self.engine.withhold_uninitialized();
@@ -113,7 +113,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// From now on NodeClaims are opened only on NodePools after this one in order of weight; `None` opens them on any again. Forks do not
-    /// remember it: who says it takes it back (W-04).
+    /// undo it: the caller does (W-04).
     pub fn open_after(&mut self, pool: Option<PoolId>) {
         self.engine.open_after(pool);
     }
@@ -125,21 +125,21 @@ impl<'a> Simulation<'a> {
             depth: self.forks,
             #[cfg(debug_assertions)]
             before: self.engine.fingerprint_if_small(),
-            mark: self.engine.fork(),
+            checkpoint: self.engine.fork(),
         }
     }
 
-    /// Goes back to the mark.
+    /// Goes back to the checkpoint.
     #[expect(clippy::needless_pass_by_value, reason = "a fork ends here")]
     pub fn revert(&mut self, fork: Fork) {
         debug_assert_eq!(fork.depth, self.forks, "the youngest fork ends first");
         self.forks = self.forks.saturating_sub(1);
-        self.engine.revert(fork.mark);
+        self.engine.revert(fork.checkpoint);
         #[cfg(debug_assertions)]
         self.engine.assert_equals(fork.before.as_ref());
     }
 
-    /// Forgets the mark and keeps what was done since: part of the next outer fork, if there is one.
+    /// Forgets the checkpoint and keeps what was done since: part of the next outer fork, if there is one.
     #[expect(clippy::needless_pass_by_value, reason = "a fork ends here")]
     pub fn commit(&mut self, fork: Fork) {
         debug_assert_eq!(fork.depth, self.forks, "the youngest fork ends first");
@@ -156,7 +156,7 @@ impl<'a> Simulation<'a> {
     /// Places pods on what is left, or on new planned NodeClaims; where they are bound now does not matter and no longer counts.
     /// Nodes that are not initialised, withheld nodes and claims of `base` are not offered.
     pub fn place(&mut self, pods: &[PodId]) -> PlacedSummary {
-        self.last = self.engine.mark();
+        self.last = self.engine.checkpoint();
         self.engine.place(pods);
         let (on_nodes, on_claims) = self.engine.placed_since(self.last);
         let mut unplaced: Vec<PodId> = self.engine.unplaced().collect();
@@ -188,14 +188,14 @@ impl<'a> Simulation<'a> {
 
     /// How many NodeClaims were opened since the fork. O(1).
     pub fn claim_count_since(&self, fork: &Fork) -> usize {
-        self.engine.claim_count() - fork.mark.claims
+        self.engine.claim_count() - fork.checkpoint.claims
     }
 
     /// The NodeClaims opened since the fork, with their launches in order of price, truncated (D-079). Worked out on demand. A claim that cannot
     /// keep its minValues when truncated is missing.
     pub fn claims_since(&mut self, fork: &Fork) -> Vec<PlannedClaim> {
         self.engine
-            .planned(fork.mark)
+            .planned(fork.checkpoint)
             .into_iter()
             .filter_map(Result::ok)
             .collect()
@@ -203,6 +203,6 @@ impl<'a> Simulation<'a> {
 
     /// Everything placed since the fork, and the pods of the last `place` that found no place.
     pub fn packing_since(&mut self, fork: &Fork) -> Packing {
-        self.engine.packing(fork.mark)
+        self.engine.packing(fork.checkpoint)
     }
 }

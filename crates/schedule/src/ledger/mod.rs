@@ -29,14 +29,14 @@ use std::collections::BTreeMap;
 
 /// A placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct Placement {
     pub(crate) pod: PodId,
-    pub(crate) on: On,
+    pub(crate) on: Target,
 }
 
 /// Where a pod is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum On {
+pub(crate) enum Target {
     /// An existing node.
     Node(NodeId),
     /// A NodeClaim that will be launched, by number.
@@ -52,7 +52,7 @@ pub(crate) struct Prospect<'t> {
 
 /// A point in the history of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct Checkpoint {
     log: usize,
     /// Placements made before.
     pub(crate) placed: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Ledgers<'a> {
     claims: Claims,
     budget: Budget,
     counts: Counts,
-    placed: Vec<Placed>,
+    placed: Vec<Placement>,
     /// Placements outside of all forks: they stay.
     settled: usize,
     /// Pods that no longer count where they are bound.
@@ -135,7 +135,7 @@ impl<'a> Ledgers<'a> {
 
     /// All placements, in order.
     #[inline]
-    pub(crate) fn placed(&self) -> &[Placed] {
+    pub(crate) fn placed(&self) -> &[Placement] {
         &self.placed
     }
 
@@ -167,8 +167,8 @@ impl<'a> Ledgers<'a> {
         }
     }
 
-    pub(crate) fn mark(&self) -> Mark {
-        Mark {
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
             log: self.log.len(),
             placed: self.placed.len(),
             claims: self.claims.count(),
@@ -176,15 +176,15 @@ impl<'a> Ledgers<'a> {
     }
 
     /// Starts logging.
-    pub(crate) fn fork(&mut self) -> Mark {
+    pub(crate) fn fork(&mut self) -> Checkpoint {
         if self.forks == 0 {
             self.settle();
         }
         self.forks += 1;
-        self.mark()
+        self.checkpoint()
     }
 
-    /// Keeps what was done since the mark. O(1).
+    /// Keeps what was done since the checkpoint. O(1).
     pub(crate) fn commit(&mut self) {
         self.forks = self.forks.saturating_sub(1);
         if self.forks == 0 {
@@ -198,18 +198,18 @@ impl<'a> Ledgers<'a> {
     /// What is placed now stays: remembers what it leaves free. Amortised O(1) a placement.
     fn settle(&mut self) {
         for placed in &self.placed[self.settled..] {
-            if let On::Node(node) = placed.on {
+            if let Target::Node(node) = placed.on {
                 self.rooms.settle(node);
             }
         }
         self.settled = self.placed.len();
     }
 
-    /// Undoes what was done since the mark. O(that).
-    pub(crate) fn revert(&mut self, mark: Mark, tables: &mut Tables<'_>) {
+    /// Undoes what was done since the checkpoint. O(that).
+    pub(crate) fn revert(&mut self, checkpoint: Checkpoint, tables: &mut Tables<'_>) {
         self.forks = self.forks.saturating_sub(1);
         self.epoch += 1;
-        while self.log.len() > mark.log {
+        while self.log.len() > checkpoint.log {
             let Some(entry) = self.log.pop() else {
                 break;
             };
@@ -314,9 +314,9 @@ impl<'a> Ledgers<'a> {
             _ => &[],
         };
         let put = self.rooms.put(node, request, &variant.ports, volumes);
-        self.placed.push(Placed {
+        self.placed.push(Placement {
             pod,
-            on: On::Node(node),
+            on: Target::Node(node),
         });
         self.counts.record(
             variant.class,
@@ -383,9 +383,9 @@ impl<'a> Ledgers<'a> {
             placements: self.placed.len(),
         };
         self.claims.grow(index, &growth, &tables.templates[template]);
-        self.placed.push(Placed {
+        self.placed.push(Placement {
             pod,
-            on: On::Claim(index),
+            on: Target::Claim(index),
         });
         let set = prospect.set;
         let shape = &mut tables.topology;
@@ -406,7 +406,7 @@ impl<'a> Ledgers<'a> {
     }
 
     /// Replaces what was placed by what was decided earlier. Nothing can be placed or undone after it.
-    pub(crate) fn replace(&mut self, claims: Vec<Claim>, placed: Vec<Placed>) {
+    pub(crate) fn replace(&mut self, claims: Vec<Claim>, placed: Vec<Placement>) {
         self.claims.replace(claims);
         self.placed = placed;
     }

@@ -387,14 +387,14 @@ fn ledgers_are_as_if_what_was_reverted_had_never_been() {
         let mut tables = Tables::new(&snapshot, &options);
         let mut used = started(&mut tables);
         let mut dice = Dice(seed);
-        let (mut remaining, mut forks): (Vec<Change>, Vec<(Mark, usize)>) = (Vec::new(), Vec::new());
+        let (mut remaining, mut forks): (Vec<Change>, Vec<(Checkpoint, usize)>) = (Vec::new(), Vec::new());
         for step in 0..STEPS {
             match dice.below(12) {
                 0 | 1 => forks.push((used.fork(), remaining.len())),
                 2 => {
-                    if let Some((mark, before)) = forks.pop() {
+                    if let Some((checkpoint, before)) = forks.pop() {
                         reverted += remaining.len() - before;
-                        used.revert(mark, &mut tables);
+                        used.revert(checkpoint, &mut tables);
                         remaining.truncate(before);
                     }
                 }

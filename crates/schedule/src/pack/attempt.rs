@@ -1,6 +1,6 @@
 //! One attempt to place one pod: existing nodes, then planned NodeClaims, then a new one (P §6.3, §6.4).
 
-use super::{ClaimOrder, Engine, Miss};
+use super::{ClaimOrder, Engine, NoPlace};
 use crate::bits::ones_of;
 use crate::tables::VariantId;
 use spokeshave_model::snapshot::{NodeId, PodId};
@@ -12,7 +12,7 @@ const FIRST_WORDS: usize = 4;
 
 impl Engine<'_> {
     /// One attempt; the error says whether a later placement may help.
-    pub(super) fn attempt(&mut self, pod: PodId, variant: VariantId) -> Result<(), Miss> {
+    pub(super) fn attempt(&mut self, pod: PodId, variant: VariantId) -> Result<(), NoPlace> {
         let bound = !self.tables[variant].is_free;
         if bound {
             self.find_eligible(variant);

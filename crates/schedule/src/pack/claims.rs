@@ -1,6 +1,6 @@
 //! Planned NodeClaims: whether one takes a further pod, and whether a NodePool can open one (P §6.5, §6.6, §6.12, §6.13).
 
-use super::{ClaimOrder, Engine, Miss};
+use super::{ClaimOrder, Engine, NoPlace};
 use crate::algebra::{Algebra, SetId};
 use crate::ledger::Prospect;
 use crate::options::{MinValuesPolicy, ReservedPolicy};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Why a template opens no claim; the facts behind it are looked up again for the user only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unopened {
+pub(super) enum CannotOpen {
     NodeLimit,
     Limits,
     Taint,
@@ -25,7 +25,7 @@ pub(super) enum Unopened {
 /// Why no claim opens, and whether that stays whatever else is placed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
-    pub(super) why: Unopened,
+    pub(super) why: CannotOpen,
     pub(super) is_final: bool,
 }
 
@@ -244,7 +244,7 @@ impl Engine<'_> {
                 (topology, counts),
                 algebra,
             );
-            narrowed.map_err(|refusal| refusal.final_)
+            narrowed.map_err(|refusal| refusal.is_final)
         };
         if variant.volume_sets.is_empty() {
             if variant.is_free {
@@ -266,11 +266,11 @@ impl Engine<'_> {
     }
 
     /// Opens a claim on the first template that can (P-083).
-    pub(super) fn try_new_claim(&mut self, pod: PodId, variant: VariantId) -> Result<(), Miss> {
+    pub(super) fn try_new_claim(&mut self, pod: PodId, variant: VariantId) -> Result<(), NoPlace> {
         let request = self.tables.snapshot.pod(pod).request;
         self.failures.refresh(variant, request, self.ledgers.epoch());
         if self.failures.is_unopenable(variant, request) {
-            return Err(Miss::Final);
+            return Err(NoPlace::ForGood);
         }
         // What is refused because heavier NodePools are left out is no final answer.
         let mut is_final = self.first_template == 0;
@@ -288,15 +288,15 @@ impl Engine<'_> {
                     return Ok(());
                 }
                 // No lighter pool may win over reserved capacity of a heavier one.
-                Err(blocked) if blocked.why == Unopened::Reserved => return Err(Miss::Reserved),
+                Err(blocked) if blocked.why == CannotOpen::Reserved => return Err(NoPlace::Reserved),
                 Err(blocked) => is_final &= blocked.is_final,
             }
         }
         if !is_final {
-            return Err(Miss::Open);
+            return Err(NoPlace::ForNow);
         }
         self.failures.cannot_open(variant, request);
-        Err(Miss::Final)
+        Err(NoPlace::ForGood)
     }
 
     /// Whether a template could open a claim for the pod.
@@ -305,24 +305,24 @@ impl Engine<'_> {
         let (tables, remaining) = (&mut self.tables, self.ledgers.budget().remaining(template));
         let requests = tables.snapshot.requests(pod);
         if remaining.nodes <= 0 {
-            return blocked(Unopened::NodeLimit, true);
+            return blocked(CannotOpen::NodeLimit, true);
         }
         let types = &mut self.scratch.types;
         types.copy_from(&tables.templates[template].eligible);
         tables.templates[template].keep_within(types, &remaining.resources);
         if types.is_clear() {
-            return blocked(Unopened::Limits, true);
+            return blocked(CannotOpen::Limits, true);
         }
         let variant = &tables.variants[id];
         if !variant.templates.contains(template) {
-            return blocked(Unopened::Taint, true);
+            return blocked(CannotOpen::Taint, true);
         }
         let Some(joined) = tables.algebra.join(tables.templates[template].set, variant.all) else {
-            return blocked(Unopened::Labels, true);
+            return blocked(CannotOpen::Labels, true);
         };
         let set = match self.narrow(id, (self.ledgers.claims().count(), template, joined)) {
             Ok(set) => set,
-            Err(is_final) => return blocked(Unopened::Place, is_final),
+            Err(is_final) => return blocked(CannotOpen::Place, is_final),
         };
         let (tables, types) = (&mut self.tables, &mut self.scratch.types);
         let variant = &tables.variants[id];
@@ -332,14 +332,14 @@ impl Engine<'_> {
         types.intersect(&tables.templates[template].fact(facts).both);
         tables.templates[template].keep_fitting(types, requests, &variant.ports, &tables.numbers);
         if types.is_clear() {
-            return blocked(Unopened::InstanceTypes, stays);
+            return blocked(CannotOpen::InstanceTypes, stays);
         }
         let mut relaxed = BTreeMap::new();
         if tables.algebra.has_min_values(set)
             && let Err(reached) = tables.templates[template].check_min_values(types, tables.algebra.get(set))
         {
             match tables.options.min_values {
-                MinValuesPolicy::Strict => return blocked(Unopened::MinValues, stays),
+                MinValuesPolicy::Strict => return blocked(CannotOpen::MinValues, stays),
                 MinValuesPolicy::BestEffort => relaxed = reached,
             }
         }
@@ -349,7 +349,7 @@ impl Engine<'_> {
             tables.algebra.lower_min_values(set, &relaxed)
         };
         if !self.reserve(None, template, set) {
-            return blocked(Unopened::Reserved, false);
+            return blocked(CannotOpen::Reserved, false);
         }
         Ok(Opening {
             set,

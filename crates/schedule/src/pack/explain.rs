@@ -1,7 +1,7 @@
 //! Why a pod has no place, as data, worked out on demand from the state as it is (P-088).
 
-use super::claims::Unopened;
-use super::{Engine, Miss, Unplaced};
+use super::claims::CannotOpen;
+use super::{Engine, NoPlace, Unplaced};
 use crate::algebra::SetId;
 use crate::tables::{Tables, VariantId};
 use crate::template::SkippedPool;
@@ -23,12 +23,12 @@ impl Engine<'_> {
         let mut reasons = Vec::with_capacity(unplaced.len());
         for left in &unplaced {
             let view = self.tables.snapshot.pod(left.pod);
-            let reason = match known.get(&(view.class, view.request, left.miss == Miss::Reserved)) {
+            let reason = match known.get(&(view.class, view.request, left.no_place == NoPlace::Reserved)) {
                 Some(reason) => Arc::clone(reason),
                 None => {
                     let reason = Arc::new(self.reason(*left));
                     known.insert(
-                        (view.class, view.request, left.miss == Miss::Reserved),
+                        (view.class, view.request, left.no_place == NoPlace::Reserved),
                         Arc::clone(&reason),
                     );
                     reason
@@ -59,7 +59,7 @@ impl Engine<'_> {
         lifted: &BTreeSet<Blocker>,
     ) -> bool {
         let class = self.tables.snapshot.pod(pod).class;
-        let mark = self.fork();
+        let checkpoint = self.fork();
         let others = lifted.contains(&Blocker::OthersAntiAffinity);
         let others = others.then(|| self.tables.topology.take_inverse(class));
         let limits = lifted.contains(&Blocker::Limits);
@@ -69,7 +69,7 @@ impl Engine<'_> {
         let stand_in = self.tables.stand_in(class, constraints);
         self.ledgers.catch_up(&mut self.tables);
         let found = self.place_one(pod).is_ok();
-        self.revert(mark);
+        self.revert(checkpoint);
         self.failures.forget_from(self.tables.restore(stand_in));
         if let Some(limits) = limits {
             self.ledgers.restore_limits(limits);
@@ -88,7 +88,7 @@ impl Engine<'_> {
         if self.tables.snapshot.classes[class.index()].uses_resource_claims {
             return Reason::DynamicResources;
         }
-        if left.miss == Miss::Reserved {
+        if left.no_place == NoPlace::Reserved {
             return Reason::ReservedOfferings { would_remove: false };
         }
         if self.tables.templates.is_empty() {
@@ -118,14 +118,14 @@ impl Engine<'_> {
         refusals
     }
 
-    fn obstacle(&mut self, pod: PodId, id: VariantId, template: usize, why: Unopened) -> Obstacle {
+    fn obstacle(&mut self, pod: PodId, id: VariantId, template: usize, why: CannotOpen) -> Obstacle {
         let variant = &self.tables[id];
         let base = self.tables.templates[template].set;
         match why {
-            Unopened::NodeLimit => Obstacle::NodeLimit,
-            Unopened::Limits => Obstacle::Limits,
-            Unopened::Reserved => Obstacle::ReservedOfferings,
-            Unopened::Taint => {
+            CannotOpen::NodeLimit => Obstacle::NodeLimit,
+            CannotOpen::Limits => Obstacle::Limits,
+            CannotOpen::Reserved => Obstacle::ReservedOfferings,
+            CannotOpen::Taint => {
                 let taints = &self
                     .tables
                     .snapshot
@@ -134,14 +134,14 @@ impl Engine<'_> {
                 let taint = taint::first_untolerated(taints, &variant.constraints.tolerations);
                 Obstacle::Taint(taint.map(taint::format_taint).unwrap_or_default())
             }
-            Unopened::Labels => {
+            CannotOpen::Labels => {
                 let why = self.tables.algebra.why_not(base, variant.all);
                 why.map_or(Obstacle::NodeResources, Obstacle::Incompatible)
             }
-            Unopened::Place | Unopened::InstanceTypes | Unopened::MinValues => {
+            CannotOpen::Place | CannotOpen::InstanceTypes | CannotOpen::MinValues => {
                 let all = variant.all;
                 match self.tables.algebra.join(base, all) {
-                    Some(joined) if why == Unopened::Place => self.misplaced(id, template, joined),
+                    Some(joined) if why == CannotOpen::Place => self.misplaced(id, template, joined),
                     Some(joined) => self.no_type(pod, id, template, joined),
                     None => Obstacle::NodeResources,
                 }

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::algebra::SetId;
 use crate::bits::Bits;
-use crate::ledger::{Mark, On};
+use crate::ledger::{Checkpoint, Target};
 use crate::options::MinValuesPolicy;
 use crate::outcome::{Packing, UnplacedPod};
 use crate::tables::Shortlist;
@@ -20,34 +20,34 @@ impl Engine<'_> {
         self.ledgers.claims().count()
     }
 
-    /// How many pods were put on existing nodes, and how many on claims, since the mark.
-    pub(crate) fn placed_since(&self, mark: Mark) -> (usize, usize) {
-        let placed = &self.ledgers.placed()[mark.placed..];
+    /// How many pods were put on existing nodes, and how many on claims, since the checkpoint.
+    pub(crate) fn placed_since(&self, checkpoint: Checkpoint) -> (usize, usize) {
+        let placed = &self.ledgers.placed()[checkpoint.placed..];
         let on_nodes = placed
             .iter()
-            .filter(|placed| matches!(placed.on, On::Node(_)))
+            .filter(|placed| matches!(placed.on, Target::Node(_)))
             .count();
         (on_nodes, placed.len() - on_nodes)
     }
 
-    /// Whether a claim opened since the mark could lose its minValues when it is truncated.
-    pub(crate) fn may_be_truncated(&self, mark: Mark) -> bool {
+    /// Whether a claim opened since the checkpoint could lose its minValues when it is truncated.
+    pub(crate) fn may_be_truncated(&self, checkpoint: Checkpoint) -> bool {
         let algebra = &self.tables.algebra;
         self.tables.options.min_values == MinValuesPolicy::Strict
-            && self.ledgers.claims().all()[mark.claims..]
+            && self.ledgers.claims().all()[checkpoint.claims..]
                 .iter()
                 .any(|claim| claim.set.is_some_and(|set| algebra.has_min_values(set)))
     }
 
-    /// What was decided since the mark, and the pods that the last `place` left over.
-    pub(crate) fn packing(&mut self, mark: Mark) -> Packing {
+    /// What was decided since the checkpoint, and the pods that the last `place` left over.
+    pub(crate) fn packing(&mut self, checkpoint: Checkpoint) -> Packing {
         let reasons = self.reasons().into_iter();
         let unplaced = reasons.map(|(pod, reason)| UnplacedPod { pod, reason }).collect();
-        self.packing_with(mark, unplaced)
+        self.packing_with(checkpoint, unplaced)
     }
 
     /// The same, when the pods left over are known.
-    pub(super) fn packing_with(&mut self, mark: Mark, unplaced: Vec<UnplacedPod>) -> Packing {
+    pub(super) fn packing_with(&mut self, checkpoint: Checkpoint, unplaced: Vec<UnplacedPod>) -> Packing {
         let mut packing = Packing {
             skipped_pools: self.tables.skipped.clone(),
             statistics: self.statistics,
@@ -55,8 +55,8 @@ impl Engine<'_> {
             ..Packing::default()
         };
         let mut existing: BTreeMap<_, Vec<PodId>> = BTreeMap::new();
-        for placed in &self.ledgers.placed()[mark.placed..] {
-            if let On::Node(node) = placed.on {
+        for placed in &self.ledgers.placed()[checkpoint.placed..] {
+            if let Target::Node(node) = placed.on {
                 existing.entry(node).or_default().push(placed.pod);
             }
         }
@@ -64,7 +64,7 @@ impl Engine<'_> {
             claims: Vec::new(),
             existing,
         };
-        for claim in self.planned(mark) {
+        for claim in self.planned(checkpoint) {
             match claim {
                 Ok(claim) => packing.placements.claims.push(claim),
                 Err(pods) => packing.unplaced.extend(pods),
@@ -74,18 +74,18 @@ impl Engine<'_> {
         packing
     }
 
-    /// The claims opened since the mark; instead of one that truncation leaves without its minValues, its pods (P-064).
-    pub(crate) fn planned(&mut self, mark: Mark) -> Vec<Result<PlannedClaim, Vec<UnplacedPod>>> {
-        let mut pods: Vec<Vec<PodId>> = vec![Vec::new(); self.claim_count() - mark.claims];
-        for placed in &self.ledgers.placed()[mark.placed..] {
-            if let On::Claim(index) = placed.on
-                && index >= mark.claims
+    /// The claims opened since the checkpoint; instead of one that truncation leaves without its minValues, its pods (P-064).
+    pub(crate) fn planned(&mut self, checkpoint: Checkpoint) -> Vec<Result<PlannedClaim, Vec<UnplacedPod>>> {
+        let mut pods: Vec<Vec<PodId>> = vec![Vec::new(); self.claim_count() - checkpoint.claims];
+        for placed in &self.ledgers.placed()[checkpoint.placed..] {
+            if let Target::Claim(index) = placed.on
+                && index >= checkpoint.claims
             {
-                pods[index - mark.claims].push(placed.pod);
+                pods[index - checkpoint.claims].push(placed.pod);
             }
         }
         pods.into_iter()
-            .zip(mark.claims..)
+            .zip(checkpoint.claims..)
             .filter_map(|(pods, index)| self.finish_claim(index, pods))
             .collect()
     }

@@ -19,7 +19,7 @@ pub use orders::{ClaimOrder, pack_cheapest};
 use crate::bits::Bits;
 #[cfg(debug_assertions)]
 use crate::ledger::Fingerprint;
-use crate::ledger::{Ledgers, Mark};
+use crate::ledger::{Checkpoint, Ledgers};
 use crate::options::PackOptions;
 use crate::outcome::{Packing, Statistics};
 use crate::tables::{Tables, VariantId};
@@ -64,7 +64,7 @@ impl<'a> Packer<'a> {
     pub fn pack(self, request: &PackRequest) -> Packing {
         let mut engine = self.starting(request);
         engine.place(&request.pods);
-        engine.packing(Mark::default())
+        engine.packing(Checkpoint::default())
     }
 
     fn starting(self, request: &PackRequest) -> Engine<'a> {
@@ -110,16 +110,16 @@ struct Scratch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unplaced {
     pod: PodId,
-    miss: Miss,
+    no_place: NoPlace,
 }
 
 /// Why an attempt found no place, as far as the pass must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Miss {
+enum NoPlace {
     /// Nothing that happens later in this pass can help.
-    Final,
+    ForGood,
     /// A later placement may help.
-    Open,
+    ForNow,
     /// Reserved capacity is used up.
     Reserved,
 }
@@ -165,12 +165,12 @@ impl<'a> Engine<'a> {
     }
 
     /// A point to which `revert` can go back.
-    pub(crate) fn mark(&self) -> Mark {
-        self.ledgers.mark()
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        self.ledgers.checkpoint()
     }
 
     /// Marks the present state, so that what is done from now on can be undone.
-    pub(crate) fn fork(&mut self) -> Mark {
+    pub(crate) fn fork(&mut self) -> Checkpoint {
         self.ledgers.fork()
     }
 
@@ -179,10 +179,10 @@ impl<'a> Engine<'a> {
         self.ledgers.commit();
     }
 
-    /// Undoes what was done since the mark. O(that).
-    pub(crate) fn revert(&mut self, mark: Mark) {
+    /// Undoes what was done since the checkpoint. O(that).
+    pub(crate) fn revert(&mut self, checkpoint: Checkpoint) {
         self.unplaced.clear();
-        self.ledgers.revert(mark, &mut self.tables);
+        self.ledgers.revert(checkpoint, &mut self.tables);
     }
 
     /// Removes a node. Its pods stay until they are placed elsewhere.

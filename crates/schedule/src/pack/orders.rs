@@ -1,10 +1,10 @@
 //! The same pods in several orders of planned claims, of which the cheapest result counts.
 //!
-//! What was learnt about pods, types and labels is shared, each order is taken back before the next, and only the result that counts is worked out
+//! What was learnt about pods, types and labels is shared, each order is rolled back before the next, and only the result that counts is worked out
 //! down to launches: O(orders × placing).
 
-use super::{Engine, Miss, PackRequest, Packer};
-use crate::ledger::{Claim, Mark, On, Placed};
+use super::{Engine, NoPlace, PackRequest, Packer};
+use crate::ledger::{Checkpoint, Claim, Placement, Target};
 use crate::options::PackOptions;
 use crate::outcome::{Packing, UnplacedPod};
 use crate::tables::VariantId;
@@ -65,7 +65,7 @@ type Rank = (usize, Price, usize);
 struct Decided {
     rank: Rank,
     claims: Vec<Claim>,
-    placed: Vec<Placed>,
+    placed: Vec<Placement>,
     unplaced: Vec<UnplacedPod>,
 }
 
@@ -88,13 +88,13 @@ impl Packer<'_> {
             engine.claim_order = *order;
             #[cfg(debug_assertions)]
             let before = engine.fingerprint_if_small();
-            let mark = engine.fork();
+            let checkpoint = engine.fork();
             engine.place(&request.pods);
-            let rank = engine.rank(mark);
+            let rank = engine.rank(checkpoint);
             if best.as_ref().is_none_or(|best| rank < best.rank) {
-                best = Some(engine.decided(mark, rank));
+                best = Some(engine.decided(checkpoint, rank));
             }
-            engine.revert(mark);
+            engine.revert(checkpoint);
             #[cfg(debug_assertions)]
             engine.assert_equals(before.as_ref());
         }
@@ -104,7 +104,12 @@ impl Packer<'_> {
 
 impl Engine<'_> {
     /// Puts the pod where it adds least to the price: on a planned claim, or on a new one. O(claims that may take it).
-    pub(super) fn try_least_cost(&mut self, pod: PodId, variant: VariantId, bound: bool) -> Result<(), Miss> {
+    pub(super) fn try_least_cost(
+        &mut self,
+        pod: PodId,
+        variant: VariantId,
+        bound: bool,
+    ) -> Result<(), NoPlace> {
         let request = self.tables.snapshot.pod(pod).request;
         self.failures.refresh(variant, request, self.ledgers.epoch());
         let mut best: Option<(Price, usize)> = None;
@@ -158,26 +163,26 @@ impl Engine<'_> {
         None
     }
 
-    fn rank(&mut self, mark: Mark) -> Rank {
-        if self.may_be_truncated(mark) {
-            let packing = self.packing(mark);
+    fn rank(&mut self, checkpoint: Checkpoint) -> Rank {
+        if self.may_be_truncated(checkpoint) {
+            let packing = self.packing(checkpoint);
             let claims = &packing.placements.claims;
             let cheapest = claims.iter().filter_map(|claim| claim.launches.first());
             let price = cheapest.map(|launch| launch.price).sum();
             return (packing.unplaced.len(), price, claims.len());
         }
-        let claims = mark.claims..self.claim_count();
+        let claims = checkpoint.claims..self.claim_count();
         let count = claims.len();
         let price = claims.map(|claim| self.claim_price(claim)).sum();
         (self.unplaced.len(), price, count)
     }
 
-    fn decided(&mut self, mark: Mark, rank: Rank) -> Decided {
+    fn decided(&mut self, checkpoint: Checkpoint, rank: Rank) -> Decided {
         let reasons = self.reasons().into_iter();
         Decided {
             rank,
             claims: self.ledgers.claims().all().to_vec(),
-            placed: self.ledgers.placed()[mark.placed..].to_vec(),
+            placed: self.ledgers.placed()[checkpoint.placed..].to_vec(),
             unplaced: reasons.map(|(pod, reason)| UnplacedPod { pod, reason }).collect(),
         }
     }
@@ -188,9 +193,9 @@ impl Engine<'_> {
             decided
                 .placed
                 .iter()
-                .all(|placed| !matches!(placed.on, On::Claim(claim) if claim >= decided.claims.len()))
+                .all(|placed| !matches!(placed.on, Target::Claim(claim) if claim >= decided.claims.len()))
         );
         self.ledgers.replace(decided.claims, decided.placed);
-        self.packing_with(Mark::default(), decided.unplaced)
+        self.packing_with(Checkpoint::default(), decided.unplaced)
     }
 }

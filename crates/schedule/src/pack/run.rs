@@ -1,6 +1,6 @@
 //! The queue: largest pods first, again and again until a whole round makes no progress (P-080, P-081).
 
-use super::{Engine, Miss, Unplaced};
+use super::{Engine, NoPlace, Unplaced};
 use rustc_hash::FxHashMap;
 use spokeshave_model::snapshot::{ClassId, PodId, RequestId, Seniority};
 use spokeshave_model::vector::{CPU, MEMORY};
@@ -19,7 +19,7 @@ pub(super) struct Queue {
     /// Pods to try, each with the length of the queue when it was pushed back.
     waiting: VecDeque<(PodId, usize)>,
     /// Shapes that failed: after how many placements, and how.
-    failed: FxHashMap<(ClassId, RequestId), (u64, Miss)>,
+    failed: FxHashMap<(ClassId, RequestId), (u64, NoPlace)>,
     placements: u64,
 }
 
@@ -55,12 +55,12 @@ impl Engine<'_> {
                 queue.waiting.push_front((pod, pushed_at));
                 break;
             }
-            let miss = self.place_or_recall(pod, &mut queue);
-            match miss {
+            let no_place = self.place_or_recall(pod, &mut queue);
+            match no_place {
                 None => queue.placements += 1,
-                Some(Miss::Final) => self.unplaced.push(Unplaced {
+                Some(NoPlace::ForGood) => self.unplaced.push(Unplaced {
                     pod,
-                    miss: Miss::Final,
+                    no_place: NoPlace::ForGood,
                 }),
                 Some(_) => {
                     let length = queue.waiting.len() + 1;
@@ -71,8 +71,8 @@ impl Engine<'_> {
         for (pod, _) in queue.waiting.drain(..) {
             let view = self.tables.snapshot.pod(pod);
             let known = queue.failed.get(&(view.class, view.request));
-            let miss = known.map_or(Miss::Open, |(_, miss)| *miss);
-            self.unplaced.push(Unplaced { pod, miss });
+            let no_place = known.map_or(NoPlace::ForNow, |(_, no_place)| *no_place);
+            self.unplaced.push(Unplaced { pod, no_place });
         }
         self.unplaced.sort_unstable_by_key(|unplaced| unplaced.pod);
         self.queue = queue;
@@ -101,28 +101,28 @@ impl Engine<'_> {
     }
 
     /// Tries a pod, unless one of its shape failed and nothing has changed since.
-    fn place_or_recall(&mut self, pod: PodId, queue: &mut Queue) -> Option<Miss> {
+    fn place_or_recall(&mut self, pod: PodId, queue: &mut Queue) -> Option<NoPlace> {
         let view = self.tables.snapshot.pod(pod);
         let shape = (view.class, view.request);
         // Attach limits tell pods of one shape apart, so what one could not, another may.
         if view.attachments.is_empty()
-            && let Some((placements, miss)) = queue.failed.get(&shape)
-            && (*miss == Miss::Final || *placements == queue.placements)
+            && let Some((placements, no_place)) = queue.failed.get(&shape)
+            && (*no_place == NoPlace::ForGood || *placements == queue.placements)
         {
-            return Some(*miss);
+            return Some(*no_place);
         }
-        let miss = self.place_one(pod).err();
-        if let Some(miss) = miss {
-            queue.failed.insert(shape, (queue.placements, miss));
+        let no_place = self.place_one(pod).err();
+        if let Some(no_place) = no_place {
+            queue.failed.insert(shape, (queue.placements, no_place));
         }
-        miss
+        no_place
     }
 
     /// Tries a pod with all its preferences, then with one fewer at a time.
-    pub(super) fn place_one(&mut self, pod: PodId) -> Result<(), Miss> {
+    pub(super) fn place_one(&mut self, pod: PodId) -> Result<(), NoPlace> {
         let class = self.tables.snapshot.pod(pod).class;
         if self.tables.snapshot.classes[class.index()].uses_resource_claims {
-            return Err(Miss::Final);
+            return Err(NoPlace::ForGood);
         }
         let mut is_final = true;
         let (mut step, mut last) = (0, None);
@@ -131,9 +131,9 @@ impl Engine<'_> {
             match self.attempt(pod, variant) {
                 Ok(()) => return Ok(()),
                 // No relaxation: the pod waits for a pass in which the reservation is free or gone (P-119).
-                Err(Miss::Reserved) => return Err(Miss::Reserved),
-                Err(Miss::Final) => {}
-                Err(Miss::Open) => is_final = false,
+                Err(NoPlace::Reserved) => return Err(NoPlace::Reserved),
+                Err(NoPlace::ForGood) => {}
+                Err(NoPlace::ForNow) => is_final = false,
             }
             step += 1;
             last = Some(variant);
@@ -141,9 +141,9 @@ impl Engine<'_> {
         // A pod bound by topology to existing or planned hosts may find one later.
         let is_bound = last.is_some_and(|last| !self.tables[last].bindings.groups.is_empty());
         if is_final && !is_bound {
-            Err(Miss::Final)
+            Err(NoPlace::ForGood)
         } else {
-            Err(Miss::Open)
+            Err(NoPlace::ForNow)
         }
     }
 }

@@ -16,7 +16,7 @@ impl Packer<'_> {
     /// then O(pods).
     pub fn effective_zones(&mut self, pods: &[PodId]) -> BTreeMap<String, usize> {
         let engine = &mut self.engine;
-        let mark = engine.fork();
+        let checkpoint = engine.fork();
         engine.release(pods);
         let mut known: FxHashMap<ClassId, String> = FxHashMap::with_hasher(FxBuildHasher);
         let mut counts = BTreeMap::new();
@@ -25,7 +25,7 @@ impl Packer<'_> {
             let zone = known.entry(class).or_insert_with(|| engine.effective_zone(class));
             *counts.entry(zone.clone()).or_insert(0) += 1;
         }
-        engine.revert(mark);
+        engine.revert(checkpoint);
         counts
     }
 }

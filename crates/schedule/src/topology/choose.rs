@@ -160,7 +160,7 @@ impl Choice {
                     // Counts per host only grow while pods are added, so all but affinity is final.
                     return Err(Refusal {
                         group: id,
-                        final_: rule.kind != Kind::Affinity,
+                        is_final: rule.kind != Kind::Affinity,
                     });
                 }
                 continue;
@@ -193,7 +193,7 @@ impl Choice {
             if domains.is_clear() {
                 return Err(Refusal {
                     group: id,
-                    final_: rule.repels(),
+                    is_final: rule.repels(),
                 });
             }
         }

@@ -143,7 +143,7 @@ pub(crate) enum Host {
 pub(crate) struct Refusal {
     pub(crate) group: GroupId,
     /// Whether this can no longer change while pods are only added.
-    pub(crate) final_: bool,
+    pub(crate) is_final: bool,
 }
 
 /// The groups a pod is bound by, besides others' anti-affinity, and whether it counts in each.
