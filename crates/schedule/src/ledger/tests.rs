@@ -3,8 +3,10 @@
 use super::*;
 use crate::options::PackOptions;
 use spokeshave_example::{Dice, random_world};
-use spokeshave_model::snapshot::Snapshot;
+use spokeshave_model::snapshot::{ClassId, Snapshot};
 use spokeshave_model::{Requirement, labels, lower};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 120;
@@ -304,6 +306,136 @@ fn claims_are_as_if_what_was_undone_had_never_been() {
         undone > 1_000 && grown > 1_000,
         "{undone} changes undone, {grown} claims grown"
     );
+}
+
+/// Counts, and what the ledgers around them know.
+struct Counted {
+    counts: Counts,
+    claims: Vec<(usize, SetId)>,
+    uncounted: BTreeSet<PodId>,
+}
+
+#[derive(Clone)]
+enum CountChange {
+    Node(ClassId, NodeId),
+    /// A claim with these requirements is opened, or becomes one with these.
+    Claim(ClassId, usize, (usize, SetId)),
+    Uncount(PodId),
+    Remove(NodeId),
+}
+
+/// What a claim was before, if it was there.
+type FormerClaim = Option<(usize, SetId)>;
+
+fn apply_to_counts(counted: &mut Counted, change: &CountChange, tables: &mut Tables<'_>) -> FormerClaim {
+    let (shape, algebra, counts) = (&mut tables.topology, &tables.algebra, &mut counted.counts);
+    counts.catch_up(shape, algebra);
+    match *change {
+        CountChange::Node(class, node) => counts.record(class, Host::Node(node), shape, algebra),
+        CountChange::Claim(class, index, (template, set)) => {
+            let former = counted.claims.get(index).copied();
+            match counted.claims.get_mut(index) {
+                Some(claim) => *claim = (template, set),
+                None => counted.claims.push((template, set)),
+            }
+            counts.set_claim(index, template, set, shape, algebra);
+            let host = Host::Planned { index, template, set };
+            counts.record(class, host, shape, algebra);
+            return former;
+        }
+        CountChange::Uncount(pod) => {
+            counted.uncounted.insert(pod);
+            counts.set_counted(pod, false, shape, algebra);
+        }
+        CountChange::Remove(node) => counts.set_removed(node, true, shape),
+    }
+    None
+}
+
+fn undo_in_counts(counted: &mut Counted, change: &CountChange, former: FormerClaim, tables: &mut Tables<'_>) {
+    let (shape, algebra, counts) = (&mut tables.topology, &tables.algebra, &mut counted.counts);
+    match *change {
+        CountChange::Node(..) => counts.unrecord(shape, algebra),
+        CountChange::Claim(_, index, _) => {
+            counts.unrecord(shape, algebra);
+            match former {
+                Some((template, set)) => {
+                    counted.claims[index] = (template, set);
+                    counts.set_claim(index, template, set, shape, algebra);
+                }
+                None => {
+                    counted.claims.pop();
+                    counts.drop_claim();
+                }
+            }
+        }
+        CountChange::Uncount(pod) => {
+            counted.uncounted.remove(&pod);
+            counts.set_counted(pod, true, shape, algebra);
+        }
+        CountChange::Remove(node) => counts.set_removed(node, false, shape),
+    }
+}
+
+fn choose_for_counts(dice: &mut Dice, counted: &Counted, tables: &mut Tables<'_>) -> Option<CountChange> {
+    let snapshot = tables.snapshot;
+    let pod = PodId::from(dice.below(snapshot.pods.len()));
+    let (view, nodes) = (snapshot.pod(pod), snapshot.nodes.len());
+    let node = (nodes > 0).then(|| NodeId::from(dice.below(nodes)));
+    // It may add groups, which count what is there already.
+    let variant = tables.variant(view.class, dice.below(2))?;
+    match dice.below(6) {
+        0 => Some(CountChange::Remove(
+            node.filter(|node| !counted.counts.is_removed(*node))?,
+        )),
+        1 if view.active && view.node.is_some() && !counted.uncounted.contains(&pod) => {
+            Some(CountChange::Uncount(pod))
+        }
+        2 | 3 => Some(CountChange::Node(view.class, node?)),
+        _ if !tables.templates.is_empty() => {
+            let index = dice.below(counted.claims.len() + 1);
+            let opened = dice.below(tables.templates.len());
+            let (template, base) = match counted.claims.get(index) {
+                Some(claim) => *claim,
+                None => (opened, tables.templates[opened].set),
+            };
+            let set = tables.algebra.join(base, tables[variant].all).unwrap_or(base);
+            Some(CountChange::Claim(view.class, index, (template, set)))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn counts_are_as_if_what_was_undone_had_never_been() {
+    let options = PackOptions::default();
+    let mut undone = 0;
+    for (seed, snapshot) in worlds() {
+        let tables = RefCell::new(Tables::new(&snapshot, &options));
+        undone += check(
+            &mut Dice(seed),
+            || {
+                let Tables {
+                    topology, algebra, ..
+                } = &mut *tables.borrow_mut();
+                Counted {
+                    counts: Counts::new(topology, algebra),
+                    claims: Vec::new(),
+                    uncounted: BTreeSet::new(),
+                }
+            },
+            |dice, counted| choose_for_counts(dice, counted, &mut tables.borrow_mut()),
+            |counted, change| apply_to_counts(counted, change, &mut tables.borrow_mut()),
+            |counted, change, former| undo_in_counts(counted, change, former, &mut tables.borrow_mut()),
+            |used, fresh| {
+                let (used, fresh) = (used.counts.fingerprint(), fresh.counts.fingerprint());
+                for (used, fresh) in used.iter().zip(&fresh) {
+                    assert!(fresh.starts_with(used), "seed {seed}: {used:?} is not {fresh:?}");
+                }
+            },
+        );
+    }
+    assert!(undone > 1_000, "{undone} changes undone");
 }
 
 #[derive(Clone)]
