@@ -37,14 +37,16 @@ impl Doom {
     }
 }
 
-/// How many writes lie between two deaths: one, when all are asked for.
+/// How many writes lie between two deaths, unless all are asked for.
+pub const STRIDE: u64 = 7;
+
 fn stride() -> u64 {
     let all = std::env::var_os("EVERY_WRITE").is_some();
-    if all { 1 } else { 7 }
+    if all { 1 } else { STRIDE }
 }
 
 /// By how many writes the first death is moved: none, unless `DEATHS_FROM` says so.
-fn moved_by() -> u64 {
+pub fn moved_by() -> u64 {
     let text = std::env::var_os("DEATHS_FROM").unwrap_or_else(|| "0".into());
     let number = text.to_str().and_then(|text| text.parse().ok());
     number.unwrap_or_else(|| panic!("DEATHS_FROM is {text:?}, expected a number"))
