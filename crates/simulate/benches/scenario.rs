@@ -1,7 +1,8 @@
 //! What a scenario file costs: every policy under every seed, one after the other, each with its processor time and digest.
 //! Run with `cargo bench -p spokeshave-simulate --bench scenario -- FILE [POLICY]`; without arguments, `examples/simulate/quick.yaml`.
 //!
-//! It reads what the examples need: NodePools and DaemonSets, patches of NodePools, the built-in catalog. `spokeshave simulate` reads everything.
+//! It reads what the examples and `e2e/simulations` need: NodePools and DaemonSets, patches of NodePools, weather, the built-in catalog. `spokeshave simulate` reads
+//! everything.
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,7 +22,7 @@ use spokeshave_api::NodePool;
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::file::{ModelName, PolicySpec};
 use spokeshave_scenario::{Scenario, generate};
-use spokeshave_simulate::{Model, Policy, World, live};
+use spokeshave_simulate::{Model, Policy, Shortage, SpotInterruptions, World, live};
 
 /// The documents of a YAML file.
 fn documents(path: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
@@ -46,6 +47,8 @@ fn policy(spec: &PolicySpec, pools: &[Value]) -> Result<Policy, Box<dyn Error>> 
         ModelName::Karpenter => Model::Karpenter,
         ModelName::ClusterAutoscaler => Model::ClusterAutoscaler,
     };
+    let disrupt = &mut policy.settings.disrupt;
+    disrupt.spot_to_spot = spec.settings.spot_to_spot.unwrap_or(disrupt.spot_to_spot);
     Ok(policy)
 }
 
@@ -65,6 +68,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         Arc::clone(Catalog::default().instance_types()),
     );
     world.warmup_ms = scenario.warmup_ms;
+    world.spot = scenario.cloud.spot.map(|spot| SpotInterruptions {
+        per_million_node_hours: spot.per_million_node_hours,
+        notice_ms: spot.notice_ms,
+    });
+    let shortages = scenario.cloud.shortages.iter().map(|shortage| Shortage {
+        at_ms: shortage.at_ms,
+        for_ms: shortage.for_ms,
+        cheapest: shortage.cheapest as usize,
+    });
+    world.shortages = shortages.collect();
     let mut pools = Vec::new();
     for manifest in &scenario.cluster.manifests {
         for object in documents(&file.with_file_name(manifest))? {
@@ -87,9 +100,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             let run = live(&world, &timeline, &policy(spec, &pools)?, seed);
             let measured = &run.measured;
             println!(
-                "{seed} {}: {:.1} s; peak {} nodes, {} launches, {} commands, {} evictions; {}",
+                "{seed} {}: {:.1} s; ${:.2}, peak {} nodes, {} launches, {} commands, {} evictions; {}",
                 spec.name,
                 started.elapsed().as_secs_f64(),
+                (measured.cost_on_demand_micros + measured.cost_spot_micros) as f64 / 1e6,
                 measured.peak_nodes,
                 measured.launches,
                 measured.commands,

@@ -342,3 +342,140 @@ fn every_example_is_valid() {
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));
     }
 }
+
+/// An hour and a half of it, in a folder of its own.
+fn short() -> (tempfile::TempDir, String) {
+    let scenario = SCENARIO
+        .replace("duration: 6h", "duration: 90m")
+        .replace("warmup: 30m", "warmup: 10m");
+    let (folder, path) = folder(&scenario);
+    let path = path.display().to_string();
+    (folder, path)
+}
+
+#[test]
+fn the_event_log_has_every_run_in_order_whatever_ends_first() {
+    let (folder, scenario) = short();
+    let mut logs = Vec::new();
+    for jobs in ["1", "3"] {
+        let path = folder.path().join(format!("{jobs}.jsonl"));
+        let file = path.display().to_string();
+        let output = simulate(&[&scenario, "--jobs", jobs, "--events", &file]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        logs.push(fs::read_to_string(path).expect("the log"));
+    }
+    assert_eq!(logs[0], logs[1]);
+    let lines: Vec<Value> = logs[0]
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let mut runs: Vec<(u64, String)> = Vec::new();
+    let mut last_ms = 0;
+    for line in &lines {
+        let run = (
+            line["seed"].as_u64().expect("a seed"),
+            line["policy"].as_str().expect("a policy").to_owned(),
+        );
+        let at_ms = line["atMs"].as_u64().expect("a time");
+        if runs.last() != Some(&run) {
+            runs.push(run);
+            last_ms = 0;
+        }
+        assert!(at_ms >= last_ms, "time goes on within a run: {line}");
+        last_ms = at_ms;
+    }
+    let expected = [(1, "now"), (1, "patient"), (2, "now"), (2, "patient")];
+    let expected = expected.map(|(seed, policy)| (seed, policy.to_owned()));
+    assert_eq!(runs, expected);
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["what"] == "bound" && line["of"] != "")
+    );
+    let left: Vec<_> = fs::read_dir(folder.path())
+        .expect("the folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter(|name| name.to_string_lossy().ends_with(".part"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_snapshot_is_a_dump_for_plan_and_explain_and_a_trace_has_bars_and_curves() {
+    let (folder, scenario) = short();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (dump, trace) = (file("then.json"), file("trace.json"));
+    let arguments = [
+        scenario.as_str(),
+        "--seeds",
+        "1",
+        "--snapshot-at",
+        "1h",
+        "--snapshot",
+        &dump,
+        "--perfetto",
+        &trace,
+        "-o",
+        "json",
+    ];
+    let watched = simulate(&arguments);
+    assert!(watched.status.success(), "{}", text(&watched.stderr));
+    let alone = simulate(&[&scenario, "--seeds", "1", "-o", "json"]);
+    assert_eq!(
+        text(&watched.stdout),
+        text(&alone.stdout),
+        "it is the same simulation"
+    );
+    let list: Value = serde_json::from_str(&fs::read_to_string(&dump).expect("a dump")).expect("JSON");
+    let node = list["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .find(|item| item["kind"] == "Node")
+        .and_then(|node| node["metadata"]["name"].as_str())
+        .expect("a Node")
+        .to_owned();
+    let asked = |arguments: &[&str]| {
+        let output = program().args(arguments).output().expect("the program runs");
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    // An hour after the scenario's start.
+    let now = "2026-03-02T01:00:00Z";
+    let plan = asked(&["plan", "-f", &dump, "--now", now, "-o", "json"]);
+    let plan: Value = serde_json::from_str(&plan).expect("JSON");
+    assert!(plan.is_object());
+    let explained = asked(&["explain", "node", &node, "-f", &dump, "--now", now]);
+    assert!(explained.contains(&node), "{explained}");
+    let trace: Value = serde_json::from_str(&fs::read_to_string(&trace).expect("a trace")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let kinds: std::collections::BTreeSet<&str> =
+        events.iter().filter_map(|event| event["ph"].as_str()).collect();
+    assert_eq!(kinds, ["C", "X"].into());
+}
+
+#[test]
+fn a_snapshot_after_the_end_and_files_that_cannot_be_written_are_named() {
+    let (folder, scenario) = short();
+    let file = folder.path().join("then.json").display().to_string();
+    let output = simulate(&[&scenario, "--snapshot-at", "2h", "--snapshot", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("--snapshot-at 2h: the scenario ends after 1h30m"),
+        "{said}"
+    );
+    let output = simulate(&[&scenario, "--snapshot-at", "1h"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--snapshot <FILE>"));
+    let nowhere = folder.path().join("nowhere/log.jsonl").display().to_string();
+    for option in ["--events", "--perfetto"] {
+        let output = simulate(&[&scenario, "--seeds", "1", "--policy", "now", option, &nowhere]);
+        assert_eq!(output.status.code(), Some(1), "{option}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("cannot write") && said.contains("nowhere"),
+            "{said}"
+        );
+    }
+}

@@ -12,6 +12,8 @@ Examples:
   spokeshave simulate month.yaml --check                    what the file means: pods a day, peak cores, events
   spokeshave simulate month.yaml --policy patient --seeds 2 a part of it
   spokeshave simulate month.yaml --report month.html        charts and figures in one file
+  spokeshave simulate month.yaml --events month.jsonl       what was decided and what happened, one JSON object a line
+  spokeshave simulate month.yaml --snapshot-at 12d --snapshot then.json  the cluster then, a dump
   spokeshave simulate -f dump.yaml --for 7d                 a week of the workloads of a dump, without a scenario file
   spokeshave simulate init -f dump.yaml > shop.yaml         a scenario file to edit, from a dump or the cluster
 
@@ -48,8 +50,20 @@ pub(crate) struct SimulateArgs {
     /// Write charts and figures to an HTML file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
+    /// Write what was decided and what happened in every run to a file, one JSON object a line
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) events: Option<PathBuf>,
+    /// Write a trace for Perfetto or chrome://tracing to a file: nodes, commands and curves of seed 1 of the first --policy, or else of the baseline
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) perfetto: Option<PathBuf>,
+    /// When to write --snapshot, from the start of the scenario, such as 12d9h
+    #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = duration)]
+    pub(crate) snapshot_at: Option<u64>,
+    /// Write the cluster at --snapshot-at to a file, as a dump for plan, explain and web -f: of the same run as --perfetto
+    #[arg(long, value_name = "FILE", requires = "snapshot_at", value_hint = ValueHint::FilePath)]
+    pub(crate) snapshot: Option<PathBuf>,
     /// Say what the file means and run nothing
-    #[arg(long, conflicts_with = "report")]
+    #[arg(long, conflicts_with_all = ["report", "events", "perfetto", "snapshot"])]
     pub(crate) check: bool,
 }
 

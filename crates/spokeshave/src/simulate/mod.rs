@@ -11,6 +11,7 @@ mod init;
 mod inventory;
 mod recorder;
 mod runs;
+mod watch;
 mod without_file;
 
 use std::path::Path;
@@ -30,6 +31,7 @@ use crate::text::{self, say};
 use check::Check;
 use document::{Document, Wrong};
 use runs::RunList;
+use watch::Outputs;
 
 pub(crate) use args::{EXAMPLES, SimulateArgs};
 pub(crate) use recorder::{EXAMPLES as RECORD_EXAMPLES, RecordArgs, run as record};
@@ -78,6 +80,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     setting
         .policies
         .retain(|policy| names.contains(&policy.name.as_str()));
+    let outputs = outputs(args, scenario, &setting.policies)?;
     let recordings = imports::read(&document, &args.filenames)?;
     for note in &recordings.notes {
         say(&format!("note: {note}"));
@@ -112,7 +115,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let working = {
         let stop = Arc::clone(&stop);
-        tokio::task::spawn_blocking(move || plan.live(jobs, &stop))
+        tokio::task::spawn_blocking(move || plan.live(jobs, &stop, &outputs))
     };
     let interrupt = {
         let stop = Arc::clone(&stop);
@@ -169,6 +172,43 @@ fn chosen<'s>(scenario: &'s Scenario, asked: &[String]) -> Result<Vec<&'s Policy
         asked.is_empty() || policy.name == scenario.baseline || asked.contains(&policy.name)
     };
     Ok(scenario.policies.iter().filter(is_meant).collect())
+}
+
+/// What is written besides the figures.
+fn outputs(
+    args: &SimulateArgs,
+    scenario: &Scenario,
+    policies: &[spokeshave_simulate::Policy],
+) -> Result<Outputs> {
+    if let Some(at_ms) = args.snapshot_at.filter(|at_ms| *at_ms > scenario.duration_ms) {
+        let (at, end) = (shown(at_ms), shown(scenario.duration_ms));
+        return Err(Wrong(vec![format!(
+            "--snapshot-at {at}: the scenario ends after {end}; expected a time before that, such as {end}"
+        )])
+        .into());
+    }
+    let chosen = args.policies.first().unwrap_or(&scenario.baseline);
+    let position = policies.iter().position(|policy| policy.name == *chosen);
+    Ok(Outputs::new(args, position.unwrap_or(0)))
+}
+
+/// A duration as it is written: `12d9h`.
+fn shown(milliseconds: u64) -> String {
+    let mut rest = milliseconds;
+    let mut text = String::new();
+    for (unit, length) in [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+        ("ms", 1),
+    ] {
+        if rest >= length {
+            text.push_str(&format!("{}{unit}", rest / length));
+            rest %= length;
+        }
+    }
+    text
 }
 
 /// The expectations about policies that are simulated.

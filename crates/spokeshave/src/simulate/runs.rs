@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Result, anyhow};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_scenario::{Scenario, Timeline, generate};
-use spokeshave_simulate::{Policy, Run, World, live_until};
+use spokeshave_simulate::{Policy, Run, World};
 
 use super::imports::protect;
+use super::watch::{Life, Outputs};
 
 /// What is to be simulated.
 pub(crate) struct RunList {
@@ -54,8 +55,8 @@ impl RunList {
     /// Lives every policy under every seed; after an interrupt only what had begun, marked as partial.
     ///
     /// # Errors
-    /// A timeline does not fit into memory.
-    pub(crate) fn live(&self, jobs: usize, stop: &AtomicBool) -> Result<Vec<Run>> {
+    /// A timeline does not fit into memory, or a file cannot be written.
+    pub(crate) fn live(&self, jobs: usize, stop: &AtomicBool, outputs: &Outputs) -> Result<Vec<Run>> {
         let seeds = u64::from(self.seeds);
         let policies = self.policies.len();
         let whole = policies * self.seeds as usize;
@@ -79,10 +80,15 @@ impl RunList {
                             break;
                         }
                         let seed = (index / policies) as u64 + 1;
-                        let run = self.take(&shared, seed).map(|timeline| {
-                            let policy = &self.policies[index % policies];
-                            let is_stopped = || stop.load(Ordering::Relaxed);
-                            live_until(&self.world, &timeline, policy, seed, &is_stopped)
+                        let run = self.take(&shared, seed).and_then(|timeline| {
+                            outputs.live(&Life {
+                                index,
+                                world: &self.world,
+                                timeline: &timeline,
+                                policy: &self.policies[index % policies],
+                                seed,
+                                is_stopped: &|| stop.load(Ordering::Relaxed),
+                            })
                         });
                         let mut done = lock(&done);
                         done.push((index, run));
@@ -96,7 +102,10 @@ impl RunList {
         if std::io::stderr().is_terminal() {
             eprint!("\r\x1b[K");
         }
-        done.into_iter().map(|(_, run)| run).collect()
+        let finished: Vec<usize> = done.iter().map(|(index, _)| *index).collect();
+        let runs = done.into_iter().map(|(_, run)| run).collect::<Result<Vec<Run>>>();
+        let written = outputs.finish(runs.is_ok().then_some(finished.as_slice()), whole);
+        runs.and_then(|runs| written.map(|()| runs))
     }
 
     /// The timeline of a seed: made by the first policy that needs it, given back with the last.

@@ -1,0 +1,196 @@
+//! What a simulation writes besides its figures: the event log of all runs, and of one run a trace and the cluster's objects at one time.
+//!
+//! Owns the files and their order, which does not depend on which run ends first. What is in a line is the engine's business.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use serde_json::Value;
+use spokeshave_scenario::Timeline;
+use spokeshave_simulate::perfetto::Trace;
+use spokeshave_simulate::{Line, ObjectsAt, Policy, Run, Watch, World, live_watched};
+
+use super::args::SimulateArgs;
+use crate::text::say;
+
+/// What is to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    events: Option<PathBuf>,
+    trace: Option<PathBuf>,
+    /// When, in milliseconds since the scenario's start, and where.
+    objects: Option<(u64, PathBuf)>,
+    /// The position of the run that trace and objects are of.
+    chosen: usize,
+}
+
+/// A run that is to be lived.
+pub(crate) struct Life<'a> {
+    /// Its position among all runs.
+    pub(crate) index: usize,
+    pub(crate) world: &'a World,
+    pub(crate) timeline: &'a Timeline,
+    pub(crate) policy: &'a Policy,
+    pub(crate) seed: u64,
+    pub(crate) is_stopped: &'a dyn Fn() -> bool,
+}
+
+/// A line of the event log with the run that it is of.
+#[derive(Serialize)]
+struct Entry<'a> {
+    policy: &'a str,
+    seed: u64,
+    #[serde(flatten)]
+    line: &'a Line<'a>,
+}
+
+impl Outputs {
+    /// What the command line asks for. Trace and objects are of seed 1 of the policy at this position.
+    pub(crate) fn new(args: &SimulateArgs, policy: usize) -> Self {
+        Outputs {
+            events: args.events.clone(),
+            trace: args.perfetto.clone(),
+            objects: args.snapshot_at.zip(args.snapshot.clone()),
+            chosen: policy,
+        }
+    }
+
+    /// Lives one run, and writes what is asked of it.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(crate) fn live(&self, life: &Life<'_>) -> Result<Run> {
+        let is_chosen = life.index == self.chosen;
+        let mut log = match &self.events {
+            Some(path) => Some(Log::create(&part(path, life.index))?),
+            None => None,
+        };
+        let mut trace = self
+            .trace
+            .as_ref()
+            .filter(|_| is_chosen)
+            .map(|_| Trace::default());
+        let wanted = self.objects.as_ref().filter(|_| is_chosen);
+        let mut objects: Option<serde_json::Result<Value>> = None;
+        let is_watched = log.is_some() || trace.is_some();
+        let (policy, seed) = (life.policy.name.as_str(), life.seed);
+        let mut take_line = |line: Line<'_>| {
+            if let Some(log) = &mut log {
+                log.add(&Entry {
+                    policy,
+                    seed,
+                    line: &line,
+                });
+            }
+            if let Some(trace) = &mut trace {
+                trace.take(&line);
+            }
+        };
+        let mut take_objects = |all: &spokeshave_simulate::Objects| objects = Some(all.to_list());
+        let watch = Watch {
+            lines: if is_watched { Some(&mut take_line) } else { None },
+            objects: wanted.map(|(at_ms, _)| ObjectsAt {
+                at_ms: *at_ms,
+                take: &mut take_objects,
+            }),
+        };
+        let run = live_watched(
+            life.world,
+            life.timeline,
+            life.policy,
+            seed,
+            life.is_stopped,
+            watch,
+        );
+        if let Some(log) = log {
+            log.finish()?;
+        }
+        if let (Some(trace), Some(path)) = (trace, &self.trace) {
+            write(path, &trace.finish(life.world.duration_ms))?;
+        }
+        match (objects, wanted) {
+            (Some(objects), Some((_, path))) => write(path, &objects?)?,
+            (None, Some((_, path))) => say(&format!(
+                "note: interrupted before --snapshot-at: {} has not been written",
+                path.display()
+            )),
+            (_, None) => {}
+        }
+        Ok(run)
+    }
+
+    /// Puts the event log together from those of these runs, in this order; with none it writes nothing. What all runs have left on the way is removed.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub(crate) fn finish(&self, runs: Option<&[usize]>, all: usize) -> Result<()> {
+        let Some(path) = &self.events else {
+            return Ok(());
+        };
+        let whole = || -> io::Result<()> {
+            let Some(runs) = runs else { return Ok(()) };
+            let mut file = BufWriter::new(File::create(path)?);
+            for run in runs {
+                io::copy(&mut File::open(part(path, *run))?, &mut file)?;
+            }
+            file.flush()
+        };
+        let written = whole().with_context(|| format!("cannot write {}", path.display()));
+        for run in 0..all {
+            // Not every run has begun.
+            drop(fs::remove_file(part(path, run)));
+        }
+        written
+    }
+}
+
+/// Where the log of one run is until all of them are put together: beside the whole, so that it is the same file system.
+fn part(path: &Path, run: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{run}.part"));
+    PathBuf::from(name)
+}
+
+fn write(path: &Path, value: &Value) -> Result<()> {
+    let whole = || -> io::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        serde_json::to_writer(&mut file, value)?;
+        file.write_all(b"\n")?;
+        file.flush()
+    };
+    whole().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The event log of one run on its way into a file. The first failure ends the writing, and is told at the end.
+struct Log {
+    path: PathBuf,
+    file: BufWriter<File>,
+    failure: Option<io::Error>,
+}
+
+impl Log {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Log {
+            path: path.to_owned(),
+            file: BufWriter::new(file),
+            failure: None,
+        })
+    }
+
+    fn add(&mut self, entry: &Entry<'_>) {
+        if self.failure.is_some() {
+            return;
+        }
+        let written = serde_json::to_writer(&mut self.file, entry).map_err(io::Error::from);
+        self.failure = written.and_then(|()| self.file.write_all(b"\n")).err();
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let written = self.failure.map_or_else(|| self.file.flush(), Err);
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
