@@ -186,6 +186,11 @@ impl<'a> Simulation<'a> {
             .map(|left| Reason::clone(&left.reason))
     }
 
+    /// The pods that were put on a node since the fork. O(what was placed since).
+    pub fn placed_on_since(&self, fork: &Fork, node: NodeId) -> Vec<PodId> {
+        self.engine.placed_on_since(fork.checkpoint, node)
+    }
+
     /// How many NodeClaims were opened since the fork. O(1).
     pub fn claim_count_since(&self, fork: &Fork) -> usize {
         self.engine.claim_count() - fork.checkpoint.claims

@@ -3,7 +3,7 @@
 //!
 //! In memory are only commands that were not written down yet: a restart decides them anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_plan::disrupt::record::{command_of, record};
 use spokeshave_plan::disrupt::steps::cleanup_actions;
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Command, Destination, Frontier, Method, Outcome, PoolScore, disrupt_watched, validate,
+    BudgetMapping, Command, Destination, Frontier, Method, Outcome, PoolScore, disrupt_watched, is_calm,
+    validate,
 };
 use spokeshave_plan::{Policy, limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
@@ -45,6 +46,8 @@ struct Pending {
     /// As it would be written down now; others plan as if it were.
     object: Arc<Disruption>,
     budgets: Vec<BudgetMapping>,
+    /// Its NodePools were at rest when it was decided.
+    is_calm: bool,
     due: Timestamp,
 }
 
@@ -52,6 +55,8 @@ struct Pending {
 #[derive(Debug, Default)]
 struct Thread {
     pending: Vec<Pending>,
+    /// NodePools whose pods this loop has begun to move since commands began to wait: pods that come and go there are no news to those that still wait.
+    moving: BTreeSet<String>,
     frontier: Frontier,
     /// Commands under way whose end the frontier has not been told, by the name of their object.
     started: BTreeMap<String, Command>,
@@ -191,6 +196,9 @@ impl DisruptionLoop {
         for pending in due {
             self.second_look(thread, pending).await;
         }
+        if thread.pending.is_empty() {
+            thread.moving.clear();
+        }
         if is_overdue(thread.last_pass.replace(now), now) {
             tracing::debug!("disruption has not been looked at for more than 15 minutes");
         }
@@ -281,6 +289,7 @@ impl DisruptionLoop {
                         )
                         .unwrap_or(Timestamp::MAX),
                     budgets: outcome.budgets.clone(),
+                    is_calm: is_calm(&snapshot, &self.cluster.policy, &command, now),
                     command,
                     object,
                 });
@@ -357,9 +366,26 @@ impl DisruptionLoop {
 
     /// The second look (D-087…D-091); what stands is started.
     async fn second_look(&self, thread: &mut Thread, pending: Pending) {
-        let snapshot = self.cluster.snapshot_with(&thread.waiting()).await;
+        // Commands that wait were decided after this one, with its pods in their places: they have no say in whether it stands.
+        let snapshot = self.cluster.snapshot().await;
         let now = self.cluster.now();
-        let validation = validate(&pending.command, &snapshot, &self.cluster.policy, now);
+        let policy = &self.cluster.policy;
+        let pools: BTreeSet<String> = pending
+            .command
+            .budget_use()
+            .into_keys()
+            .map(ToOwned::to_owned)
+            .collect();
+        let is_news = pending.is_calm && !pools.is_subset(&thread.moving);
+        if is_news && !is_calm(&snapshot, policy, &pending.command, now) {
+            tracing::debug!(
+                command = pending.command.text("rejected"),
+                "pods came or went since it was decided; it is decided again once they have come to rest"
+            );
+            self.count_failed(&pending.command, pending.command.nodes.len());
+            return;
+        }
+        let validation = validate(&pending.command, &snapshot, policy, now);
         self.count_rejections(&pending.command, &validation);
         for event in &validation.events {
             self.hands.tell(event);
@@ -369,7 +395,10 @@ impl DisruptionLoop {
             return;
         };
         let object = Arc::new(record(&snapshot, &command, &pending.budgets, now));
-        self.start(thread, &snapshot, command, object).await;
+        let moves_pods = !command.moves.is_empty();
+        if self.start(thread, &snapshot, command, object).await && moves_pods {
+            thread.moving.extend(pools);
+        }
     }
 
     /// D-094, W-59: every way to be rejected counts.
@@ -390,12 +419,16 @@ impl DisruptionLoop {
             }
             None => validation.dropped.len(),
         };
-        #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
-        if rejected > 0 {
+        self.count_failed(command, rejected);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of nodes are far below 2^52")]
+    fn count_failed(&self, command: &Command, nodes: usize) {
+        if nodes > 0 {
             self.journal
                 .families
                 .failed_validations
-                .add(&[command.method.consolidation_type()], rejected as f64);
+                .add(&[command.method.consolidation_type()], nodes as f64);
         }
     }
 

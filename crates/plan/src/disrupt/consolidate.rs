@@ -8,7 +8,7 @@ use super::cost;
 use super::evaluate::{self, Plan, qualifies};
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
-use super::outcome::PoolScore;
+use super::outcome::{Frontier, PoolScore};
 use super::patience;
 use super::simulate::WhatIf;
 use super::threads;
@@ -188,13 +188,34 @@ pub(super) fn able_alone(
     }
     if ground.policy.disrupt.rounds {
         able.sort_by_key(|position| {
-            let (candidate, answer) = (candidates[*position], &answers[*position].answer);
-            let after = answer.as_ref().map_or(candidate.price, |brief| brief.price_after);
-            let savings = candidate.price.saturating_sub(after);
-            Reverse(patience::worth(&balanced::scores(ground, &[candidate], savings)))
+            let scores = scores(ground, candidates[*position], &answers[*position]);
+            Reverse(patience::worth(&scores))
         });
     }
     (able, constrained)
+}
+
+/// With rounds, the scores of the best candidate that the search of single nodes will start; none while only moves are made that cannot disappoint, which
+/// it looks at one by one.
+pub(super) fn best_alone(
+    ground: &Ground<'_>,
+    frontier: &Frontier,
+    candidates: &[&Candidate],
+    answers: &[Alone],
+) -> Option<Vec<PoolScore>> {
+    if !ground.policy.disrupt.rounds || frontier.is_cautious() {
+        return None;
+    }
+    let (able, _) = able_alone(ground, candidates, answers);
+    let best = *able.first()?;
+    Some(scores(ground, candidates[best], &answers[best]))
+}
+
+/// What a candidate scores alone.
+fn scores(ground: &Ground<'_>, candidate: &Candidate, alone: &Alone) -> Vec<PoolScore> {
+    let answer = alone.answer.as_ref();
+    let after = answer.map_or(candidate.price, |brief| brief.price_after);
+    balanced::scores(ground, &[candidate], candidate.price.saturating_sub(after))
 }
 
 /// Evaluates a set once more and writes the command down, with the place of every pod.
@@ -216,6 +237,21 @@ pub(super) fn command<'a>(
             (command, plan)
         },
     )
+}
+
+/// How many of the candidates the budgets leave no room for.
+pub(super) fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usize {
+    let mut budgets = ground.budget(&Method::MultiNodeConsolidation.reason()).clone();
+    let over = candidates
+        .iter()
+        .filter(|candidate| !budgets.take_node(candidate.place()));
+    over.count()
+}
+
+/// Whether the last command for a candidate did not stand, and it rests.
+pub(super) fn rests(frontier: &Frontier, ground: &Ground<'_>, candidate: &Candidate) -> bool {
+    let view = ground.snapshot.node(candidate.node);
+    frontier.rests(&format!("node/{}", view.provider_id), ground.now)
 }
 
 /// The pods of a set that need places.

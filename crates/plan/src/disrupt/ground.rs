@@ -98,6 +98,17 @@ impl<'a> Ground<'a> {
         self.budgets.contains_key(&method.reason())
     }
 
+    /// Nodes inside their consolidateAfter, and those for which it has passed while the condition that says so is still to be written: nodes whose windows
+    /// close together get it one after the other, and a round that began with the first of them would not know the others as candidates.
+    pub(super) fn unsettled(&self) -> BTreeSet<NodeId> {
+        let is_unsettled = |node: &NodeId| {
+            let view = self.snapshot.node(*node);
+            let is_late = || window_of(self.snapshot, view).is_some() && changed_at(view).is_some();
+            self.withheld.contains(node) || (!view.consolidatable && is_late())
+        };
+        self.snapshot.node_ids().filter(is_unsettled).collect()
+    }
+
     /// The capacity type label of a node.
     pub(super) fn capacity_type(&self, node: NodeId) -> Option<CapacityType> {
         let text = self.snapshot.node(node).labels.get(labels::CAPACITY_TYPE)?;
@@ -114,7 +125,7 @@ pub(super) fn what_if_options(policy: &Policy) -> PackOptions {
 }
 
 /// D-040, D-044: whether the window of consolidateAfter is open. Nodes of static, deleting or unready NodePools never are.
-fn is_under_consolidate_after(snapshot: &Snapshot, view: &NodeView, now: Timestamp) -> bool {
+pub(super) fn is_under_consolidate_after(snapshot: &Snapshot, view: &NodeView, now: Timestamp) -> bool {
     let (Some(window), Some(reference)) = (window_of(snapshot, view), changed_at(view)) else {
         return false;
     };

@@ -8,7 +8,7 @@ use super::cautious;
 use super::command::{Command, Method, Move};
 use super::consolidate::{self, Alone};
 use super::emptiness;
-use super::evaluate;
+use super::evaluate::{self, Plan};
 use super::events;
 use super::ground::{Ground, drifted_since, what_if_options};
 use super::headroom;
@@ -16,10 +16,9 @@ use super::hurdle::{Hurdle, Lifted};
 use super::judge::{Judge, Unlimited};
 use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
 use super::sets::Search;
-use super::simulate::WhatIf;
-use super::threads;
+use super::simulate::{Follow, WhatIf};
 use super::verdict::Verdict;
-use super::{cost, drift, rounds};
+use super::{cost, drift, patience, rounds, threads};
 use crate::policy::Policy;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::DisruptionReason;
@@ -57,7 +56,7 @@ pub fn disrupt_watched(
     let ground = Ground::new(snapshot, policy, now, &BTreeSet::new());
     let unlimited = Unlimited::new();
     let (closed, rounds) = if policy.disrupt.rounds {
-        rounds::observe(snapshot, &ground.withheld, &frontier.rounds, now)
+        rounds::observe(snapshot, &ground.unsettled(), &frontier.rounds, now)
     } else {
         Default::default()
     };
@@ -264,6 +263,7 @@ impl<'g, 'a> Pass<'g, 'a> {
         }
         what_if.sweep(
             0,
+            Follow::Own,
             |was_kept| {
                 if let Some(candidate) = trying.filter(|_| was_kept == Some(true)) {
                     budgets.take_node(candidate.place());
@@ -412,7 +412,7 @@ impl<'g, 'a> Pass<'g, 'a> {
         let (ground, frontier) = (self.ground, self.frontier);
         let (known, mut what_if) = self.know();
         let awake: Vec<usize> = (0..known.candidates.len())
-            .filter(|position| !rests(frontier, ground, known.candidates[*position]))
+            .filter(|position| !consolidate::rests(frontier, ground, known.candidates[*position]))
             .collect();
         let candidates: Vec<&Candidate> = awake.iter().map(|position| known.candidates[*position]).collect();
         let answers: Vec<Alone> = awake
@@ -422,13 +422,20 @@ impl<'g, 'a> Pass<'g, 'a> {
         let mut said = Said {
             eligible: known.waiting + known.candidates.len(),
             evaluated: candidates.len(),
-            constrained: over_budget(ground, &candidates),
+            constrained: consolidate::over_budget(ground, &candidates),
             ..Said::default()
         };
         let search = Search::new(ground, &candidates, &answers, frontier);
         let rounds = search.rounds();
+        let alone = consolidate::best_alone(ground, frontier, &candidates, &answers);
         // Without a what-if there is no candidate.
         match what_if.as_mut().map(|what_if| search.run(what_if)) {
+            // One node that goes alone and is worth more goes first.
+            Some(Ok(found))
+                if alone
+                    .as_ref()
+                    .is_some_and(|alone| patience::goes_before(alone, &found.plan.scores)) => {}
+            Some(Ok(found)) if !self.may_start(&found.command, &found.plan) => {}
             Some(Ok(found)) => {
                 let events = events::candidates(ground.snapshot, &found.command);
                 self.outcome.events.extend(events);
@@ -443,6 +450,12 @@ impl<'g, 'a> Pass<'g, 'a> {
         said
     }
 
+    /// Whether a command may start in this round, which learns of it.
+    fn may_start(&mut self, command: &Command, plan: &Plan) -> bool {
+        let is_worth_it = patience::is_worth_it(&plan.scores);
+        rounds::may_start(&mut self.outcome.frontier.rounds, command, is_worth_it)
+    }
+
     fn single(&mut self) -> Said {
         let (ground, frontier) = (self.ground, self.frontier);
         let (known, mut what_if) = self.know();
@@ -450,7 +463,7 @@ impl<'g, 'a> Pass<'g, 'a> {
         let able: Vec<&Candidate> = able
             .into_iter()
             .map(|position| known.candidates[position])
-            .filter(|candidate| !rests(frontier, ground, candidate))
+            .filter(|candidate| !consolidate::rests(frontier, ground, candidate))
             .collect();
         let mut said = Said {
             eligible: known.waiting + known.candidates.len(),
@@ -466,6 +479,9 @@ impl<'g, 'a> Pass<'g, 'a> {
                 continue;
             };
             if frontier.is_cautious() && !cautious::is_safe(ground, &[candidate], &command) {
+                continue;
+            }
+            if !self.may_start(&command, &plan) {
                 continue;
             }
             let events = events::candidates(ground.snapshot, &command);
@@ -582,17 +598,4 @@ impl<'g, 'a> Pass<'g, 'a> {
         }
         self.outcome
     }
-}
-
-fn rests(frontier: &Frontier, ground: &Ground<'_>, candidate: &Candidate) -> bool {
-    let view = ground.snapshot.node(candidate.node);
-    frontier.rests(&format!("node/{}", view.provider_id), ground.now)
-}
-
-fn over_budget(ground: &Ground<'_>, candidates: &[&Candidate]) -> usize {
-    let mut budgets = ground.budget(&Method::MultiNodeConsolidation.reason()).clone();
-    let over = candidates
-        .iter()
-        .filter(|candidate| !budgets.take_node(candidate.place()));
-    over.count()
 }

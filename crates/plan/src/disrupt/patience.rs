@@ -1,9 +1,11 @@
 //! What a move is worth beside the evictions that it takes, and how long one that is worth little waits (W-61).
 //!
-//! An eviction is set against what a pod of its NodePool costs on average, as policy `Balanced` does (D-173). Among several plans the one that saves most
+//! An eviction weighs half of what a pod of its NodePool costs on average, the threshold of policy `Balanced` (D-173). Among several plans the one that saves most
 //! beyond that goes first. A replacement that saves little for its evictions is only made when its nodes have been left alone for long: the longer nothing
-//! has changed, the longer it will go on to pay. Deletes never wait for that, and neither do NodePools with `consolidateAfter: 0s`.
+//! has changed, the longer it will go on to pay. Deletes do not wait for that; those that save less than their evictions weigh only wait for a
+//! round in which nothing better has started. NodePools with `consolidateAfter: 0s` wait for neither.
 
+use super::balanced;
 use super::candidates::Candidate;
 use super::ground::{Ground, changed_at, window_of};
 use super::hurdle::{Hurdle, Lifted, Stop};
@@ -22,10 +24,25 @@ pub(super) fn worth(scores: &[PoolScore]) -> i128 {
     scores.iter().map(worth).sum()
 }
 
-/// What the evictions of a NodePool's nodes weigh: as much as its pods cost on average.
+/// Whether at least as much is saved as the evictions weigh.
+pub(super) fn is_worth_it(scores: &[PoolScore]) -> bool {
+    worth(scores) >= 0
+}
+
+/// Whether what scores so goes before what scores like `other`: it is worth more, and does not wait for a round of its own that the other need not wait for.
+pub(super) fn goes_before(scores: &[PoolScore], other: &[PoolScore]) -> bool {
+    worth(scores) > worth(other) && (is_worth_it(scores) || !is_worth_it(other))
+}
+
+/// Whether that could be said of a candidate if it were deleted without anything in its place.
+pub(super) fn may_be_worth_it(ground: &Ground<'_>, candidate: &Candidate) -> bool {
+    is_worth_it(&balanced::scores(ground, &[candidate], candidate.price))
+}
+
+/// What the evictions of a NodePool's nodes weigh: half of what its pods cost on average, so that policy `Balanced` approves of all that saves as much.
 fn weight(score: &PoolScore) -> i128 {
     let all = i128::from(score.total_disruption_cost.max(1));
-    i128::from(score.disruption_cost) * i128::from(score.total_cost.0) / all
+    i128::from(score.disruption_cost) * i128::from(score.total_cost.0) / (balanced::K * all)
 }
 
 /// Refuses a replacement that is worth little as long as its nodes have not been left alone for long enough.
@@ -94,10 +111,10 @@ mod tests {
 
     #[test]
     fn w_61_what_saves_little_waits_in_proportion() {
-        // 10 evictions weigh 100.
-        assert_eq!(needed(&[score(25, 10)]), None, "a quarter is enough");
-        assert_eq!(needed(&[score(24, 10)]), Some(Duration::from_secs(625)));
-        assert_eq!(needed(&[score(5, 10)]), Some(Duration::from_secs(3_000)));
+        // 10 evictions weigh 50.
+        assert_eq!(needed(&[score(13, 10)]), None, "a quarter is enough");
+        assert_eq!(needed(&[score(12, 10)]), Some(Duration::from_secs(625)));
+        assert_eq!(needed(&[score(5, 10)]), Some(Duration::from_secs(1_500)));
         assert_eq!(needed(&[]), None);
     }
 

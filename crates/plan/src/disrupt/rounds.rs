@@ -1,12 +1,13 @@
 //! When consolidation that moves pods may start: in rounds, for each NodePool, once its nodes have come to rest.
 //!
 //! A move that is judged while pods are leaving or arriving is judged too early: the node that takes a pod may be about to be empty itself, and the pod that
-//! was moved moves again a minute later. So a round begins when no node of the NodePool is inside its consolidateAfter, comes or goes, and no pod is
-//! leaving it; then everything that is worth doing starts at once, each command knowing those before it, until a pass finds nothing more. Where a NodePool
+//! was moved moves again a minute later. So a round begins when no node of the NodePool is inside its consolidateAfter or still without the condition that
+//! says it has passed, none comes or goes, and no pod is leaving it; then everything that is worth doing starts at once, each command knowing those before it, until a pass finds nothing more. Where a NodePool
 //! never rests, a round begins all the same after its longest wait.
 //!
 //! NodePools with `consolidateAfter: 0s` have said that they do not wait. Emptiness and drift are never asked to.
 
+use super::command::Command;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -25,19 +26,43 @@ pub(crate) enum Round {
     Waiting(Timestamp),
     /// Commands start.
     Open,
+    /// Commands start, and some have that are worth their evictions: others wait for the next round, which may have no need of them (W-61).
+    Started,
+}
+
+impl Round {
+    fn is_open(&self) -> bool {
+        matches!(self, Round::Open | Round::Started)
+    }
+}
+
+/// W-61: a command whose evictions weigh too much for what it saves is not started in one round with others that are worth theirs: when these are done,
+/// there may be something better. The round learns of those that are.
+pub(super) fn may_start(rounds: &mut BTreeMap<String, Round>, command: &Command, is_worth_it: bool) -> bool {
+    for node in &command.nodes {
+        let Some(round) = rounds.get_mut(&node.pool) else {
+            continue;
+        };
+        match *round {
+            Round::Started if !is_worth_it => return false,
+            Round::Open if is_worth_it => *round = Round::Started,
+            _ => {}
+        }
+    }
+    true
 }
 
 /// The NodePools that must not start a command now, each with the time when it has waited long enough whatever is under way; and what the next pass is to
-/// know. `withheld` are the nodes inside their consolidateAfter.
+/// know. `unsettled` are the nodes that are not Consolidatable yet.
 pub(super) fn observe(
     snapshot: &Snapshot,
-    withheld: &BTreeSet<NodeId>,
+    unsettled: &BTreeSet<NodeId>,
     before: &BTreeMap<String, Round>,
     now: Timestamp,
 ) -> (BTreeMap<PoolId, Timestamp>, BTreeMap<String, Round>) {
     let busy: BTreeSet<PoolId> = snapshot
         .node_ids()
-        .filter(|node| withheld.contains(node) || is_under_way(snapshot, snapshot.node(*node)))
+        .filter(|node| unsettled.contains(node) || is_under_way(snapshot, snapshot.node(*node)))
         .filter_map(|node| snapshot.node(node).pool)
         .collect();
     let mut closed = BTreeMap::new();
@@ -47,7 +72,7 @@ pub(super) fn observe(
             continue;
         };
         let since = match before.get(&pool.name) {
-            Some(Round::Open) => None,
+            Some(Round::Open | Round::Started) => None,
             Some(Round::Waiting(since)) => Some(*since),
             None => Some(now),
         };
@@ -59,6 +84,7 @@ pub(super) fn observe(
                 // A clock that went back starts the wait again.
                 Round::Waiting(since.unwrap_or(now).min(now))
             }
+            None if before.get(&pool.name) == Some(&Round::Started) => Round::Started,
             None => Round::Open,
         };
         rounds.insert(pool.name.clone(), round);
@@ -68,7 +94,7 @@ pub(super) fn observe(
 
 /// A pass that found nothing ends the rounds: what comes to rest from now on is waited for.
 pub(super) fn end(rounds: &mut BTreeMap<String, Round>, now: Timestamp) {
-    for round in rounds.values_mut().filter(|round| **round == Round::Open) {
+    for round in rounds.values_mut().filter(|round| round.is_open()) {
         *round = Round::Waiting(now);
     }
 }
@@ -86,11 +112,17 @@ fn after(since: Timestamp, window: Duration) -> Timestamp {
 
 /// Whether a node comes or goes, or pods are leaving it.
 fn is_under_way(snapshot: &Snapshot, view: &NodeView) -> bool {
-    let leaving = || {
-        view.pods.iter().any(|pod| {
-            let pod = snapshot.pod(*pod);
-            !pod.active && !pod.terminal && !pod.daemon
-        })
-    };
-    view.is_managed() && (!view.initialized || view.in_command || view.marked_for_deletion || leaving())
+    view.is_managed()
+        && (!view.initialized
+            || view.in_command
+            || view.marked_for_deletion
+            || has_leaving_pods(snapshot, view))
+}
+
+/// Whether pods are leaving a node.
+pub(super) fn has_leaving_pods(snapshot: &Snapshot, view: &NodeView) -> bool {
+    view.pods.iter().any(|pod| {
+        let pod = snapshot.pod(*pod);
+        !pod.active && !pod.terminal && !pod.daemon
+    })
 }

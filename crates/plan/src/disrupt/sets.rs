@@ -2,7 +2,8 @@
 //!
 //! Upstream looks at prefixes of one sorted list, so that one node that cannot move hides all behind it. Here the prefix search runs too, and
 //! so the answer is never worse than its answer; besides, sweeps go through all candidates and keep every node whose pods still fit: one that
-//! only deletes, several with at most one replacement, and exchanges of one node against others. All is counted in steps, never in time.
+//! only deletes, several with at most one replacement, and exchanges of one node against others. With rounds, more sweeps and exchanges refine what was
+//! found, as far as a fixed number of steps goes. All is counted in steps, never in time.
 
 use super::balanced;
 use super::budgets::BudgetMapping;
@@ -15,7 +16,7 @@ use super::ground::Ground;
 use super::hurdle::Lifted;
 use super::outcome::{Frontier, PoolScore};
 use super::patience;
-use super::simulate::WhatIf;
+use super::simulate::{Follow, WhatIf};
 use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
 use std::cmp::Reverse;
@@ -97,22 +98,93 @@ impl<'s, 'a> Search<'s, 'a> {
                 .collect()
         };
         let (deletable, movable) = (within(0), within(most));
-        self.sweep(what_if, 0, &deletable);
-        for seed in self.seeds(&movable) {
+        if self.ground.policy.disrupt.rounds {
+            // Nodes that cost less than their evictions weigh are left out at first: they take the pods of the others.
+            let worthy = |positions: &[usize]| -> Vec<usize> {
+                let may_be =
+                    |position: &usize| patience::may_be_worth_it(self.ground, self.candidates[*position]);
+                positions.iter().copied().filter(may_be).collect()
+            };
+            let (deletable, movable) = (worthy(&deletable), worthy(&movable));
+            self.sweeps(what_if, most, &deletable, &movable);
+            self.refine(what_if, most, &movable);
+            if self
+                .best
+                .as_ref()
+                .is_some_and(|best| patience::is_worth_it(&best.plan.scores))
+            {
+                return;
+            }
+        }
+        self.sweeps(what_if, most, &deletable, &movable);
+        if self.ground.policy.disrupt.rounds {
+            self.refine(what_if, most, &movable);
+        }
+    }
+
+    /// Where the cluster is small enough to be gone through many times: sweeps in order of the money that stands idle, and exchanges for as long as one of
+    /// them finds something better.
+    fn refine(&mut self, what_if: &mut WhatIf<'a>, most: usize, movable: &[usize]) {
+        let end = self.steps.saturating_sub(REFINING_STEPS);
+        let mut idlest = movable.to_vec();
+        idlest.sort_by_key(|position| (Reverse(self.idle(*position)), *position));
+        for claims in 0..=most {
+            if self.steps < end + idlest.len() {
+                return;
+            }
+            self.sweep(what_if, claims, Follow::All, &idlest);
+        }
+        while let Some(best) = self.best.clone() {
+            for dropped in &best.members {
+                let rest = || best.members.iter().copied().filter(|member| member != dropped);
+                let others = idlest
+                    .iter()
+                    .copied()
+                    .filter(|position| !best.members.contains(position));
+                let order: Vec<usize> = rest().chain(others).collect();
+                for claims in 0..=most {
+                    if self.steps < end + order.len() {
+                        return;
+                    }
+                    self.sweep(what_if, claims, Follow::All, &order);
+                }
+            }
+            if self.best.as_ref().is_some_and(|now| now.members == best.members) {
+                return;
+            }
+        }
+    }
+
+    /// What is paid for the part of a node that nobody asked for, by the resource of which most is asked for.
+    fn idle(&self, position: usize) -> i128 {
+        let candidate = self.candidates[position];
+        let view = self.ground.snapshot.node(candidate.node);
+        let price = i128::from(candidate.price.0);
+        let shares = view.allocatable.0.iter().zip(&view.requested.0);
+        let idle = shares
+            .filter(|(all, asked)| **all > 0 && **asked > 0)
+            .map(|(all, asked)| price * i128::from((all - asked).max(0)) / i128::from(*all));
+        idle.min().unwrap_or(price)
+    }
+
+    /// Sweeps that only delete, sweeps with replacements, and exchanges of what was found.
+    fn sweeps(&mut self, what_if: &mut WhatIf<'a>, most: usize, deletable: &[usize], movable: &[usize]) {
+        self.sweep(what_if, 0, Follow::Own, deletable);
+        for seed in self.seeds(movable) {
             if self.steps < movable.len() {
                 break;
             }
             let others = movable.iter().copied().filter(|other| *other != seed);
             let order: Vec<usize> = std::iter::once(seed).chain(others).collect();
             for claims in 1..=most {
-                self.sweep(what_if, claims, &order);
+                self.sweep(what_if, claims, Follow::Own, &order);
             }
         }
         let replaces = self
             .best
             .as_ref()
             .is_some_and(|best| !best.plan.replacements.is_empty());
-        self.exchange(what_if, if replaces { &movable } else { &deletable });
+        self.exchange(what_if, if replaces { movable } else { deletable });
     }
 
     /// Candidates whose pods need one new NodeClaim: where a sweep with a replacement may start. A few, others in each pass.
@@ -195,7 +267,7 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     /// Goes through candidates in order and keeps each whose pods still find places with at most so many replacements.
-    fn sweep(&mut self, what_if: &mut WhatIf<'a>, claims: usize, order: &[usize]) {
+    fn sweep(&mut self, what_if: &mut WhatIf<'a>, claims: usize, follow: Follow, order: &[usize]) {
         let candidates = self.candidates;
         let mut budgets = self.budgets();
         let mut kept: Vec<usize> = Vec::new();
@@ -204,6 +276,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let mut steps = self.steps;
         what_if.sweep(
             claims,
+            follow,
             |was_kept| {
                 if was_kept == Some(true)
                     && let Some(position) = trying
@@ -248,7 +321,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 .copied()
                 .filter(|position| !best.members.contains(position));
             let order: Vec<usize> = rest.chain(others).collect();
-            self.sweep(what_if, claims, &order);
+            self.sweep(what_if, claims, Follow::Own, &order);
         }
     }
 
@@ -280,5 +353,7 @@ const SEEDS: usize = 3;
 const ROUNDS: u64 = 4;
 /// Exchanges per pass.
 const EXCHANGES: usize = 3;
+/// Steps of sweeps and exchanges beyond those that every cluster gets.
+const REFINING_STEPS: usize = 4_000;
 /// Sets up to this size are made smaller node by node when they do not fit together.
 const SHRINK_LIMIT: usize = 12;

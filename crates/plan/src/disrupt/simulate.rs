@@ -37,6 +37,15 @@ pub(super) struct Moved<'w, 'a> {
     pub(super) unplaced: Vec<PodId>,
 }
 
+/// Which pods look for other places when a sweep removes a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follow {
+    /// Those that it has. Where others were put on it before, the sweep promises too much, which shows when all are placed together.
+    Own,
+    /// Also those that the sweep has put on it before. Each step takes as long as the sweep has placed pods.
+    All,
+}
+
 impl<'a> WhatIf<'a> {
     /// `withheld` nodes keep what they have and take nothing (D-044).
     pub(super) fn new(
@@ -144,6 +153,7 @@ impl<'a> WhatIf<'a> {
     pub(super) fn sweep<'c, R>(
         &mut self,
         claims: usize,
+        follow: Follow,
         mut offer: impl FnMut(Option<bool>) -> Option<&'c Candidate>,
         look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
     ) -> R {
@@ -154,8 +164,18 @@ impl<'a> WhatIf<'a> {
             self.statistics.steps += 1;
             self.statistics.pods += candidate.moving.len() as u64;
             let step = self.simulation.fork();
-            self.simulation.remove_node(candidate.node);
-            let placed = self.simulation.place(&candidate.moving);
+            let placed = match follow {
+                Follow::Own => {
+                    self.simulation.remove_node(candidate.node);
+                    self.simulation.place(&candidate.moving)
+                }
+                Follow::All => {
+                    let mut moving = self.simulation.placed_on_since(&outer, candidate.node);
+                    moving.extend(&candidate.moving);
+                    self.simulation.remove_node(candidate.node);
+                    self.simulation.place(&moving)
+                }
+            };
             let fits = placed.is_complete() && self.simulation.claim_count_since(&outer) <= claims;
             if fits {
                 self.simulation.commit(step);

@@ -2,6 +2,7 @@
 //!
 //! Owns one pod at a time. It never evicts.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -27,14 +28,21 @@ pub(crate) fn tier(pod: &Pod) -> u8 {
     }
 }
 
-/// The pods of the first tier that is not empty, and of any tier those whose deadline has come (D-336).
+/// The pods of the first tier that is not empty, and of any tier those whose deadline has come (D-336); the largest first, so that they are
+/// recreated, and have found the room that was planned for them, before smaller ones that fit anywhere take it.
 pub(super) fn to_evict(waited: &[&Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Vec<ObjectRef> {
     let first = waited.iter().map(|pod| tier(pod)).min().unwrap_or(1);
-    waited
+    let mut going: Vec<&Arc<Pod>> = waited
         .iter()
+        .copied()
         .filter(|pod| tier(pod) == first || is_due_for_delete(pod, deadline, now))
-        .map(|pod| pod_ref(pod))
-        .collect()
+        .collect();
+    going.sort_by_cached_key(|pod| {
+        let requests = pod::requests(pod);
+        let amount = |name: &str| requests.get(name);
+        Reverse((amount("cpu"), amount("memory")))
+    });
+    going.into_iter().map(|pod| pod_ref(pod)).collect()
 }
 
 fn pod_ref(pod: &Pod) -> ObjectRef {

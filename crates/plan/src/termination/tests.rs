@@ -209,6 +209,26 @@ fn d_320_tiers_one_after_the_other() {
 }
 
 #[test]
+fn the_largest_pods_of_a_tier_go_first() {
+    let sized = |name: &str, cpu: &str| {
+        let mut pod = pod(name, 30);
+        let container = serde_json::json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+        pod.spec_mut().containers = vec![serde_json::from_value(container).unwrap()];
+        Arc::new(pod)
+    };
+    let large_daemon = Arc::new(daemon((*sized("daemon", "8")).clone()));
+    let pods = [
+        sized("a", "900m"),
+        sized("b", "4"),
+        large_daemon,
+        sized("c", "10"),
+    ];
+    let step = step(&tainted_node(), Some(&claim()), &pods, at("12:00:00"));
+    let names: Vec<String> = step.report.evict.into_iter().map(|target| target.name).collect();
+    assert_eq!(names, ["c", "b", "a"]);
+}
+
+#[test]
 fn d_312_a_drain_lasts_at_least_five_seconds() {
     let mut claim = claim();
     let first = step(&tainted_node(), Some(&claim), &[], at("12:00:00"));

@@ -92,17 +92,17 @@ fn restless(seconds: i64) -> World {
         .last_pod_event("b", -seconds)
 }
 
-/// A fifth would be saved for moving every pod there is, and none has come or gone for so many seconds.
+/// A tenth would be saved for moving every pod there is, and none has come or gone for so many seconds.
 fn patient(seconds: i64) -> World {
     let types = vec![
-        instance_type("four", 4, 8, &["a"]),
-        instance_type("five", 5, 10, &["a"]),
+        instance_type("nine", 9, 18, &["a"]),
+        instance_type("ten", 10, 20, &["a"]),
     ];
     let mut world = World::with_types(on_demand_pool("default"), types)
         .edit_pool("default", |pool| {
             pool.spec.disruption.consolidate_after = serde_json::from_value(json!("30s")).expect("30s");
         })
-        .node("a", "five")
+        .node("a", "ten")
         .pod("p", "a", "1")
         .pod("q", "a", "2")
         .last_pod_event("a", -seconds);

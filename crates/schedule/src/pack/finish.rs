@@ -9,7 +9,7 @@ use crate::outcome::{Packing, UnplacedPod};
 use crate::tables::Shortlist;
 use spokeshave_model::placement::{Launch, Launches, Placements, PlannedClaim};
 use spokeshave_model::reason::{FilterFailure, Reason};
-use spokeshave_model::snapshot::PodId;
+use spokeshave_model::snapshot::{NodeId, PodId};
 use spokeshave_model::{CapacityType, Price, Requirement, Requirements, labels};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +28,13 @@ impl Engine<'_> {
             .filter(|placed| matches!(placed.on, Target::Node(_)))
             .count();
         (on_nodes, placed.len() - on_nodes)
+    }
+
+    /// The pods that were put on a node since the checkpoint.
+    pub(crate) fn placed_on_since(&self, checkpoint: Checkpoint, node: NodeId) -> Vec<PodId> {
+        let placed = self.ledgers.placed()[checkpoint.placed..].iter();
+        let there = placed.filter(|placed| placed.target == Target::Node(node));
+        there.map(|placed| placed.pod).collect()
     }
 
     /// Whether a claim opened since the checkpoint could lose its minValues when it is truncated.

@@ -31,6 +31,7 @@ use tokio::task::JoinHandle;
 
 use crate::invariants::{Actor, Expectations, Invariants};
 use mortal::Mortal;
+use observed::Pace;
 use weather::Exposed;
 
 /// How often checkers look at the time.
@@ -59,6 +60,8 @@ pub struct LabOptions {
     pub keep_log: bool,
     /// Whether the log tells what scheduler, kubelets and workload controllers write, too.
     pub log_cluster: bool,
+    /// The longest that a write of an operator, of the cloud or of what lives in the cluster takes; none takes any time at zero.
+    pub write_time: Duration,
     /// Whether the cloud lives by itself; otherwise somebody must run a provider.
     pub cloud_lives: bool,
     /// Whether operators reach their providers through the whole provider protocol, as if these were processes of their own.
@@ -84,6 +87,7 @@ impl LabOptions {
             epoch: "2026-01-01T00:00:00Z",
             keep_log: true,
             log_cluster: false,
+            write_time: Duration::ZERO,
             cloud_lives: true,
             over_protocol: false,
         }
@@ -158,11 +162,10 @@ impl Lab {
                 invariants_.tick();
             }
         });
-        let client_of = |actor, logged| {
-            plain(
-                observed(&server, &invariants, &log, &traffic, actor, logged),
-                &clock,
-            )
+        let client_of = |actor: Actor, logged| {
+            let pace = pace_of(&options, &entropy, &clock, &actor);
+            let way = observed(&server, &invariants, &log, &traffic, actor, logged);
+            plain(Observed { pace, ..way }, &clock)
         };
         let client = client_of(Actor::User, true);
         let definitions: Api<CustomResourceDefinition> = Api::all(client_of(Actor::User, false));
@@ -211,14 +214,16 @@ impl Lab {
     /// The server as somebody reaches it, for those who put something in between.
     #[must_use]
     pub fn way(&self, actor: Actor) -> Observed {
-        observed(
+        let pace = pace_of(&self.options, &self.entropy, &self.clock, &actor);
+        let way = observed(
             &self.server,
             &self.invariants,
             &self.log,
             &self.traffic,
             actor,
             true,
-        )
+        );
+        Observed { pace, ..way }
     }
 
     /// A client in somebody's name.
@@ -455,6 +460,7 @@ fn observed(
     logged: bool,
 ) -> Observed {
     Observed {
+        pace: None,
         inner: server.service(),
         actor,
         invariants: invariants.clone(),
@@ -462,6 +468,15 @@ fn observed(
         traffic: traffic.clone(),
         logged,
     }
+}
+
+/// How long an actor's writes take. The user's are instructions of the scenario, which take no time.
+fn pace_of(options: &LabOptions, entropy: &Entropy, clock: &SharedClock, actor: &Actor) -> Option<Pace> {
+    if *actor == Actor::User {
+        return None;
+    }
+    let chance = entropy.child("pace").rng(&actor.to_string());
+    Pace::new(options.write_time, chance, clock)
 }
 
 fn plain(service: Observed, clock: &SharedClock) -> Client {

@@ -6,11 +6,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
 use spokeshave_apiserver::{ResponseBody, Service};
 use spokeshave_ports::SharedClock;
 
@@ -146,9 +149,42 @@ fn subject(path: &str) -> String {
     }
 }
 
+/// How long the writes of one actor take, drawn from the seed in the order of the requests. Clones share it.
+///
+/// Without it a burst of writes happens in one instant, and everybody who watches sees the same order: kinder than any cluster, where a burst of
+/// evictions is spread over seconds in which the scheduler already places the pods that were recreated first.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    chance: Arc<Mutex<ChaCha8Rng>>,
+    longest: Duration,
+    clock: SharedClock,
+}
+
+impl Pace {
+    /// Writes that take up to `longest`; none where they take no time.
+    pub(crate) fn new(longest: Duration, chance: ChaCha8Rng, clock: &SharedClock) -> Option<Self> {
+        (!longest.is_zero()).then(|| Self {
+            chance: Arc::new(Mutex::new(chance)),
+            longest,
+            clock: clock.clone(),
+        })
+    }
+
+    async fn wait(&self) {
+        let longest = u64::try_from(self.longest.as_micros()).unwrap_or(u64::MAX);
+        let micros = {
+            let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
+            chance.random_range(0..=longest)
+        };
+        self.clock.sleep(Duration::from_micros(micros)).await;
+    }
+}
+
 /// The server for one actor.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// How long writes take; none where they take no time.
+    pub(crate) pace: Option<Pace>,
     pub(crate) inner: Service,
     pub(crate) actor: Actor,
     pub(crate) invariants: Invariants,
@@ -183,6 +219,9 @@ impl Observed {
             Err(_) => Bytes::new(),
         };
         let mutating = parts.method != http::Method::GET;
+        if mutating && let Some(pace) = &self.pace {
+            pace.wait().await;
+        }
         let info = RequestInfo {
             actor: self.actor.clone(),
             method: parts.method.as_str().to_owned(),
