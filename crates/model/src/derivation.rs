@@ -105,7 +105,7 @@ impl Blocker {
             Blocker::NodeAffinity => "change the required node affinity, or add a NodePool with these labels",
             Blocker::Taints => "add a toleration, or a NodePool without the taint",
             Blocker::TopologySpread => "raise maxSkew, use ScheduleAnyway, or allow nodes in more domains",
-            Blocker::PodAffinity => "run a pod that it wants to be near, or make the affinity preferred",
+            Blocker::PodAffinity => "run a pod that matches its affinity, or make the affinity preferred",
             Blocker::PodAntiAffinity => "make the anti-affinity preferred, or allow nodes in more domains",
             Blocker::OthersAntiAffinity => {
                 "make the other pods' anti-affinity preferred, or allow more domains"

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(
             without(&only_u, &["a"]),
             None,
-            "what the NodePool wants is sold nowhere else"
+            "the NodePool allows no offering in another zone"
         );
     }
 }

@@ -110,7 +110,7 @@ pub enum NotUsed {
     #[error("its GPUs are not supported")]
     Gpus,
     /// It sells fewer vCPUs than it has.
-    #[error("it sells fewer vCPUs than it has")]
+    #[error("it makes fewer vCPUs available than it has")]
     Constrained,
     /// It is for confidential computing.
     #[error("it is for confidential computing")]

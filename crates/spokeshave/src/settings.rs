@@ -91,7 +91,7 @@ settings! {
     consolidation_replacements: u32 = number(COUNT, "1"), "NUMBER", "How many nodes may come in place of a set of under-used ones, always fewer than go";
     feature_gates: FeatureGates = parsed("a list such as NodeRepair=true,StaticCapacity=false", DEFAULT_GATES, parse_feature_gates), "GATES", "Gate=true,Gate=false";
     scheduler_config: Option<PathBuf> = optional(path()), "FILE", "Topology spread for pods that have none: podTopologySpread.defaultConstraints, as YAML or JSON";
-    instance_types_file_path: Option<PathBuf> = optional(path()).shown_as("its 144 built-in types"), "FILE", "Instance types that the kwok provider sells";
+    instance_types_file_path: Option<PathBuf> = optional(path()).shown_as("its 144 built-in types"), "FILE", "Instance types that the kwok provider offers";
     cluster_name: Option<String> = optional(text("")), "NAME", "AWS: name of the cluster, which tags and user data carry; required";
     cluster_endpoint: Option<String> = optional(text("")).shown_as("what EKS says"), "URL", "AWS: address of the API server for new nodes";
     cluster_ca_bundle: Option<String> = optional(text("")).shown_as("what EKS says"), "BASE64", "AWS: certificates of the API server for new nodes";

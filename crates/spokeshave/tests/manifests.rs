@@ -222,7 +222,7 @@ fn the_nodepool_that_a_pod_asks_for_speaks_first() {
         "{story}"
     );
     assert!(
-        story.contains("120 other NodePools: 120 with other labels than it wants"),
+        story.contains("120 other NodePools: 120 whose labels do not satisfy it"),
         "{story}"
     );
     assert!(

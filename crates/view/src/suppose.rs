@@ -110,7 +110,7 @@ codes! {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuppositionError {
     /// The text is none.
-    #[error("{0:?} cannot be thought away: expected CODE:KIND/NAME, such as PodDoNotDisrupt:Pod/shop/web-1")]
+    #[error("{0:?} cannot be assumed away: expected CODE:KIND/NAME, such as PodDoNotDisrupt:Pod/shop/web-1")]
     Without(String),
     /// The text is none.
     #[error("{0:?} cannot be gone: expected Node/NAME or Zone/NAME")]

@@ -26,7 +26,7 @@ pub(crate) fn header(view: &View, query: &Query, source: &str) -> Markup {
                 (number("requested", html! { b { "cpu " (percent(header.cpu.percent() * 10)) } " memory " (percent(header.memory.percent() * 10)) }, "Requests of pods, of what nodes can give."))
                 (number("idle", html! { b { (dollars(header.idle.0)) "/h" } }, "The part of the price that no pod asks for, by the larger of cpu and memory."))
                 (number("could save", html! { b .good[header.could_save.0.0 > 0] { @if header.could_save.0.0 > 0 { "≤ " } (dollars(header.could_save.0)) "/h" } @if header.next_saves.0.0 > 0 { " next " (dollars(header.next_saves.0)) } }, "What the nodes that may go would save, each judged alone; together it may be less."))
-                @if toggles > 0 { (number("what if", html! { b { (toggles) } " " a href=(query.href(|query| { query.without.clear(); query.gone.clear(); })) { "clear" } }, "Things that are thought away.")) }
+                @if toggles > 0 { (number("what if", html! { b { (toggles) } " " a href=(query.href(|query| { query.without.clear(); query.gone.clear(); })) { "clear" } }, "Blockers that are assumed away.")) }
             }
             p .when {
                 "at " (time(header.now, "%Y-%m-%d %H:%M:%S UTC"))

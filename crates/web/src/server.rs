@@ -270,7 +270,7 @@ async fn what_if(site: &Arc<Site>, shown: Shown, query: &Query) -> Response<Body
     match suppose(site, &shown, query).await.as_deref() {
         None => refusal(
             StatusCode::BAD_REQUEST,
-            "nothing is thought away: without=CODE:KIND/NAME or gone=Node/NAME",
+            "nothing to assume away: expected without=CODE:KIND/NAME or gone=Node/NAME",
         ),
         Some(Ok((_, difference))) => whole(StatusCode::OK, JSON, difference_json(difference)),
         Some(Err(error)) => refusal(StatusCode::BAD_REQUEST, error),

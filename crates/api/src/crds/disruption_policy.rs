@@ -138,7 +138,7 @@ fn hold() -> Value {
             "maximum is shorter than duration",
         )],
         "properties": {
-            "duration": shared::duration("How long it lasts; each further trigger starts it anew."),
+            "duration": shared::duration("How long it lasts; each further trigger restarts it."),
             "initialDelay": shared::duration("How long after a trigger it begins."),
             "maximum": shared::duration("How long it lasts at most, however many triggers follow each other."),
             "scope": one_of("Cluster: a trigger anywhere holds all selected NodePools. NodePool: each is held by its own. Without it, Cluster.", &["Cluster", "NodePool"]),

@@ -109,7 +109,7 @@ fn frame(comparison: &Comparison, axis: &TimeAxis, scale: &Scale, label: impl Fn
     let warm = axis.x(axis.after(comparison.setting.warmup_ms));
     html! {
         @if comparison.setting.warmup_ms > 0 {
-            rect .warm x=(units(LEFT)) y=(units(scale.high)) width=(units(warm - LEFT)) height=(units(scale.low - scale.high)) { title { "Warm-up: lived, not counted" } }
+            rect .warm x=(units(LEFT)) y=(units(scale.high)) width=(units(warm - LEFT)) height=(units(scale.low - scale.high)) { title { "Warm-up: simulated, not counted" } }
             @if warm - LEFT > 60.0 { text .axis x=(units(LEFT + 4.0)) y=(units(scale.high + 12.0)) { "warm-up" } }
         }
         @for mark in scale.marks(5) {

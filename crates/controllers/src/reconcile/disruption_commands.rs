@@ -476,7 +476,7 @@ fn why(disruption: &Disruption) -> String {
     match &spec.reason {
         DisruptionReason::Empty => "empty".to_owned(),
         DisruptionReason::Drifted => "drifted from what the NodePool asks for".to_owned(),
-        DisruptionReason::Expired => "older than its DisruptionPolicy wants".to_owned(),
+        DisruptionReason::Expired => "older than its DisruptionPolicy allows".to_owned(),
         DisruptionReason::Underutilized if spec.replacements.is_empty() => {
             under_used(disruption, "fits", "fit", "on other nodes")
         }

@@ -188,11 +188,11 @@ fn check_cloud(args: &UpArgs) -> Result<()> {
     };
     anyhow::ensure!(
         args.catalog.is_none(),
-        "--catalog is for --cloud kwok: the simulated {name} sells {name}'s own types"
+        "--catalog is for --cloud kwok: the simulated {name} offers {name}'s own types"
     );
     anyhow::ensure!(
         !args.no_operator,
-        "--no-operator is for --cloud kwok: the simulated {name} lives in this process, and an operator of another one cannot reach it"
+        "--no-operator is for --cloud kwok: the simulated {name} runs in this process, and an operator of another one cannot reach it"
     );
     Ok(())
 }

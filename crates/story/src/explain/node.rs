@@ -150,7 +150,7 @@ fn identity(facts: &Facts<'_>, view: &NodeView, story: &mut Story) {
     } else if view.is_managed() {
         story.fact(
             "price",
-            "unknown: the catalogue does not sell this type in this zone",
+            "unknown: the catalogue has no offering of this type in this zone",
         );
     }
     if let Some(created) = created(view) {

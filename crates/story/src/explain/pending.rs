@@ -204,7 +204,7 @@ fn folded(pools: &BTreeMap<&str, Vec<&Obstacle>>, story: &mut Story) {
 fn in_few_words(obstacle: &Obstacle) -> &'static str {
     match obstacle {
         Obstacle::Taint(_) => "with a taint that it does not tolerate",
-        Obstacle::Incompatible(_) => "with other labels than it wants",
+        Obstacle::Incompatible(_) => "whose labels do not satisfy it",
         Obstacle::Volume(_) => "without the zones of its volumes",
         Obstacle::VolumeLimit { .. } => "with no room for its volumes",
         Obstacle::HostPort(_) => "with its host port in use",
@@ -308,7 +308,7 @@ fn refusal(facts: &Facts<'_>, id: PodId, node: NodeId) -> String {
     let goes = |wanted: &Requirements| kind.requirements.compatible(wanted, &none).is_ok();
     let terms = &constraints.required_terms;
     if !goes(&constraints.node_selector) || (!terms.is_empty() && !terms.iter().any(goes)) {
-        return "with other labels than it wants".to_owned();
+        return "whose labels do not satisfy it".to_owned();
     }
     let mut free = view.allocatable_resources.clone();
     free.subtract(&requested(facts.snapshot, view));

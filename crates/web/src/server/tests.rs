@@ -204,7 +204,7 @@ async fn a_what_if_is_answered_and_a_wrong_one_is_named() {
         assert_eq!(got.status, 400, "{wrong}: {}", got.body);
     }
     let page = ask(&site, "GET", "/?without=x", &[KEY]).await;
-    assert!(page.status == 200 && page.body.contains("cannot be thought away"));
+    assert!(page.status == 200 && page.body.contains("cannot be assumed away"));
 }
 
 #[tokio::test(start_paused = true)]
