@@ -5,7 +5,7 @@ use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method, Replacement};
 use super::cost;
-use super::evaluate::{self, Plan, qualifies};
+use super::evaluate::{self, Exchange, qualifies};
 use super::ground::{Ground, what_if_options};
 use super::hurdle::{Hurdle, Lifted, Stop};
 use super::outcome::{Frontier, PoolScore};
@@ -39,7 +39,7 @@ pub(super) struct Brief {
 }
 
 impl Brief {
-    pub(super) fn of(snapshot: &Snapshot, plan: &Plan) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, plan: &Exchange) -> Self {
         let first = |claim: &PlannedClaim| {
             let types = &snapshot.pool(claim.pool).instance_types;
             let launch = claim.launches.first();
@@ -224,7 +224,7 @@ pub(super) fn command<'a>(
     what_if: &mut WhatIf<'a>,
     method: Method,
     set: &[&Candidate],
-) -> Result<(Command, Plan), Stop> {
+) -> Result<(Command, Exchange), Stop> {
     evaluate::what_if(
         ground,
         what_if,
@@ -266,7 +266,7 @@ pub(super) fn written(
     ground: &Ground<'_>,
     method: Method,
     set: &[&Candidate],
-    plan: &Plan,
+    plan: &Exchange,
     moves: Vec<super::command::Move>,
 ) -> Command {
     Command {

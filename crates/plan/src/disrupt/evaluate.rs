@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A set of nodes that may go.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct Exchange {
     /// What comes instead, each with the worst price at which its cheapest type may be launched; nothing for a delete.
     pub(super) replacements: Vec<(PlannedClaim, Price)>,
     /// What the nodes cost.
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) scores: Vec<PoolScore>,
 }
 
-impl Plan {
+impl Exchange {
     pub(super) fn savings(&self) -> Price {
         self.price_before.saturating_sub(self.price_after)
     }
@@ -92,7 +92,7 @@ pub(super) fn what_if<'a, R>(
     pods: &[PodId],
     lifted: &Lifted,
     claims: &mut Option<usize>,
-    mut write: impl FnMut(&mut Moved<'_, 'a>, Plan) -> R,
+    mut write: impl FnMut(&mut Moved<'_, 'a>, Exchange) -> R,
 ) -> Result<R, Stop> {
     let nodes: Vec<NodeId> = set.iter().map(|candidate| candidate.node).collect();
     let price: Price = set.iter().map(|candidate| candidate.price).sum();
@@ -134,12 +134,12 @@ fn evaluate(
     moved: &mut Moved<'_, '_>,
     set: &[&Candidate],
     lifted: &Lifted,
-) -> Result<Plan, Stop> {
+) -> Result<Exchange, Stop> {
     if let Some(pod) = moved.unplaced.first().copied() {
         return Err(Stop::new(Hurdle::Pod(pod), capitalised(&moved.refusal())));
     }
     let price_before: Price = set.iter().map(|candidate| candidate.price).sum();
-    let mut plan = Plan {
+    let mut plan = Exchange {
         replacements: Vec::new(),
         price_before,
         price_after: Price::ZERO,

@@ -8,7 +8,7 @@ use super::cautious;
 use super::command::{Command, Method, Move};
 use super::consolidate::{self, Alone};
 use super::emptiness;
-use super::evaluate::{self, Plan};
+use super::evaluate::{self, Exchange};
 use super::events;
 use super::ground::{Ground, drifted_since, what_if_options};
 use super::headroom;
@@ -428,9 +428,8 @@ impl<'g, 'a> Pass<'g, 'a> {
         let search = Search::new(ground, &candidates, &answers, frontier);
         let rounds = search.rounds();
         let alone = consolidate::best_alone(ground, frontier, &candidates, &answers);
-        // Without a what-if there is no candidate.
         match what_if.as_mut().map(|what_if| search.run(what_if)) {
-            // One node that goes alone and is worth more goes first.
+            // One node that goes alone and is worth more goes first; without a what-if there is no candidate.
             Some(Ok(found))
                 if alone
                     .as_ref()
@@ -451,7 +450,7 @@ impl<'g, 'a> Pass<'g, 'a> {
     }
 
     /// Whether a command may start in this round, which learns of it.
-    fn may_start(&mut self, command: &Command, plan: &Plan) -> bool {
+    fn may_start(&mut self, command: &Command, plan: &Exchange) -> bool {
         let is_worth_it = patience::is_worth_it(&plan.scores);
         rounds::may_start(&mut self.outcome.frontier.rounds, command, is_worth_it)
     }

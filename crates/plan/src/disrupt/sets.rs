@@ -11,7 +11,7 @@ use super::candidates::Candidate;
 use super::cautious;
 use super::command::{Command, Method};
 use super::consolidate::{Alone, pods_of, written};
-use super::evaluate::{self, Plan, most_replacements};
+use super::evaluate::{self, Exchange, most_replacements};
 use super::ground::Ground;
 use super::hurdle::Lifted;
 use super::outcome::{Frontier, PoolScore};
@@ -28,7 +28,7 @@ pub(super) struct Found {
     pub(super) members: Vec<usize>,
     /// What is saved.
     pub(super) savings: Price,
-    pub(super) plan: Plan,
+    pub(super) plan: Exchange,
     pub(super) command: Command,
 }
 

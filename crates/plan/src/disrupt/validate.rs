@@ -7,7 +7,7 @@ use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method, Move};
 use super::consolidate::{pods_of, written};
 use super::emptiness;
-use super::evaluate::{self, Plan, qualifies, worst_of_cheapest};
+use super::evaluate::{self, Exchange, qualifies, worst_of_cheapest};
 use super::events;
 use super::ground::{Ground, is_under_consolidate_after, what_if_options};
 use super::headroom;
@@ -274,7 +274,7 @@ impl Look<'_> {
     }
 
     /// D-090: what comes may be launched as what was chosen at first, and as nothing else.
-    fn keep_to_choice(&self, moved: &mut Moved<'_, '_>, plan: &mut Plan) -> Result<(), String> {
+    fn keep_to_choice(&self, moved: &mut Moved<'_, '_>, plan: &mut Exchange) -> Result<(), String> {
         let old = &self.command.replacements;
         for ((claim, price), old) in plan.replacements.iter_mut().zip(old) {
             let types = &self.ground.snapshot.pool(claim.pool).instance_types;

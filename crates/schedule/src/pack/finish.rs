@@ -33,7 +33,7 @@ impl Engine<'_> {
     /// The pods that were put on a node since the checkpoint.
     pub(crate) fn placed_on_since(&self, checkpoint: Checkpoint, node: NodeId) -> Vec<PodId> {
         let placed = self.ledgers.placed()[checkpoint.placed..].iter();
-        let there = placed.filter(|placed| placed.target == Target::Node(node));
+        let there = placed.filter(|placed| placed.on == Target::Node(node));
         there.map(|placed| placed.pod).collect()
     }
 
