@@ -124,6 +124,11 @@ impl<K: Object> Reflector<K> {
     pub async fn run(self, shutdown: Shutdown) {
         let kind = RawKind::of::<K>();
         let namespace = self.namespace.as_deref();
+        // A list is asked for after `Init`; the initial events of a watch have been asked for before it.
+        let lists_after_init = matches!(
+            self.config.initial_list_strategy,
+            watcher::InitialListStrategy::ListWatch
+        );
         let events = if K::metadata_api() {
             events::<true>(self.client, &kind, namespace, self.config)
         } else {
@@ -135,6 +140,7 @@ impl<K: Object> Reflector<K> {
             sink: Box::new(Filler {
                 store: self.store,
                 pending: PendingList::default(),
+                lists_after_init,
                 kind: name.clone(),
             }),
             backoff: Backoff::new(
@@ -244,6 +250,8 @@ impl Watching {
 struct Filler<K> {
     store: Store<K>,
     pending: PendingList<K>,
+    /// Whether what was written before `Init` is in the list that follows it.
+    lists_after_init: bool,
     kind: String,
 }
 
@@ -268,7 +276,12 @@ struct Unreadable {
 impl<K: Object> Sink for Filler<K> {
     fn take(&mut self, event: Event<Value>) -> bool {
         match event {
-            Event::Init => self.pending = PendingList::default(),
+            Event::Init => {
+                self.pending = PendingList::default();
+                if self.lists_after_init {
+                    self.store.begin_list();
+                }
+            }
             // Trimmed at once: a whole list with what nobody reads would be the most memory that is ever needed.
             Event::InitApply(tree) => match self.decoded(tree) {
                 Ok(object) => self.pending.objects.push(self.store.trimmed(object)),

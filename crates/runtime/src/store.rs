@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use spokeshave_watched as watch;
 use tokio::sync::mpsc;
 
-use contents::{Contents, Erased, Held, typed, typed_ref, version_of};
+use contents::{Contents, Erased, Held, has_ended, typed, typed_ref, version_of};
 
 /// What a store can hold: any kind known at compile time, also `PartialObjectMeta<K>` for metadata only.
 pub trait Object:
@@ -337,8 +337,13 @@ impl<K: Object> Store<K> {
     }
 
     /// Takes in the result of a write of ours, unless the store already knows something newer. Give it the object as the
-    /// server answered, also an answer to a delete that still carries the object with its deletionTimestamp.
+    /// server answered, also an answer to a delete that still carries the object with its deletionTimestamp. An answer that takes off the last finalizer
+    /// of a deleted object is its end.
     pub fn note_written(&self, object: K) {
+        if has_ended(object.meta()) {
+            let uid = object.meta().uid.clone().unwrap_or_default();
+            return self.note_gone(&ObjectKey::of(&object), &uid);
+        }
         let mut dispatch = self.lock_dispatch();
         let Some(version) = version_of(object.meta()) else {
             return;
@@ -383,6 +388,11 @@ impl<K: Object> Store<K> {
         self.advance(&mut dispatch, key, version);
         self.write().rejected.insert(key.clone(), error);
         self.take(&mut dispatch, key);
+    }
+
+    /// A complete list is about to be asked for: what was written before is in it, or does not exist any more.
+    pub(crate) fn begin_list(&self) {
+        self.write().begin_list();
     }
 
     /// Replaces everything by a complete list of trimmed objects, as one change per object that differs, removals first.

@@ -83,6 +83,8 @@ pub(super) struct Contents {
     gone: BTreeMap<ObjectKey, (String, u64)>,
     /// Versions that we wrote and the watch has not told yet.
     unconfirmed: BTreeMap<ObjectKey, u64>,
+    /// The highest of them when the list that is being read was asked for: it is at least as new.
+    before_list: u64,
     /// Highest resourceVersion that the watch has shown. What we wrote with a lower one and do not have was deleted since.
     seen_version: u64,
     pub(super) changes: u64,
@@ -161,6 +163,11 @@ impl Contents {
         })
     }
 
+    /// Takes in that a complete list is about to be asked for. Its versions alone do not tell what is older: an empty list has none.
+    pub(super) fn begin_list(&mut self) {
+        self.before_list = self.unconfirmed.values().copied().max().unwrap_or(0);
+    }
+
     /// Takes in that a complete list came, and returns which objects it ends.
     pub(super) fn begin_replace(
         &mut self,
@@ -168,7 +175,10 @@ impl Contents {
         rejected: BTreeMap<ObjectKey, String>,
     ) -> Vec<ObjectKey> {
         let versions = listed.values().filter_map(|object| version_of(object.metadata()));
-        let confirmed = self.seen_version.max(versions.max().unwrap_or(0));
+        let confirmed = self
+            .seen_version
+            .max(versions.max().unwrap_or(0))
+            .max(std::mem::take(&mut self.before_list));
         self.seen_version = confirmed;
         self.rejected = rejected;
         self.unconfirmed
@@ -257,6 +267,13 @@ impl Contents {
             metadata.uid.as_deref() == Some(uid) || is_not_newer(version_of(metadata), Some(*version))
         })
     }
+}
+
+/// Whether an answer is the last state of an object: without finalizers and grace, what is deleted is gone with the write that says so.
+pub(super) fn has_ended(metadata: &ObjectMeta) -> bool {
+    metadata.deletion_timestamp.is_some()
+        && metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+        && metadata.deletion_grace_period_seconds.unwrap_or(0) == 0
 }
 
 /// The resourceVersion as a number: since Kubernetes 1.35 versions of one server may be compared so.
