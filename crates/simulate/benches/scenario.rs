@@ -22,7 +22,7 @@ use spokeshave_api::NodePool;
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::file::{ModelName, PolicySpec};
 use spokeshave_scenario::{Scenario, generate};
-use spokeshave_simulate::{Model, Policy, Shortage, SpotInterruptions, World, live};
+use spokeshave_simulate::{Model, Policy, World, live};
 
 /// The documents of a YAML file.
 fn documents(path: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
@@ -62,22 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let document = documents(&file)?.into_iter().next().unwrap_or_default();
     let scenario =
         Scenario::read(&document).map_err(|problems| format!("{}: {problems:?}", file.display()))?;
-    let mut world = World::new(
-        scenario.start,
-        scenario.duration_ms,
-        Arc::clone(Catalog::default().instance_types()),
-    );
-    world.warmup_ms = scenario.warmup_ms;
-    world.spot = scenario.cloud.spot.map(|spot| SpotInterruptions {
-        per_million_node_hours: spot.per_million_node_hours,
-        notice_ms: spot.notice_ms,
-    });
-    let shortages = scenario.cloud.shortages.iter().map(|shortage| Shortage {
-        at_ms: shortage.at_ms,
-        for_ms: shortage.for_ms,
-        cheapest: shortage.cheapest as usize,
-    });
-    world.shortages = shortages.collect();
+    let mut world = World::of_scenario(&scenario, Arc::clone(Catalog::default().instance_types()));
     let mut pools = Vec::new();
     for manifest in &scenario.cluster.manifests {
         for object in documents(&file.with_file_name(manifest))? {

@@ -19,7 +19,7 @@ pub mod run;
 mod scheduler;
 pub mod world;
 
-pub use engine::{ObjectsAt, Watch, live, live_logged, live_until, live_watched};
+pub use engine::{ObjectsAt, Watch, live, live_watched};
 pub use log::{Line, Sink};
 pub use objects::Objects;
 pub use run::{Curve, Engine, Measured, Run};

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_model::InstanceType;
-use spokeshave_scenario::Spread;
+use spokeshave_scenario::{Scenario, Spread};
 
 /// The cluster and the cloud around it, equal for all policies.
 #[derive(Debug, Clone)]
@@ -55,6 +55,29 @@ impl World {
             scoring: Scoring::default(),
             curve_step_ms: HOUR_MS,
         }
+    }
+
+    /// The cluster of a scenario: its times, its cloud and its scheduler. DaemonSets, and what single NodePools offer, are for its reader to add.
+    pub fn of_scenario(scenario: &Scenario, instance_types: Arc<[InstanceType]>) -> Self {
+        let mut world = World::new(scenario.start, scenario.duration_ms, instance_types);
+        world.warmup_ms = scenario.warmup_ms;
+        if let Some(boot) = scenario.cloud.boot {
+            world.delays.boot = boot;
+        }
+        world.spot = scenario.cloud.spot.map(|spot| SpotInterruptions {
+            per_million_node_hours: spot.per_million_node_hours,
+            notice_ms: spot.notice_ms,
+        });
+        let shortages = scenario.cloud.shortages.iter().map(|shortage| Shortage {
+            at_ms: shortage.at_ms,
+            for_ms: shortage.for_ms,
+            cheapest: shortage.cheapest as usize,
+        });
+        world.shortages = shortages.collect();
+        if scenario.cluster.most_allocated {
+            world.scoring = Scoring::MostAllocated;
+        }
+        world
     }
 
     /// The instance types that a NodePool can launch.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spokeshave_api::{NodeClaim, NodePool, labels};
+use spokeshave_azure_cloud::AzureProvider;
 use spokeshave_azure_simulated::{Options, Refusal};
 use spokeshave_ports::conformance::{Harness, check_all};
 use spokeshave_ports::{CloudProvider, SharedClock};
@@ -15,6 +16,35 @@ use crate::world::{World, claim, on_demand, pool};
 const EXHAUSTED: &str = "Standard_E8s_v5";
 /// For so long a size without capacity is left out.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(3600);
+
+/// A provider alone, whatever it speaks with.
+pub(crate) struct Subject {
+    pub(crate) provider: AzureProvider,
+    pub(crate) clock: SharedClock,
+}
+
+impl Harness for Subject {
+    fn provider(&self) -> &dyn CloudProvider {
+        &self.provider
+    }
+    fn clock(&self) -> SharedClock {
+        self.clock.clone()
+    }
+    fn node_pool(&self) -> NodePool {
+        pool()
+    }
+    fn node_claim(&self, name: &str) -> NodeClaim {
+        claim(name, &[(labels::INSTANCE_TYPE, &["Standard_D4s_v5"])])
+    }
+    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
+        claim(name, &[(labels::ZONE, &["southcentralus-9"])])
+    }
+    fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim> {
+        let mut claim = self.node_claim(name);
+        claim.spec.node_class_ref.name = "missing".to_owned();
+        Some(claim)
+    }
+}
 
 struct AzureHarness<'a> {
     world: &'a World,

@@ -8,17 +8,18 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use spokeshave_api::{AKSNodeClass, NodeClaim, NodePool, labels};
+use spokeshave_api::AKSNodeClass;
 use spokeshave_azure_cloud::{Assertion, AzureProvider, Http, Outside, Request, Response};
 use spokeshave_azure_simulated::{Azure, Options, Refusal};
 use spokeshave_model::CapacityType;
-use spokeshave_ports::conformance::{Harness, check_all};
-use spokeshave_ports::{CloudProvider, SharedClock, TokioClock};
+use spokeshave_ports::conformance::check_all;
+use spokeshave_ports::{CloudProvider, TokioClock};
 use spokeshave_provider_azure::requests::{Access, Interface, Machine};
 use spokeshave_provider_azure::skus::{self, Sku};
 
+use crate::conformance::Subject;
 use crate::document::{Document, Way};
-use crate::world::{claim, on_demand, pool, provider_options};
+use crate::world::{on_demand, provider_options};
 
 const COMPUTE: &str = "Microsoft.Compute 2024-07-01";
 const NETWORK: &str = "Microsoft.Network 2024-05-01";
@@ -180,34 +181,6 @@ impl Assertion for Checked {
     }
 }
 
-struct Watched {
-    provider: AzureProvider,
-    clock: SharedClock,
-}
-
-impl Harness for Watched {
-    fn provider(&self) -> &dyn CloudProvider {
-        &self.provider
-    }
-    fn clock(&self) -> SharedClock {
-        self.clock.clone()
-    }
-    fn node_pool(&self) -> NodePool {
-        pool()
-    }
-    fn node_claim(&self, name: &str) -> NodeClaim {
-        claim(name, &[(labels::INSTANCE_TYPE, &["Standard_D4s_v5"])])
-    }
-    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
-        claim(name, &[(labels::ZONE, &["southcentralus-9"])])
-    }
-    fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim> {
-        let mut claim = self.node_claim(name);
-        claim.spec.node_class_ref.name = "missing".to_owned();
-        Some(claim)
-    }
-}
-
 fn class(spec: &Value) -> AKSNodeClass {
     AKSNodeClass::new("class", serde_json::from_value(spec.clone()).unwrap())
 }
@@ -239,11 +212,11 @@ async fn z_031_what_is_asked_and_answered_is_in_azures_openapi_documents() {
         .await
         .0;
     provider.put_class(ready);
-    let watched = Watched {
+    let subject = Subject {
         provider: provider.clone(),
         clock: clock.clone(),
     };
-    check_all(&watched)
+    check_all(&subject)
         .await
         .unwrap_or_else(|failures| panic!("{failures}"));
     // What goes wrong is answered in their shape too: quota, capacity, a denied action, patience, a failure after acceptance, an interface that is kept.

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec, NodeClaim, NodePool, labels};
+use spokeshave_api::{AKSNodeClass, AKSNodeClassSpec};
 use spokeshave_azure_cloud::{AzureProvider, Outside};
 use spokeshave_azure_http::{HttpClient, TokenFile};
 use spokeshave_azure_simulated::{Azure, Options, serve};
-use spokeshave_ports::conformance::{Harness, check_all};
+use spokeshave_ports::conformance::check_all;
 use spokeshave_ports::{CloudProvider, SharedClock, TokioClock};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::world::{claim, on_demand, pool, provider_options};
+use crate::conformance::Subject;
+use crate::world::{on_demand, pool, provider_options};
 
 /// A provider over HTTP, and the Azure behind it. Its tasks end with it.
 struct Wire {
@@ -63,29 +64,6 @@ impl Wire {
     }
 }
 
-impl Harness for Wire {
-    fn provider(&self) -> &dyn CloudProvider {
-        &self.provider
-    }
-    fn clock(&self) -> SharedClock {
-        self.clock.clone()
-    }
-    fn node_pool(&self) -> NodePool {
-        pool()
-    }
-    fn node_claim(&self, name: &str) -> NodeClaim {
-        claim(name, &[(labels::INSTANCE_TYPE, &["Standard_D4s_v5"])])
-    }
-    fn impossible_node_claim(&self, name: &str) -> NodeClaim {
-        claim(name, &[(labels::ZONE, &["southcentralus-9"])])
-    }
-    fn node_claim_without_class(&self, name: &str) -> Option<NodeClaim> {
-        let mut claim = self.node_claim(name);
-        claim.spec.node_class_ref.name = "missing".to_owned();
-        Some(claim)
-    }
-}
-
 #[tokio::test]
 async fn z_035_z_058_the_provider_keeps_the_promises_of_the_port_over_http() {
     let wire = Wire::new().await;
@@ -94,7 +72,11 @@ async fn z_035_z_058_the_provider_keeps_the_promises_of_the_port_over_http() {
         wire.clock.sleep(std::time::Duration::from_secs(1)).await;
     }
     wire.clock.sleep(std::time::Duration::from_secs(30)).await;
-    let outcome = check_all(&wire).await;
+    let subject = Subject {
+        provider: wire.provider.clone(),
+        clock: wire.clock.clone(),
+    };
+    let outcome = check_all(&subject).await;
     outcome.unwrap_or_else(|failures| panic!("{failures}"));
     assert_eq!(wire.azure.machines().len(), 0, "nothing is left");
     let pages = wire

@@ -187,7 +187,7 @@ pub(super) fn able_alone(
         }
     }
     if ground.policy.disrupt.rounds {
-        able.sort_by_key(|position| {
+        able.sort_by_cached_key(|position| {
             let scores = scores(ground, candidates[*position], &answers[*position]);
             Reverse(patience::worth(&scores))
         });

@@ -136,12 +136,7 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         while let Some(best) = self.best.clone() {
             for dropped in &best.members {
-                let rest = || best.members.iter().copied().filter(|member| member != dropped);
-                let others = idlest
-                    .iter()
-                    .copied()
-                    .filter(|position| !best.members.contains(position));
-                let order: Vec<usize> = rest().chain(others).collect();
+                let order = turn_of_others(&best.members, *dropped, &idlest);
                 for claims in 0..=most {
                     if self.steps < end + order.len() {
                         return;
@@ -315,12 +310,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 return;
             }
             let dropped = best.members[start.wrapping_add(index) % best.members.len()];
-            let rest = best.members.iter().copied().filter(|member| *member != dropped);
-            let others = movable
-                .iter()
-                .copied()
-                .filter(|position| !best.members.contains(position));
-            let order: Vec<usize> = rest.chain(others).collect();
+            let order = turn_of_others(&best.members, dropped, movable);
             self.sweep(what_if, claims, Follow::Own, &order);
         }
     }
@@ -353,6 +343,13 @@ const SEEDS: usize = 3;
 const ROUNDS: u64 = 4;
 /// Exchanges per pass.
 const EXCHANGES: usize = 3;
+/// The order of a sweep that keeps a set but for one member, and tries the others in their order after it.
+fn turn_of_others(members: &[usize], dropped: usize, others: &[usize]) -> Vec<usize> {
+    let rest = members.iter().filter(|member| **member != dropped);
+    let others = others.iter().filter(|position| !members.contains(position));
+    rest.chain(others).copied().collect()
+}
+
 /// Steps of sweeps and exchanges beyond those that every cluster gets.
 const REFINING_STEPS: usize = 4_000;
 /// Sets up to this size are made smaller node by node when they do not fit together.

@@ -3,9 +3,15 @@
 use crate::{World, claim, patterns, seconds, small};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use spokeshave_api::{KWOKInstance, Operator, labels};
+use spokeshave_api::{KWOKInstance, NodeClaim, Operator, labels};
 use spokeshave_ports::{CloudError, CloudProvider};
 use spokeshave_provider_kwok::{Failures, KwokOptions, SlowRegistration};
+
+/// The name of the instance that was made for a NodeClaim, and of its Node.
+fn instance_of(created: &NodeClaim) -> String {
+    let name = created.provider_id().and_then(|id| id.strip_prefix("kwok://"));
+    name.expect("an ID").to_owned()
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_registered_node_without_machine_falls_silent_and_an_unregistered_one_goes() {
@@ -14,13 +20,7 @@ async fn a_registered_node_without_machine_falls_silent_and_an_unregistered_one_
     let mut names = Vec::new();
     for name in ["registered", "stranger", "offline"] {
         let created = provider.create(&small(name)).await.expect("launched");
-        names.push(
-            created
-                .provider_id()
-                .and_then(|id| id.strip_prefix("kwok://"))
-                .expect("an ID")
-                .to_owned(),
-        );
+        names.push(instance_of(&created));
     }
     world.pass(5).await;
     for index in [0, 2] {
@@ -84,11 +84,7 @@ async fn instances_that_went_while_nobody_watched_are_noticed() {
     let world = World::new().await;
     let provider = world.provider(KwokOptions::default());
     let created = provider.create(&small("lost")).await.expect("launched");
-    let name = created
-        .provider_id()
-        .and_then(|id| id.strip_prefix("kwok://"))
-        .expect("an ID")
-        .to_owned();
+    let name = instance_of(&created);
     provider.run(world.pass(5)).await;
     assert_eq!(world.node_count().await, 1);
     let instances: Api<KWOKInstance> = Api::all(world.client.clone());
@@ -105,11 +101,7 @@ async fn a_node_that_was_deleted_does_not_come_back() {
     let world = World::new().await;
     let provider = world.provider(KwokOptions::default());
     let created = provider.create(&small("once")).await.expect("launched");
-    let name = created
-        .provider_id()
-        .and_then(|id| id.strip_prefix("kwok://"))
-        .expect("an ID")
-        .to_owned();
+    let name = instance_of(&created);
     provider.run(world.pass(5)).await;
     world
         .nodes()

@@ -20,10 +20,11 @@ pub struct TypeTables(Arc<Mutex<Vec<Arc<TypeIndex>>>>);
 impl TypeTables {
     /// The index of these instance types, which are the same as long as they are the same allocation.
     pub(super) fn index(&self, types: &Arc<[InstanceType]>, table: &ResourceTable) -> Arc<TypeIndex> {
-        let find = |known: &[Arc<TypeIndex>]| known.iter().find(|index| index.is_of(types, table)).cloned();
-        if let Some(known) = find(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return known;
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.iter().find(|index| index.is_of(types, table)) {
+            return Arc::clone(known);
         }
+        drop(known);
         // Others may look things up meanwhile; two that make the same index make equal ones.
         let made = Arc::new(TypeIndex::new(types, table));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

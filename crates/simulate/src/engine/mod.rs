@@ -10,6 +10,7 @@ mod workloads;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use spokeshave_scenario::Timeline;
 
 use crate::cluster::{Cluster, after};
@@ -29,34 +30,7 @@ use crate::world::{Policy, World};
 
 /// Lives one policy under one seed.
 pub fn live(world: &World, timeline: &Timeline, policy: &Policy, seed: u64) -> Run {
-    live_until(world, timeline, policy, seed, &|| false)
-}
-
-/// The same, until somebody wants it to end: `is_interrupted` is asked once for every simulated hour, and the run is then marked as partial.
-pub fn live_until(
-    world: &World,
-    timeline: &Timeline,
-    policy: &Policy,
-    seed: u64,
-    is_interrupted: &dyn Fn() -> bool,
-) -> Run {
-    live_watched(world, timeline, policy, seed, is_interrupted, Watch::default())
-}
-
-/// The same; `sink` takes the lines of the event log, in order.
-pub fn live_logged<'a>(
-    world: &'a World,
-    timeline: &'a Timeline,
-    policy: &'a Policy,
-    seed: u64,
-    is_interrupted: &dyn Fn() -> bool,
-    sink: Sink<'a>,
-) -> Run {
-    let watch = Watch {
-        lines: Some(sink),
-        objects: None,
-    };
-    live_watched(world, timeline, policy, seed, is_interrupted, watch)
+    live_watched(world, timeline, policy, seed, &|| false, Watch::default())
 }
 
 /// Who watches a run. It is the same run whoever watches.
@@ -76,7 +50,7 @@ pub struct ObjectsAt<'a> {
     pub take: &'a mut dyn FnMut(&Objects),
 }
 
-/// The same, watched.
+/// The same, watched, until somebody wants it to end: `is_interrupted` is asked once for every simulated hour, and the run is then marked as partial.
 pub fn live_watched<'a>(
     world: &'a World,
     timeline: &'a Timeline,
@@ -234,6 +208,14 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// The PodDisruptionBudgets of the workloads, in their order.
+    pub(crate) fn pod_disruption_budgets(&self) -> Vec<Arc<PodDisruptionBudget>> {
+        self.owners
+            .iter()
+            .filter_map(|owner| owner.budget.clone())
+            .collect()
+    }
+
     /// The objects as they are.
     fn objects(&self) -> Objects {
         let machines = || self.cluster.machines().map(|(_, found)| found);
@@ -244,11 +226,7 @@ impl<'a> Engine<'a> {
             nodes: machines().filter_map(|found| found.node.clone()).collect(),
             pods: self.pods.iter().map(|(_, pod)| Arc::clone(&pod.object)).collect(),
             daemon_sets: self.world.daemon_sets.clone(),
-            pod_disruption_budgets: self
-                .owners
-                .iter()
-                .filter_map(|owner| owner.budget.clone())
-                .collect(),
+            pod_disruption_budgets: self.pod_disruption_budgets(),
             disruption_policies: self.policy.disruption_policies.clone(),
             disruptions: self.cluster.commands.values().cloned().collect(),
         }

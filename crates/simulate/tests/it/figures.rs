@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use spokeshave_scenario::{Change, OwnerKind, Timeline};
-use spokeshave_simulate::{Model, Run, live};
+use spokeshave_simulate::{Model, Run, Watch, live, live_watched};
 
 use crate::small::{HOUR, SECOND, owner, policy, pool, timeline, world};
 
@@ -218,7 +218,11 @@ fn pods_with_volumes_stay_in_their_zone() {
         }
         _ => {}
     };
-    let run = spokeshave_simulate::live_logged(&world, &timeline, &policy, 3, &|| false, &mut sink);
+    let watch = Watch {
+        lines: Some(&mut sink),
+        ..Watch::default()
+    };
+    let run = live_watched(&world, &timeline, &policy, 3, &|| false, watch);
     assert!(
         run.measured.evictions_involuntary >= 4,
         "{}",

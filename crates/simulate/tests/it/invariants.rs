@@ -6,7 +6,7 @@ use serde_json::json;
 use spokeshave_example::Dice;
 use spokeshave_scenario::{Change, Event, OwnerId, OwnerKind, Spread, Timeline};
 use spokeshave_simulate::{
-    Delays, Line, Policy, Run, Scoring, Shortage, SpotInterruptions, World, live_logged,
+    Delays, Line, Policy, Run, Scoring, Shortage, SpotInterruptions, Watch, World, live_watched,
 };
 
 use crate::checker::{Checker, Entry};
@@ -142,7 +142,11 @@ fn lives(scene: &Scene, seed: u64) -> (Run, Vec<Entry>) {
         policy,
         ..
     } = scene;
-    let run = live_logged(world, timeline, policy, seed, &|| false, &mut sink);
+    let watch = Watch {
+        lines: Some(&mut sink),
+        ..Watch::default()
+    };
+    let run = live_watched(world, timeline, policy, seed, &|| false, watch);
     (run, log)
 }
 

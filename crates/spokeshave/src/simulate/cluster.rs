@@ -12,7 +12,7 @@ use serde_json::Value;
 use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::file::{Merge, ModelName, PolicySpec};
-use spokeshave_simulate::{Delays, Model, Policy, Scoring, Shortage, SpotInterruptions, World};
+use spokeshave_simulate::{Model, Policy, World};
 
 use super::document::Document;
 use crate::lines::Lines;
@@ -96,8 +96,7 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     };
     let read = Read::new(dump, origin, types, ec2.as_ref(), Vec::new(), scenario.start);
     let state = read.state;
-    let mut world = World::new(scenario.start, scenario.duration_ms, Arc::clone(types));
-    world.warmup_ms = scenario.warmup_ms;
+    let mut world = World::of_scenario(scenario, Arc::clone(types));
     for (pool, types) in &state.instance_types {
         if let Ok(types) = types {
             world
@@ -106,22 +105,6 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         }
     }
     world.daemon_sets = state.daemon_sets;
-    if let Some(boot) = scenario.cloud.boot {
-        world.delays = Delays { boot, ..world.delays };
-    }
-    world.spot = scenario.cloud.spot.map(|spot| SpotInterruptions {
-        per_million_node_hours: spot.per_million_node_hours,
-        notice_ms: spot.notice_ms,
-    });
-    let shortages = scenario.cloud.shortages.iter().map(|shortage| Shortage {
-        at_ms: shortage.at_ms,
-        for_ms: shortage.for_ms,
-        cheapest: shortage.cheapest as usize,
-    });
-    world.shortages = shortages.collect();
-    if scenario.cluster.most_allocated {
-        world.scoring = Scoring::MostAllocated;
-    }
     let policies = scenario
         .policies
         .iter()

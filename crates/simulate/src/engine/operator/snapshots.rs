@@ -287,11 +287,7 @@ impl Engine<'_> {
                 .collect(),
             pods: self.planned_pods(),
             daemon_sets: self.world.daemon_sets.clone(),
-            pod_disruption_budgets: self
-                .owners
-                .iter()
-                .filter_map(|owner| owner.budget.clone())
-                .collect(),
+            pod_disruption_budgets: self.pod_disruption_budgets(),
             node_pools: self.operator.node_pools.values().cloned().collect(),
             node_claims: self.planned_claims(pending),
             instance_types: self
