@@ -44,7 +44,6 @@ pub use hurdle::Hurdle;
 pub use last_look::{LastLook, last_look};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
 pub use pass::{disrupt, disrupt_watched, judge};
-pub use rounds::is_calm;
-pub use validate::{Rejection, Validation, validate};
+pub use validate::{Rejection, Validation, is_calm, validate};
 pub use verdict::money_text;
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};

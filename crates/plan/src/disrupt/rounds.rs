@@ -7,9 +7,7 @@
 //!
 //! NodePools with `consolidateAfter: 0s` have said that they do not wait. Emptiness and drift are never asked to.
 
-use super::command::{Command, Method};
-use super::ground::is_under_consolidate_after;
-use crate::policy::Policy;
+use super::command::Command;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -112,28 +110,6 @@ fn after(since: Timestamp, window: Duration) -> Timestamp {
     since.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// Whether the NodePools of a command are at rest, commands under way aside. A command that was decided at rest and is to start when they no longer are,
-/// because workloads have grown or shrunk since, was decided for pods and room that are there no more: it is decided again in the next round. True of
-/// commands that do not wait for rounds.
-pub fn is_calm(snapshot: &Snapshot, policy: &Policy, command: &Command, now: Timestamp) -> bool {
-    let waits = matches!(
-        command.method,
-        Method::MultiNodeConsolidation | Method::SingleNodeConsolidation
-    );
-    if !policy.disrupt.rounds || !waits {
-        return true;
-    }
-    let is_busy = |view: &NodeView| {
-        let apart = !view.is_managed() || view.in_command || view.marked_for_deletion || !view.initialized;
-        !apart && (has_leaving_pods(snapshot, view) || is_under_consolidate_after(snapshot, view, now))
-    };
-    let pools: BTreeSet<&str> = command.nodes.iter().map(|node| node.pool.as_str()).collect();
-    let views = snapshot.nodes.iter();
-    let mut of_pools =
-        views.filter(|view| view.pool_name.as_deref().is_some_and(|pool| pools.contains(pool)));
-    !of_pools.any(is_busy)
-}
-
 /// Whether a node comes or goes, or pods are leaving it.
 fn is_under_way(snapshot: &Snapshot, view: &NodeView) -> bool {
     view.is_managed()
@@ -144,7 +120,7 @@ fn is_under_way(snapshot: &Snapshot, view: &NodeView) -> bool {
 }
 
 /// Whether pods are leaving a node.
-fn has_leaving_pods(snapshot: &Snapshot, view: &NodeView) -> bool {
+pub(super) fn has_leaving_pods(snapshot: &Snapshot, view: &NodeView) -> bool {
     view.pods.iter().any(|pod| {
         let pod = snapshot.pod(*pod);
         !pod.active && !pod.terminal && !pod.daemon

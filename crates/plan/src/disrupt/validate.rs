@@ -9,16 +9,17 @@ use super::consolidate::{pods_of, written};
 use super::emptiness;
 use super::evaluate::{self, Exchange, qualifies, worst_of_cheapest};
 use super::events;
-use super::ground::{Ground, what_if_options};
+use super::ground::{Ground, is_under_consolidate_after, what_if_options};
 use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::outcome::PoolScore;
+use super::rounds::has_leaving_pods;
 use super::simulate::{Moved, WhatIf};
 use super::{cost, drift};
 use crate::policy::Policy;
 use jiff::Timestamp;
 use spokeshave_model::Event;
-use spokeshave_model::snapshot::{NodeId, Snapshot};
+use spokeshave_model::snapshot::{NodeId, NodeView, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a command, or a node of it, is refused at validation (D-092).
@@ -83,6 +84,28 @@ pub fn validate(command: &Command, snapshot: &Snapshot, policy: &Policy, now: Ti
         Method::Drift | Method::Expiry => look.replacement(),
         Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => look.consolidation(),
     }
+}
+
+/// Whether the NodePools of a command are at rest, commands under way aside. A command that was decided at rest and is to start when they no longer are,
+/// because workloads have grown or shrunk since, was decided for pods and room that are there no more: it is decided again in the next round. True of
+/// commands that do not wait for rounds.
+pub fn is_calm(snapshot: &Snapshot, policy: &Policy, command: &Command, now: Timestamp) -> bool {
+    let waits = matches!(
+        command.method,
+        Method::MultiNodeConsolidation | Method::SingleNodeConsolidation
+    );
+    if !policy.disrupt.rounds || !waits {
+        return true;
+    }
+    let is_busy = |view: &NodeView| {
+        let apart = !view.is_managed() || view.in_command || view.marked_for_deletion || !view.initialized;
+        !apart && (has_leaving_pods(snapshot, view) || is_under_consolidate_after(snapshot, view, now))
+    };
+    let pools: BTreeSet<&str> = command.nodes.iter().map(|node| node.pool.as_str()).collect();
+    let views = snapshot.nodes.iter();
+    let mut of_pools =
+        views.filter(|view| view.pool_name.as_deref().is_some_and(|pool| pools.contains(pool)));
+    !of_pools.any(is_busy)
 }
 
 /// The Snapshot as if these nodes were in no command; `None` when they are in none.
