@@ -199,6 +199,51 @@ fn kind_of(message: &wire::Interruption) -> Result<Kind, String> {
     })
 }
 
+/// Messages of a provider in this process that are not acknowledged, under the IDs that the other side knows.
+///
+/// Clouds use the ID of a message again once it is done with (kwok's is its instance's name), and the other side acts on no event twice: an event's ID is
+/// its own, also after a restart.
+#[derive(Debug)]
+pub(crate) struct Unacknowledged {
+    /// By the cloud's ID and the instance: one message of a cloud may name several.
+    held: BTreeMap<(String, String), (String, Interruption)>,
+    next: i128,
+}
+
+impl Unacknowledged {
+    pub(crate) fn new(clock: &SharedClock) -> Self {
+        Unacknowledged {
+            held: BTreeMap::new(),
+            next: clock.now().as_nanosecond(),
+        }
+    }
+
+    /// The ID of a message: the same for as long as it is not acknowledged.
+    pub(crate) fn hold(&mut self, message: &Interruption) -> String {
+        let key = (message.id.clone(), message.provider_id.clone());
+        let same = |held: &Interruption| held.kind == message.kind && held.sent_at == message.sent_at;
+        let id = match self.held.get(&key).filter(|(_, held)| same(held)) {
+            Some((id, _)) => id.clone(),
+            None => {
+                self.next += 1;
+                format!("{} {} {}", message.id, message.provider_id, self.next)
+            }
+        };
+        self.held.insert(key, (id.clone(), message.clone()));
+        id
+    }
+
+    /// The message of an ID.
+    pub(crate) fn of(&self, id: &str) -> Option<Interruption> {
+        let found = self.held.values().find(|(held, _)| held == id);
+        found.map(|(_, message)| message.clone())
+    }
+
+    pub(crate) fn forget(&mut self, id: &str) {
+        self.held.retain(|_, (held, _)| held != id);
+    }
+}
+
 /// A message of a provider in this process, under the ID by which it is acknowledged.
 pub(crate) fn event_of(id: String, message: &Interruption) -> ProviderEvent {
     let (kind, text) = match &message.kind {
@@ -243,6 +288,40 @@ mod tests {
             events.set_done(&message.id);
             assert!(matches!(events.take(event), Taken::Done(id) if id == message.id));
         }
+    }
+
+    #[test]
+    fn g_016_a_cloud_may_use_the_id_of_a_message_again() {
+        let clock = spokeshave_ports::TokioClock::new(jiff::Timestamp::UNIX_EPOCH, 1.0).shared();
+        let message = |kind: Result<Kind, String>| Interruption {
+            id: "i-1".to_owned(),
+            provider_id: "shed://1".to_owned(),
+            kind,
+            sent_at: None,
+            ends_at: None,
+        };
+        let mut held = Unacknowledged::new(&clock);
+        let events = Events::default();
+        let strange = message(Err("nonsense".to_owned()));
+        let first = held.hold(&strange);
+        assert_eq!(held.hold(&strange), first, "it comes again under its own ID");
+        assert!(matches!(
+            events.take(event_of(first.clone(), &strange)),
+            Taken::Message(_)
+        ));
+        events.set_done(&first);
+        assert_eq!(held.of(&first), Some(strange));
+        held.forget(&first);
+        assert_eq!(held.of(&first), None);
+        // The next message about the instance has the same ID at the cloud, and is news.
+        let spot = message(Ok(Kind::SpotInterrupted));
+        let second = held.hold(&spot);
+        let taken = events.take(event_of(second.clone(), &spot));
+        assert!(matches!(taken, Taken::Message(taken) if taken.kind == Ok(Kind::SpotInterrupted)));
+        // One that takes the place of another before that is acknowledged is another, too.
+        let third = held.hold(&message(Ok(Kind::InstanceTerminated)));
+        assert_ne!(second, third);
+        assert_eq!(held.of(&second), None);
     }
 
     #[test]

@@ -2,13 +2,12 @@
 //!
 //! Owns the translation and what a server must refuse: another cluster, a leader that is none any more. What is answered is the provider's.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
@@ -17,12 +16,13 @@ use hyper_util::service::TowerToHyperService;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_api::{NodeClaim, NodeClaimSpec, NodeClassRef, NodePool};
 use spokeshave_model::InstanceType;
-use spokeshave_ports::{CloudProvider, HookAnswer, Interruption, SharedClock};
+use spokeshave_ports::{CloudProvider, HookAnswer, SharedClock};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use crate::errors::{failure_of, status};
+use crate::events::Unacknowledged;
 use crate::server_catalog::{self, CatalogFeed};
 use crate::transport::ByteStream;
 use crate::wire::launch_reply::Outcome;
@@ -57,8 +57,13 @@ struct Shared {
     options: ServerOptions,
     cluster_uid: Mutex<Option<String>>,
     leader_term: AtomicU64,
-    /// Messages that are not acknowledged, by the ID that the other side knows.
-    messages: Mutex<BTreeMap<String, Interruption>>,
+    messages: Mutex<Unacknowledged>,
+}
+
+impl Shared {
+    fn messages(&self) -> MutexGuard<'_, Unacknowledged> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Serves a provider. Clones are the same.
@@ -77,13 +82,14 @@ impl Server {
     /// A server for a provider.
     #[must_use]
     pub fn new(provider: Arc<dyn CloudProvider>, clock: SharedClock, options: ServerOptions) -> Self {
+        let messages = Mutex::new(Unacknowledged::new(&clock));
         Self(Arc::new(Shared {
             provider,
             clock,
             options,
             cluster_uid: Mutex::default(),
             leader_term: AtomicU64::new(0),
-            messages: Mutex::default(),
+            messages,
         }))
     }
 
@@ -358,14 +364,8 @@ impl Provider for Server {
                     message = messages.next() => message,
                 };
                 let Some(message) = message else { return };
-                // One message of a cloud may name several instances.
-                let id = format!("{} {}", message.id, message.provider_id);
-                let event = events::event_of(id.clone(), &message);
-                shared
-                    .messages
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(id, message);
+                let id = shared.messages().hold(&message);
+                let event = events::event_of(id, &message);
                 if sender.send(Ok(event)).await.is_err() {
                     return;
                 }
@@ -379,21 +379,11 @@ impl Provider for Server {
         request: Request<wire::AcknowledgeRequest>,
     ) -> Result<Response<wire::AcknowledgeReply>, Status> {
         for id in request.into_inner().ids {
-            let known = self
-                .0
-                .messages
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&id);
+            let known = self.0.messages().of(&id);
             let Some(message) = known else { continue };
-            if let Err(error) = self.0.provider.acknowledge(&message).await {
-                self.0
-                    .messages
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(id, message);
-                return Err(status(&error));
-            }
+            let acknowledged = self.0.provider.acknowledge(&message).await;
+            acknowledged.map_err(|error| status(&error))?;
+            self.0.messages().forget(&id);
         }
         Ok(Response::new(wire::AcknowledgeReply {}))
     }
