@@ -96,6 +96,17 @@ fn fingerprint(commit: &str) -> u64 {
 }
 
 impl Arguments {
+    /// Arguments that say where seeds live.
+    fn world(&self) -> String {
+        let cloud = match self.cloud {
+            CloudName::Kwok => "",
+            CloudName::Aws => " --cloud aws",
+            CloudName::Azure => " --cloud azure",
+        };
+        let protocol = if self.protocol { " --protocol" } else { "" };
+        format!("{cloud}{protocol}")
+    }
+
     /// The first seed, and where it comes from.
     fn first_seed(&self) -> (u64, String) {
         match (self.first, &self.commit) {
@@ -146,7 +157,7 @@ fn main() -> ExitCode {
                     }
                     let outcome =
                         catch_unwind(AssertUnwindSafe(|| arguments.cloud.run(seed, options))).map_err(drop);
-                    tell(seed, outcome.as_ref().ok());
+                    tell(seed, outcome.as_ref().ok(), &arguments.world());
                     let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     outcomes.insert(seed, outcome);
                     progress(&outcomes);
@@ -168,9 +179,9 @@ fn main() -> ExitCode {
     summary(&outcomes, version)
 }
 
-fn tell(seed: u64, outcome: Option<&SeedResult>) {
+fn tell(seed: u64, outcome: Option<&SeedResult>, world: &str) {
     let Some(outcome) = outcome else {
-        println!("seed {seed}: panicked\n  again: just soak 1 --first-seed {seed}");
+        println!("seed {seed}: panicked\n  again: just soak 1 --first-seed {seed}{world}");
         return;
     };
     if outcome.is_clean() {
@@ -183,7 +194,7 @@ fn tell(seed: u64, outcome: Option<&SeedResult>) {
     if let Some(stuck) = &outcome.stuck {
         println!("  {stuck}");
     }
-    println!("  again: just soak 1 --first-seed {seed}");
+    println!("  again: just soak 1 --first-seed {seed}{world}");
 }
 
 /// A word now and then to whoever waits.

@@ -285,6 +285,12 @@ impl Invariants {
         inner.view.disturbed = inner.view.now;
     }
 
+    /// The cloud has refused, or will: operators may leave out everything that it sells for so long.
+    pub fn run_out(&self, lasts: Duration) {
+        let mut inner = self.lock();
+        inner.view.left_out = inner.view.left_out.max(lasts);
+    }
+
     /// Operators may be blind from now to then.
     pub fn blind(&self, until: Timestamp) {
         let mut inner = self.lock();

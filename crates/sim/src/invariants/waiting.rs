@@ -87,7 +87,8 @@ impl Waiting {
         let object = format!("pod {}/{}", pod.key.0, pod.key.1);
         let since = pod.created;
         let launches = view.last_claim_made >= since || joins(view);
-        if view.has_lasted(since, self.expectations.launch_within) && !launches {
+        let within = self.expectations.launch_within + view.left_out;
+        if view.has_lasted(since, within) && !launches {
             report.fail(
                 22,
                 object,
@@ -96,7 +97,7 @@ impl Waiting {
                     pod.message
                 ),
             );
-        } else if view.has_lasted(since, PLACED_WITHIN + unlucky(view, since)) {
+        } else if view.has_lasted(since, PLACED_WITHIN + view.left_out + unlucky(view, since)) {
             report.fail(
                 22,
                 object,

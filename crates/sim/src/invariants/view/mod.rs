@@ -150,6 +150,8 @@ pub(crate) struct View {
     pub(crate) ended_nodes: Vec<(Arc<Node>, Timestamp)>,
     /// The last time at which something kept the operators from their work: a fault, a standstill, a pool that is not ready.
     pub(crate) disturbed: Timestamp,
+    /// For how long an operator may leave out everything that the cloud sells.
+    pub(crate) left_out: Duration,
     /// The latest time for which operators may not have seen what was written, from and to.
     pub(crate) blind: (Timestamp, Timestamp),
     /// When NodeClaims were made last.
@@ -193,6 +195,7 @@ impl View {
             replaced_pools: Vec::new(),
             ended_nodes: Vec::new(),
             disturbed: now,
+            left_out: Duration::ZERO,
             blind: (Timestamp::MIN, Timestamp::MIN),
             last_claim_made: now,
             unjoined: Vec::new(),

@@ -20,6 +20,20 @@ async fn invariant_22_a_pod_that_fits_gets_a_nodeclaim() {
     stage.assert_broken(22, "default/w");
 }
 
+// Azure leaves out for an hour what it has refused: when that is everything, there is nothing to make a NodeClaim from.
+#[tokio::test(start_paused = true)]
+async fn invariant_22_a_pod_may_wait_while_everything_is_left_out() {
+    let stage = Stage::new().await;
+    stage.pool("p", json!({})).await;
+    stage.lab.invariants.run_out(std::time::Duration::from_secs(3600));
+    let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
+    stage.pod("w", "", fits).await;
+    stage.pass(64 * 60).await;
+    stage.assert_silent();
+    stage.pass(2 * 60).await;
+    stage.assert_broken(22, "default/w");
+}
+
 // A machine that never joins is the cloud's fault, and costs a quarter of an hour; a pod that is never placed is ours.
 #[tokio::test(start_paused = true)]
 async fn invariant_22_a_pod_that_fits_is_placed_in_the_end() {
