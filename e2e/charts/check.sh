@@ -69,6 +69,9 @@ refused "cloudProvider" --set cloudProvider=gcp
 refused "azure.subscriptionID: needed" --set cloudProvider=azure
 refused "settings.clusterEndpoint: needed" --values "$folder/values/azure.yaml" --set settings.clusterEndpoint=
 refused "networkPlugin" --set azure.networkPlugin=kubenet
+refused "azure.machinesPoolName: needed" --values "$folder/values/azure-machines.yaml" --set azure.machinesPoolName=
+refused "azure.clusterResourceGroup: needed" --values "$folder/values/azure.yaml" --set azure.manageExistingMachines=true,azure.machinesPoolName=m
+refused "provisionMode" --set azure.provisionMode=bootstrappingclient
 refused "replicas" --set replicas=two
 refused "preferencePolicy" --set settings.preferencePolicy=Never
 refused "logLevel" --set logLevel=trace

@@ -5,13 +5,19 @@
 {{- range .Values.controller.env -}}{{- $_ := set $given .name true -}}{{- end -}}
 {{- $tags := list -}}
 {{- range $key, $value := $azure.additionalTags -}}{{- $tags = append $tags (printf "%s=%s" $key (toString $value)) -}}{{- end -}}
+{{- $byAKS := eq $azure.provisionMode "aksmachineapi" -}}
+{{- $seesAKS := or $byAKS $azure.manageExistingMachines -}}
 {{- $names := list
   (list "AZURE_SUBSCRIPTION_ID" "azure.subscriptionID" $azure.subscriptionID true)
   (list "AZURE_NODE_RESOURCE_GROUP" "azure.nodeResourceGroup" $azure.nodeResourceGroup true)
   (list "LOCATION" "azure.location" $azure.location true)
   (list "VNET_SUBNET_ID" "azure.vnetSubnetID" $azure.vnetSubnetID true)
-  (list "SSH_PUBLIC_KEY" "azure.sshPublicKey" $azure.sshPublicKey true)
-  (list "BOOTSTRAP_TEMPLATE_FILE" "azure.bootstrapTemplate" (ternary "/etc/spokeshave/bootstrap-template" "" (not (empty $azure.bootstrapTemplate))) true)
+  (list "SSH_PUBLIC_KEY" "azure.sshPublicKey" $azure.sshPublicKey (not $byAKS))
+  (list "BOOTSTRAP_TEMPLATE_FILE" "azure.bootstrapTemplate" (ternary "/etc/spokeshave/bootstrap-template" "" (not (empty $azure.bootstrapTemplate))) (not $byAKS))
+  (list "PROVISION_MODE" "" $azure.provisionMode false)
+  (list "AKS_MACHINES_POOL_NAME" "azure.machinesPoolName" $azure.machinesPoolName $seesAKS)
+  (list "ARM_RESOURCE_GROUP" "azure.clusterResourceGroup" $azure.clusterResourceGroup $seesAKS)
+  (list "MANAGE_EXISTING_AKS_MACHINES" "" (ternary "true" "" $azure.manageExistingMachines) false)
   (list "LINUX_ADMIN_USERNAME" "" $azure.linuxAdminUsername false)
   (list "NODE_IDENTITIES" "" (join "," $azure.nodeIdentities) false)
   (list "ADDITIONAL_TAGS" "" (join "," $tags) false)

@@ -1,9 +1,5 @@
 //! What Azure is asked (Z10), and what of its replies counts.
 
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use spokeshave_provider_azure::errors::ArmError;
 use spokeshave_provider_azure::images::{Definition, ImageVersion};
@@ -16,6 +12,7 @@ use spokeshave_provider_azure::requests::{
 use spokeshave_provider_azure::skus::Sku;
 
 use crate::client::{Client, MOST_PAGES, Operation};
+use crate::described::{Interface, Machine};
 use crate::options::AzureOptions;
 use crate::ports::UNREADABLE;
 use crate::tokens::encoded;
@@ -23,84 +20,8 @@ use crate::tokens::encoded;
 const MACHINES: &str = "Microsoft.Compute/virtualMachines";
 const INTERFACES: &str = "Microsoft.Network/networkInterfaces";
 
-/// A machine as ARM and Resource Graph describe it.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Machine {
-    pub(crate) name: String,
-    pub(crate) tags: Option<BTreeMap<String, String>>,
-    pub(crate) zones: Option<Vec<String>>,
-    pub(crate) properties: MachineProperties,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct MachineProperties {
-    pub(crate) provisioning_state: String,
-    pub(crate) time_created: Option<Timestamp>,
-    pub(crate) priority: String,
-    pub(crate) hardware_profile: HardwareProfile,
-    pub(crate) storage_profile: StorageProfile,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct HardwareProfile {
-    pub(crate) vm_size: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct StorageProfile {
-    pub(crate) image_reference: ImageReference,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct ImageReference {
-    id: Option<String>,
-    community_gallery_image_id: Option<String>,
-}
-
-impl Machine {
-    pub(crate) fn tag(&self, key: &str) -> Option<&str> {
-        self.tags.as_ref()?.get(key).map(String::as_str)
-    }
-
-    pub(crate) fn image_id(&self) -> &str {
-        let image = &self.properties.storage_profile.image_reference;
-        let id = image.community_gallery_image_id.as_ref().or(image.id.as_ref());
-        id.map_or("", String::as_str)
-    }
-
-    pub(crate) fn is_deleting(&self) -> bool {
-        self.properties
-            .provisioning_state
-            .eq_ignore_ascii_case("Deleting")
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.properties.provisioning_state.eq_ignore_ascii_case("Failed")
-    }
-}
-
-/// A network interface as Resource Graph describes it.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Interface {
-    pub(crate) name: String,
-    pub(crate) tags: Option<BTreeMap<String, String>>,
-    pub(crate) properties: InterfaceProperties,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct InterfaceProperties {
-    pub(crate) virtual_machine: Option<Value>,
-}
-
 /// `None` for what does not exist.
-fn found<T>(answer: Result<T, ArmError>) -> Result<Option<T>, ArmError> {
+pub(crate) fn found<T>(answer: Result<T, ArmError>) -> Result<Option<T>, ArmError> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),

@@ -157,16 +157,18 @@ impl Client {
         options: &AzureOptions,
         path: &str,
     ) -> Result<Vec<T>, ArmError> {
+        let rows = self.rows(options, path).await?.into_iter();
+        Ok(rows.filter_map(|row| serde_json::from_value(row).ok()).collect())
+    }
+
+    /// All pages of a list, unread.
+    pub(crate) async fn rows(&self, options: &AzureOptions, path: &str) -> Result<Vec<Value>, ArmError> {
         let mut found = Vec::new();
         let mut next = Some(path.to_owned());
         let mut pages = 0;
         while let Some(path) = next {
             let page: Page = self.get(options, &path).await?;
-            found.extend(
-                page.value
-                    .into_iter()
-                    .filter_map(|entry| serde_json::from_value(entry).ok()),
-            );
+            found.extend(page.value);
             next = page.next_link.filter(|link| !link.is_empty());
             pages += 1;
             if pages == MOST_PAGES {

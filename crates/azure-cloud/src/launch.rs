@@ -5,20 +5,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use spokeshave_api::{AKSNodeClass, NodeClaim, labels as api};
+use spokeshave_api::{AKSNodeClass, NodeClaim, Taint, labels as api};
 use spokeshave_model::InstanceType;
 use spokeshave_ports::CloudError;
+use spokeshave_provider_azure::aks_machines::{self, MachinePool};
 use spokeshave_provider_azure::bootstrap::{self, Cluster, Node};
 use spokeshave_provider_azure::choice::{self, Choice, ChoiceError};
 use spokeshave_provider_azure::errors::{ArmError, Attempt, Verdict, launch_failure};
 use spokeshave_provider_azure::images;
-use spokeshave_provider_azure::requests::{Interface, Machine};
+use spokeshave_provider_azure::requests::{self, Interface};
 use spokeshave_provider_azure::skus::Sku;
 use spokeshave_provider_azure::{names, status, tags};
 use spokeshave_provider_common::claims::{self, single_valued};
 
-use crate::calls;
 use crate::client::{Operation, Progress};
+use crate::described::Machine;
 use crate::machines;
 use crate::provider::{Inner, Pending, cloud_error};
 
@@ -35,18 +36,41 @@ fn create(reason: &str, error: &impl ToString) -> CloudError {
 }
 
 /// What a launch is made with.
-struct Launch<'a> {
-    claim: &'a NodeClaim,
-    class: &'a AKSNodeClass,
-    name: &'a str,
+pub(crate) struct Launch<'a> {
+    pub(crate) claim: &'a NodeClaim,
+    pub(crate) class: &'a AKSNodeClass,
+    /// The virtual machine's, or the one at AKS.
+    pub(crate) name: &'a str,
+    /// Where AKS makes it; `None` where the provider does.
+    pool: Option<&'a MachinePool>,
     subnet_id: &'a str,
-    tags: BTreeMap<String, String>,
+    pub(crate) tags: BTreeMap<String, String>,
+}
+
+/// Labels of a node: those of its claim and of what was bought.
+pub(crate) fn node_labels(claim: &NodeClaim, choice: &Choice<'_>) -> BTreeMap<String, String> {
+    let mut node_labels = claim.metadata.labels.clone().unwrap_or_default();
+    node_labels.extend(single_valued([
+        &choice.instance_type.requirements,
+        &choice.offering.requirements,
+    ]));
+    node_labels
+}
+
+/// Taints of a node that joins.
+pub(crate) fn node_taints(claim: &NodeClaim) -> Vec<Taint> {
+    let mut taints = claim.spec.taints.clone();
+    taints.extend(claim.spec.startup_taints.iter().cloned());
+    taints.push(api::unregistered_taint());
+    taints
 }
 
 /// Why one offering was not launched.
 enum Refused {
     /// Another may be tried.
     Next(CloudError),
+    /// Another may be tried when what this one has made is gone: it has the only name that the claim's machine may have.
+    Later(CloudError),
     /// No other would do.
     Final(CloudError),
 }
@@ -64,10 +88,18 @@ impl Inner {
                 "resolving node class, AKSNodeClass {class_name} does not exist"
             )));
         };
-        let name = names::machine(claim.name());
+        let pool = self.launch_pool();
+        let name = match pool {
+            Some(_) => aks_machines::machine_name(claim.name()),
+            None => names::machine(claim.name()),
+        };
         let slot = self.slot(&name);
         let _held = slot.lock().await;
-        if let Some(machine) = self.find(&name).await? {
+        let existing = match pool {
+            Some(pool) => self.find_aks(pool, &name).await?,
+            None => self.find(&name).await?,
+        };
+        if let Some(machine) = existing {
             return self.adopt(claim, &class, &machine).await;
         }
         if !status::is_ready(&class) {
@@ -92,10 +124,11 @@ impl Inner {
             claim,
             class: &class,
             name: &name,
+            pool,
             subnet_id,
             tags,
         };
-        let mut last = None;
+        let (mut last, since) = (None, self.clock().now());
         for _ in 0..ATTEMPTS {
             let sold;
             let types = match types {
@@ -114,6 +147,16 @@ impl Inner {
                 Ok(launched) => return Ok(launched),
                 Err(Refused::Final(error)) => return Err(error),
                 Err(Refused::Next(error)) => last = Some(error),
+                Err(Refused::Later(error)) => {
+                    let nothing = choice::choose(&self.types_of(&class)?, claim).err();
+                    if let Some(nothing @ ChoiceError::NothingAvailable(_)) = nothing {
+                        return Err(CloudError::InsufficientCapacity(nothing.to_string()));
+                    }
+                    if !self.is_gone_soon(pool, &name, since).await? {
+                        return Err(error);
+                    }
+                    last = Some(error);
+                }
             }
         }
         Err(last.unwrap_or_else(|| create("LaunchFailed", &"nothing was tried")))
@@ -124,25 +167,30 @@ impl Inner {
         &self,
         claim: &NodeClaim,
         class: &AKSNodeClass,
-        machine: &calls::Machine,
+        machine: &Machine,
     ) -> Result<NodeClaim, CloudError> {
         let owner = machine.tag(tags::NODE_CLAIM_UID).unwrap_or_default();
+        let name = machine.aks.as_ref().map_or(&machine.name, |aks| &aks.name);
         if machine.tag(tags::CLUSTER) != Some(self.options.cluster_name.as_str()) || owner != claim.uid() {
-            let message = format!("a machine {} exists that is not this NodeClaim's", machine.name);
+            let message = format!("a machine {name} exists that is not this NodeClaim's");
             return Err(create("MachineNameTaken", &message));
         }
         if machine.is_deleting() {
-            return Err(create(
-                "MachineDeleting",
-                &format!("machine {} is ending", machine.name),
-            ));
+            return Err(create("MachineDeleting", &format!("machine {name} is ending")));
         }
-        if machine.has_failed() {
-            self.clean(&machine.name).await;
+        if machine.has_failed() || machine.is_hollow() {
+            self.left_out_by(machine, class);
+            self.clean(machine).await;
             return Err(create(
                 "LaunchFailed",
-                &format!("machine {} has failed and ends", machine.name),
+                &format!("machine {name} has failed and ends"),
             ));
+        }
+        // Without the name of its virtual machine nobody could find its node.
+        if machine.name.is_empty() {
+            return Err(CloudError::Timeout(format!(
+                "AKS does not say yet which virtual machine machine {name} is"
+            )));
         }
         let got = self.as_node_claim(machine);
         Ok(machines::launched(claim, class, got))
@@ -162,36 +210,45 @@ impl Inner {
             .map_or(&[][..], |status| &status.images);
         let image = images::image_for(class_images, choice.instance_type)
             .ok_or_else(|| fatal("ImageNotFound", format!("no image of the class suits {size}")))?;
-        let custom_data = self.custom_data(launch, choice)?;
-        let answer = self.make(launch, choice, &sku, &image.id, &custom_data).await;
+        let answer = match launch.pool {
+            Some(pool) => self.make_aks(pool, launch, choice, &sku, &image.id).await,
+            None => {
+                let custom_data = self.custom_data(launch, choice)?;
+                let made = self.make(launch, choice, &sku, &image.id, &custom_data).await;
+                made.map(|operation| (Machine::accepted(launch.name, &image.id), operation))
+            }
+        };
         match answer {
-            Ok(operation) => Ok(self.accepted(launch, choice, &sku, &image.id, operation)),
+            Ok((machine, operation)) => Ok(self.accepted(launch, choice, &sku, &machine, operation)),
             Err(error) => {
                 // Without a reply nobody knows what was made: the next launch finds it.
                 if error.status == 0 && error.code.is_empty() {
                     return Err(Refused::Final(CloudError::Timeout(error.to_string())));
                 }
-                self.clean(launch.name).await;
-                Err(self.refused(launch, choice, &sku, &error))
+                let is_ending = match launch.pool {
+                    Some(pool) => self.clean_aks(pool, launch.name).await,
+                    None => {
+                        self.clean_vm(launch.name).await;
+                        false
+                    }
+                };
+                Err(match self.refused(launch, choice, &sku, &error) {
+                    Refused::Next(error) if is_ending => Refused::Later(error),
+                    refused => refused,
+                })
             }
         }
     }
 
     fn custom_data(&self, launch: &Launch<'_>, choice: &Choice<'_>) -> Result<String, Refused> {
         let claim = launch.claim;
-        let mut node_labels = claim.metadata.labels.clone().unwrap_or_default();
-        node_labels.extend(single_valued([
-            &choice.instance_type.requirements,
-            &choice.offering.requirements,
-        ]));
+        let mut node_labels = node_labels(claim, choice);
         // Whoever joins with a token may not give itself labels of these domains; the operator does (P §9.3).
         node_labels.retain(|key, _| {
             let domain = api::domain(key);
             !(domain.ends_with("kubernetes.io") || domain.ends_with("k8s.io"))
         });
-        let mut taints = claim.spec.taints.clone();
-        taints.extend(claim.spec.startup_taints.iter().cloned());
-        taints.push(api::unregistered_taint());
+        let taints = node_taints(claim);
         let status = launch.class.status.as_ref();
         let version = status.and_then(|status| status.kubernetes_version.clone());
         let cluster = Cluster {
@@ -233,7 +290,7 @@ impl Inner {
         if let Some(operation) = calls.put_interface(launch.name, &interface.body()).await? {
             self.wait(operation).await?;
         }
-        let machine = Machine {
+        let machine = requests::Machine {
             name: launch.name,
             location: region,
             zone: names::arm_zone(choice.zone),
@@ -273,12 +330,12 @@ impl Inner {
         launch: &Launch<'_>,
         choice: &Choice<'_>,
         sku: &Sku,
-        image_id: &str,
+        machine: &Machine,
         operation: Option<Operation>,
     ) -> NodeClaim {
         if let Some(operation) = operation {
             self.follow(Pending {
-                machine: launch.name.to_owned(),
+                machine: machine.name.clone(),
                 operation,
                 instance_type: choice.instance_type.clone(),
                 family: sku.family.clone(),
@@ -291,13 +348,11 @@ impl Inner {
             single_valued([&choice.instance_type.requirements, &choice.offering.requirements]);
         node_labels.insert(api::INSTANCE_TYPE.to_owned(), choice.instance_type.name.clone());
         got.metadata.labels = Some(node_labels);
-        let id = self.options.place.provider_id(launch.name);
-        got.status = Some(claims::status(
-            id,
-            image_id.to_owned(),
-            Some(choice.instance_type),
-        ));
-        self.remember(launch.name);
+        got.metadata.annotations = machines::annotations(machine);
+        let id = self.options.place.provider_id(&machine.name);
+        let image_id = machine.image_id().to_owned();
+        got.status = Some(claims::status(id, image_id, Some(choice.instance_type)));
+        self.remember(&machine.name);
         machines::launched(launch.claim, launch.class, got)
     }
 
@@ -327,8 +382,61 @@ impl Inner {
         }
     }
 
+    /// What the failure of a machine that nobody was waiting for says about capacity.
+    pub(crate) fn left_out_by(&self, machine: &Machine, class: &AKSNodeClass) {
+        let Some(error) = machine.aks.as_ref().and_then(|aks| aks.error.as_ref()) else {
+            return;
+        };
+        let size = &machine.properties.hardware_profile.vm_size;
+        let types = self.types_of(class).ok();
+        let instance_type = types
+            .iter()
+            .flat_map(|types| types.iter())
+            .find(|it| it.name == *size);
+        let (Some(instance_type), Some(sku)) = (instance_type, self.market.sku(size)) else {
+            return;
+        };
+        let attempt = Attempt {
+            instance_type,
+            family: &sku.family,
+            cpus: sku.cpus().unwrap_or(0),
+            zone: &machines::zone(machine, &self.options),
+            capacity_type: machines::capacity_type(machine),
+        };
+        if let Some(failure) = launch_failure(error, &attempt) {
+            self.market.mark(&failure.marks, self.clock().now());
+        }
+    }
+
+    /// Takes a machine that has failed back.
+    pub(crate) async fn clean(&self, machine: &Machine) {
+        match (&machine.aks, &self.options.machine_pool) {
+            (Some(aks), Some(pool)) => drop(self.clean_aks(pool, &aks.name).await),
+            _ => self.clean_vm(&machine.name).await,
+        }
+    }
+
+    /// Takes back what a failed launch at AKS has made: whether there may be something that ends now.
+    async fn clean_aks(&self, pool: &MachinePool, name: &str) -> bool {
+        match self.calls().delete_aks_machine(pool, name).await {
+            Ok(begun) => begun.is_some(),
+            Err(error) => {
+                tracing::warn!(machine = name, %error, "taking a failed machine back");
+                true
+            }
+        }
+    }
+
+    /// The same by the virtual machine's name.
+    pub(crate) async fn clean_named(&self, vm: &str) {
+        match self.aks_name(vm) {
+            Some((pool, name)) => drop(self.clean_aks(pool, name).await),
+            None => self.clean_vm(vm).await,
+        }
+    }
+
     /// Takes back what a failed launch has made.
-    pub(crate) async fn clean(&self, name: &str) {
+    async fn clean_vm(&self, name: &str) {
         let calls = self.calls();
         if let Err(error) = calls.delete_machine(name).await {
             tracing::warn!(machine = name, %error, "taking a failed machine back");

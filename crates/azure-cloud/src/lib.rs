@@ -3,9 +3,12 @@
 //! Owns the order in which Azure is asked, and when again. It decides nothing that a function of values can decide: those are `provider-azure`'s. It
 //! sends nothing itself: whoever makes a provider says who does ([`Outside`]).
 
+mod aks;
+mod aks_launch;
 mod calls;
 mod client;
 mod cluster;
+mod described;
 mod launch;
 mod machines;
 mod market;

@@ -1,14 +1,17 @@
 //! Machines as NodeClaims: what ARM says of one, in the words of core. It calls nothing.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use spokeshave_api::{AKSNodeClass, NodeClaim, NodeClaimSpec, labels as api};
 use spokeshave_model::{CapacityType, InstanceType, Offering};
+use spokeshave_provider_azure::aks_machines::MACHINE_ID_ANNOTATION;
 use spokeshave_provider_azure::class_hash::STAMP;
 use spokeshave_provider_azure::{names, tags};
 use spokeshave_provider_common::claims::{self, single_valued};
 
-use crate::calls::Machine;
+use crate::described::Machine;
 use crate::options::AzureOptions;
 
 /// How a machine was bought.
@@ -44,6 +47,12 @@ fn created_at(machine: &Machine) -> Option<Timestamp> {
     machine.properties.time_created.or_else(tagged)
 }
 
+/// Annotations of a NodeClaim: where AKS has its machine.
+pub(crate) fn annotations(machine: &Machine) -> Option<BTreeMap<String, String>> {
+    let aks = machine.aks.as_ref().filter(|aks| !aks.id.is_empty())?;
+    Some([(MACHINE_ID_ANNOTATION.to_owned(), aks.id.clone())].into())
+}
+
 /// A machine that exists.
 pub(crate) fn as_node_claim(
     machine: &Machine,
@@ -70,6 +79,7 @@ pub(crate) fn as_node_claim(
     if let Some(pool) = machine.tag(tags::NODE_POOL) {
         node_labels.insert(api::NODE_POOL.to_owned(), pool.to_owned());
     }
+    claim.metadata.annotations = annotations(machine);
     claim.metadata.labels = Some(node_labels);
     claim.metadata.creation_timestamp = created_at(machine).map(Time);
     claim.metadata.deletion_timestamp = machine.is_deleting().then_some(Time(now));
@@ -83,6 +93,8 @@ pub(crate) fn launched(asked: &NodeClaim, class: &AKSNodeClass, got: NodeClaim) 
     let mut claim = asked.clone();
     let mut node_labels = asked.metadata.labels.clone().unwrap_or_default();
     node_labels.extend(got.metadata.labels.unwrap_or_default());
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    annotations.extend(got.metadata.annotations.unwrap_or_default());
     claim.metadata.labels = Some(node_labels);
     STAMP.copy(&class.metadata, &mut claim);
     claim.status = got.status;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use spokeshave_provider_azure::aks_machines::MachinePool;
 use spokeshave_provider_azure::bootstrap::Cluster;
 use spokeshave_provider_azure::instance_types::Settings;
 use spokeshave_provider_azure::names::Place;
@@ -53,6 +54,8 @@ pub struct AzureOptions {
     pub access: Access,
     /// Tags of everything that is created.
     pub additional_tags: BTreeMap<String, String>,
+    /// The agent pool in which AKS makes machines; without one, none of its machines is seen.
+    pub machine_pool: Option<MachinePool>,
     /// The cluster as its nodes are told of it.
     pub cluster: Cluster,
     /// Template of custom data.

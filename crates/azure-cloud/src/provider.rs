@@ -16,12 +16,15 @@ use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
     SharedClock,
 };
+use spokeshave_provider_azure::aks_machines::{MachinePool, machine_name};
 use spokeshave_provider_azure::drift;
 use spokeshave_provider_azure::errors::ArmError;
-use spokeshave_provider_azure::{labels, tags};
+use spokeshave_provider_azure::instance_types::ProvisionMode;
+use spokeshave_provider_azure::{labels, names, tags};
 
-use crate::calls::{Calls, Machine};
+use crate::calls::Calls;
 use crate::client::{Client, Operation};
+use crate::described::Machine;
 use crate::machines;
 use crate::market::Market;
 use crate::messages::Messages;
@@ -228,10 +231,41 @@ impl Inner {
         machines::as_node_claim(machine, instance_type, &self.options, self.clock().now())
     }
 
-    /// A machine, from ARM itself.
+    /// Where machines are launched, if AKS makes them.
+    pub(crate) fn launch_pool(&self) -> Option<&MachinePool> {
+        let pool = self.options.machine_pool.as_ref();
+        pool.filter(|_| self.options.settings.mode == ProvisionMode::AksMachine)
+    }
+
+    /// The machine at AKS that a virtual machine is, by its name.
+    pub(crate) fn aks_name<'a>(&self, vm: &'a str) -> Option<(&MachinePool, &'a str)> {
+        let pool = self.options.machine_pool.as_ref()?;
+        Some((pool, pool.machine_of(vm)?))
+    }
+
+    /// A machine by its name at AKS.
+    pub(crate) async fn find_aks(
+        &self,
+        pool: &MachinePool,
+        name: &str,
+    ) -> Result<Option<Machine>, CloudError> {
+        let found = self.calls().aks_machine(pool, name).await;
+        found.map_err(|error| cloud_error("looking a machine of AKS up", &error))
+    }
+
+    /// A machine by its virtual machine's name, from whoever has made it.
     pub(crate) async fn find(&self, name: &str) -> Result<Option<Machine>, CloudError> {
-        let found = self.calls().machine(name).await;
-        let found = found.map_err(|error| cloud_error("looking a machine up", &error))?;
+        let found = match self.aks_name(name) {
+            // One of the same name that was made since is another virtual machine.
+            Some((pool, at_aks)) => self
+                .find_aks(pool, at_aks)
+                .await?
+                .filter(|machine| machine.name == name && !machine.is_hollow()),
+            None => {
+                let found = self.calls().machine(name).await;
+                found.map_err(|error| cloud_error("looking a machine up", &error))?
+            }
+        };
         if found.is_none() {
             locked(&self.launched).remove(name);
             locked(&self.gone).insert(name.to_owned(), self.clock().now());
@@ -256,38 +290,56 @@ impl Inner {
         ours.ok_or_else(|| CloudError::NodeClaimNotFound(format!("machine {name} does not exist")))
     }
 
-    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
-        let by_name;
-        let provider_id = match claim.provider_id() {
-            Some(provider_id) => provider_id,
-            // Its launch was not written down: what it may have made has a name that is known.
-            None => {
-                let name = spokeshave_provider_azure::names::machine(claim.name());
-                by_name = self.options.place.provider_id(&name);
-                &by_name
-            }
+    /// The machine of a NodeClaim whose launch was not written down: what it may have made has a name that is known.
+    async fn unwritten(&self, claim: &NodeClaim) -> Result<Machine, CloudError> {
+        let found = match self.launch_pool() {
+            Some(pool) => self.find_aks(pool, &machine_name(claim.name())).await?,
+            None => self.find(&names::machine(claim.name())).await?,
         };
-        let machine = self.existing(provider_id).await?;
-        if claim.provider_id().is_none() && machine.tag(tags::NODE_CLAIM_UID) != Some(claim.uid()) {
-            let name = claim.name();
-            return Err(CloudError::NodeClaimNotFound(format!(
-                "NodeClaim {name} has no machine"
-            )));
-        }
+        let ours = found.filter(|machine| {
+            machine.tag(tags::CLUSTER) == Some(self.options.cluster_name.as_str())
+                && machine.tag(tags::NODE_CLAIM_UID) == Some(claim.uid())
+                && !machine.is_hollow()
+        });
+        let name = claim.name();
+        ours.ok_or_else(|| CloudError::NodeClaimNotFound(format!("NodeClaim {name} has no machine")))
+    }
+
+    async fn delete(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let machine = match claim.provider_id() {
+            Some(provider_id) => self.existing(provider_id).await?,
+            None => self.unwritten(claim).await?,
+        };
         self.set_pending(&machine.name, None);
         if machine.is_deleting() {
             return Ok(());
         }
-        let deleted = self.calls().delete_machine(&machine.name).await;
+        let deleted = match (&machine.aks, &self.options.machine_pool) {
+            (Some(aks), Some(pool)) => self.calls().delete_aks_machine(pool, &aks.name).await,
+            _ => self.calls().delete_machine(&machine.name).await,
+        };
         deleted
             .map_err(|error| cloud_error("ending a machine", &error))?
             .ok_or_else(|| CloudError::NodeClaimNotFound(format!("machine {} does not exist", machine.name)))
     }
 
-    /// Machines of this cluster: as Resource Graph says, but for what was launched or has ended so lately that it may not know (Z-050).
-    pub(crate) async fn machines(&self) -> Result<Vec<Machine>, CloudError> {
+    /// What Resource Graph says of virtual machines, and AKS of its own.
+    async fn listed(&self) -> Result<Vec<Machine>, CloudError> {
         let listed = self.calls().machines().await;
-        let listed = listed.map_err(|error| cloud_error("listing machines", &error))?;
+        let mut listed = listed.map_err(|error| cloud_error("listing machines", &error))?;
+        // AKS tags the virtual machines that it makes as it was asked to: they are its.
+        listed.retain(|machine| machine.tag(tags::AKS_MACHINE).is_none());
+        if let Some(pool) = &self.options.machine_pool {
+            let made = self.calls().aks_machines(pool).await;
+            listed.extend(made.map_err(|error| cloud_error("listing machines of AKS", &error))?);
+        }
+        Ok(listed)
+    }
+
+    /// Machines of this cluster, also those of which only AKS's record is left: as they are listed, but for what was launched or has ended so lately that
+    /// lists may not know (Z-050).
+    pub(crate) async fn machines(&self) -> Result<Vec<Machine>, CloudError> {
+        let listed = self.listed().await?;
         let now = self.clock().now();
         let young = |at: &Timestamp| now.duration_since(*at) < GRAPH_LAG;
         let recent: Vec<String> = {
@@ -302,16 +354,17 @@ impl Inner {
         };
         let mut found: BTreeMap<String, Machine> = listed
             .into_iter()
-            .filter(|machine| !gone.contains_key(&machine.name))
+            .filter(|machine| !gone.contains_key(&machine.name) || machine.is_hollow())
             .filter(|machine| machine.tag(tags::CLUSTER) == Some(self.options.cluster_name.as_str()))
-            .map(|machine| (machine.name.clone(), machine))
+            .map(|machine| (machine.key().to_owned(), machine))
             .collect();
         for name in recent {
             // The graph's row of a young machine may be from before its end.
             match self.find(&name).await? {
-                Some(machine) => found.insert(name, machine),
-                None => found.remove(&name),
-            };
+                Some(machine) => drop(found.insert(name, machine)),
+                None if found.get(&name).is_some_and(Machine::is_hollow) => {}
+                None => drop(found.remove(&name)),
+            }
         }
         Ok(found.into_values().collect())
     }
@@ -320,6 +373,8 @@ impl Inner {
         let machines = self.machines().await?;
         let mut claims: Vec<NodeClaim> = machines
             .iter()
+            // One that AKS has not named yet is still being launched: the next look finds it.
+            .filter(|machine| !machine.is_hollow() && !machine.name.is_empty())
             .map(|machine| self.as_node_claim(machine))
             .collect();
         claims.sort_by(|a, b| a.provider_id().cmp(&b.provider_id()));
@@ -332,7 +387,12 @@ impl Inner {
         };
         let machine = self.existing(claim.provider_id().unwrap_or_default()).await?;
         let instance = drift::Instance {
-            image_id: machine.image_id().to_owned(),
+            image_id: machine.asked_image().to_owned(),
+            drift_action: machine
+                .aks
+                .as_ref()
+                .map(|aks| aks.drift_action.clone())
+                .unwrap_or_default(),
             kubernetes_version: self.objects.as_ref().and_then(|it| it.kubelet_version(claim)),
         };
         Ok(drift::check(&class, claim, &instance).map(|drift| drift.as_str().to_owned()))

@@ -12,6 +12,7 @@ use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, Interruption};
 use spokeshave_provider_azure::errors::{ArmError, Attempt, launch_failure};
 use spokeshave_provider_azure::images;
+use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::status::{self, ImageProblem, LookUps, SubnetProblem};
 use spokeshave_provider_azure::tags;
 
@@ -116,6 +117,13 @@ impl Inner {
 
     /// A machine that was accepted could not be made: it ends, and its NodeClaim with it (Z-033).
     async fn failed(&self, pending: &Pending, error: &ArmError) {
+        // AKS says in the machine what Compute has said, and in the operation that something has gone wrong.
+        let said = match self.aks_name(&pending.machine) {
+            Some((pool, name)) => self.calls().aks_machine(pool, name).await.ok().flatten(),
+            None => None,
+        };
+        let said = said.and_then(|machine| machine.aks?.error);
+        let error = said.as_ref().unwrap_or(error);
         let cpus = pending.instance_type.capacity.get("cpu") / 1000;
         let attempt = Attempt {
             instance_type: &pending.instance_type,
@@ -132,7 +140,7 @@ impl Inner {
     }
 
     async fn give_up(&self, machine: &str) {
-        self.clean(machine).await;
+        self.clean_named(machine).await;
         let provider_id = self.options.place.provider_id(machine);
         self.messages.tell(Interruption {
             id: format!("failed/{machine}"),
@@ -157,8 +165,11 @@ impl Inner {
     async fn sweep_once(&self, held: &mut BTreeMap<String, Timestamp>) -> Result<(), CloudError> {
         let machines = self.machines().await?;
         let followed: Vec<String> = self.pending().into_iter().map(|it| it.machine).collect();
-        for machine in machines.iter().filter(|it| it.has_failed()) {
-            if !followed.contains(&machine.name) {
+        for machine in &machines {
+            let nobody_looks = !followed.contains(&machine.name);
+            if machine.is_hollow() {
+                self.clean(machine).await;
+            } else if machine.has_failed() && nobody_looks {
                 self.give_up(&machine.name).await;
             }
         }
@@ -232,11 +243,18 @@ impl Inner {
             subnet: self.subnet(class).await,
             kubernetes_version: version,
             maintenance,
+            mode: self.options.settings.mode,
         };
         status::reconcile(class, &found, self.clock().now())
     }
 
     async fn images(&self, class: &AKSNodeClass, version: &str) -> Result<Vec<NodeImage>, ImageProblem> {
+        if self.options.settings.mode == ProvisionMode::AksMachine {
+            let definitions = images::node_image_definitions(class, version)?;
+            let versions = self.calls().node_image_versions().await;
+            let versions = versions.map_err(|error| ImageProblem::Call(error.to_string()))?;
+            return Ok(images::node_images(&definitions, &versions)?);
+        }
         if let Some(id) = class
             .annotation(images::IMAGE_ANNOTATION)
             .filter(|id| !id.is_empty())

@@ -11,14 +11,11 @@ use serde_json::{Value, json};
 use spokeshave_azure_cloud::{Assertion, Http, Request, Response};
 use spokeshave_ports::SharedClock;
 
+use crate::images::versions;
 use crate::machine_facts::{self, Machine};
 use crate::options::{Options, Refusal};
 use crate::replies::{not_found, ok, page, refused, with};
 use crate::state::{INTERFACES, MACHINES, Resource, State, later};
-
-/// When the first version of an image was published: 2026-07-01.
-const FIRST_PUBLISHED: Timestamp = Timestamp::constant(1_782_864_000, 0);
-const A_MONTH: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
 
 /// Versions of the API of galleries, which are not those of machines.
 const GALLERY_VERSIONS: [&str; 3] = ["2023-07-03", "2024-03-03", "2025-03-03"];
@@ -357,8 +354,44 @@ impl State {
             ("GET", ["providers", "microsoft.compute", "locations", _, "usages"]) => {
                 page(&self.usages(), (&self.options.base, &request.url), size, names)
             }
-            ("GET", ["providers", "microsoft.compute", "locations", _, "operations", id]) => {
-                self.operation(id, now)
+            (
+                "GET",
+                [
+                    "providers",
+                    "microsoft.compute" | "microsoft.containerservice",
+                    "locations",
+                    _,
+                    "operations",
+                    id,
+                ],
+            ) => self.operation(id, now),
+            (
+                "GET",
+                [
+                    "providers",
+                    "microsoft.containerservice",
+                    "locations",
+                    _,
+                    "nodeimageversions",
+                ],
+            ) => {
+                let all = self.node_image_versions();
+                page(&all, (&self.options.base, &request.url), size, names)
+            }
+            (
+                method,
+                [
+                    "resourcegroups",
+                    _,
+                    "providers",
+                    "microsoft.containerservice",
+                    "managedclusters",
+                    below @ ..,
+                ],
+            ) => {
+                let version = target.version().unwrap_or_default();
+                let urls = (target.path.as_str(), request.url.as_str());
+                self.of_pool((method, version), urls, below, body, now)
             }
             (
                 "GET",
@@ -548,20 +581,4 @@ impl State {
         }
         ok(200, &reply)
     }
-}
-
-/// Versions of an image, each published a month after the one before.
-fn versions((gallery, image): (&str, &str), options: &Options) -> Vec<Value> {
-    let version = |(number, name): (usize, &String)| {
-        let months = i32::try_from(number).unwrap_or(0);
-        let published = later(FIRST_PUBLISHED, A_MONTH * months).to_string();
-        let id = format!("/CommunityGalleries/{gallery}/Images/{image}/Versions/{name}");
-        json!({
-            "name": name,
-            "location": options.region,
-            "identifier": {"uniqueId": id},
-            "properties": {"publishedDate": published, "excludeFromLatest": false},
-        })
-    };
-    options.image_versions.iter().enumerate().map(version).collect()
 }

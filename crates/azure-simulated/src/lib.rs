@@ -4,7 +4,9 @@
 //! does not exist, quota), answers as ARM does (pages, operations that go on after the reply, a graph that lags behind), and fails as it is told to.
 //! Machines join a cluster as Nodes where they are let ([`Azure::join`]); kubelets are somebody else's.
 
+mod aks;
 mod azure;
+mod images;
 mod lifeline;
 mod machine_facts;
 mod machines;

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_azure_cloud::Response;
+use spokeshave_provider_azure::skus::Sku;
 
 use crate::machine_facts;
 use crate::options::Refusal;
@@ -15,7 +16,7 @@ fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
 }
 
 /// The address of an operation, as ARM gives it.
-fn accepted(reply: Response, address: &str) -> Response {
+pub(crate) fn accepted(reply: Response, address: &str) -> Response {
     with(with(reply, "azure-asyncoperation", address), "retry-after", "5")
 }
 
@@ -160,11 +161,18 @@ impl State {
             }
         }
         let spot = body["properties"]["priority"] == "Spot";
+        if let Some((code, message)) = self.short_of(sku, spot) {
+            return Err(refused(409, &code, &message));
+        }
+        Ok(())
+    }
+
+    /// Why there is no machine of this size now: code and message.
+    pub(crate) fn short_of(&self, sku: &Sku, spot: bool) -> Option<(String, String)> {
         if spot && !sku.is("LowPriorityCapable") {
-            return Err(refused(
-                409,
-                "SkuNotAvailable",
-                &format!("{size} is not available as spot."),
+            return Some((
+                "SkuNotAvailable".to_owned(),
+                format!("{} is not available as spot.", sku.name),
             ));
         }
         let (used, cpus) = (self.used(&sku.family), sku.cpus().unwrap_or(0));
@@ -176,12 +184,12 @@ impl State {
                 self.options.region,
                 used + cpus
             );
-            return Err(refused(409, "OperationNotAllowed", &message));
+            return Some(("OperationNotAllowed".to_owned(), message));
         }
-        Ok(())
+        None
     }
 
-    fn refusal(&self, body: &Value) -> Option<Refusal> {
+    pub(crate) fn refusal(&self, body: &Value) -> Option<Refusal> {
         let size = text(body, &["properties", "hardwareProfile", "vmSize"]);
         let zone = body["zones"][0].as_str();
         let spot = body["properties"]["priority"] == "Spot";

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use spokeshave_azure_cloud::{AzureOptions, Endpoints};
+use spokeshave_provider_azure::aks_machines::MachinePool;
 use spokeshave_provider_azure::bootstrap::Cluster;
+use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::instance_types::Settings;
 use spokeshave_provider_azure::names::Place;
 use spokeshave_provider_azure::requests::Access;
@@ -30,6 +32,10 @@ pub struct Options {
     pub subscription: String,
     /// The location.
     pub region: String,
+    /// Resource group of the nodes.
+    pub node_resource_group: String,
+    /// The agent pool in which AKS makes machines, if there is one.
+    pub machine_pool: Option<MachinePool>,
     /// Subnets that exist, by resource ID.
     pub subnets: Vec<String>,
     /// Versions of every image in the galleries, oldest first.
@@ -64,6 +70,8 @@ impl Options {
             assertion: "assertion".to_owned(),
             subscription: "sub".to_owned(),
             region: "southcentralus".to_owned(),
+            node_resource_group: NODE_RESOURCE_GROUP.to_owned(),
+            machine_pool: None,
             subnets: vec![format!("{network}/subnets/nodes")],
             image_versions: ["202607.1.0", "202608.1.0"].map(str::to_owned).into(),
             quota: BTreeMap::new(),
@@ -89,7 +97,22 @@ impl Options {
         }
     }
 
-    /// What a provider for this cluster is given to work here.
+    /// The same with an agent pool in which AKS makes machines.
+    #[must_use]
+    pub fn with_machine_pool(self, cluster: &str) -> Self {
+        let pool = MachinePool {
+            subscription: self.subscription.clone(),
+            resource_group: "rehearsal".to_owned(),
+            cluster: cluster.to_owned(),
+            name: "machines".to_owned(),
+        };
+        Options {
+            machine_pool: Some(pool),
+            ..self
+        }
+    }
+
+    /// What a provider for this cluster is given to work here: AKS makes machines where it has an agent pool for them.
     #[must_use]
     pub fn provider_options(&self, cluster: Cluster) -> AzureOptions {
         AzureOptions {
@@ -104,11 +127,16 @@ impl Options {
             cluster_name: cluster.name.clone(),
             place: Place {
                 subscription: self.subscription.clone(),
-                resource_group: NODE_RESOURCE_GROUP.to_owned(),
+                resource_group: self.node_resource_group.clone(),
             },
+            machine_pool: self.machine_pool.clone(),
             settings: Settings {
                 region: self.region.clone(),
-                node_resource_group: NODE_RESOURCE_GROUP.to_owned(),
+                node_resource_group: self.node_resource_group.clone(),
+                mode: match self.machine_pool {
+                    Some(_) => ProvisionMode::AksMachine,
+                    None => ProvisionMode::Template,
+                },
                 ..Settings::default()
             },
             vnet_subnet_id: self.subnets[0].clone(),

@@ -42,6 +42,20 @@ impl Resource {
     }
 }
 
+/// AKS's record of a machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) body: Value,
+    /// Name of the virtual machine, in lower case.
+    pub(crate) vm: String,
+    pub(crate) vm_id: String,
+    /// When AKS says which virtual machine it is.
+    pub(crate) named_at: Timestamp,
+    pub(crate) drift_action: String,
+    /// Somebody has asked AKS to end it; one that ends otherwise leaves its record.
+    pub(crate) ends: bool,
+}
+
 /// What an operation is about.
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
@@ -56,6 +70,8 @@ pub(crate) struct State {
     pub(crate) tokens: BTreeMap<String, Timestamp>,
     pub(crate) machines: BTreeMap<String, Resource>,
     pub(crate) interfaces: BTreeMap<String, Resource>,
+    /// AKS's records of machines, by its names in lower case.
+    pub(crate) records: BTreeMap<String, Record>,
     /// What is gone, and that the graph may still show: kind, body, since when.
     pub(crate) ghosts: Vec<(&'static str, Value, Timestamp, Timestamp)>,
     pub(crate) operations: BTreeMap<String, Operation>,
@@ -88,6 +104,7 @@ impl State {
             tokens: BTreeMap::new(),
             machines: BTreeMap::new(),
             interfaces: BTreeMap::new(),
+            records: BTreeMap::new(),
             ghosts: Vec::new(),
             operations: BTreeMap::new(),
             refusals: Vec::new(),
@@ -129,6 +146,7 @@ impl State {
             }
             self.bury(MACHINES, &machine, now);
         }
+        self.settle_records();
         let lag = self.options.graph_lag;
         self.ghosts.retain(|(.., gone)| now.duration_since(*gone) < lag);
         self.tokens.retain(|_, until| now < *until);
@@ -137,6 +155,13 @@ impl State {
         if self.log.len() > LONGEST_LOG {
             self.log.drain(..LONGEST_LOG / 2);
         }
+    }
+
+    /// Records of machines that were asked to end go with them.
+    fn settle_records(&mut self) {
+        let machines = &self.machines;
+        self.records
+            .retain(|_, record| !record.ends || machines.contains_key(&record.vm));
     }
 
     pub(crate) fn bury(&mut self, kind: &'static str, resource: &Resource, now: Timestamp) {
@@ -181,10 +206,20 @@ impl State {
 
     /// Begins an operation; the address at which it is asked about.
     pub(crate) fn begin(&mut self, done_at: Timestamp, failure: Option<(String, String)>) -> String {
+        self.begin_at(("Microsoft.Compute", "2024-07-01"), done_at, failure)
+    }
+
+    /// The same with the provider that is asked, and the version of its API.
+    pub(crate) fn begin_at(
+        &mut self,
+        (provider, version): (&str, &str),
+        done_at: Timestamp,
+        failure: Option<(String, String)>,
+    ) -> String {
         let id = format!("op-{}", self.next_number());
         self.operations.insert(id.clone(), Operation { done_at, failure });
         format!(
-            "{}/subscriptions/{}/providers/Microsoft.Compute/locations/{}/operations/{id}?api-version=2024-07-01",
+            "{}/subscriptions/{}/providers/{provider}/locations/{}/operations/{id}?api-version={version}",
             self.options.base, self.options.subscription, self.options.region
         )
     }

@@ -15,6 +15,8 @@ pub enum Drift {
     KubernetesVersion,
     /// The image is none of the class's.
     Image,
+    /// AKS says that the machine is no longer what the cluster's configuration makes (D-240).
+    ClusterConfig,
 }
 
 impl Drift {
@@ -25,9 +27,13 @@ impl Drift {
             Drift::NodeClass => "NodeClassDrift",
             Drift::KubernetesVersion => "K8sVersionDrift",
             Drift::Image => "ImageDrift",
+            Drift::ClusterConfig => "ClusterConfigDrift",
         }
     }
 }
+
+/// What AKS says of a machine that is as it should be.
+const SYNCED: &str = "Synced";
 
 /// What drift reads of an instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,6 +42,8 @@ pub struct Instance {
     pub image_id: String,
     /// Version of Kubernetes that its kubelet says, if it has joined.
     pub kubernetes_version: Option<String>,
+    /// What AKS would have done with a machine of its own; empty for any other.
+    pub drift_action: String,
 }
 
 /// Whether static drift is to be seen: both carry a hash of the same version, and they differ (Z-004).
@@ -51,6 +59,14 @@ pub fn check(class: &AKSNodeClass, claim: &NodeClaim, instance: &Instance) -> Op
     if is_static(class, claim) {
         return Some(Drift::NodeClass);
     }
+    status_drift(class, instance).or_else(|| {
+        // Whatever AKS wants to be done, a new machine does it.
+        let is_synced = matches!(instance.drift_action.as_str(), "" | SYNCED);
+        (!is_synced).then_some(Drift::ClusterConfig)
+    })
+}
+
+fn status_drift(class: &AKSNodeClass, instance: &Instance) -> Option<Drift> {
     let status = class.status.as_ref()?;
     let draft = Draft(class.clone());
     if let (Some(wanted), Some(actual)) = (&status.kubernetes_version, &instance.kubernetes_version)

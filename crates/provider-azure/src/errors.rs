@@ -94,10 +94,32 @@ impl ArmError {
         }
     }
 
+    /// Reads why AKS could not make a machine. It wraps what Compute has said.
+    #[must_use]
+    pub fn of_machine(provisioning_error: &serde_json::Value) -> Self {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let inner = &provisioning_error["details"][0];
+        let said = if inner.is_object() {
+            inner
+        } else {
+            provisioning_error
+        };
+        ArmError::new(&text(&said["code"]), &text(&said["message"]))
+    }
+
     /// What was asked for does not exist (any more).
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.status == 404 || matches!(self.code.as_str(), "ResourceNotFound" | "NotFound")
+    }
+
+    /// How AKS says that none of the machines that it is to delete exists.
+    #[must_use]
+    pub fn is_no_machine(&self) -> bool {
+        self.is_not_found()
+            || (self.status == 400
+                && self.code == "InvalidParameter"
+                && self.message.contains("Cannot find any valid machines"))
     }
 
     /// The caller may not do this; to ask again does not help.

@@ -39,6 +39,11 @@ pub enum ImageError {
         "spec.fipsMode is FIPS, whose images are only in shared galleries, which are not read; use Disabled"
     )]
     Fips,
+    /// A family that has no images with validated cryptography.
+    #[error(
+        "spec.fipsMode is FIPS, for which spec.imageFamily {0} has no images; use AzureLinux, or Ubuntu, with trusted launch only Ubuntu"
+    )]
+    NoFips(String),
     /// A family of which nothing is known.
     #[error("spec.imageFamily {0:?} has no images; expected Ubuntu, Ubuntu2204, Ubuntu2404 or AzureLinux")]
     Family(String),
@@ -175,6 +180,101 @@ pub fn images(found: &[(Definition, Vec<ImageVersion>)]) -> Result<Vec<NodeImage
         .collect();
     if images.is_empty() {
         let names: Vec<&str> = found.iter().map(|(definition, _)| definition.name).collect();
+        return Err(ImageError::NotFound(names.join(", ")));
+    }
+    Ok(images)
+}
+
+/// A version of a node image as AKS lists it for a location.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeImageVersion {
+    /// Such as `AKSUbuntu`.
+    pub os: String,
+    /// Such as `2404gen2containerd`.
+    pub sku: String,
+    /// Such as `202608.10.0`.
+    pub version: String,
+}
+
+const UBUNTU_2004_FIPS: [&str; 2] = ["2004gen2fipscontainerd", "2004fipscontainerd"];
+const UBUNTU_2204_TRUSTED_FIPS: &str = "2204gen2fipsTLcontainerd";
+const AZURE_LINUX_2_FIPS: [&str; 2] = ["V2gen2fips", "V2fips"];
+const AZURE_LINUX_3_FIPS: [&str; 2] = ["V3gen2fips", "V3fips"];
+const AZURE_LINUX_3_ARM_FIPS: &str = "V3gen2arm64fips";
+
+/// Definitions of the images that AKS makes the class's machines from. Those with validated cryptography are in no community gallery.
+///
+/// # Errors
+/// When there are no such images.
+pub fn node_image_definitions(
+    class: &AKSNodeClass,
+    kubernetes_version: &str,
+) -> Result<Vec<Definition>, ImageError> {
+    if !instance_types::wants_fips(class) {
+        return definitions(class, kubernetes_version);
+    }
+    let version = minor_version(kubernetes_version)
+        .ok_or_else(|| ImageError::KubernetesVersion(kubernetes_version.to_owned()))?;
+    let trusted = instance_types::wants_trusted_launch(class);
+    let (gallery, names, arm) = match instance_types::image_family(class) {
+        ImageFamily::Ubuntu | ImageFamily::Ubuntu2204 if trusted => {
+            return Ok(vec![Definition {
+                gallery: UBUNTU_GALLERY,
+                name: UBUNTU_2204_TRUSTED_FIPS,
+                architecture: "amd64",
+                generation: "2",
+            }]);
+        }
+        ImageFamily::Ubuntu => (UBUNTU_GALLERY, UBUNTU_2004_FIPS, None),
+        ImageFamily::AzureLinux if !trusted && version >= (1, 32) => (
+            AZURE_LINUX_GALLERY,
+            AZURE_LINUX_3_FIPS,
+            Some(AZURE_LINUX_3_ARM_FIPS),
+        ),
+        ImageFamily::AzureLinux if !trusted => (AZURE_LINUX_GALLERY, AZURE_LINUX_2_FIPS, None),
+        family => return Err(ImageError::NoFips(family.as_str().to_owned())),
+    };
+    let definition = |name, architecture, generation| Definition {
+        gallery,
+        name,
+        architecture,
+        generation,
+    };
+    let [second, first] = names;
+    let mut all = vec![definition(second, "amd64", "2"), definition(first, "amd64", "1")];
+    all.extend(arm.map(|name| definition(name, "arm64", "2")));
+    Ok(all)
+}
+
+/// Versions in order, by their numbers.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+}
+
+/// The images of a class from what AKS lists: of each definition the newest, whose ID is AKS's own name of it (`AKSUbuntu-2404gen2containerd-202608.10.0`).
+///
+/// # Errors
+/// When there is none.
+pub fn node_images(
+    definitions: &[Definition],
+    versions: &[NodeImageVersion],
+) -> Result<Vec<NodeImage>, ImageError> {
+    let image = |definition: &Definition| {
+        // The public name of a gallery is its name and a number.
+        let os = definition.gallery.split('-').next().unwrap_or_default();
+        let newest = versions
+            .iter()
+            .filter(|it| it.os == os && it.sku == definition.name)
+            .max_by_key(|it| numbers(&it.version))?;
+        Some(NodeImage {
+            id: format!("{os}-{}-{}", definition.name, newest.version),
+            ..definition.node_image("")
+        })
+    };
+    let images: Vec<NodeImage> = definitions.iter().filter_map(image).collect();
+    if images.is_empty() {
+        let names: Vec<&str> = definitions.iter().map(|it| it.name).collect();
         return Err(ImageError::NotFound(names.join(", ")));
     }
     Ok(images)

@@ -9,6 +9,7 @@ use spokeshave_model::{
     InstanceType, Operator, Overhead, Requirement, Requirements, ResourceName, Resources,
 };
 
+use crate::aks_profiles::local_dns_mode;
 use crate::gpus;
 use crate::labels;
 use crate::skus::{MACHINES, Sku};
@@ -17,6 +18,9 @@ const GIB: i64 = 1 << 30;
 const MIB: i64 = 1 << 20;
 /// What the kubelet keeps free before it evicts.
 const EVICTION_MIB: i64 = 750;
+/// DNS on the node needs so many vCPUs, and so much memory.
+const DNS_CPUS: i64 = 4;
+const DNS_MIB: f64 = 244.0;
 /// Size of the disk of the operating system, unless the class says otherwise.
 pub const DEFAULT_OS_DISK_GB: i32 = 128;
 
@@ -64,6 +68,16 @@ impl NetworkPlugin {
     }
 }
 
+/// Who makes machines (Z6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProvisionMode {
+    /// The provider makes network interface and virtual machine, which joins as the bootstrap template says.
+    #[default]
+    Template,
+    /// AKS makes the virtual machine and joins it.
+    AksMachine,
+}
+
 /// Settings of the operator that the arithmetic reads (Z9).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -75,6 +89,8 @@ pub struct Settings {
     pub vm_memory_overhead_percent: f64,
     /// How pods get addresses.
     pub network_plugin: NetworkPlugin,
+    /// Who makes machines.
+    pub mode: ProvisionMode,
 }
 
 impl Default for Settings {
@@ -84,6 +100,7 @@ impl Default for Settings {
             node_resource_group: String::new(),
             vm_memory_overhead_percent: 0.075,
             network_plugin: NetworkPlugin::default(),
+            mode: ProvisionMode::default(),
         }
     }
 }
@@ -180,6 +197,11 @@ pub fn check_class(sku: &Sku, class: &AKSNodeClass) -> Result<(), &'static str> 
     if streaming == Some(true) && sku.architecture() == "arm64" {
         return Err("artifacts are not streamed to arm64");
     }
+    let is_small = sku.cpus().is_none_or(|cpus| cpus < DNS_CPUS)
+        || sku.memory_gib().is_none_or(|gib| gib * 1024.0 < DNS_MIB);
+    if local_dns_mode(class) == Some("Required") && is_small {
+        return Err("it is too small for DNS on the node");
+    }
     Ok(())
 }
 
@@ -189,6 +211,12 @@ pub fn wants_trusted_launch(class: &AKSNodeClass) -> bool {
     let security = class.spec.security.as_ref();
     let trusted = security.and_then(|security| security.trusted_launch.as_ref());
     trusted.is_some_and(|it| it.vtpm == Some(true) || it.secure_boot == Some(true))
+}
+
+/// Whether the class asks for validated cryptography.
+#[must_use]
+pub fn wants_fips(class: &AKSNodeClass) -> bool {
+    class.spec.fips_mode.as_deref() == Some("FIPS")
 }
 
 /// The class's family, with the default of the definition.
@@ -338,7 +366,11 @@ fn requirements(sku: &Sku, class: &AKSNodeClass, settings: &Settings) -> Require
         Requirement::is(labels::AKS_CLUSTER, &cluster),
         Requirement::one_of(labels::AKS_MODE, ["system", "user"]),
         Requirement::is(labels::AKS_OS_SKU, os_sku),
-        Requirement::does_not_exist(labels::AKS_FIPS_ENABLED),
+        if wants_fips(class) {
+            Requirement::is(labels::AKS_FIPS_ENABLED, "true")
+        } else {
+            Requirement::does_not_exist(labels::AKS_FIPS_ENABLED)
+        },
     ]
     .into_iter()
     .collect()

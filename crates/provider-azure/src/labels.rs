@@ -34,6 +34,9 @@ pub const PLACEMENT_SCOPE: &str = "karpenter.azure.com/placement-scope";
 /// Generation of the virtual machine, `1` or `2`. Users may not ask for it.
 pub const SKU_HYPERV_GENERATION: &str = "karpenter.azure.com/sku-hyperv-generation";
 
+/// Domain of AKS's labels, which it alone gives nodes.
+pub const AKS_DOMAIN: &str = "kubernetes.azure.com";
+
 /// The cluster, in AKS's own words.
 pub const AKS_CLUSTER: &str = "kubernetes.azure.com/cluster";
 /// `system` or `user`.

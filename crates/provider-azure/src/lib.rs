@@ -16,10 +16,13 @@
 //! | [`images`] | which image does it start from | Z2 |
 //! | [`bootstrap`] | what does a node do when it starts | Z12 |
 //! | [`requests`], [`tags`] | what is ARM asked for | Z6.3, Z7 |
+//! | [`aks_machines`], [`aks_profiles`] | what is AKS asked for, where it makes machines itself | Z6.4 |
 //! | [`status`] | what does a class's status say | Z1.4, Z2, Z12 |
 //! | [`class_hash`], [`drift`] | is an instance still what its class asks for | Z1.4, Z7 |
 //! | [`notices`] | what does a node's condition say about its end | Z8 |
 
+pub mod aks_machines;
+pub mod aks_profiles;
 pub mod bootstrap;
 pub mod choice;
 pub mod class_hash;

@@ -6,7 +6,9 @@ use spokeshave_api::aks_node_class::NodeImage;
 use spokeshave_api::conditions::{Conditioned, READY, Status, VALIDATION_SUCCEEDED};
 use spokeshave_api::{AKSNodeClass, Condition};
 
-use crate::images::ImageError;
+use crate::aks_profiles::{self, local_dns_mode};
+use crate::images::{IMAGE_ANNOTATION, ImageError};
+use crate::instance_types::{ProvisionMode, wants_fips};
 
 /// Condition: images were found.
 pub const IMAGES_READY: &str = "ImagesReady";
@@ -62,23 +64,45 @@ pub fn is_ready(class: &AKSNodeClass) -> bool {
         .is_some_and(|ready| ready.status == "True" && ready.observed_generation == class.metadata.generation)
 }
 
-/// Fields of the spec that are set and that nothing acts on, with what would have to be done instead (Z-003).
+/// Fields of the spec that are set and that nothing acts on, where machines are made so (Z-003).
 #[must_use]
-pub fn not_acted_on(class: &AKSNodeClass) -> Vec<String> {
+pub fn not_acted_on(class: &AKSNodeClass, mode: ProvisionMode) -> Vec<String> {
+    let spec = &class.spec;
+    let mut fields = match mode {
+        ProvisionMode::Template => without_template(class),
+        ProvisionMode::AksMachine => without_aks(class),
+    };
+    fields.extend(spec.extra.keys().map(|field| format!("spec.{field}")));
+    let kubelet = spec.kubelet.iter().flat_map(|kubelet| kubelet.extra.keys());
+    fields.extend(kubelet.map(|field| format!("spec.kubelet.{field}")));
+    fields
+}
+
+/// What AKS has no place for in a machine.
+fn without_aks(class: &AKSNodeClass) -> Vec<String> {
+    let mut fields = aks_profiles::without_meaning(class);
+    // It takes its own images only.
+    if class
+        .annotation(IMAGE_ANNOTATION)
+        .is_some_and(|id| !id.is_empty())
+    {
+        fields.push(format!("annotation {IMAGE_ANNOTATION}"));
+    }
+    fields
+}
+
+/// What a template of custom data cannot do.
+fn without_template(class: &AKSNodeClass) -> Vec<String> {
     let spec = &class.spec;
     let mut fields = Vec::new();
-    if spec.fips_mode.as_deref() == Some("FIPS") {
+    if wants_fips(class) {
         fields.push("spec.fipsMode".to_owned());
     }
     if spec.artifact_streaming.as_ref().and_then(|it| it.enabled) == Some(true) {
         fields.push("spec.artifactStreaming.enabled".to_owned());
     }
     // `Preferred` asks for it where it can be had, which is nowhere.
-    let mode = spec
-        .local_dns
-        .as_ref()
-        .and_then(|it| it.get("mode")?.as_str().map(str::to_owned));
-    if mode.as_deref() == Some("Required") {
+    if local_dns_mode(class) == Some("Required") {
         fields.push("spec.localDNS.mode".to_owned());
     }
     let linux = spec
@@ -97,9 +121,6 @@ pub fn not_acted_on(class: &AKSNodeClass) -> Vec<String> {
             _ => fields.push(format!("spec.linuxOSConfig.{field}")),
         }
     }
-    fields.extend(spec.extra.keys().map(|field| format!("spec.{field}")));
-    let kubelet = spec.kubelet.iter().flat_map(|kubelet| kubelet.extra.keys());
-    fields.extend(kubelet.map(|field| format!("spec.kubelet.{field}")));
     fields
 }
 
@@ -224,6 +245,8 @@ pub struct LookUps {
     pub subnet: Result<(), SubnetProblem>,
     /// Whether images may move now, though the class has some that work.
     pub maintenance: bool,
+    /// Who makes machines.
+    pub mode: ProvisionMode,
 }
 
 /// Why images could not be looked up.
@@ -277,9 +300,11 @@ pub fn reconcile(class: &AKSNodeClass, found: &LookUps, now: Timestamp) -> (AKSN
             now,
         ),
     };
-    draft.0.status.get_or_insert_default().local_dns_state = Some("Disabled".to_owned());
+    let has_dns = found.mode == ProvisionMode::AksMachine && local_dns_mode(class) == Some("Required");
+    let state = if has_dns { "Enabled" } else { "Disabled" };
+    draft.0.status.get_or_insert_default().local_dns_state = Some(state.to_owned());
     draft.set_true(LOCAL_DNS_READY, now);
-    let unsupported = not_acted_on(class);
+    let unsupported = not_acted_on(class, found.mode);
     if unsupported.is_empty() {
         draft.set_true(VALIDATION_SUCCEEDED, now);
     } else {

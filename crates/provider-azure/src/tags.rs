@@ -12,6 +12,10 @@ pub const NODE_POOL: &str = "karpenter.sh_nodepool";
 pub const NODE_CLAIM: &str = "karpenter.sh_nodeclaim";
 /// The NodeClaim's UID, by which a machine of the same name is told from this claim's.
 pub const NODE_CLAIM_UID: &str = "karpenter.sh_nodeclaim-uid";
+/// The NodeClaim of a machine that AKS makes; AKS copies it to the virtual machine, which is told from others by it.
+pub const AKS_MACHINE: &str = "karpenter.azure.com_aksmachine_nodeclaim";
+/// Version of the node image that AKS was asked for.
+pub const IMAGE: &str = "spokeshave.dev_image";
 /// The AKSNodeClass.
 pub const NODE_CLASS: &str = "karpenter.azure.com_aksnodeclass";
 /// When the launch was begun.
@@ -63,6 +67,8 @@ pub fn launch(
         NODE_CLAIM_UID,
         NODE_CLASS,
         CREATED_AT,
+        AKS_MACHINE,
+        IMAGE,
     ];
     if let Some(name) = tags
         .keys()

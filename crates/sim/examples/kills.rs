@@ -1,6 +1,6 @@
 //! Tells every story of invariant 37 with a kill at every write: `cargo run --release -p spokeshave-sim --example kills -- [STORY] [--at WRITE]`.
 //!
-//! The stories `ec2` and `azure` are told on these simulated clouds, with a kill at every call to them.
+//! The stories `ec2`, `azure` and `azure-machines` are told on these simulated clouds, with a kill at every call to them.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -10,7 +10,11 @@ use spokeshave_sim::kills::{Story, compare, stories, tell};
 use spokeshave_sim::rehearsal::{self, CloudName};
 
 /// Names of the stories that are told on a simulated cloud.
-const ON_CLOUDS: [(&str, CloudName); 2] = [("ec2", CloudName::Aws), ("azure", CloudName::Azure)];
+const ON_CLOUDS: [(&str, CloudName); 3] = [
+    ("ec2", CloudName::Aws),
+    ("azure", CloudName::Azure),
+    ("azure-machines", CloudName::AzureMachines),
+];
 
 /// Most of a telling is small objects that come and go.
 #[global_allocator]

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use spokeshave_azure_cloud::{AzureOptions, Endpoints, Outside};
 use spokeshave_azure_http::{HttpClient, TokenFile};
+use spokeshave_provider_azure::aks_machines::MachinePool;
 use spokeshave_provider_azure::bootstrap::Cluster;
+use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::instance_types::{NetworkPlugin, Settings as TypeSettings};
 use spokeshave_provider_azure::names::Place;
 use spokeshave_provider_azure::requests::Access;
@@ -20,18 +22,29 @@ use crate::settings::Settings;
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Variables without which nothing can be launched.
-const REQUIRED: [&str; 11] = [
+const REQUIRED: [&str; 9] = [
     "AZURE_CLIENT_ID",
     "AZURE_FEDERATED_TOKEN_FILE",
     "AZURE_NODE_RESOURCE_GROUP",
     "AZURE_SUBSCRIPTION_ID",
     "AZURE_TENANT_ID",
-    "BOOTSTRAP_TEMPLATE_FILE",
     "CLUSTER_ENDPOINT",
     "CLUSTER_NAME",
     "LOCATION",
-    "SSH_PUBLIC_KEY",
     "VNET_SUBNET_ID",
+];
+/// Those without which the provider can make no virtual machine.
+const REQUIRED_BY_TEMPLATE: [&str; 2] = ["BOOTSTRAP_TEMPLATE_FILE", "SSH_PUBLIC_KEY"];
+/// Those without which machines of AKS are not found.
+const REQUIRED_BY_AKS: [&str; 2] = ["AKS_MACHINES_POOL_NAME", "ARM_RESOURCE_GROUP"];
+/// What AKS takes from the cluster: these have no meaning where it makes machines.
+const WITHOUT_MEANING_TO_AKS: [&str; 6] = [
+    "BOOTSTRAP_TEMPLATE_FILE",
+    "KUBELET_BOOTSTRAP_TOKEN",
+    "LINUX_ADMIN_USERNAME",
+    "NODE_IDENTITIES",
+    "NODE_OSDISK_DISKENCRYPTIONSET_ID",
+    "SSH_PUBLIC_KEY",
 ];
 
 /// The outside and the settings of the provider, from the process's environment.
@@ -41,9 +54,21 @@ const REQUIRED: [&str; 11] = [
 pub(crate) fn read(settings: &Settings) -> Result<(Outside, AzureOptions)> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut options = options(settings, &variable)?;
-    let file = variable("BOOTSTRAP_TEMPLATE_FILE").unwrap_or_default();
-    options.bootstrap_template = std::fs::read_to_string(&file)
-        .with_context(|| format!("BOOTSTRAP_TEMPLATE_FILE: cannot read {file}"))?;
+    match options.settings.mode {
+        ProvisionMode::Template => {
+            let file = variable("BOOTSTRAP_TEMPLATE_FILE").unwrap_or_default();
+            options.bootstrap_template = std::fs::read_to_string(&file)
+                .with_context(|| format!("BOOTSTRAP_TEMPLATE_FILE: cannot read {file}"))?;
+        }
+        ProvisionMode::AksMachine => {
+            let set = WITHOUT_MEANING_TO_AKS.into_iter();
+            let set: Vec<&str> = set.filter(|name| variable(name).is_some()).collect();
+            if !set.is_empty() {
+                let names = set.join(", ");
+                tracing::info!("PROVISION_MODE is aksmachineapi: AKS decides what {names} would say");
+            }
+        }
+    }
     if let Some(file) = variable("AZURE_ENVIRONMENT_FILEPATH") {
         let text = std::fs::read_to_string(&file)
             .with_context(|| format!("AZURE_ENVIRONMENT_FILEPATH: cannot read {file}"))?;
@@ -63,14 +88,51 @@ fn endpoints(text: &str, file: &str) -> Result<Endpoints> {
         .with_context(|| format!("AZURE_ENVIRONMENT_FILEPATH {file}"))
 }
 
+/// Who makes machines, under the names that Karpenter's provider has for it.
+///
+/// # Errors
+/// The mode is none, or one that is not built.
+pub(crate) fn provision_mode(variable: Variables<'_>) -> Result<ProvisionMode> {
+    match variable("PROVISION_MODE").as_deref() {
+        None | Some("aksscriptless") => Ok(ProvisionMode::Template),
+        Some("aksmachineapi") => Ok(ProvisionMode::AksMachine),
+        Some(mode @ ("aksmachineapiheaderbatch" | "bootstrappingclient")) => {
+            bail!(
+                "PROVISION_MODE is {mode}, which is not built; use aksmachineapi, or aksscriptless with a bootstrap template"
+            )
+        }
+        Some(mode) => bail!("PROVISION_MODE is {mode:?}; expected aksscriptless or aksmachineapi"),
+    }
+}
+
+/// Whether machines of AKS stay managed where others are launched.
+fn manages_existing(variable: Variables<'_>) -> Result<bool> {
+    const NAME: &str = "MANAGE_EXISTING_AKS_MACHINES";
+    match variable(NAME).as_deref().map(str::to_lowercase).as_deref() {
+        None | Some("false" | "0") => Ok(false),
+        Some("true" | "1") => Ok(true),
+        Some(other) => bail!("{NAME} is {other:?}; expected true or false"),
+    }
+}
+
 fn options(settings: &Settings, variable: Variables<'_>) -> Result<AzureOptions> {
+    let mode = provision_mode(variable)?;
+    let sees_aks = mode == ProvisionMode::AksMachine || manages_existing(variable)?;
+    let by_mode: &[&str] = match mode {
+        ProvisionMode::Template => &REQUIRED_BY_TEMPLATE,
+        ProvisionMode::AksMachine => &[],
+    };
+    let by_aks: &[&str] = if sees_aks { &REQUIRED_BY_AKS } else { &[] };
     let known = |name: &str| match name {
         "CLUSTER_NAME" => settings.cluster_name.clone(),
         "CLUSTER_ENDPOINT" => settings.cluster_endpoint.clone(),
         _ => variable(name),
     };
     let missing: Vec<&str> = REQUIRED
-        .into_iter()
+        .iter()
+        .chain(by_mode)
+        .chain(by_aks)
+        .copied()
         .filter(|name| known(name).is_none())
         .collect();
     if !missing.is_empty() {
@@ -94,7 +156,14 @@ fn options(settings: &Settings, variable: Variables<'_>) -> Result<AzureOptions>
             node_resource_group: get("AZURE_NODE_RESOURCE_GROUP"),
             vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
             network_plugin: network_plugin(variable)?,
+            mode,
         },
+        machine_pool: sees_aks.then(|| MachinePool {
+            subscription: get("AZURE_SUBSCRIPTION_ID"),
+            resource_group: get("ARM_RESOURCE_GROUP"),
+            cluster: get("CLUSTER_NAME"),
+            name: get("AKS_MACHINES_POOL_NAME"),
+        }),
         vnet_subnet_id: get("VNET_SUBNET_ID"),
         access: Access {
             admin_username: variable("LINUX_ADMIN_USERNAME").unwrap_or_else(|| "azureuser".to_owned()),
@@ -170,7 +239,11 @@ mod tests {
             "ADDITIONAL_TAGS" => "team=a, cost/center=1",
             "LOCATION" => "WestEurope",
             "NODE_IDENTITIES" => "/one,/two",
-            "NETWORK_PLUGIN" | "NETWORK_PLUGIN_MODE" | "LINUX_ADMIN_USERNAME" => return None,
+            "NETWORK_PLUGIN"
+            | "NETWORK_PLUGIN_MODE"
+            | "LINUX_ADMIN_USERNAME"
+            | "PROVISION_MODE"
+            | "MANAGE_EXISTING_AKS_MACHINES" => return None,
             other => other,
         };
         Some(value.to_owned())
@@ -186,7 +259,60 @@ mod tests {
     #[test]
     fn z_058_everything_that_is_missing_is_named_at_once() {
         let error = options(&unset(), &|_| None).unwrap_err().to_string();
-        assert!(REQUIRED.iter().all(|name| error.contains(name)), "{error}");
+        let all = || REQUIRED.iter().chain(&REQUIRED_BY_TEMPLATE);
+        assert!(all().all(|name| error.contains(name)), "{error}");
+        assert!(
+            !REQUIRED_BY_AKS.iter().any(|name| error.contains(name)),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn z_040_the_mode_decides_what_is_needed() {
+        let with = |pairs: &'static [(&'static str, &'static str)]| {
+            move |asked: &str| {
+                let own = pairs.iter().find(|(name, _)| *name == asked);
+                own.map(|(_, value)| (*value).to_owned())
+            }
+        };
+        let error = options(&unset(), &with(&[("PROVISION_MODE", "aksmachineapi")])).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            REQUIRED
+                .iter()
+                .chain(&REQUIRED_BY_AKS)
+                .all(|name| error.contains(name)),
+            "{error}"
+        );
+        assert!(
+            !REQUIRED_BY_TEMPLATE.iter().any(|name| error.contains(name)),
+            "{error}"
+        );
+        let both = with(&[("MANAGE_EXISTING_AKS_MACHINES", "true")]);
+        let error = options(&unset(), &both).unwrap_err().to_string();
+        let all = REQUIRED_BY_AKS.iter().chain(&REQUIRED_BY_TEMPLATE);
+        assert!(all.clone().all(|name| error.contains(name)), "{error}");
+        for (mode, problem) in [
+            ("aksmachineapiheaderbatch", "which is not built"),
+            ("bootstrappingclient", "which is not built"),
+            ("other", "expected aksscriptless or aksmachineapi"),
+        ] {
+            let variable = move |asked: &str| (asked == "PROVISION_MODE").then(|| mode.to_owned());
+            let error = options(&unset(), &variable).unwrap_err().to_string();
+            assert!(error.contains(problem) && error.contains(mode), "{error}");
+        }
+        let machines = |asked: &str| match asked {
+            "PROVISION_MODE" => Some("aksmachineapi".to_owned()),
+            other => set(other),
+        };
+        let found = options(&settings(), &machines).unwrap();
+        assert_eq!(found.settings.mode, ProvisionMode::AksMachine);
+        let pool = found.machine_pool.unwrap();
+        assert_eq!(
+            pool.id(),
+            "/subscriptions/AZURE_SUBSCRIPTION_ID/resourceGroups/ARM_RESOURCE_GROUP/providers/Microsoft.ContainerService/managedClusters/cluster/agentPools/AKS_MACHINES_POOL_NAME"
+        );
+        assert_eq!(options(&settings(), &set).unwrap().machine_pool, None);
     }
 
     #[test]

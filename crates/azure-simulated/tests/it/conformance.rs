@@ -83,7 +83,7 @@ impl Harness for AzureHarness<'_> {
     }
 }
 
-async fn passes(options: Options, is_remote: bool) {
+pub(crate) async fn passes(options: Options, is_remote: bool) {
     let world = World::new(options).await;
     world.azure.refuse(Refusal {
         size: Some(EXHAUSTED.to_owned()),

@@ -5,6 +5,38 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+/// Kernel parameters of an AKSNodeClass, as its definition names them.
+pub(crate) const SYSCTLS: [&str; 28] = [
+    "fsAioMaxNr",
+    "fsFileMax",
+    "fsInotifyMaxUserWatches",
+    "fsNrOpen",
+    "kernelThreadsMax",
+    "netCoreNetdevMaxBacklog",
+    "netCoreOptmemMax",
+    "netCoreRmemDefault",
+    "netCoreRmemMax",
+    "netCoreSomaxconn",
+    "netCoreWmemDefault",
+    "netCoreWmemMax",
+    "netIPv4IPLocalPortRange",
+    "netIPv4NeighDefaultGcThresh1",
+    "netIPv4NeighDefaultGcThresh2",
+    "netIPv4NeighDefaultGcThresh3",
+    "netIPv4TCPFinTimeout",
+    "netIPv4TCPKeepaliveIntvl",
+    "netIPv4TCPKeepaliveProbes",
+    "netIPv4TCPKeepaliveTime",
+    "netIPv4TCPMaxSynBacklog",
+    "netIPv4TCPMaxTwBuckets",
+    "netIPv4TCPTwReuse",
+    "netNetfilterNfConntrackBuckets",
+    "netNetfilterNfConntrackMax",
+    "vmMaxMapCount",
+    "vmSwappiness",
+    "vmVfsCachePressure",
+];
+
 struct Property {
     kind: String,
     is_required: bool,

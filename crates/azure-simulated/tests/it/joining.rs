@@ -10,7 +10,7 @@ use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::CloudProvider as _;
 
 use crate::cluster::OnCluster;
-use crate::world::claim;
+use crate::world::{claim, with_aks};
 
 struct Joining {
     cluster: OnCluster,
@@ -26,7 +26,11 @@ impl Drop for Joining {
 
 impl Joining {
     async fn new() -> Self {
-        let cluster = OnCluster::of(Options::slow(), TEMPLATE).await;
+        Joining::at(Options::slow()).await
+    }
+
+    async fn at(options: Options) -> Self {
+        let cluster = OnCluster::of(options, TEMPLATE).await;
         let (azure, client) = (cluster.azure.clone(), cluster.client.clone());
         let joining = tokio::spawn(async move { azure.join(client, std::future::pending()).await });
         cluster
@@ -108,6 +112,50 @@ async fn z_039_a_machine_joins_as_it_was_told_and_what_never_registered_goes_wit
     world.annotate("aks-a", "machine_terminated").await;
     world.cluster.pass(10).await;
     assert!(world.node("aks-a").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn z_040_a_machine_of_aks_joins_as_the_virtual_machine_that_it_is() {
+    let world = Joining::at(with_aks(Options::slow())).await;
+    let provider_id = world.launch("a", "spot").await.unwrap();
+    world.cluster.pass(90).await;
+    let name = provider_id.rsplit('/').next().unwrap();
+    let node = world.node(name).await.unwrap();
+    let spec = node.spec.unwrap();
+    assert_eq!(spec.provider_id.as_deref(), Some(provider_id.as_str()));
+    let taints: Vec<String> = spec.taints.unwrap().into_iter().map(|taint| taint.key).collect();
+    assert!(
+        taints.contains(&"karpenter.sh/unregistered".to_owned()),
+        "{taints:?}"
+    );
+    let own = node.metadata.labels.unwrap();
+    for (key, value) in [
+        ("karpenter.sh/nodepool", "pool"),
+        ("karpenter.sh/capacity-type", "spot"),
+        ("kubernetes.azure.com/mode", "user"),
+        ("kubernetes.azure.com/scalesetpriority", "spot"),
+        (labels::INSTANCE_TYPE, "Standard_D4s_v5"),
+    ] {
+        assert_eq!(own[key], value, "{key}");
+    }
+    let status = node.status.unwrap();
+    let (capacity, allocatable) = (status.capacity.unwrap(), status.allocatable.unwrap());
+    assert_eq!(capacity["pods"].0, "42", "as the class says");
+    let left: i64 = allocatable["cpu"].0.trim_end_matches('m').parse().unwrap();
+    assert!((3000..4000).contains(&left), "{allocatable:?}");
+
+    world.annotate(name, "spot_evicted").await;
+    world.cluster.pass(40).await;
+    assert!(world.node(name).await.is_none(), "it never registered");
+    assert!(
+        world
+            .cluster
+            .provider
+            .get(&provider_id)
+            .await
+            .unwrap_err()
+            .is_not_found()
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! The provider on an Azure in one process.
 
+mod aks;
 mod bad_input;
 mod calls;
 mod cluster;

@@ -11,6 +11,7 @@ use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Endpoints, Outside};
 use spokeshave_azure_simulated::{Azure, Options};
 use spokeshave_ports::{CloudProvider as _, SharedClock, TokioClock};
 use spokeshave_provider_azure::bootstrap::{Cluster, KUBEADM};
+use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::instance_types::Settings;
 use spokeshave_provider_azure::names::Place;
 use spokeshave_provider_azure::requests::Access;
@@ -32,6 +33,14 @@ impl Drop for World {
     }
 }
 
+/// An Azure in which AKS makes machines.
+pub(crate) fn with_aks(options: Options) -> Options {
+    Options {
+        node_resource_group: "Nodes".to_owned(),
+        ..options.with_machine_pool(CLUSTER)
+    }
+}
+
 pub(crate) fn provider_options(options: &Options) -> AzureOptions {
     AzureOptions {
         endpoints: Endpoints {
@@ -47,9 +56,14 @@ pub(crate) fn provider_options(options: &Options) -> AzureOptions {
             subscription: options.subscription.clone(),
             resource_group: "Nodes".to_owned(),
         },
+        machine_pool: options.machine_pool.clone(),
         settings: Settings {
             region: options.region.clone(),
             node_resource_group: "Nodes".to_owned(),
+            mode: match options.machine_pool {
+                Some(_) => ProvisionMode::AksMachine,
+                None => ProvisionMode::Template,
+            },
             ..Settings::default()
         },
         vnet_subnet_id: options.subnets[0].clone(),
@@ -97,6 +111,23 @@ impl World {
             clock,
             leader: None,
         }
+    }
+
+    /// Another provider at the same Azure, which leads from now on and has a class that is ready.
+    pub(crate) async fn give_provider(&mut self, options: AzureOptions) {
+        if let Some(leader) = self.leader.take() {
+            leader.abort();
+        }
+        let outside = Outside {
+            http: Arc::new(self.azure.clone()),
+            assertion: Arc::new(self.azure.clone()),
+        };
+        self.provider = AzureProvider::new(outside, self.clock.clone(), options);
+        let provider = self.provider.clone();
+        self.leader = Some(tokio::spawn(async move { provider.lead().await }));
+        self.pass(15).await;
+        let class = self.class("class", AKSNodeClassSpec::default()).await;
+        self.provider.put_class(class);
     }
 
     /// A class with the status that the provider gives it.

@@ -6,6 +6,7 @@ use spokeshave_api::{AKSNodeClass, NodeClaim, NodeClaimSpec};
 use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, HASH_VERSION_ANNOTATION, class_hash};
 use spokeshave_provider_azure::drift::{self, Instance};
 use spokeshave_provider_azure::images::ImageError;
+use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_provider_azure::status::{
     self, ImageProblem, LookUps, SubnetProblem, is_maintenance, next_kubernetes_version, not_acted_on,
     reconcile,
@@ -29,6 +30,7 @@ fn found(version: &str, image_id: &str) -> LookUps {
         images: Ok(vec![image(image_id)]),
         subnet: Ok(()),
         maintenance: true,
+        mode: ProvisionMode::Template,
     }
 }
 
@@ -96,6 +98,7 @@ fn z_053_why_an_instance_has_drifted() {
     let instance = |image: &str, version: Option<&str>| Instance {
         image_id: image.to_owned(),
         kubernetes_version: version.map(str::to_owned),
+        drift_action: String::new(),
     };
     let check = |class: &AKSNodeClass, claim: &NodeClaim, instance: &Instance| {
         drift::check(class, claim, instance).map(drift::Drift::as_str)
@@ -157,7 +160,7 @@ fn z_003_fields_that_nothing_acts_on_are_named() {
         "spec.another",
         "spec.kubelet.someday",
     ];
-    let mut named = not_acted_on(&class(spec));
+    let mut named = not_acted_on(&class(spec), ProvisionMode::Template);
     named.sort();
     let mut expected = fields.to_vec();
     expected.sort_unstable();
@@ -165,7 +168,7 @@ fn z_003_fields_that_nothing_acts_on_are_named() {
     let acted_on = "{vnetSubnetID: a, osDiskSizeGB: 64, imageFamily: AzureLinux, fipsMode: Disabled, tags: {a: b}, maxPods: 30, \
                      kubelet: {cpuManagerPolicy: static, failSwapOn: false}, security: {encryptionAtHost: true, trustedLaunch: {vtpm: true}}, \
                      gpu: {mode: None}, artifactStreaming: {enabled: false}, localDNS: {mode: Preferred}, linuxOSConfig: {}}";
-    assert!(not_acted_on(&class(acted_on)).is_empty());
+    assert!(not_acted_on(&class(acted_on), ProvisionMode::Template).is_empty());
     let (refused, _) = reconcile(&class(spec), &found("1.34.1", "/images/a"), at(0));
     let (status, reason, message) = condition(&refused, "ValidationSucceeded");
     assert_eq!(
@@ -234,6 +237,7 @@ fn z_010_what_is_not_known_yet() {
         images: Err(ImageProblem::Call("HTTP 503".to_owned())),
         subnet: Err(SubnetProblem::Unknown("HTTP 503".to_owned())),
         maintenance: true,
+        mode: ProvisionMode::Template,
     };
     let (class, _) = reconcile(&class("{}"), &nothing, at(0));
     for (type_, reason) in [

@@ -1,5 +1,6 @@
 //! The rules of part Z against facts of real sizes, and against what the specification says of upstream's provider.
 
+mod aks_machines;
 mod bootstraps;
 mod classes;
 mod errors;

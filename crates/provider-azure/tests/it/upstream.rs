@@ -106,6 +106,7 @@ fn ours(asked: &Class) -> Types {
             .clone()
             .unwrap_or(usual.node_resource_group),
         region: usual.region,
+        mode: usual.mode,
     };
     let usages = asked.usages.iter().map(|(family, (current, limit))| Usage {
         name: UsageName {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Client, ResourceExt as _};
-use rand::RngExt as _;
+use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use spokeshave_api::crds::Cloud;
@@ -39,6 +40,9 @@ const TROUBLES: [Step; 11] = [
     Step::RevokeTokens,
     Step::ReleaseImages,
 ];
+
+/// What Azure refuses is left out for so long (Z6.5): when it has refused everything, no NodeClaim is made in that time.
+const LEFT_OUT: Duration = Duration::from_secs(3600);
 
 /// Requests whose replies are lost.
 const REQUESTS: [&str; 4] = ["PUT", "DELETE", "GET", "POST"];
@@ -92,6 +96,12 @@ impl OnAzure {
     }
 
     async fn happen(&self, lab: &Lab, step: Step, chance: &mut ChaCha8Rng) -> Result<(), String> {
+        if matches!(
+            step,
+            Step::RunOut | Step::ZoneOutage | Step::FailLater | Step::Quota
+        ) {
+            lab.invariants.run_out(LEFT_OUT);
+        }
         match step {
             Step::Interrupt | Step::Maintenance | Step::TerminateByHand => {
                 let Some(name) = self.some_machine(chance) else {
@@ -156,6 +166,9 @@ impl OnAzure {
                     chance.random_range(1..28)
                 );
                 self.azure.publish_image(&version);
+                if self.options.machine_pool.is_some() && chance.random_bool(0.5) {
+                    self.azure.set_drift_action("Recreate");
+                }
             }
             _ => {}
         }
@@ -182,6 +195,12 @@ async fn annotate(lab: &Lab, machine: &str, message: &str) -> Result<(), String>
     }
 }
 
+/// Whether a seed lives where AKS makes machines. It is drawn by chance of its own: the other seeds live as they did without.
+pub(super) fn has_machine_pool(seed: u64) -> bool {
+    const OWN: u64 = 0x616b_736d;
+    ChaCha8Rng::seed_from_u64(seed ^ OWN).random_bool(0.4)
+}
+
 fn provider_options(options: &Options) -> AzureOptions {
     options.provider_options(Cluster {
         name: CLUSTER.to_owned(),
@@ -203,7 +222,10 @@ pub(super) fn label_rules() -> LabelRules {
 
 impl Stage for OnAzure {
     fn name(&self) -> &'static str {
-        "Azure"
+        match self.options.machine_pool {
+            Some(_) => "Azure with machines of AKS",
+            None => "Azure",
+        }
     }
 
     fn definitions(&self) -> Cloud {
@@ -259,7 +281,10 @@ impl Stage for OnAzure {
     }
 
     fn belongings(&self) -> Vec<(&'static str, Vec<String>)> {
-        vec![("network interface", self.azure.interfaces())]
+        vec![
+            ("network interface", self.azure.interfaces()),
+            ("record of AKS", self.azure.aks_machines()),
+        ]
     }
 
     fn calls(&self) -> Vec<(String, u64)> {

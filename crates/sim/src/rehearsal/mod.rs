@@ -45,8 +45,10 @@ const OPERATOR: &str = "one";
 pub enum CloudName {
     /// EC2, with the AWS provider.
     Aws,
-    /// Azure, with its provider.
+    /// Azure, with its provider, which makes virtual machines.
     Azure,
+    /// Azure, where AKS makes them.
+    AzureMachines,
 }
 
 /// A cluster on a simulated cloud.
@@ -65,12 +67,16 @@ impl World {
             match cloud {
                 CloudName::Aws => Box::new(ec2::Ec2::new(clock, ec2::Ec2::options(seed, is_slow))),
                 CloudName::Azure => Box::new(azure::OnAzure::new(clock, azure::OnAzure::options(is_slow))),
+                CloudName::AzureMachines => {
+                    let options = azure::OnAzure::options(is_slow).with_machine_pool(CLUSTER);
+                    Box::new(azure::OnAzure::new(clock, options))
+                }
             }
         };
         let mut operator = OperatorOptions {
             label_rules: match cloud {
                 CloudName::Aws => ec2::label_rules(),
-                CloudName::Azure => azure::label_rules(),
+                CloudName::Azure | CloudName::AzureMachines => azure::label_rules(),
             },
             ..OperatorOptions::default()
         };
@@ -208,6 +214,10 @@ pub fn run_with(cloud: CloudName, seed: u64, options: RunOptions) -> SeedResult 
 
 async fn story(cloud: CloudName, seed: u64, options: RunOptions) -> Result<SeedResult, String> {
     let scenario = steps::Scenario::draw(seed);
+    let cloud = match cloud {
+        CloudName::Azure if azure::has_machine_pool(seed) => CloudName::AzureMachines,
+        named => named,
+    };
     let mut lab_options = LabOptions::new(seed);
     lab_options.over_protocol = options.over_protocol;
     lab_options.keep_log = options.keep_log;

@@ -12,6 +12,7 @@ use spokeshave_azure_cloud::{AzureOptions, AzureProvider, Outside};
 use spokeshave_azure_simulated::{Azure, Options};
 use spokeshave_ports::SharedClock;
 use spokeshave_provider_azure::bootstrap::Cluster;
+use spokeshave_provider_azure::instance_types::ProvisionMode;
 use spokeshave_runtime::{Shutdown, TaskGroup};
 
 use crate::clouds::{Cloud, azure_label_rules};
@@ -34,7 +35,7 @@ pub(crate) fn defaults(own: &[Manifest]) -> Result<Vec<Manifest>> {
 /// Starts the simulated Azure, whose network has the subnets that the classes of the files name, and the provider on it.
 ///
 /// # Errors
-/// The certificates of the cluster are no text.
+/// The certificates of the cluster are no text, or PROVISION_MODE is no mode.
 pub(crate) fn start(
     client: &Client,
     clock: &SharedClock,
@@ -43,7 +44,11 @@ pub(crate) fn start(
     tasks: &mut TaskGroup,
     shutdown: &Shutdown,
 ) -> Result<Cloud> {
-    let options = Options::slow();
+    let mode = crate::azure::provision_mode(&|name| std::env::var(name).ok().filter(|it| !it.is_empty()))?;
+    let options = match mode {
+        ProvisionMode::Template => Options::slow(),
+        ProvisionMode::AksMachine => Options::slow().with_machine_pool(&described.name),
+    };
     let azure = Azure::new(options.clone(), clock.clone());
     for subnet in own.iter().filter_map(subnet_of) {
         azure.add_subnet(&subnet);
