@@ -122,6 +122,11 @@ e2e-aws:
 e2e-grpc:
     e2e/grpc.sh
 
+# A genuine kubelet as the machine of a provider in a process of its own: it joins a genuine control plane, runs pods, is drained and ends. Needs root, and Go.
+e2e-kubelet:
+    cargo build --release -p spokeshave
+    e2e/kubelet.sh
+
 # Writes the Rust code of the provider protocol anew.
 proto:
     cargo run --manifest-path e2e/grpc/generate/Cargo.toml --target-dir target/generate -- crates/provider-grpc/proto/provider.proto crates/provider-grpc/proto/provider.rs.in

@@ -2,6 +2,7 @@
 # Builds the instruments that are written in Go, from the sources beside this script, into target/:
 #
 #   e2e/build.sh controlplane   target/controlplane/controlplane   a genuine Kubernetes control plane (minutes the first time)
+#   e2e/build.sh kubelet        target/tools/kubelet            a genuine kubelet, and a container runtime that runs nothing
 #   e2e/build.sh oracle         target/upstream/oracle             upstream Karpenter's decisions on a state in a file
 #   e2e/build.sh aws-oracle     target/tools/aws-oracle         decisions of upstream's AWS provider
 #   e2e/build.sh suites         target/suites/bin/…                upstream's end-to-end suites
@@ -46,6 +47,16 @@ controlplane)
     package=k8s.io/component-base/version
     first "$target/controlplane/controlplane"
     go build -o "$target/controlplane/controlplane" \
+        -ldflags "-s -w -X $package.gitVersion=$version -X $package.gitMajor=$major -X $package.gitMinor=$minor" .
+    ;;
+kubelet)
+    enter kubelet .
+    version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+    IFS=. read -r major minor _ <<<"${version#v}"
+    package=k8s.io/component-base/version
+    first "$target/tools/kubelet"
+    mkdir -p "$target/tools"
+    go build -o "$target/tools/kubelet" \
         -ldflags "-s -w -X $package.gitVersion=$version -X $package.gitMajor=$major -X $package.gitMinor=$minor" .
     ;;
 oracle)

@@ -3,7 +3,9 @@
 What exists is what the folder says and the kernel confirms: nothing is lost when the provider restarts. It needs `grpcio`, and the
 code that `grpc_tools.protoc` makes of crates/provider-grpc/proto/provider.proto.
 
-    provider.py --socket /run/provider.sock --state /var/lib/provider
+    provider.py --socket /run/provider.sock --state /var/lib/provider [--machine PROGRAM]
+
+An instance is the process of PROGRAM (by default one that only sleeps), which is told in its environment what it joins as: NODE_NAME, NODE_LABELS and NODE_TAINTS.
 """
 
 import argparse
@@ -55,7 +57,8 @@ def instance_type(name, cpu, memory, price):
 class Machines:
     """Processes, and a file for each."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, program=None):
+        self.command = [program] if program else ["sleep", "infinity"]
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = threading.Lock()
@@ -69,7 +72,7 @@ class Machines:
             path = self.path(request.nodeclaim_uid)
             if path.exists():
                 return json.loads(path.read_text())  # The same NodeClaim again: the same machine.
-            child = subprocess.Popen(["sleep", "infinity"], start_new_session=True)
+            child = subprocess.Popen(self.command, env={**os.environ, **surroundings(request)}, start_new_session=True)
             self.children[child.pid] = child
             record = {
                 "pid": child.pid,
@@ -102,6 +105,12 @@ class Machines:
 
     def find(self, provider_id):
         return next((record for record in self.all() if provider_id == id_of(record)), None)
+
+
+def surroundings(request):
+    """What an instance joins as."""
+    taints = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in request.taints]
+    return {"NODE_NAME": request.nodeclaim_name, "NODE_LABELS": json.dumps(dict(request.labels)), "NODE_TAINTS": json.dumps(taints)}
 
 
 def start_of(pid):
@@ -188,8 +197,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--socket", required=True)
     parser.add_argument("--state", required=True)
+    parser.add_argument("--machine", help="program whose processes are the instances")
     arguments = parser.parse_args()
-    machines = Machines(arguments.state)
+    machines = Machines(arguments.state, arguments.machine)
     pathlib.Path(arguments.socket).unlink(missing_ok=True)
     # Each open catalog holds a thread.
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=64))

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Machines that are genuine kubelets, at a genuine control plane, launched by the shipped operator through a provider in a process of its own: they join, pods run on
+them, the NodePool goes, the Nodes are drained and the processes end. Called by e2e/kubelet.sh; prints what it checked."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+from scenario import CLAIMS, DEPLOYMENTS, NODES, POOLS, PODS, Cluster, Wrong  # noqa: E402
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CLASSES = "/apis/process.example/v1/processnodeclasses"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+START = time.monotonic()
+
+
+def say(text):
+    print(f"ok   {time.monotonic() - START:6.1f} s  {text}", flush=True)
+
+
+def until(what, check, seconds=120):
+    end, last = time.monotonic() + seconds, None
+    while time.monotonic() < end:
+        try:
+            if value := check():
+                return value
+        except (Wrong, OSError) as error:
+            last = error
+        time.sleep(0.5)
+    raise Wrong(f"not within {seconds} s: {what}" + (f" ({last})" if last else ""))
+
+
+def definition():
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
+    names = {"kind": "ProcessNodeClass", "plural": "processnodeclasses", "singular": "processnodeclass"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "processnodeclasses.process.example"},
+        "spec": {"group": "process.example", "scope": "Cluster", "names": names, "versions": [version]},
+    }
+
+
+def node_pool():
+    reference = {"group": "process.example", "kind": "ProcessNodeClass", "name": "default"}
+    template = {"metadata": {"labels": {"team": "e2e"}}, "spec": {"requirements": [], "nodeClassRef": reference, "expireAfter": "720h"}}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "default"},
+        "spec": {"template": template, "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "600s"}},
+    }
+
+
+def deployment():
+    container = {"name": "pause", "image": "pause", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    spread = {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}]}
+    spec = {"containers": [container], "nodeSelector": {"team": "e2e"}, "affinity": {"podAntiAffinity": spread}, "terminationGracePeriodSeconds": 5}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": spec},
+        },
+    }
+
+
+def machines(state):
+    """Numbers of the processes that the provider's files name and that exist."""
+    names = os.listdir(state) if os.path.isdir(state) else []
+    records = [json.load(open(os.path.join(state, name))) for name in names if name.endswith(".json")]
+    return {record["pid"] for record in records if alive(record["pid"])}
+
+
+def alive(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children(pids):
+    """Processes of these sessions."""
+    found = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            session = int(open(f"/proc/{name}/stat").read().rsplit(")", 1)[1].split()[3])
+        except (OSError, ValueError):
+            continue
+        if session in pids and alive(int(name)):
+            found.add(int(name))
+    return found
+
+
+def is_true(node, kind):
+    return any(one["type"] == kind and one["status"] == "True" for one in (node.get("status") or {}).get("conditions") or [])
+
+
+def story(cluster, state):
+    until("the definition is served", lambda: cluster.items(CLASSES) == [] or True)
+    cluster.apply(CLASSES, "default", {"apiVersion": "process.example/v1", "kind": "ProcessNodeClass", "metadata": {"name": "default"}, "spec": {"disk": 1}})
+    cluster.apply(POOLS, "default", node_pool())
+    cluster.apply(DEPLOYMENTS, "web", deployment())
+
+    def ready():
+        nodes = cluster.items(NODES)
+        return nodes if len(nodes) == 2 and all(is_true(node, "Ready") for node in nodes) else None
+
+    nodes = until("2 Nodes are ready", ready)
+    info = nodes[0]["status"]["nodeInfo"]
+    if not info["kubeletVersion"].startswith("v1.") or info["containerRuntimeVersion"] != "none://0.1.0":
+        raise Wrong(f"no genuine kubelet: {info}")
+    pids = machines(state)
+    ids = {node["spec"]["providerID"] for node in nodes}
+    if {int(one.split("///")[1].split("-")[0]) for one in ids} != pids:
+        raise Wrong(f"Nodes {ids} for the processes {pids}")
+    say(f"2 kubelets {info['kubeletVersion']} have joined and are ready; they are the processes {sorted(pids)}")
+
+    def initialized():
+        return all(is_true(claim, "Initialized") for claim in cluster.items(CLAIMS)) and len(cluster.items(CLAIMS)) == 2
+
+    until("both NodeClaims are initialized", initialized)
+    for node in cluster.items(NODES):
+        labels, taints = node["metadata"]["labels"], [taint["key"] for taint in node["spec"].get("taints") or []]
+        if labels.get("team") != "e2e" or labels.get("karpenter.sh/initialized") != "true" or "karpenter.sh/unregistered" in taints:
+            raise Wrong(f"Node {node['metadata']['name']}: labels {labels}, taints {taints}")
+    say("both NodeClaims are initialized: the kubelets' labels are there, and the taint of the start is gone")
+
+    def running():
+        pods = [pod for pod in cluster.items(PODS) if "deletionTimestamp" not in pod["metadata"]]
+        return pods if len(pods) == 2 and all(is_true(pod, "Ready") and pod["status"].get("podIP") for pod in pods) else None
+
+    pods = until("2 pods run", running)
+    if {pod["spec"]["nodeName"] for pod in pods} != {node["metadata"]["name"] for node in nodes}:
+        raise Wrong("the pods are not on the two Nodes")
+    say("a pod runs on each, as its kubelet says")
+
+    evicted = {pod["metadata"]["uid"] for pod in pods}
+    cluster.call("DELETE", f"{POOLS}/default")
+    until("the pods have left, which only their kubelets can say", lambda: not evicted & {pod["metadata"]["uid"] for pod in cluster.items(PODS)})
+    until("no NodeClaim and no Node is left", lambda: not cluster.items(CLAIMS) and not cluster.items(NODES))
+    until("no process is left", lambda: not machines(state) and not children(pids), 30)
+    say("the NodePool is deleted: the Nodes are drained, pods end within their grace period, the kubelets' processes end, nothing is left")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("spokeshave", "work", "venv"):
+        parser.add_argument(f"--{name}", required=True)
+    options = parser.parse_args()
+    work = options.work
+    kubeconfig, log_path, socket, state = f"{work}/kubeconfig", f"{work}/operator.log", f"{work}/provider.sock", f"{work}/instances"
+    cluster, processes = Cluster(kubeconfig), []
+    environment = {
+        **os.environ, "PYTHONPATH": f"{work}/python", "MACHINES": f"{work}/machines", "MACHINE_KUBECONFIG": f"{work}/machines.kubeconfig",
+    }
+    try:
+        with open(log_path, "wb") as log:
+            for definitions in subprocess.run([options.spokeshave, "crds"], check=True, capture_output=True, text=True).stdout.split("\n---\n"):
+                name = next(line.split()[-1] for line in definitions.splitlines() if line.startswith("  name: "))
+                path = f"{DEFINITIONS}/{name}?fieldManager=e2e&force=true"
+                cluster.call("PATCH", path, definitions.encode(), "application/apply-patch+yaml")
+            cluster.apply(DEFINITIONS, "processnodeclasses.process.example", definition())
+            binding = {
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "machines"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "machines"}],
+            }
+            cluster.apply(BINDINGS, "machines", binding)
+            provider = [f"{options.venv}/bin/python", "-B", "examples/providers/python/provider.py", "--socket", socket, "--state", state]
+            processes.append(subprocess.Popen([*provider, "--machine", f"{HERE}/machine.py"], env=environment, stdout=log, stderr=log))
+            until("the provider serves", lambda: os.path.exists(socket))
+            settings = {"METRICS_PORT": "0", "HEALTH_PROBE_PORT": "0", "DISABLE_LEADER_ELECTION": "true"}
+            command = [options.spokeshave, "operator", "--cloud-provider", "grpc", "--provider-socket", socket, "--kubeconfig", kubeconfig]
+            operator = subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log)
+            processes.append(operator)
+            story(cluster, state)
+            operator.terminate()
+            if operator.wait(30) != 0:
+                raise Wrong(f"the operator ended with {operator.returncode}")
+    except Wrong as error:
+        print("".join(open(log_path, errors="replace").readlines()[-30:]), file=sys.stderr)
+        print(f"FAIL {error}", flush=True)
+        sys.exit(1)
+    finally:
+        for pid in machines(state):
+            os.kill(pid, signal.SIGTERM)
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+    print(f"passed in {time.monotonic() - START:.0f} s")
+
+
+main()
