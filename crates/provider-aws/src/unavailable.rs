@@ -1,6 +1,7 @@
 //! What was out of capacity lately (A4.4): offerings, capacity types and subnets that launches leave out for three minutes.
 //!
-//! A value: time comes in with each call, and every change of what is unavailable at an instant is another [`version`](Unavailable::version).
+//! A value: time comes in with each call, and every change of what is unavailable at an instant is another [`version`](Unavailable::version); that something stays so for longer
+//! is none.
 
 use std::collections::BTreeMap;
 
@@ -44,20 +45,25 @@ pub struct Unavailable {
 impl Unavailable {
     /// Leaves an offering out.
     pub fn offering(&mut self, key: OfferingKey, now: Timestamp) {
-        self.offerings.insert(key, end(now));
-        self.version += 1;
+        let before = self.offerings.insert(key, end(now));
+        self.left_out(before, now);
     }
 
     /// Leaves a capacity type out as a whole.
     pub fn capacity_type(&mut self, capacity_type: CapacityType, now: Timestamp) {
-        self.capacity_types.insert(capacity_type, end(now));
-        self.version += 1;
+        let before = self.capacity_types.insert(capacity_type, end(now));
+        self.left_out(before, now);
     }
 
     /// Leaves a subnet out.
     pub fn subnet(&mut self, id: &str, now: Timestamp) {
-        self.subnets.insert(id.to_owned(), end(now));
-        self.version += 1;
+        let before = self.subnets.insert(id.to_owned(), end(now));
+        self.left_out(before, now);
+    }
+
+    /// Counts what was left out, unless it was so before: a thousand reports of one offering make no list of types a thousand times.
+    fn left_out(&mut self, before: Option<Timestamp>, now: Timestamp) {
+        self.version += u64::from(before.is_none_or(|until| until <= now));
     }
 
     /// Takes back what has ended. Returns whether anything has, in which case the version is another one.
@@ -166,7 +172,11 @@ mod tests {
         unavailable.offering(key("a"), at(0));
         seen.push(unavailable.version());
         unavailable.offering(key("a"), at(100));
-        seen.push(unavailable.version());
+        assert_eq!(
+            unavailable.version(),
+            seen[1],
+            "it was left out before, and nothing that is made from it differs"
+        );
         assert!(
             !unavailable.expire(at(279)),
             "the second report extends the first"
@@ -174,9 +184,23 @@ mod tests {
         assert_eq!(unavailable.next_end(), Some(at(280)));
         assert!(unavailable.expire(at(280)));
         seen.push(unavailable.version());
+        unavailable.offering(key("a"), at(300));
+        seen.push(unavailable.version());
+        assert!(unavailable.contains(&key("a"), &[], at(479)));
+        assert!(!unavailable.contains(&key("a"), &[], at(480)));
+        unavailable.offering(key("a"), at(480));
+        seen.push(unavailable.version());
+        assert!(
+            unavailable.contains(&key("a"), &[], at(481)),
+            "what had ended and was not taken back is left out again"
+        );
+        unavailable.capacity_type(CapacityType::Spot, at(481));
+        seen.push(unavailable.version());
+        unavailable.subnet("s1", at(481));
+        seen.push(unavailable.version());
         seen.dedup();
-        assert_eq!(seen.len(), 4);
-        assert_eq!(unavailable.next_end(), None);
+        assert_eq!(seen.len(), 7);
+        assert_eq!(unavailable.next_end(), Some(at(660)));
     }
 
     #[test]

@@ -436,20 +436,12 @@ impl Cluster {
         self.memory().nominations.insert(provider_id.to_owned(), until);
     }
 
-    /// A claim without an instance keeps the price that it was planned at.
     fn refresh_prices(&self, snapshot: &Snapshot) {
-        let node_prices: BTreeMap<&str, Price> = snapshot
-            .nodes
-            .iter()
-            .filter_map(|node| Some((node.claim_name()?, node.price)))
-            .collect();
-        self.prices.refresh(node_prices.keys().copied(), |name, planned| {
+        let nodes = snapshot.nodes.iter();
+        let prices = nodes.filter_map(|node| Some((node.claim_name()?, node.price)));
+        self.prices.refresh(prices, |name| {
             let claim = self.stores.node_claims.get_named(name);
-            if claim.is_some_and(|claim| claim.provider_id().is_some()) {
-                node_prices[name]
-            } else {
-                planned
-            }
+            claim.is_some_and(|claim| claim.provider_id().is_some())
         });
     }
 

@@ -99,20 +99,63 @@ impl Prices {
         price
     }
 
-    /// Replaces all prices; each new one is given what was known of its NodeClaim.
+    /// Takes over what the nodes of the cluster cost, each by the name of its NodeClaim, and forgets NodeClaims without one. Where the two prices
+    /// differ `is_launched` says whether the new one counts: a claim without an instance keeps the price that it was planned at.
     pub(crate) fn refresh<'a>(
         &self,
-        claims: impl Iterator<Item = &'a str>,
-        price: impl Fn(&str, Price) -> Price,
+        nodes: impl Iterator<Item = (&'a str, Price)> + Clone,
+        is_launched: impl Fn(&str) -> bool,
     ) {
         let mut known = self.lock();
-        let fresh: BTreeMap<String, Price> = claims
-            .map(|name| {
-                let before = known.by_claim.get(name).copied().unwrap_or_default();
-                (name.to_owned(), price(name, before))
-            })
-            .collect();
-        known.sum = fresh.values().copied().sum();
-        known.by_claim = fresh;
+        let known = &mut *known;
+        let mut seen = 0;
+        for (name, price) in nodes.clone() {
+            seen += 1;
+            let before = known.by_claim.get_mut(name);
+            let at = before.as_deref().copied().unwrap_or_default();
+            let price = if price == at || is_launched(name) {
+                price
+            } else {
+                at
+            };
+            match before {
+                Some(before) => *before = price,
+                None => drop(known.by_claim.insert(name.to_owned(), price)),
+            }
+            known.sum = known.sum.saturating_sub(at).saturating_add(price);
+        }
+        if seen != known.by_claim.len() {
+            let there: BTreeSet<&str> = nodes.map(|(name, _)| name).collect();
+            known.by_claim.retain(|name, _| there.contains(name.as_str()));
+            known.sum = known.by_claim.values().copied().sum();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_those_of_nodes_and_a_claim_without_instance_keeps_its_planned_one() {
+        let prices = Prices::default();
+        prices.insert("planned", Price(7));
+        prices.insert("gone", Price(100));
+        let nodes = [("planned", Price(9)), ("launched", Price(5))];
+        prices.refresh(nodes.into_iter(), |name| name == "launched");
+        let expected = [
+            ("launched".to_owned(), Price(5)),
+            ("planned".to_owned(), Price(7)),
+        ];
+        assert_eq!(prices.by_claim(), expected.into());
+        assert_eq!(prices.sum(), Price(12));
+        // Its instance is there, and another one costs something else now.
+        let nodes = [("planned", Price(9)), ("launched", Price(6))];
+        prices.refresh(nodes.into_iter(), |_| true);
+        assert_eq!((prices.sum(), prices.by_claim().len()), (Price(15), 2));
+        // A new node, beside one that two objects name.
+        let nodes = [("planned", Price(9)), ("planned", Price(9)), ("new", Price(1))];
+        prices.refresh(nodes.into_iter(), |_| true);
+        assert_eq!((prices.sum(), prices.by_claim().len()), (Price(10), 2));
     }
 }
