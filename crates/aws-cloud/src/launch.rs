@@ -41,7 +41,7 @@ fn no_choice(error: ChoiceError) -> CloudError {
         ChoiceError::NothingAvailable | ChoiceError::MinValues(_) => {
             CloudError::InsufficientCapacity(error.to_string())
         }
-        ChoiceError::Claim { .. } => create("InvalidNodeClaim", &error),
+        ChoiceError::Claim(_) => create("InvalidNodeClaim", &error),
     }
 }
 
@@ -101,7 +101,7 @@ impl Inner {
                 &sold
             }
         };
-        let wanted = Wanted::of(claim).map_err(no_choice)?;
+        let wanted = Wanted::of(claim).map_err(|error| no_choice(error.into()))?;
         let relaxed = claim.annotation(spokeshave_api::labels::MIN_VALUES_RELAXED) == Some("true");
         let choice = choice::choose(types, &wanted, relaxed).map_err(no_choice)?;
         if choice.is_inflexible_fallback {

@@ -141,7 +141,7 @@ impl Inner {
             };
             let choice = choice::choose(types, claim).map_err(|error| match error {
                 ChoiceError::NothingAvailable(_) => CloudError::InsufficientCapacity(error.to_string()),
-                ChoiceError::Claim { .. } => create("InvalidNodeClaim", &error),
+                ChoiceError::Claim(_) => create("InvalidNodeClaim", &error),
             })?;
             match self.attempt(&launch, &choice).await {
                 Ok(launched) => return Ok(launched),

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use spokeshave_api::NodeClaim;
 use spokeshave_model::labels as core;
-use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Requirement, Requirements, Resources};
+use spokeshave_model::{CapacityType, InstanceType, Offering, Requirement, Requirements};
+use spokeshave_provider_common::for_sale::candidates;
+pub use spokeshave_provider_common::for_sale::{Candidate, ClaimError, Wanted};
 
 use crate::labels;
 
@@ -33,28 +34,12 @@ pub static WELL_KNOWN: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     keys.map(ToString::to_string).collect()
 });
 
-/// What a NodeClaim asks of its machine.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Wanted {
-    /// Requirements on labels.
-    pub requirements: Requirements,
-    /// What the pods need.
-    pub requests: Resources,
-}
-
 /// Why nothing can be launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     /// The NodeClaim cannot be read.
-    #[error("NodeClaim {name}, {field}: {problem}")]
-    Claim {
-        /// Name of the NodeClaim.
-        name: String,
-        /// The field.
-        field: &'static str,
-        /// What is wrong with it.
-        problem: String,
-    },
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// Nothing of what is asked for is for sale now.
     #[error("all requested instance types were unavailable during launch")]
     NothingAvailable,
@@ -65,60 +50,20 @@ pub enum ChoiceError {
     MinValues(String),
 }
 
-impl Wanted {
-    /// What a NodeClaim asks for.
-    ///
-    /// # Errors
-    /// When a requirement or a quantity has no meaning.
-    pub fn of(claim: &NodeClaim) -> Result<Self, ChoiceError> {
-        let wrong = |field, problem: String| ChoiceError::Claim {
-            name: claim.name().to_owned(),
-            field,
-            problem,
-        };
-        Ok(Wanted {
-            requirements: Requirements::from_api(&claim.spec.requirements)
-                .map_err(|error| wrong("spec.requirements", error.to_string()))?,
-            requests: Resources::from_quantities(&claim.spec.resources.requests)
-                .map_err(|error| wrong("spec.resources.requests", error.to_string()))?,
-        })
-    }
-
-    fn allows(&self, capacity_type: CapacityType) -> bool {
-        self.requirements
-            .get(core::CAPACITY_TYPE)
-            .has(capacity_type.as_str())
-    }
+fn allows(wanted: &Wanted, capacity_type: CapacityType) -> bool {
+    wanted
+        .requirements
+        .get(core::CAPACITY_TYPE)
+        .has(capacity_type.as_str())
 }
 
-/// An instance type that may be launched, with the offerings that may be used.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Candidate<'a> {
-    /// The type.
-    pub instance_type: &'a InstanceType,
-    /// Offerings of it that are for sale and meet the requirements.
-    pub offerings: Vec<&'a Offering>,
-}
-
-impl Candidate<'_> {
-    fn cheapest(&self) -> Price {
-        let prices = self.offerings.iter().map(|offering| offering.price);
-        prices.min().unwrap_or(Price::MAX)
-    }
-
-    fn offers(&self, capacity_type: CapacityType) -> bool {
-        self.offerings
+fn is_exotic(candidate: &Candidate<'_>) -> bool {
+    let instance_type = candidate.instance_type;
+    let size = instance_type.requirements.find(labels::INSTANCE_SIZE);
+    size.is_some_and(|size| size.values().iter().any(|size| size.contains("metal")))
+        || ACCELERATORS
             .iter()
-            .any(|offering| offering.capacity_type() == Some(capacity_type))
-    }
-
-    fn is_exotic(&self) -> bool {
-        let size = self.instance_type.requirements.find(labels::INSTANCE_SIZE);
-        size.is_some_and(|size| size.values().iter().any(|size| size.contains("metal")))
-            || ACCELERATORS
-                .iter()
-                .any(|resource| self.instance_type.capacity.get(resource) != 0)
-    }
+            .any(|resource| instance_type.capacity.get(resource) != 0)
 }
 
 /// What a launch asks for.
@@ -145,10 +90,7 @@ pub fn choose<'a>(
     wanted: &Wanted,
     relaxed_min_values: bool,
 ) -> Result<Choice<'a>, ChoiceError> {
-    let mut candidates: Vec<Candidate<'a>> = types
-        .iter()
-        .filter_map(|instance_type| for_sale(instance_type, wanted))
-        .collect();
+    let mut candidates = candidates(types, wanted, &WELL_KNOWN);
     let mut left_out = BTreeMap::new();
     let filters: [(&'static str, Filter); 5] = [
         ("capacity-reservation-type-filter", one_kind_of_reservation),
@@ -190,7 +132,7 @@ pub fn choose<'a>(
         candidates: of_capacity_type(candidates, capacity_type),
         left_out,
         is_inflexible_fallback: capacity_type == CapacityType::OnDemand
-            && wanted.allows(CapacityType::Spot)
+            && allows(wanted, CapacityType::Spot)
             && number < FLEXIBLE_TYPES,
     })
 }
@@ -202,44 +144,6 @@ fn names<'a>(candidates: &[Candidate<'a>]) -> Vec<&'a str> {
         .iter()
         .map(|candidate| candidate.instance_type.name.as_str())
         .collect()
-}
-
-/// The type with its available offerings that meet the requirements and hold the requests, if there are any.
-fn for_sale<'a>(instance_type: &'a InstanceType, wanted: &Wanted) -> Option<Candidate<'a>> {
-    let requirements = &wanted.requirements;
-    requirements
-        .compatible(&instance_type.requirements, &WELL_KNOWN)
-        .ok()?;
-    let meets = |offering: &&Offering| {
-        offering.available
-            && requirements
-                .compatible(&offering.requirements, &WELL_KNOWN)
-                .is_ok()
-    };
-    let is_uniform = instance_type
-        .offerings
-        .iter()
-        .all(|offering| offering.overrides.is_none());
-    let offerings: Vec<&Offering> = if is_uniform {
-        if !wanted.requests.fits(&instance_type.allocatable()) {
-            return None;
-        }
-        instance_type.offerings.iter().filter(meets).collect()
-    } else {
-        let groups = instance_type.allocatable_groups();
-        let fitting = groups
-            .iter()
-            .filter(|group| wanted.requests.fits(&group.allocatable))
-            .flat_map(|group| &group.offerings);
-        fitting
-            .filter_map(|index| instance_type.offerings.get(*index))
-            .filter(meets)
-            .collect()
-    };
-    (!offerings.is_empty()).then_some(Candidate {
-        instance_type,
-        offerings,
-    })
 }
 
 /// Kind of a reservation: `default` or `capacity-block`, and whether its instances may be taken back.
@@ -275,7 +179,7 @@ fn with_offerings<'a>(
 
 /// A fleet takes reservations of one kind: those of the kind with the cheapest offering.
 fn one_kind_of_reservation<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
-    if !wanted.allows(CapacityType::Reserved) {
+    if !allows(wanted, CapacityType::Reserved) {
         return candidates;
     }
     let order = |(kind, interruptible): (&str, bool)| match (kind, interruptible) {
@@ -297,7 +201,7 @@ fn one_kind_of_reservation<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) 
 
 /// A fleet takes one capacity block: the cheapest.
 fn one_capacity_block<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
-    if !wanted.allows(CapacityType::Reserved) {
+    if !allows(wanted, CapacityType::Reserved) {
         return candidates;
     }
     let blocks = candidates.iter().flat_map(|candidate| {
@@ -318,7 +222,7 @@ fn one_capacity_block<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Ve
 
 /// A fleet takes one reservation for each type and zone: the one with most instances left.
 fn largest_reservations<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
-    if !wanted.allows(CapacityType::Reserved) {
+    if !allows(wanted, CapacityType::Reserved) {
         return candidates;
     }
     let reserved: Vec<Candidate<'a>> = candidates
@@ -345,20 +249,20 @@ fn largest_reservations<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> 
 
 /// Metal, GPUs and accelerators are for those who ask for them: they are left out unless nothing else would do.
 fn without_exotic<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
-    if wanted.requirements.has_min_values() || candidates.iter().all(Candidate::is_exotic) {
+    if wanted.requirements.has_min_values() || candidates.iter().all(is_exotic) {
         return candidates;
     }
     candidates
         .into_iter()
-        .filter(|candidate| !candidate.is_exotic())
+        .filter(|candidate| !is_exotic(candidate))
         .collect()
 }
 
 /// Where both would do, spot capacity that costs more than the cheapest on-demand capacity is left out.
 fn without_dear_spot<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
     if wanted.requirements.has_min_values()
-        || !wanted.allows(CapacityType::Spot)
-        || !wanted.allows(CapacityType::OnDemand)
+        || !allows(wanted, CapacityType::Spot)
+        || !allows(wanted, CapacityType::OnDemand)
     {
         return candidates;
     }
@@ -376,7 +280,7 @@ fn capacity_type(candidates: &[Candidate<'_>], wanted: &Wanted) -> CapacityType 
     [CapacityType::Reserved, CapacityType::Spot]
         .into_iter()
         .find(|capacity_type| {
-            wanted.allows(*capacity_type)
+            allows(wanted, *capacity_type)
                 && candidates
                     .iter()
                     .any(|candidate| candidate.offers(*capacity_type))

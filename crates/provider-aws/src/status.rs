@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use spokeshave_api::conditions::{Conditioned, READY, Status, VALIDATION_SUCCEEDED};
+use spokeshave_api::conditions::{Conditioned, Status, VALIDATION_SUCCEEDED};
 use spokeshave_api::ec2_node_class::{
     Ami, AmiFamily, CapacityReservation, EC2NodeClassStatus, SecurityGroup, Subnet,
 };
 use spokeshave_api::hash::digest;
 use spokeshave_api::{Condition, EC2NodeClass};
+use spokeshave_provider_common::readiness;
+pub use spokeshave_provider_common::readiness::NotReady;
 
 use crate::images::AliasError;
 use crate::kubelet;
@@ -507,33 +509,11 @@ pub fn verdict_key(class: &EC2NodeClass, tags: &Tags) -> u64 {
     digest(&parts.to_string())
 }
 
-/// Why nothing is launched from a class now.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotReady {
-    /// The class is not ready: the NodeClaim is deleted and its pods are planned for anew.
-    #[error("{0}")]
-    Class(String),
-    /// Nobody has said yet: the launch is tried again.
-    #[error("NodeClass is in Ready=Unknown")]
-    Unknown,
-}
-
 /// Whether a class may be launched from.
 ///
 /// # Errors
 /// When it is not ready, or its status speaks of an older specification.
 pub fn readiness(class: &EC2NodeClass) -> Result<(), NotReady> {
     let conditions = class.status.iter().flat_map(|status| &status.conditions);
-    let mut roots = conditions.filter(|condition| condition.type_ == READY);
-    let Some(ready) = roots.next() else {
-        return Err(NotReady::Unknown);
-    };
-    match ready.status.as_str() {
-        "False" => Err(NotReady::Class(ready.message.clone())),
-        "True" if ready.observed_generation == class.metadata.generation => Ok(()),
-        "True" => Err(NotReady::Class(
-            "nodeclass status has not been reconciled against the latest spec".to_owned(),
-        )),
-        _ => Err(NotReady::Unknown),
-    }
+    readiness::readiness(&class.metadata, conditions)
 }

@@ -3,10 +3,9 @@
 //! A value: time comes in with each call, and every change of what is unavailable at an instant is another [`version`](Unavailable::version); that something stays so for longer
 //! is none.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::CapacityType;
+use spokeshave_provider_common::left_out::LeftOut;
 
 /// How long something that had no capacity is left out.
 pub const UNAVAILABLE_FOR: SignedDuration = SignedDuration::from_mins(3);
@@ -33,97 +32,87 @@ pub struct PlacementGroupKey {
     pub partition: Option<i64>,
 }
 
-/// What is left out, each with the instant at which it may be tried again.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unavailable {
-    offerings: BTreeMap<OfferingKey, Timestamp>,
-    capacity_types: BTreeMap<CapacityType, Timestamp>,
-    subnets: BTreeMap<String, Timestamp>,
-    version: u64,
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Offering(OfferingKey),
+    CapacityType(CapacityType),
+    Subnet(String),
 }
 
+/// What is left out, each until the instant at which it may be tried again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unavailable(LeftOut<Key>);
+
 impl Unavailable {
+    fn leave_out(&mut self, key: Key, now: Timestamp) {
+        self.0.leave_out(key, (), UNAVAILABLE_FOR, now);
+    }
+
     /// Leaves an offering out.
     pub fn offering(&mut self, key: OfferingKey, now: Timestamp) {
-        let before = self.offerings.insert(key, end(now));
-        self.left_out(before, now);
+        self.leave_out(Key::Offering(key), now);
     }
 
     /// Leaves a capacity type out as a whole.
     pub fn capacity_type(&mut self, capacity_type: CapacityType, now: Timestamp) {
-        let before = self.capacity_types.insert(capacity_type, end(now));
-        self.left_out(before, now);
+        self.leave_out(Key::CapacityType(capacity_type), now);
     }
 
     /// Leaves a subnet out.
     pub fn subnet(&mut self, id: &str, now: Timestamp) {
-        let before = self.subnets.insert(id.to_owned(), end(now));
-        self.left_out(before, now);
-    }
-
-    /// Counts what was left out, unless it was so before: a thousand reports of one offering make no list of types a thousand times.
-    fn left_out(&mut self, before: Option<Timestamp>, now: Timestamp) {
-        self.version += u64::from(before.is_none_or(|until| until <= now));
+        self.leave_out(Key::Subnet(id.to_owned()), now);
     }
 
     /// Takes back what has ended. Returns whether anything has, in which case the version is another one.
     pub fn expire(&mut self, now: Timestamp) -> bool {
-        let before = self.len();
-        self.offerings.retain(|_, until| *until > now);
-        self.capacity_types.retain(|_, until| *until > now);
-        self.subnets.retain(|_, until| *until > now);
-        let changed = self.len() != before;
-        self.version += u64::from(changed);
-        changed
+        self.0.expire(now)
     }
 
     /// Whether an offering is left out. `subnets` are the class's subnets in the zone: the zone is left out when all of them are.
     #[must_use]
     pub fn contains(&self, key: &OfferingKey, subnets: &[&str], now: Timestamp) -> bool {
-        if self.len() == 0 {
+        if self.0.is_empty() {
             return false;
         }
-        let active = |until: Option<&Timestamp>| until.is_some_and(|until| *until > now);
+        let is_out = |key: Key| self.0.get(&key, now).is_some();
         let anywhere = OfferingKey {
             placement_group: None,
             ..key.clone()
         };
-        active(self.offerings.get(key))
-            || active(self.offerings.get(&anywhere))
-            || active(self.capacity_types.get(&key.capacity_type))
-            || (!subnets.is_empty() && subnets.iter().all(|subnet| active(self.subnets.get(*subnet))))
+        is_out(Key::Offering(key.clone()))
+            || is_out(Key::Offering(anywhere))
+            || is_out(Key::CapacityType(key.capacity_type))
+            || (!subnets.is_empty()
+                && subnets
+                    .iter()
+                    .all(|subnet| is_out(Key::Subnet((*subnet).to_owned()))))
     }
 
     /// When the next entry ends; `None` when nothing is left out.
     #[must_use]
     pub fn next_end(&self) -> Option<Timestamp> {
-        let all = self.offerings.values().chain(self.capacity_types.values());
-        all.chain(self.subnets.values()).min().copied()
+        self.0.next_end()
     }
 
     /// A number that differs whenever something was left out or taken back.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.version
+        self.0.version()
     }
 
     /// Entries of the three kinds: offerings, capacity types, subnets.
     #[must_use]
     pub fn entries(&self) -> (Vec<&OfferingKey>, Vec<CapacityType>, Vec<&str>) {
-        (
-            self.offerings.keys().collect(),
-            self.capacity_types.keys().copied().collect(),
-            self.subnets.keys().map(String::as_str).collect(),
-        )
+        let mut entries = (Vec::new(), Vec::new(), Vec::new());
+        for key in self.0.keys() {
+            match key {
+                Key::Offering(key) => entries.0.push(key),
+                Key::CapacityType(capacity_type) => entries.1.push(*capacity_type),
+                Key::Subnet(id) => entries.2.push(id.as_str()),
+            }
+        }
+        entries
     }
-
-    fn len(&self) -> usize {
-        self.offerings.len() + self.capacity_types.len() + self.subnets.len()
-    }
-}
-
-fn end(now: Timestamp) -> Timestamp {
-    now.saturating_add(UNAVAILABLE_FOR).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

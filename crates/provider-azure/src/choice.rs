@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use spokeshave_api::NodeClaim;
 use spokeshave_api::hash::digest;
 use spokeshave_model::labels as core;
-use spokeshave_model::{CapacityType, InstanceType, Offering, Requirements, Resources};
+use spokeshave_model::{CapacityType, InstanceType, Offering};
+use spokeshave_provider_common::for_sale::{Candidate, ClaimError, Wanted, candidates};
 
 use crate::labels;
 use crate::names::REGIONAL;
@@ -21,15 +22,8 @@ pub static WELL_KNOWN: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     /// The NodeClaim cannot be read.
-    #[error("NodeClaim {name}, {field}: {problem}")]
-    Claim {
-        /// Name of the NodeClaim.
-        name: String,
-        /// The field.
-        field: &'static str,
-        /// What is wrong with it.
-        problem: String,
-    },
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// Nothing of what is asked for is for sale now.
     #[error("no instance types available: nothing that NodeClaim {0} allows can be bought now")]
     NothingAvailable(String),
@@ -54,24 +48,11 @@ pub struct Choice<'a> {
 /// # Errors
 /// When the claim has no meaning, or nothing that it allows can be bought.
 pub fn choose<'a>(types: &'a [InstanceType], claim: &NodeClaim) -> Result<Choice<'a>, ChoiceError> {
-    let wrong = |field, problem: String| ChoiceError::Claim {
-        name: claim.name().to_owned(),
-        field,
-        problem,
-    };
-    let requirements = Requirements::from_api(&claim.spec.requirements)
-        .map_err(|error| wrong("spec.requirements", error.to_string()))?;
-    let requests = Resources::from_quantities(&claim.spec.resources.requests)
-        .map_err(|error| wrong("spec.resources.requests", error.to_string()))?;
+    let wanted = Wanted::of(claim)?;
     let order_of_zone = |zone: &str| digest(&format!("{}/{zone}", claim.uid()));
-    types
-        .iter()
-        .filter(|instance_type| {
-            requirements
-                .compatible(&instance_type.requirements, &WELL_KNOWN)
-                .is_ok()
-        })
-        .flat_map(|instance_type| for_sale(instance_type, &requirements, &requests))
+    candidates(types, &wanted, &WELL_KNOWN)
+        .into_iter()
+        .flat_map(|candidate| choices(&candidate))
         .min_by_key(|choice| {
             (
                 choice.offering.price,
@@ -84,29 +65,15 @@ pub fn choose<'a>(types: &'a [InstanceType], claim: &NodeClaim) -> Result<Choice
         .ok_or_else(|| ChoiceError::NothingAvailable(claim.name().to_owned()))
 }
 
-fn for_sale<'a>(
-    instance_type: &'a InstanceType,
-    requirements: &Requirements,
-    requests: &Resources,
-) -> Vec<Choice<'a>> {
-    let groups = instance_type.allocatable_groups();
-    let fitting = groups.iter().filter(|group| requests.fits(&group.allocatable));
-    fitting
-        .flat_map(|group| &group.offerings)
-        .filter_map(|index| instance_type.offerings.get(*index))
-        .filter(|offering| {
-            offering.available
-                && requirements
-                    .compatible(&offering.requirements, &WELL_KNOWN)
-                    .is_ok()
+fn choices<'a>(candidate: &Candidate<'a>) -> Vec<Choice<'a>> {
+    let instance_type = candidate.instance_type;
+    let choice = |offering: &&'a Offering| {
+        Some(Choice {
+            instance_type,
+            offering,
+            capacity_type: offering.capacity_type()?,
+            zone: offering.zone()?,
         })
-        .filter_map(|offering| {
-            Some(Choice {
-                instance_type,
-                offering,
-                capacity_type: offering.capacity_type()?,
-                zone: offering.zone()?,
-            })
-        })
-        .collect()
+    };
+    candidate.offerings.iter().filter_map(choice).collect()
 }

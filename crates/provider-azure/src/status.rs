@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::aks_node_class::NodeImage;
 use spokeshave_api::conditions::{Conditioned, READY, Status, VALIDATION_SUCCEEDED};
 use spokeshave_api::{AKSNodeClass, Condition};
+use spokeshave_provider_common::readiness::readiness;
 
 use crate::aks_profiles::{self, local_dns_mode};
 use crate::images::{IMAGE_ANNOTATION, ImageError};
@@ -53,15 +54,8 @@ impl Conditioned for Draft {
 /// Whether machines can be made from the class now: its status speaks of this generation.
 #[must_use]
 pub fn is_ready(class: &AKSNodeClass) -> bool {
-    let status = class.status.as_ref();
-    let ready = status.and_then(|status| {
-        status
-            .conditions
-            .iter()
-            .find(|condition| condition.type_ == READY)
-    });
-    ready
-        .is_some_and(|ready| ready.status == "True" && ready.observed_generation == class.metadata.generation)
+    let conditions = class.status.iter().flat_map(|status| &status.conditions);
+    readiness(&class.metadata, conditions).is_ok()
 }
 
 /// Fields of the spec that are set and that nothing acts on, where machines are made so (Z-003).
