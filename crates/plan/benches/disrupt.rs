@@ -1,14 +1,86 @@
 //! A full pass of disruption: all candidates, all methods, sets included, on four shapes of clusters; and a pass when nothing changed.
+//! Then passes after one pod has changed, which keep answers of the pass before.
 //! Run with `cargo bench -p spokeshave-plan`; numbers of nodes can be given as arguments, and `verdicts` judges every node as well.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs)]
 
 use spokeshave_example::{Shape, cluster, epoch};
-use spokeshave_model::lower;
+use spokeshave_model::{Change, LiveSnapshot, lower};
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::{Frontier, Method, Stage, decide_each_alone, disrupt};
-use std::time::Instant;
+use spokeshave_plan::disrupt::{Frontier, Kept, Method, Stage, decide_each_alone, disrupt, disrupt_keeping};
+use std::time::{Duration, Instant};
+
+/// For how long this thread has run: the cores may be shared. The clock where the kernel does not say.
+fn busy() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
+    static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let began = BEGAN.get_or_init(Instant::now);
+    nanoseconds.map_or_else(|| began.elapsed(), Duration::from_nanos)
+}
+
+/// Passes that are timed after one pod has gone or come back.
+const CHANGES: usize = 21;
+
+/// Times passes that follow each other, with one pod gone or back between two: the middle one, with what it asked anew and what it kept.
+fn after_one_pod_changed(shape: Shape, nodes: usize) {
+    let mut live = LiveSnapshot::new(cluster(shape, nodes, nodes * 12, 42));
+    let policy = Policy::default();
+    let (mut frontier, mut kept) = (Frontier::default(), Kept::default());
+    let mut gone: Option<std::sync::Arc<spokeshave_model::Pod>> = None;
+    let mut rows = Vec::new();
+    let mut dice = spokeshave_example::Dice(7);
+    for version in 0..CHANGES as u64 {
+        let started = busy();
+        let outcome = disrupt_keeping(
+            live.snapshot(),
+            &policy,
+            epoch(),
+            &frontier.clone().at(version),
+            &mut kept,
+            &mut |_| {},
+        );
+        let passed = busy().saturating_sub(started);
+        let statistics = outcome.statistics;
+        if version > 0 {
+            rows.push((passed, statistics.what_ifs, statistics.steps, statistics.kept));
+        }
+        frontier = outcome.frontier;
+        let change = match gone.take() {
+            Some(pod) => Change::Pod(pod),
+            None => {
+                let pods = &live.snapshot().pods;
+                let pod = pods[dice.below(pods.len())].object.clone();
+                let (namespace, name) = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+                gone = Some(pod);
+                Change::PodGone {
+                    namespace: namespace.unwrap_or_default(),
+                    name: name.unwrap_or_default(),
+                    is_virtual: false,
+                }
+            }
+        };
+        live.apply([change]);
+    }
+    rows.sort_unstable();
+    let (middle, what_ifs, steps, kept) = rows[rows.len() / 2];
+    let (least, most) = (rows[0].0, rows[rows.len() - 1].0);
+    println!(
+        "{:<24} {nodes:>6} {:>9.1} {:>9.1} {:>9.1} {what_ifs:>9} {steps:>9} {kept:>9}",
+        format!("{shape:?}"),
+        middle.as_secs_f64() * 1e3,
+        least.as_secs_f64() * 1e3,
+        most.as_secs_f64() * 1e3,
+    );
+}
+
+const SHAPES: [Shape; 4] = [
+    Shape::Plain,
+    Shape::HostnameAntiAffinity,
+    Shape::Spread,
+    Shape::Full,
+];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,12 +108,7 @@ fn main() {
         "what-ifs",
         "steps"
     );
-    for shape in [
-        Shape::Plain,
-        Shape::HostnameAntiAffinity,
-        Shape::Spread,
-        Shape::Full,
-    ] {
+    for shape in SHAPES {
         for nodes in &sizes {
             let started = Instant::now();
             let snapshot = lower(&cluster(shape, *nodes, nodes * 12, 42));
@@ -89,5 +156,14 @@ fn main() {
                 if idle.statistics.idle { "" } else { " (not idle)" }
             );
         }
+    }
+    println!(
+        "\nafter one pod changed\n{:<24} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "shape", "nodes", "pass ms", "least", "most", "what-ifs", "steps", "kept"
+    );
+    for shape in SHAPES {
+        sizes
+            .iter()
+            .for_each(|nodes| after_one_pod_changed(shape, *nodes));
     }
 }

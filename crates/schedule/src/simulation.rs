@@ -7,9 +7,11 @@ use crate::ledger::Checkpoint;
 use crate::options::PackOptions;
 use crate::outcome::Packing;
 use crate::pack::Engine;
+use crate::start::Start;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::reason::Reason;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
+use spokeshave_model::vector::ResourceVector;
 
 /// A point to which a `Simulation` can go back. Forks nest: the youngest is reverted or committed first.
 #[derive(Debug)]
@@ -120,6 +122,9 @@ impl<'a> Simulation<'a> {
 
     /// Marks the present state.
     pub fn fork(&mut self) -> Fork {
+        if self.forks == 0 {
+            self.engine.clear_in_vain();
+        }
         self.forks += 1;
         Fork {
             depth: self.forks,
@@ -189,6 +194,23 @@ impl<'a> Simulation<'a> {
     /// The pods that were put on a node since the fork. O(what was placed since).
     pub fn placed_on_since(&self, fork: &Fork, node: NodeId) -> Vec<PodId> {
         self.engine.placed_on_since(fork.checkpoint, node)
+    }
+
+    /// The nodes that pods were put on since the fork, each as often as it took one. O(what was placed since).
+    pub fn nodes_since(&self, fork: &Fork) -> impl Iterator<Item = NodeId> + '_ {
+        self.engine.nodes_since(fork.checkpoint)
+    }
+
+    /// By resource, the least that a pod asked for which has looked at all existing nodes in vain, in one of its attempts since the outermost fork; none when
+    /// each pod went to the first node that it was offered room on.
+    pub fn in_vain(&self) -> Option<&ResourceVector> {
+        self.engine.in_vain()
+    }
+
+    /// What every what-if starts from, once `base` is placed and nodes are withheld; to be asked for outside of all forks. O(nodes × resources).
+    pub fn start(&self) -> Start {
+        debug_assert_eq!(self.forks, 0, "a start has no forks");
+        self.engine.start()
     }
 
     /// How many NodeClaims were opened since the fork. O(1).

@@ -17,8 +17,8 @@ use spokeshave_model::{Action, Event, EventType, ObjectKind, ObjectRef};
 use spokeshave_plan::disrupt::record::{command_of, record};
 use spokeshave_plan::disrupt::steps::cleanup_actions;
 use spokeshave_plan::disrupt::{
-    BudgetMapping, Command, Destination, Frontier, Method, Outcome, PoolScore, disrupt_watched, is_calm,
-    validate,
+    BudgetMapping, Command, Destination, Frontier, Kept, Method, Outcome, PoolScore, disrupt_keeping,
+    is_calm, validate,
 };
 use spokeshave_plan::{Policy, limit_exceeded, nominated_event};
 use spokeshave_runtime::Shutdown;
@@ -58,6 +58,8 @@ struct Thread {
     /// NodePools whose pods this loop has begun to move since commands began to wait: pods that come and go there are no news to those that still wait.
     moving: BTreeSet<String>,
     frontier: Frontier,
+    /// Answers of the last pass.
+    kept: Kept,
     /// Commands under way whose end the frontier has not been told, by the name of their object.
     started: BTreeMap<String, Command>,
     /// When the last pass was, however short.
@@ -259,7 +261,7 @@ impl DisruptionLoop {
         let judged_again = thread.verdicts.judged_again(now);
         let mut policy = self.cluster.policy.clone();
         policy.disrupt.verdicts &= judged_again <= now;
-        let outcome = self.decide(&snapshot, &policy, now, &thread.frontier);
+        let outcome = self.decide(&snapshot, &policy, now, &thread.frontier, &mut thread.kept);
         self.observe(&snapshot, &outcome);
         // What a refresh finds again has been said before.
         if is_news || !outcome.commands.is_empty() {
@@ -302,7 +304,14 @@ impl DisruptionLoop {
     }
 
     /// Asks every method, and times each (D-067).
-    fn decide(&self, snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &Frontier) -> Outcome {
+    fn decide(
+        &self,
+        snapshot: &Snapshot,
+        policy: &Policy,
+        now: Timestamp,
+        frontier: &Frontier,
+        kept: &mut Kept,
+    ) -> Outcome {
         let (families, clock) = (&self.journal.families, &self.cluster.clock);
         let started = clock.now();
         let mut since = started;
@@ -313,7 +322,7 @@ impl DisruptionLoop {
             families.evaluation_duration.observe(&labels, seconds);
             since = clock.now();
         };
-        let outcome = disrupt_watched(snapshot, policy, now, frontier, &mut evaluated);
+        let outcome = disrupt_keeping(snapshot, policy, now, frontier, kept, &mut evaluated);
         if outcome.statistics.what_ifs > 0 {
             let seconds = clock.since(started).as_secs_f64();
             families.scheduling_duration.observe(&["disruption"], seconds);

@@ -14,7 +14,9 @@ use spokeshave_model::snapshot::Snapshot;
 use spokeshave_model::{Price, lower, pod};
 use spokeshave_plan::Policy;
 use spokeshave_plan::disrupt::record::record;
-use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Verdict, disrupt, validate};
+use spokeshave_plan::disrupt::{
+    BudgetMapping, Command, Frontier, Kept, Verdict, disrupt, disrupt_keeping, validate,
+};
 use spokeshave_runtime::{Change, Shutdown};
 
 use super::{Gone, Ledger, Opinion, Side};
@@ -50,6 +52,8 @@ struct Decided {
 struct Thread {
     decided: Vec<Decided>,
     frontier: Frontier,
+    /// Answers of the last pass.
+    kept: Kept,
     seen: Option<(Arc<Inputs>, u64)>,
     /// What the price at rest was worked out from, and when it may be again.
     rested: Option<(Arc<Inputs>, Timestamp)>,
@@ -192,7 +196,8 @@ impl Moves {
         let again = thread.judged.map_or(now, |judged| after(judged, JUDGED_EVERY));
         let mut policy = Policy::clone(&self.cluster.policy);
         policy.disrupt.verdicts = again <= now;
-        let outcome = disrupt(&snapshot, &policy, now, &thread.frontier);
+        let Thread { frontier, kept, .. } = thread;
+        let outcome = disrupt_keeping(&snapshot, &policy, now, frontier, kept, &mut |_| {});
         thread.frontier = outcome.frontier;
         if policy.disrupt.verdicts {
             thread.judged = Some(now);

@@ -85,8 +85,23 @@ pub(super) fn scores(ground: &Ground<'_>, set: &[&Candidate], savings: Price) ->
     pools.into_iter().map(score).collect()
 }
 
+/// Whether the NodePool asks for a score.
+pub(super) fn is_balanced(ground: &Ground<'_>, pool: PoolId) -> bool {
+    let policy = &ground
+        .snapshot
+        .pool(pool)
+        .object
+        .spec
+        .disruption
+        .consolidation_policy;
+    *policy == ConsolidationPolicy::Balanced
+}
+
 /// D-177: whether a candidate could pass even if it were deleted and all of its price saved. Passes when there is nothing to compare with.
 pub(super) fn best_case_passes(ground: &Ground<'_>, candidate: &Candidate) -> bool {
+    if !is_balanced(ground, candidate.pool) {
+        return true;
+    }
     let known = ground
         .totals
         .get(&candidate.pool)

@@ -2,7 +2,8 @@
 
 use super::hurdle::{Hurdle, Lifted};
 use jiff::Timestamp;
-use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
+use spokeshave_model::pod::{DoNotDisrupt, EVICTION_COST_UNIT};
+use spokeshave_model::snapshot::{NodeId, PodId, PodView, PoolId, Snapshot};
 use spokeshave_model::{Event, EventType, ObjectKind, ObjectRef, Price, state_node};
 
 /// How strictly pods that must not be disturbed are taken (D §0.3).
@@ -73,6 +74,54 @@ pub(super) fn checked(
     now: Timestamp,
     lifted: &Lifted,
 ) -> Result<Candidate, Hurdle> {
+    checked_with(snapshot, node, class, now, lifted, None)
+}
+
+/// The little that the checks read of a pod which is in nobody's way, for all pods: those of a node are far apart in memory, and this is not.
+pub(super) struct PodFacts {
+    /// What its eviction costs, never less than nothing; `NOT_RESCHEDULABLE` and `NOT_PLAIN` for others.
+    costs: Vec<i64>,
+}
+
+/// Neither protected nor under a budget, and it stays.
+const NOT_RESCHEDULABLE: i64 = -1;
+/// Protected or under a budget, now or at some time.
+const NOT_PLAIN: i64 = -2;
+
+impl PodFacts {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let cost = |pod: &PodView| {
+            let is_plain = matches!(pod.do_not_disrupt, DoNotDisrupt::Absent) && pod.budgets.is_empty();
+            match (is_plain, pod.reschedulable) {
+                (false, _) => NOT_PLAIN,
+                (true, false) => NOT_RESCHEDULABLE,
+                (true, true) => pod.eviction_cost.max(0),
+            }
+        };
+        PodFacts {
+            costs: snapshot.pods.iter().map(cost).collect(),
+        }
+    }
+
+    fn is_plain(&self, pod: PodId) -> bool {
+        self.costs[pod.index()] != NOT_PLAIN
+    }
+
+    /// What its eviction costs, if it is reschedulable.
+    fn cost(&self, pod: PodId) -> Option<i64> {
+        Some(self.costs[pod.index()]).filter(|cost| *cost >= 0)
+    }
+}
+
+/// The same, with what is known of all pods.
+pub(super) fn checked_with(
+    snapshot: &Snapshot,
+    node: NodeId,
+    class: DisruptionClass,
+    now: Timestamp,
+    lifted: &Lifted,
+    facts: Option<&PodFacts>,
+) -> Result<Candidate, Hurdle> {
     let view = snapshot.node(node);
     let stands = |holds: bool, hurdle: Hurdle| {
         if holds && !lifted.contains(&hurdle) {
@@ -101,6 +150,20 @@ pub(super) fn checked(
     });
     let pool = known.ok_or(Hurdle::PoolNotFound)?;
     let waived = class == DisruptionClass::Eventual && claim.spec.termination_grace_period.is_some();
+    if let Some(facts) = facts.filter(|facts| view.pods.iter().all(|pod| facts.is_plain(*pod))) {
+        let reschedulable = view.pods.iter().copied();
+        let reschedulable = reschedulable.filter(|pod| facts.cost(*pod).is_some());
+        let costs = view.pods.iter().filter_map(|pod| facts.cost(*pod));
+        let pods: Vec<PodId> = reschedulable.collect();
+        return Ok(Candidate {
+            node,
+            pool,
+            price: view.price,
+            disruption_cost: costs.fold(EVICTION_COST_UNIT, i64::saturating_add),
+            moving: pods.clone(),
+            pods,
+        });
+    }
     if !waived {
         check_pods(snapshot, &view.pods, now, lifted)?;
     }

@@ -14,7 +14,7 @@ use super::ground::Ground;
 use super::outcome::Calm;
 use spokeshave_api::hash::{digest, digest_of};
 use spokeshave_model::Price;
-use spokeshave_model::snapshot::{NodeView, PodId, Snapshot};
+use spokeshave_model::snapshot::{NodeView, PodId, PodView, Snapshot};
 use spokeshave_model::taint;
 use spokeshave_model::vector::ResourceVector;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,24 +100,21 @@ impl Shift {
     }
 }
 
-/// A number that changes when the pods that need places change: how many there are of each size and set of constraints. FNV-1a, for it must be
-/// the same on every machine.
+/// A number that changes when the pods that need places change: how many there are of each size and set of constraints. A sum of FNV-1a over them, for it must
+/// be the same on every machine, and must not depend on how they are numbered.
 fn signature(snapshot: &Snapshot) -> u64 {
-    let mut counts: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    for pod in snapshot.pods.iter().filter(|pod| pod.reschedulable) {
-        *counts.entry((pod.class.0, pod.request.0)).or_default() += 1;
-    }
-    let mut shapes: Vec<(&ResourceVector, u64)> = counts
-        .iter()
-        .map(|((_, request), count)| (&snapshot.requests[*request as usize], *count))
-        .collect();
-    shapes.sort();
-    let mut numbers: Vec<u64> = Vec::new();
-    for (request, count) in shapes {
-        numbers.extend(request.0.iter().map(|amount| amount.cast_unsigned()));
-        numbers.push(count);
-    }
-    digest_of(numbers.into_iter().flat_map(u64::to_le_bytes))
+    let pods = snapshot.pods.iter().filter(|pod| pod.reschedulable);
+    let shape = |pod: &PodView| (u64::from(pod.class.0) << 32) | u64::from(pod.request.0);
+    let mut shapes: Vec<u64> = pods.map(shape).collect();
+    shapes.sort_unstable();
+    let of_shape = |pods: &[u64]| {
+        let request = pods.first().map_or(0, |shape| shape & u64::from(u32::MAX));
+        let amounts = &snapshot.requests[request as usize].0;
+        let numbers = amounts.iter().map(|amount| amount.cast_unsigned());
+        digest_of(numbers.chain([pods.len() as u64]).flat_map(u64::to_le_bytes))
+    };
+    let shapes = shapes.chunk_by(|left, right| left == right);
+    shapes.map(of_shape).fold(0, u64::wrapping_add)
 }
 
 /// Whether every pod of the command finds a place on what is left, in whatever order they come and wherever the others are put.

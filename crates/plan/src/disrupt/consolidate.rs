@@ -1,6 +1,7 @@
 //! Consolidation of single nodes: every candidate is looked at in every pass, and the first that may go, goes (D §4.9).
 
 use super::balanced;
+use super::bare::{Bare, Numbered};
 use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::command::{Command, CommandNode, Method, Replacement};
@@ -30,7 +31,7 @@ pub(super) struct Alone {
 }
 
 /// A plan, as far as it is kept for every candidate of a pass.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Brief {
     /// The cheapest instance type of what comes instead; none for a delete.
     pub(super) replacement: Option<String>,
@@ -52,6 +53,13 @@ impl Brief {
     }
 }
 
+impl Numbered for Brief {
+    /// It names no pods.
+    fn renumber(&mut self, _: &impl Fn(PodId) -> Option<PodId>) -> Option<()> {
+        Some(())
+    }
+}
+
 /// Candidates that pass the common filter, highest savings ratio first, and the refusals of the others.
 pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> (Vec<&'g Candidate>, Vec<(&'g Candidate, Stop)>) {
     let mut passed = Vec::new();
@@ -62,11 +70,19 @@ pub(super) fn candidates<'g>(ground: &'g Ground<'_>) -> (Vec<&'g Candidate>, Vec
             Err(stop) => refused.push((candidate, stop)),
         }
     }
-    passed.sort_by(|left, right| {
+    // What is compared often lies together.
+    let mut sorted: Vec<(cost::Ratio, &Candidate)> = passed
+        .into_iter()
+        .map(|candidate| (cost::Ratio::of(candidate), candidate))
+        .collect();
+    sorted.sort_by(|(left, one), (right, other)| {
         let name = |candidate: &Candidate| ground.snapshot.node(candidate.node).name.as_str();
-        cost::compare_savings_ratio(right, left).then_with(|| name(left).cmp(name(right)))
+        right.cmp(left).then_with(|| name(one).cmp(name(other)))
     });
-    (passed, refused)
+    (
+        sorted.into_iter().map(|(_, candidate)| candidate).collect(),
+        refused,
+    )
 }
 
 /// Scores of those that are not worth it alone, the hopeless ones left out (D-177, D-179).
@@ -105,20 +121,37 @@ pub fn decide_each_alone(snapshot: &Snapshot, policy: &Policy, now: Timestamp, m
     }
 }
 
+/// What is said about one candidate before anything is weighed.
+fn ask_alone<'a>(ground: &Ground<'a>, what_if: &mut WhatIf<'a>, candidate: &Candidate) -> Bare<Brief> {
+    Bare::ask(ground, what_if, &[candidate], |_, plan| {
+        Brief::of(ground.snapshot, &plan)
+    })
+}
+
+/// The answer about a candidate now.
+pub(super) fn settled(ground: &Ground<'_>, candidate: &Candidate, bare: &Bare<Brief>) -> Alone {
+    let answer = bare.found.clone().and_then(|brief| {
+        let savings = candidate.price.saturating_sub(brief.price_after);
+        let replaces = brief.replacement.is_some();
+        let is_weighed = balanced::is_balanced(ground, candidate.pool)
+            || !ground.paybacks.is_empty()
+            || ground.policy.disrupt.rounds;
+        if !is_weighed {
+            return Ok(brief);
+        }
+        bare.approved(ground, &[candidate], savings, replaces)?;
+        Ok(brief)
+    });
+    Alone {
+        answer,
+        claims: bare.claims,
+    }
+}
+
 /// Looks at one candidate alone.
-pub(super) fn alone<'a>(ground: &Ground<'a>, what_if: &mut WhatIf<'a>, candidate: &Candidate) -> Alone {
-    let mut claims = None;
-    let nothing = Lifted::new();
-    let answer = evaluate::what_if(
-        ground,
-        what_if,
-        &[candidate],
-        &candidate.moving,
-        &nothing,
-        &mut claims,
-        |_, plan| Brief::of(ground.snapshot, &plan),
-    );
-    Alone { answer, claims }
+fn alone<'a>(ground: &Ground<'a>, what_if: &mut WhatIf<'a>, candidate: &Candidate) -> Alone {
+    let bare = ask_alone(ground, what_if, candidate);
+    settled(ground, candidate, &bare)
 }
 
 /// Looks at every candidate alone, on as many threads as the policy says. Answers are in the order of the candidates and do not depend on
@@ -127,12 +160,12 @@ pub(super) fn all_alone<'a>(
     ground: &Ground<'a>,
     what_if: &mut WhatIf<'a>,
     candidates: &[&Candidate],
-) -> Vec<Alone> {
+) -> Vec<Bare<Brief>> {
     let threads = ground.policy.disrupt.threads.clamp(1, 1 + candidates.len() / 64);
     if threads == 1 {
         return candidates
             .iter()
-            .map(|candidate| alone(ground, what_if, candidate))
+            .map(|candidate| ask_alone(ground, what_if, candidate))
             .collect();
     }
     let done = threads::in_chunks(
@@ -140,9 +173,9 @@ pub(super) fn all_alone<'a>(
         threads,
         || what_if.worker(),
         |mut what_if, chunk: &[&Candidate]| {
-            let answers: Vec<Alone> = chunk
+            let answers: Vec<Bare<Brief>> = chunk
                 .iter()
-                .map(|candidate| alone(ground, &mut what_if, candidate))
+                .map(|candidate| ask_alone(ground, &mut what_if, candidate))
                 .collect();
             (answers, what_if.statistics)
         },
@@ -174,7 +207,7 @@ pub(super) fn fair_order(candidates: &[&Candidate]) -> Vec<usize> {
 pub(super) fn able_alone(
     ground: &Ground<'_>,
     candidates: &[&Candidate],
-    answers: &[Alone],
+    answers: &[&Alone],
 ) -> (Vec<usize>, usize) {
     let budgets: &BudgetMapping = ground.budget(&Method::SingleNodeConsolidation.reason());
     let mut constrained = 0;
@@ -188,7 +221,7 @@ pub(super) fn able_alone(
     }
     if ground.policy.disrupt.rounds {
         able.sort_by_cached_key(|position| {
-            let scores = scores(ground, candidates[*position], &answers[*position]);
+            let scores = scores(ground, candidates[*position], answers[*position]);
             Reverse(patience::worth(&scores))
         });
     }
@@ -201,14 +234,14 @@ pub(super) fn best_alone(
     ground: &Ground<'_>,
     frontier: &Frontier,
     candidates: &[&Candidate],
-    answers: &[Alone],
+    answers: &[&Alone],
 ) -> Option<Vec<PoolScore>> {
     if !ground.policy.disrupt.rounds || frontier.is_cautious() {
         return None;
     }
     let (able, _) = able_alone(ground, candidates, answers);
     let best = *able.first()?;
-    Some(scores(ground, candidates[best], &answers[best]))
+    Some(scores(ground, candidates[best], answers[best]))
 }
 
 /// What a candidate scores alone.

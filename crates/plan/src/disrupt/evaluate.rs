@@ -94,25 +94,38 @@ pub(super) fn what_if<'a, R>(
     claims: &mut Option<usize>,
     mut write: impl FnMut(&mut Moved<'_, 'a>, Exchange) -> R,
 ) -> Result<R, Stop> {
+    ask(ground, what_if, set, pods, |moved, _| {
+        if moved.unplaced.is_empty() {
+            claims.get_or_insert(moved.claim_count());
+        }
+        let plan = evaluate(ground, moved, set, lifted)?;
+        Ok(write(moved, plan))
+    })
+}
+
+/// Removes a set, places its pods, and lets `look` see the result with what the NodePools before have said; where that is too dear, those after it are
+/// asked (W-04). The answer is the last, or the first refusal.
+pub(super) fn ask<'a, R>(
+    ground: &Ground<'a>,
+    what_if: &mut WhatIf<'a>,
+    set: &[&Candidate],
+    pods: &[PodId],
+    mut look: impl FnMut(&mut Moved<'_, 'a>, Option<&Stop>) -> Result<R, Stop>,
+) -> Result<R, Stop> {
     let nodes: Vec<NodeId> = set.iter().map(|candidate| candidate.node).collect();
     let price: Price = set.iter().map(|candidate| candidate.price).sum();
-    let (mut after, mut first) = (None, None);
+    let (mut after, mut first): (_, Option<Stop>) = (None, None);
     loop {
-        let answer = what_if.without_on(after, &nodes, pods, |moved| {
-            if moved.unplaced.is_empty() {
-                claims.get_or_insert(moved.claim_count());
-            }
-            match evaluate(ground, moved, set, lifted) {
-                Ok(plan) => Ok(write(moved, plan)),
-                Err(stop) => {
-                    let dear = matches!(stop.hurdle, Hurdle::NotCheaper | Hurdle::MinValues);
-                    let planned = if dear { moved.claims() } else { Vec::new() };
-                    let next = match planned.as_slice() {
-                        [claim] => ground.cheaper_pools.next(ground.snapshot, claim, price),
-                        _ => None,
-                    };
-                    Err((stop, next))
-                }
+        let answer = what_if.without_on(after, &nodes, pods, |moved| match look(moved, first.as_ref()) {
+            Ok(found) => Ok(found),
+            Err(stop) => {
+                let dear = matches!(stop.hurdle, Hurdle::NotCheaper | Hurdle::MinValues);
+                let planned = if dear { moved.claims() } else { Vec::new() };
+                let next = match planned.as_slice() {
+                    [claim] => ground.cheaper_pools.next(ground.snapshot, claim, price),
+                    _ => None,
+                };
+                Err((stop, next))
             }
         });
         match answer {
@@ -130,6 +143,18 @@ pub(super) fn what_if<'a, R>(
 
 /// Evaluates a set whose nodes have been removed and whose pods have been placed.
 fn evaluate(
+    ground: &Ground<'_>,
+    moved: &mut Moved<'_, '_>,
+    set: &[&Candidate],
+    lifted: &Lifted,
+) -> Result<Exchange, Stop> {
+    let mut plan = priced(ground, moved, set, lifted)?;
+    plan.scores = approved(ground, set, plan.savings(), !plan.replacements.is_empty(), lifted)?;
+    Ok(plan)
+}
+
+/// What comes instead of a set, and what that costs: all of the evaluation that depends on where the pods have gone. Nothing is scored yet.
+pub(super) fn priced(
     ground: &Ground<'_>,
     moved: &mut Moved<'_, '_>,
     set: &[&Candidate],
@@ -162,24 +187,34 @@ fn evaluate(
         plan.replacements = all_affordable(ground, moved, set, claims, price_before, lifted)?;
         plan.price_after = plan.replacements.iter().map(|(_, price)| *price).sum();
     }
-    plan.scores = balanced::scores(ground, set, plan.savings());
-    if let Some(low) = plan.scores.iter().find(|score| !score.approved)
+    Ok(plan)
+}
+
+/// Whether what is saved is worth the disruption, with the scores: all of the evaluation that depends on totals of NodePools and on the time.
+pub(super) fn approved(
+    ground: &Ground<'_>,
+    set: &[&Candidate],
+    savings: Price,
+    replaces: bool,
+    lifted: &Lifted,
+) -> Result<Vec<PoolScore>, Stop> {
+    let scores = balanced::scores(ground, set, savings);
+    if let Some(low) = scores.iter().find(|score| !score.approved)
         && !lifted.contains(&Hurdle::Score)
     {
         let text = low.text();
-        let scores = std::mem::take(&mut plan.scores);
         return Err(Stop {
             scores,
             ..Stop::new(Hurdle::Score, text)
         });
     }
     if !ground.paybacks.is_empty() && !lifted.contains(&Hurdle::DisruptionPolicy) {
-        earns(ground, set, plan.savings())?;
+        earns(ground, set, savings)?;
     }
-    if !plan.replacements.is_empty() {
-        patience::check(ground, set, &plan.scores, lifted)?;
+    if replaces {
+        patience::check(ground, set, &scores, lifted)?;
     }
-    Ok(plan)
+    Ok(scores)
 }
 
 /// Whether what is saved is worth the restarts to every DisruptionPolicy that judges over time.

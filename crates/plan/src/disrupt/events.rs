@@ -29,8 +29,11 @@ pub(super) fn blocked(snapshot: &Snapshot, node: NodeId, message: &str) -> Vec<E
 pub(super) fn protections(snapshot: &Snapshot, now: Timestamp) -> Vec<Event> {
     let mut events = Vec::new();
     for pod in &snapshot.pods {
-        let on_managed = pod.node.is_some_and(|node| snapshot.node(node).is_managed());
-        if !pod.active || !on_managed {
+        // Most pods ask for nothing, and their nodes are far away in memory.
+        if !pod.active || matches!(pod.do_not_disrupt, DoNotDisrupt::Absent | DoNotDisrupt::Always) {
+            continue;
+        }
+        if !pod.node.is_some_and(|node| snapshot.node(node).is_managed()) {
             continue;
         }
         let (kind, reason, message, value) = match &pod.do_not_disrupt {

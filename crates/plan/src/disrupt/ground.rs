@@ -2,7 +2,7 @@
 
 use super::balanced::{self, Totals};
 use super::budgets::BudgetMapping;
-use super::candidates::{Candidate, DisruptionClass, checked};
+use super::candidates::{Candidate, DisruptionClass, PodFacts, checked_with};
 use super::cheaper_pools::CheaperPools;
 use super::command::Method;
 use super::hurdle::{Hurdle, Lifted};
@@ -47,12 +47,14 @@ impl<'a> Ground<'a> {
     ) -> Self {
         let in_own = Lifted::from([Hurdle::InCommand]);
         let nothing = Lifted::new();
+        let facts = PodFacts::of(snapshot);
         let graceful: Vec<Result<Candidate, Hurdle>> = snapshot
             .node_ids()
             .map(|node| {
                 let is_own = own.contains(snapshot.node(node).provider_id.as_str());
                 let lifted = if is_own { &in_own } else { &nothing };
-                checked(snapshot, node, DisruptionClass::Graceful, now, lifted)
+                let graceful = DisruptionClass::Graceful;
+                checked_with(snapshot, node, graceful, now, lifted, Some(&facts))
             })
             .collect();
         let reasons = [

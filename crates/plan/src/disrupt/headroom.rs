@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// The Snapshot with virtual pods on nodes, and nodes kept for pods that wait; `None` when there are no virtual pods. Ids stay what they are. Virtual pods that need a new node stay
 /// pending, and block nothing (D-373).
 pub(super) fn settle(snapshot: &Snapshot, policy: &Policy, now: Timestamp) -> Option<Snapshot> {
-    if !snapshot.pods.iter().any(|pod| pod.is_virtual) {
+    if !snapshot.classes.iter().any(|class| class.is_virtual) {
         return None;
     }
     let leaving =

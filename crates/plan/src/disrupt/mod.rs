@@ -5,6 +5,7 @@
 
 pub mod advance;
 mod balanced;
+mod bare;
 pub mod budgets;
 pub mod candidates;
 mod cautious;
@@ -21,6 +22,7 @@ mod ground;
 mod headroom;
 mod hurdle;
 mod judge;
+mod kept;
 mod last_look;
 mod outcome;
 mod pass;
@@ -41,9 +43,10 @@ pub use candidates::{Candidate, DisruptionClass, candidate, candidates};
 pub use command::{Command, CommandNode, Decision, Destination, Method, Move, Replacement};
 pub use consolidate::{Stage, decide_each_alone};
 pub use hurdle::Hurdle;
+pub use kept::Kept;
 pub use last_look::{LastLook, last_look};
 pub use outcome::{DisruptOptions, DisruptStatistics, Frontier, MethodReport, Outcome, PoolScore};
-pub use pass::{disrupt, disrupt_watched, judge};
+pub use pass::{disrupt, disrupt_keeping, disrupt_watched, judge};
 pub use validate::{Rejection, Validation, is_calm, validate};
 pub use verdict::money_text;
 pub use verdict::{Blocker, BlockerKind, Counterfactual, Subject, Verdict};

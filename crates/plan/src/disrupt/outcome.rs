@@ -108,6 +108,8 @@ pub struct DisruptStatistics {
     pub steps: u64,
     /// Pods for which a place was looked for.
     pub pods: u64,
+    /// Answers of what-ifs that were kept from the pass before.
+    pub kept: u64,
     /// Whether the pass did nothing because nothing had changed.
     pub idle: bool,
 }
@@ -117,6 +119,7 @@ impl DisruptStatistics {
         self.what_ifs += other.what_ifs;
         self.steps += other.steps;
         self.pods += other.pods;
+        self.kept += other.kept;
     }
 }
 

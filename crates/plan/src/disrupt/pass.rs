@@ -3,6 +3,8 @@
 //! The first method that has something to start ends the pass (D-063). Nothing is created or changed, nothing waits, and equal inputs give
 //! equal outcomes on any number of threads.
 
+mod verdicts;
+
 use super::candidates::{Candidate, blocked_events};
 use super::cautious;
 use super::command::{Command, Method, Move};
@@ -14,11 +16,12 @@ use super::ground::{Ground, drifted_since, what_if_options};
 use super::headroom;
 use super::hurdle::{Hurdle, Lifted};
 use super::judge::{Judge, Unlimited};
+use super::kept::Kept;
 use super::outcome::{DisruptStatistics, Frontier, MethodReport, Outcome, Settled};
 use super::sets::Search;
 use super::simulate::{Follow, WhatIf};
 use super::verdict::Verdict;
-use super::{cost, drift, patience, rounds, threads};
+use super::{cost, drift, patience, rounds};
 use crate::policy::Policy;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::DisruptionReason;
@@ -32,12 +35,51 @@ pub fn disrupt(snapshot: &Snapshot, policy: &Policy, now: Timestamp, frontier: &
     disrupt_watched(snapshot, policy, now, frontier, &mut |_| {})
 }
 
-/// The same; `evaluated` is called after the evaluation of each method, so that the caller can time it (D-067). It has no influence on the outcome.
+/// The same, with answers of the last pass, which are asked for again only where what they have read has changed. It decides what `disrupt` decides, and
+/// `kept` is then for the next pass. Debug builds compare, where the cluster is small.
+pub fn disrupt_keeping(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    frontier: &Frontier,
+    kept: &mut Kept,
+    evaluated: &mut dyn FnMut(Method),
+) -> Outcome {
+    let outcome = pass(snapshot, policy, now, frontier, Some(kept), evaluated);
+    #[cfg(debug_assertions)]
+    if snapshot.pods.len() <= COMPARED_PODS {
+        let anew = disrupt(snapshot, policy, now, frontier);
+        let statistics = outcome.statistics;
+        assert_eq!(
+            outcome,
+            Outcome { statistics, ..anew },
+            "a pass with kept answers decides what one without does"
+        );
+    }
+    outcome
+}
+
+/// Clusters of up to so many pods are compared in debug builds.
+#[cfg(debug_assertions)]
+const COMPARED_PODS: usize = 100;
+
+/// The same as `disrupt`; `evaluated` is called after the evaluation of each method, so that the caller can time it (D-067). It has no influence on the outcome.
 pub fn disrupt_watched(
     snapshot: &Snapshot,
     policy: &Policy,
     now: Timestamp,
     frontier: &Frontier,
+    evaluated: &mut dyn FnMut(Method),
+) -> Outcome {
+    pass(snapshot, policy, now, frontier, None, evaluated)
+}
+
+fn pass(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Timestamp,
+    frontier: &Frontier,
+    kept: Option<&mut Kept>,
     evaluated: &mut dyn FnMut(Method),
 ) -> Outcome {
     if frontier.is_settled(now) {
@@ -66,6 +108,8 @@ pub fn disrupt_watched(
         ..frontier.clone()
     };
     let mut pass = Pass {
+        // Where virtual pods would go is decided anew in every pass, so that nothing can be kept that looks at them.
+        kept: kept.filter(|_| settled.is_none()),
         ground: &ground,
         options: &options,
         frontier,
@@ -105,7 +149,8 @@ struct Known<'g> {
     answers: Vec<Alone>,
 }
 
-struct Pass<'g, 'a> {
+struct Pass<'k, 'g, 'a> {
+    kept: Option<&'k mut Kept>,
     ground: &'g Ground<'a>,
     options: &'a PackOptions,
     frontier: &'g Frontier,
@@ -128,7 +173,7 @@ struct Said {
     scores: Vec<super::PoolScore>,
 }
 
-impl<'g, 'a> Pass<'g, 'a> {
+impl<'g, 'a> Pass<'_, 'g, 'a> {
     fn run(&mut self, evaluated: &mut dyn FnMut(Method)) {
         let snapshot = self.ground.snapshot;
         for (node, candidate) in snapshot.node_ids().zip(&self.ground.graceful) {
@@ -370,9 +415,8 @@ impl<'g, 'a> Pass<'g, 'a> {
         said
     }
 
-    /// Looks at every candidate of consolidation alone, once per pass. The what-if is made only when there is something to ask it: its tables cost as
-    /// much as many questions, and while a NodePool waits for its next round there is none.
-    fn know(&mut self) -> (&Known<'g>, Option<WhatIf<'a>>) {
+    /// Looks at every candidate of consolidation alone, once per pass. The what-if is made only when there is something to ask it: its tables are dear.
+    fn know(&mut self) -> Option<WhatIf<'a>> {
         let ground = self.ground;
         if self.alone.is_none() {
             let (candidates, refused) = consolidate::candidates(ground);
@@ -390,7 +434,7 @@ impl<'g, 'a> Pass<'g, 'a> {
             let mut answers = Vec::new();
             if !candidates.is_empty() {
                 let mut what_if = self.settled();
-                answers = consolidate::all_alone(ground, &mut what_if, &candidates);
+                answers = self.ask_alone(&mut what_if, &candidates);
                 self.settled = Some(what_if);
             }
             for (candidate, alone) in candidates.iter().zip(&answers) {
@@ -405,27 +449,52 @@ impl<'g, 'a> Pass<'g, 'a> {
                 answers,
             });
         }
-        (self.alone.get_or_insert_default(), self.settled.take())
+        self.settled.take()
+    }
+
+    /// Asks about each candidate alone, where the answer is not known from the last pass.
+    fn ask_alone(&mut self, what_if: &mut WhatIf<'a>, candidates: &[&Candidate]) -> Vec<Alone> {
+        let ground = self.ground;
+        let Some(kept) = self.kept.as_mut() else {
+            let answers = consolidate::all_alone(ground, what_if, candidates);
+            let both = candidates.iter().zip(&answers);
+            return both
+                .map(|(candidate, bare)| consolidate::settled(ground, candidate, bare))
+                .collect();
+        };
+        kept.renew(ground, what_if.start());
+        let is_unknown = |candidate: &&Candidate| kept.find(candidate).is_none();
+        let unknown: Vec<&Candidate> = candidates.iter().copied().filter(is_unknown).collect();
+        what_if.statistics.kept += (candidates.len() - unknown.len()) as u64;
+        let answers = consolidate::all_alone(ground, what_if, &unknown);
+        for (candidate, bare) in unknown.iter().zip(answers) {
+            kept.keep(ground.snapshot, candidate, bare);
+        }
+        let settled = candidates.iter().map(|candidate| {
+            let bare = kept.find(candidate);
+            bare.map(|bare| consolidate::settled(ground, candidate, bare))
+        });
+        // Each was found or has just been kept.
+        settled.collect::<Option<Vec<Alone>>>().unwrap_or_default()
     }
 
     fn sets(&mut self) -> Said {
         let (ground, frontier) = (self.ground, self.frontier);
-        let (known, mut what_if) = self.know();
+        let mut what_if = self.know();
+        let known = self.alone.get_or_insert_default();
         let awake: Vec<usize> = (0..known.candidates.len())
             .filter(|position| !consolidate::rests(frontier, ground, known.candidates[*position]))
             .collect();
         let candidates: Vec<&Candidate> = awake.iter().map(|position| known.candidates[*position]).collect();
-        let answers: Vec<Alone> = awake
-            .iter()
-            .map(|position| known.answers[*position].clone())
-            .collect();
+        let answers: Vec<&Alone> = awake.iter().map(|position| &known.answers[*position]).collect();
         let mut said = Said {
             eligible: known.waiting + known.candidates.len(),
             evaluated: candidates.len(),
             constrained: consolidate::over_budget(ground, &candidates),
             ..Said::default()
         };
-        let search = Search::new(ground, &candidates, &answers, frontier);
+        let kept = self.kept.as_mut().and_then(|kept| kept.sets());
+        let search = Search::new(ground, &candidates, &answers, frontier, kept);
         let rounds = search.rounds();
         let alone = consolidate::best_alone(ground, frontier, &candidates, &answers);
         match what_if.as_mut().map(|what_if| search.run(what_if)) {
@@ -457,8 +526,10 @@ impl<'g, 'a> Pass<'g, 'a> {
 
     fn single(&mut self) -> Said {
         let (ground, frontier) = (self.ground, self.frontier);
-        let (known, mut what_if) = self.know();
-        let (able, constrained) = consolidate::able_alone(ground, &known.candidates, &known.answers);
+        let mut what_if = self.know();
+        let known = self.alone.get_or_insert_default();
+        let answers: Vec<&Alone> = known.answers.iter().collect();
+        let (able, constrained) = consolidate::able_alone(ground, &known.candidates, &answers);
         let able: Vec<&Candidate> = able
             .into_iter()
             .map(|position| known.candidates[position])
@@ -491,79 +562,6 @@ impl<'g, 'a> Pass<'g, 'a> {
         }
         self.settled = what_if;
         said
-    }
-
-    /// Judges every node, on as many threads as the policy says.
-    fn judge(&mut self, unlimited: &'a Unlimited) {
-        let (ground, options) = (self.ground, self.options);
-        let what_if = self.settled();
-        let nodes: Vec<NodeId> = ground.snapshot.node_ids().collect();
-        let mut alone: Vec<Option<&Alone>> = vec![None; nodes.len()];
-        if let Some(known) = &self.alone {
-            for (candidate, answer) in known.candidates.iter().zip(&known.answers) {
-                alone[candidate.node.index()] = Some(answer);
-            }
-        }
-        let threads = ground.policy.disrupt.threads.clamp(1, 1 + nodes.len() / 64);
-        let done = threads::in_chunks(
-            &nodes,
-            threads,
-            || what_if.worker(),
-            |what_if, nodes: &[NodeId]| {
-                let mut judge = Judge::new(ground, options, unlimited, what_if);
-                let verdicts: Vec<Verdict> = nodes
-                    .iter()
-                    .map(|node| judge.verdict(*node, alone[node.index()]))
-                    .collect();
-                (verdicts, judge.statistics())
-            },
-        );
-        for (mut verdicts, statistics) in done {
-            for verdict in verdicts.iter_mut().filter(|verdict| !verdict.is_keep()) {
-                verdict.waits = self.waits(verdict);
-            }
-            self.outcome.verdicts.extend(verdicts);
-            self.outcome.statistics.add(statistics);
-        }
-        self.settled = Some(what_if);
-    }
-
-    /// Why a node that may go is not in a command of this pass.
-    fn waits(&self, verdict: &Verdict) -> Option<String> {
-        let view = self.ground.snapshot.node(verdict.node);
-        let chosen = |command: &Command| {
-            let mut nodes = command.nodes.iter();
-            nodes.any(|node| node.provider_id == view.provider_id)
-        };
-        if self.outcome.commands.iter().any(chosen) {
-            return None;
-        }
-        let is_drift = verdict.method.is_some_and(Method::is_maintenance);
-        let key = if is_drift {
-            format!("drift/{}", view.pool_name.as_deref().unwrap_or(""))
-        } else {
-            format!("node/{}", view.provider_id)
-        };
-        let rests = self.frontier.back_offs.get(&key).map(|back_off| back_off.until);
-        if let Some(until) = rests.filter(|until| *until > self.ground.now) {
-            let until = until.strftime("%H:%M:%SZ");
-            return Some(format!(
-                "the last command for it did not stand; it rests until {until}"
-            ));
-        }
-        let is_consolidation = verdict.method == Some(Method::SingleNodeConsolidation);
-        let round = view.pool.and_then(|pool| self.closed.get(&pool));
-        if let Some(until) = round.filter(|_| is_consolidation) {
-            let until = until.strftime("%H:%M:%SZ");
-            return Some(format!(
-                "pods or nodes of its NodePool are still on their way: moves start when they have come to rest, at {until} at the latest"
-            ));
-        }
-        if self.frontier.is_cautious() && is_consolidation {
-            let why = "the last move made nothing cheaper, because pods went elsewhere: until they change, only moves that cannot disappoint are made";
-            return Some(why.to_owned());
-        }
-        None
     }
 
     fn finish(mut self) -> Outcome {

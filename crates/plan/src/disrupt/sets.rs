@@ -6,30 +6,58 @@
 //! found, as far as a fixed number of steps goes. All is counted in steps, never in time.
 
 use super::balanced;
+use super::bare::{Bare, Numbered};
 use super::budgets::BudgetMapping;
 use super::candidates::Candidate;
 use super::cautious;
 use super::command::{Command, Method};
-use super::consolidate::{Alone, pods_of, written};
-use super::evaluate::{self, Exchange, most_replacements};
+use super::consolidate::{Alone, written};
+use super::evaluate::{Exchange, most_replacements};
 use super::ground::Ground;
-use super::hurdle::Lifted;
+use super::kept::{KeptSets, LONGEST_SWEEP, Reads};
 use super::outcome::{Frontier, PoolScore};
 use super::patience;
-use super::simulate::{Follow, WhatIf};
+use super::simulate::{Follow, Placed, WhatIf, moves};
 use spokeshave_api::constants::MULTI_NODE_CANDIDATES;
 use spokeshave_model::Price;
+use spokeshave_model::snapshot::PodId;
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// A set that may go.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    /// Positions into the candidates, ascending.
-    pub(super) members: Vec<usize>,
-    /// What is saved.
-    pub(super) savings: Price,
     pub(super) plan: Exchange,
     pub(super) command: Command,
+}
+
+/// The plan of a set, before it is scored, and where its pods would go.
+#[derive(Clone, Debug)]
+pub(super) struct Whole {
+    plan: Exchange,
+    places: Vec<Placed>,
+}
+
+impl Numbered for Whole {
+    fn renumber(&mut self, new: &impl Fn(PodId) -> Option<PodId>) -> Option<()> {
+        let claims = self.plan.replacements.iter_mut();
+        let in_claims = claims.flat_map(|(claim, _)| &mut claim.pods);
+        for pod in in_claims.chain(self.places.iter_mut().map(|placed| &mut placed.pod)) {
+            *pod = new(*pod)?;
+        }
+        Some(())
+    }
+}
+
+/// The best set so far.
+#[derive(Clone, Debug)]
+struct Best {
+    /// Positions into the candidates, ascending.
+    members: Vec<usize>,
+    bare: Arc<Bare<Whole>>,
+    scores: Vec<PoolScore>,
+    savings: Price,
+    replacements: usize,
 }
 
 /// A search over the candidates of one pass.
@@ -37,13 +65,15 @@ pub(super) struct Search<'s, 'a> {
     ground: &'s Ground<'a>,
     /// In order of savings ratio; none of them rests.
     candidates: &'s [&'s Candidate],
-    answers: &'s [Alone],
+    answers: &'s [&'s Alone],
     /// Steps left.
     steps: usize,
     /// Which seeds come next.
     seed: u64,
     cautious: bool,
-    best: Option<Found>,
+    best: Option<Best>,
+    /// What the last pass has asked, where it is kept.
+    kept: Option<&'s mut KeptSets>,
     /// Scores of the last set that was not worth it.
     rejected: Vec<PoolScore>,
 }
@@ -52,10 +82,12 @@ impl<'s, 'a> Search<'s, 'a> {
     pub(super) fn new(
         ground: &'s Ground<'a>,
         candidates: &'s [&'s Candidate],
-        answers: &'s [Alone],
+        answers: &'s [&'s Alone],
         frontier: &Frontier,
+        kept: Option<&'s mut KeptSets>,
     ) -> Self {
         Search {
+            kept,
             ground,
             candidates,
             answers,
@@ -80,7 +112,36 @@ impl<'s, 'a> Search<'s, 'a> {
         if self.candidates.len() >= 2 {
             self.search(what_if);
         }
-        self.best.ok_or(self.rejected)
+        let best = self.best.take().and_then(|best| self.written(best));
+        best.ok_or(self.rejected)
+    }
+
+    fn set(&self, members: &[usize]) -> Vec<&'s Candidate> {
+        members
+            .iter()
+            .map(|position| self.candidates[*position])
+            .collect()
+    }
+
+    fn written(&self, best: Best) -> Option<Found> {
+        let whole = best.bare.found.as_ref().ok()?;
+        let plan = Exchange {
+            scores: best.scores,
+            ..whole.plan.clone()
+        };
+        let command = self.command(&self.set(&best.members), whole);
+        Some(Found { plan, command })
+    }
+
+    fn command(&self, set: &[&Candidate], whole: &Whole) -> Command {
+        let moves = moves(self.ground.snapshot, &whole.places);
+        written(
+            self.ground,
+            Method::MultiNodeConsolidation,
+            set,
+            &whole.plan,
+            moves,
+        )
     }
 
     fn search(&mut self, what_if: &mut WhatIf<'a>) {
@@ -111,7 +172,7 @@ impl<'s, 'a> Search<'s, 'a> {
             if self
                 .best
                 .as_ref()
-                .is_some_and(|best| patience::is_worth_it(&best.plan.scores))
+                .is_some_and(|best| patience::is_worth_it(&best.scores))
             {
                 return;
             }
@@ -175,10 +236,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 self.sweep(what_if, claims, Follow::Own, &order);
             }
         }
-        let replaces = self
-            .best
-            .as_ref()
-            .is_some_and(|best| !best.plan.replacements.is_empty());
+        let replaces = self.best.as_ref().is_some_and(|best| best.replacements > 0);
         self.exchange(what_if, if replaces { movable } else { deletable });
     }
 
@@ -219,40 +277,55 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// Evaluates one set from scratch; true when it may go.
     fn whole(&mut self, what_if: &mut WhatIf<'a>, members: &[usize]) -> bool {
-        let set: Vec<&Candidate> = members
-            .iter()
-            .map(|position| self.candidates[*position])
-            .collect();
+        let set = self.set(members);
         self.steps = self.steps.saturating_sub(members.len());
-        let (ground, cautious) = (self.ground, self.cautious);
-        let found = evaluate::what_if(
-            ground,
-            what_if,
-            &set,
-            &pods_of(&set),
-            &Lifted::new(),
-            &mut None,
-            |moved, plan| {
-                let moves = moved.moves(&set);
-                let command = written(ground, Method::MultiNodeConsolidation, &set, &plan, moves);
-                let is_trusted = !cautious || cautious::is_safe(ground, &set, &command);
-                is_trusted.then(|| Found {
-                    members: members.to_vec(),
-                    savings: plan.savings(),
-                    command,
-                    plan,
-                })
-            },
-        );
-        let found = found.unwrap_or_else(|stop| {
-            if !stop.scores.is_empty() {
-                self.rejected = stop.scores;
+        let bare = self.bare(what_if, &set);
+        let found = match &bare.found {
+            Ok(whole) => {
+                let (savings, replacements) = (whole.plan.savings(), whole.plan.replacements.len());
+                let approved = bare.approved(self.ground, &set, savings, replacements > 0);
+                approved.map(|scores| (scores, savings, replacements))
             }
-            None
-        });
-        let fits = found.is_some();
-        self.offer(found);
-        fits
+            Err(stop) => Err(stop.clone()),
+        };
+        let is_trusted = |whole: &Whole| {
+            !self.cautious || cautious::is_safe(self.ground, &set, &self.command(&set, whole))
+        };
+        match found {
+            Ok((scores, savings, replacements)) if bare.found.as_ref().is_ok_and(is_trusted) => {
+                self.offer(Best {
+                    members: members.to_vec(),
+                    bare,
+                    scores,
+                    savings,
+                    replacements,
+                });
+                true
+            }
+            Ok(_) => false,
+            Err(stop) => {
+                if !stop.scores.is_empty() {
+                    self.rejected = stop.scores;
+                }
+                false
+            }
+        }
+    }
+
+    /// What is said about a set before it is weighed, now or in the last pass.
+    fn bare(&mut self, what_if: &mut WhatIf<'a>, set: &[&Candidate]) -> Arc<Bare<Whole>> {
+        if let Some(known) = self.kept.as_mut().and_then(|kept| kept.whole(set)) {
+            what_if.statistics.kept += 1;
+            return known;
+        }
+        let bare = Arc::new(Bare::ask(self.ground, what_if, set, |moved, plan| Whole {
+            plan,
+            places: moved.places(set),
+        }));
+        if let Some(kept) = &mut self.kept {
+            kept.keep_whole(self.ground.snapshot, set, &bare);
+        }
+        bare
     }
 
     fn budgets(&self) -> BudgetMapping {
@@ -263,32 +336,18 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// Goes through candidates in order and keeps each whose pods still find places with at most so many replacements.
     fn sweep(&mut self, what_if: &mut WhatIf<'a>, claims: usize, follow: Follow, order: &[usize]) {
-        let candidates = self.candidates;
-        let mut budgets = self.budgets();
-        let mut kept: Vec<usize> = Vec::new();
-        let mut next = order.iter().copied();
-        let mut trying: Option<usize> = None;
-        let mut steps = self.steps;
-        what_if.sweep(
-            claims,
-            follow,
-            |was_kept| {
-                if was_kept == Some(true)
-                    && let Some(position) = trying
-                {
-                    budgets.take_node(candidates[position].place());
-                    kept.push(position);
-                }
-                if kept.len() >= MULTI_NODE_CANDIDATES || steps == 0 {
-                    return None;
-                }
-                steps -= 1;
-                trying = next.find(|position| budgets.allows(candidates[*position].place()));
-                trying.map(|position| candidates[position])
-            },
-            |_| (),
-        );
-        self.steps = steps;
+        let offers = Offers {
+            candidates: self.candidates,
+            budgets: self.budgets(),
+            order,
+            next: 0,
+            trying: None,
+            kept: Vec::new(),
+            steps: self.steps,
+        };
+        let offers = self.go_through(what_if, claims, follow, offers);
+        self.steps = offers.steps;
+        let mut kept = offers.kept;
         kept.sort_unstable();
         // Placed all together, as they will be: pods in order of size. Where that fails, one node fewer often does.
         while kept.len() >= 2 && !self.whole(what_if, &kept) {
@@ -299,10 +358,57 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
+    /// Makes a sweep, or takes it from the last pass.
+    fn go_through<'o>(
+        &mut self,
+        what_if: &mut WhatIf<'a>,
+        claims: usize,
+        follow: Follow,
+        offers: Offers<'o>,
+    ) -> Offers<'o>
+    where
+        's: 'o,
+    {
+        if let Some(known) = &mut self.kept {
+            let mut replayed = offers.clone();
+            if known.replay(claims, follow, |was_kept| replayed.next(was_kept)) {
+                what_if.statistics.kept += 1;
+                return replayed;
+            }
+        }
+        let mut offers = offers;
+        let (mut tried, mut fits, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+        let keeps = self.kept.is_some();
+        let in_vain = what_if.watched_sweep(
+            claims,
+            follow,
+            |was_kept, taken| {
+                if keeps && tried.len() <= LONGEST_SWEEP {
+                    fits.extend(was_kept);
+                    nodes.extend_from_slice(taken);
+                }
+                let candidate = offers.next(was_kept);
+                if keeps && tried.len() <= LONGEST_SWEEP {
+                    tried.extend(candidate);
+                }
+                candidate
+            },
+            |moved| moved.in_vain().cloned(),
+        );
+        if let Some(kept) = &mut self.kept
+            && tried.len() <= LONGEST_SWEEP
+        {
+            let mut reads = Reads::default();
+            reads.add(nodes.into_iter(), in_vain.as_ref());
+            kept.keep_sweep(self.ground.snapshot, (claims, follow), &tried, fits, reads);
+        }
+        offers
+    }
+
     /// Drops one node of the best set and lets others take its turn.
     fn exchange(&mut self, what_if: &mut WhatIf<'a>, movable: &[usize]) {
         let Some(best) = self.best.clone() else { return };
-        let claims = best.command.replacements.len();
+        let claims = best.replacements;
         let count = best.members.len().min(EXCHANGES);
         let start = usize::try_from(self.seed).unwrap_or(0);
         for index in 0..count {
@@ -316,12 +422,11 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     /// Keeps the better one: more savings, with rounds beyond what the evictions weigh, then fewer nodes, then the earlier candidates.
-    fn offer(&mut self, found: Option<Found>) {
-        let Some(found) = found else { return };
+    fn offer(&mut self, found: Best) {
         let by_worth = self.ground.policy.disrupt.rounds;
-        let rank = |found: &Found| {
+        let rank = |found: &Best| {
             let worth = if by_worth {
-                patience::worth(&found.plan.scores)
+                patience::worth(&found.scores)
             } else {
                 i128::from(found.savings.0)
             };
@@ -334,6 +439,44 @@ impl<'s, 'a> Search<'s, 'a> {
         if self.best.as_ref().is_none_or(|best| rank(best) < rank(&found)) {
             self.best = Some(found);
         }
+    }
+}
+
+/// Which candidates a sweep tries: in order, those that budgets allow, until enough are kept.
+#[derive(Clone)]
+struct Offers<'o> {
+    candidates: &'o [&'o Candidate],
+    budgets: BudgetMapping,
+    order: &'o [usize],
+    next: usize,
+    trying: Option<usize>,
+    kept: Vec<usize>,
+    /// Steps left.
+    steps: usize,
+}
+
+impl<'o> Offers<'o> {
+    /// The next candidate, when the last one was kept or not.
+    fn next(&mut self, was_kept: Option<bool>) -> Option<&'o Candidate> {
+        if was_kept == Some(true)
+            && let Some(position) = self.trying
+        {
+            self.budgets.take_node(self.candidates[position].place());
+            self.kept.push(position);
+        }
+        if self.kept.len() >= MULTI_NODE_CANDIDATES || self.steps == 0 {
+            return None;
+        }
+        self.steps -= 1;
+        self.trying = None;
+        while let Some(position) = self.order.get(self.next).copied() {
+            self.next += 1;
+            if self.budgets.allows(self.candidates[position].place()) {
+                self.trying = Some(position);
+                break;
+            }
+        }
+        self.trying.map(|position| self.candidates[position])
     }
 }
 

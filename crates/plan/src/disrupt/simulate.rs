@@ -12,7 +12,8 @@ use spokeshave_model::Price;
 use spokeshave_model::Requirements;
 use spokeshave_model::placement::PlannedClaim;
 use spokeshave_model::snapshot::{NodeId, PodId, PoolId, Snapshot};
-use spokeshave_schedule::{Fork, PackOptions, Simulation};
+use spokeshave_model::vector::ResourceVector;
+use spokeshave_schedule::{Fork, PackOptions, Simulation, Start};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Worst launch prices by instance type, per NodePool and requirements; filled on demand.
@@ -105,6 +106,11 @@ impl<'a> WhatIf<'a> {
         }
     }
 
+    /// What every question starts from.
+    pub(super) fn start(&self) -> Start {
+        self.simulation.start()
+    }
+
     /// Takes a node that has nothing to move out of all further questions.
     pub(super) fn remove_for_good(&mut self, node: NodeId) {
         self.simulation.remove_node(node);
@@ -157,10 +163,22 @@ impl<'a> WhatIf<'a> {
         mut offer: impl FnMut(Option<bool>) -> Option<&'c Candidate>,
         look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
     ) -> R {
+        self.watched_sweep(claims, follow, |was_kept, _| offer(was_kept), look)
+    }
+
+    /// The same; `offer` is also told which nodes took pods of the last node, whether it was kept or not.
+    pub(super) fn watched_sweep<'c, R>(
+        &mut self,
+        claims: usize,
+        follow: Follow,
+        mut offer: impl FnMut(Option<bool>, &[NodeId]) -> Option<&'c Candidate>,
+        look: impl FnOnce(&mut Moved<'_, 'a>) -> R,
+    ) -> R {
         self.statistics.what_ifs += 1;
+        let mut nodes: Vec<NodeId> = Vec::new();
         let outer = self.simulation.fork();
         let mut kept = None;
-        while let Some(candidate) = offer(kept) {
+        while let Some(candidate) = offer(kept, &nodes) {
             self.statistics.steps += 1;
             self.statistics.pods += candidate.moving.len() as u64;
             let step = self.simulation.fork();
@@ -177,6 +195,8 @@ impl<'a> WhatIf<'a> {
                 }
             };
             let fits = placed.is_complete() && self.simulation.claim_count_since(&outer) <= claims;
+            nodes.clear();
+            nodes.extend(self.simulation.nodes_since(&step));
             if fits {
                 self.simulation.commit(step);
             } else {
@@ -197,6 +217,16 @@ impl<'a> WhatIf<'a> {
 }
 
 impl Moved<'_, '_> {
+    /// The nodes that took the pods.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.simulation.nodes_since(self.fork)
+    }
+
+    /// By resource, the least that one of those asks for that have looked at all nodes in vain.
+    pub(super) fn in_vain(&self) -> Option<&ResourceVector> {
+        self.simulation.in_vain()
+    }
+
     /// How many new NodeClaims were needed.
     pub(super) fn claim_count(&self) -> usize {
         self.simulation.claim_count_since(self.fork)
@@ -244,47 +274,71 @@ impl Moved<'_, '_> {
     }
 
     /// Where the pods of the candidates went, in pod order; nobody moves virtual ones.
-    pub(super) fn moves(&mut self, candidates: &[&Candidate]) -> Vec<Move> {
+    pub(super) fn places(&mut self, candidates: &[&Candidate]) -> Vec<Placed> {
         let packing = self.simulation.packing_since(self.fork);
         let wanted: BTreeMap<PodId, NodeId> = candidates
             .iter()
             .flat_map(|candidate| candidate.moving.iter().map(|pod| (*pod, candidate.node)))
             .collect();
-        let on_nodes = packing.placements.existing.iter().flat_map(|(node, pods)| {
-            let view = self.snapshot.node(*node);
-            pods.iter().map(move |pod| {
-                let to = Destination::Node {
+        let existing = packing.placements.existing.iter();
+        let on_nodes = existing.flat_map(|(node, pods)| pods.iter().map(|pod| (*pod, Place::Node(*node))));
+        let claims = packing.placements.claims.iter().enumerate();
+        let on_claims =
+            claims.flat_map(|(index, claim)| claim.pods.iter().map(move |pod| (*pod, Place::Claim(index))));
+        let mut places: Vec<Placed> = on_nodes
+            .chain(on_claims)
+            .filter_map(|(pod, to)| {
+                let from = *wanted.get(&pod)?;
+                (!self.snapshot.pod(pod).is_virtual).then_some(Placed { pod, from, to })
+            })
+            .collect();
+        places.sort_unstable_by_key(|placed| placed.pod);
+        places
+    }
+
+    /// The same, with names.
+    pub(super) fn moves(&mut self, candidates: &[&Candidate]) -> Vec<Move> {
+        let places = self.places(candidates);
+        moves(self.snapshot, &places)
+    }
+}
+
+/// Where a pod went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Node(NodeId),
+    /// A new NodeClaim, by number.
+    Claim(usize),
+}
+
+/// A pod that moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) pod: PodId,
+    from: NodeId,
+    to: Place,
+}
+
+/// Moves with names.
+pub(super) fn moves(snapshot: &Snapshot, places: &[Placed]) -> Vec<Move> {
+    let named = |placed: &Placed| {
+        let (view, from) = (snapshot.pod(placed.pod), snapshot.node(placed.from));
+        let to = match placed.to {
+            Place::Node(node) => {
+                let view = snapshot.node(node);
+                Destination::Node {
                     name: view.name.clone(),
                     provider_id: view.provider_id.clone(),
-                };
-                (*pod, to)
-            })
-        });
-        let on_claims = packing
-            .placements
-            .claims
-            .iter()
-            .enumerate()
-            .flat_map(|(index, claim)| {
-                claim
-                    .pods
-                    .iter()
-                    .map(move |pod| (*pod, Destination::Replacement(index)))
-            });
-        let places: BTreeMap<PodId, Destination> = on_nodes.chain(on_claims).collect();
-        let found = places.into_iter().filter_map(|(pod, to)| {
-            let from = self.snapshot.node(*wanted.get(&pod)?);
-            let view = self.snapshot.pod(pod);
-            if view.is_virtual {
-                return None;
+                }
             }
-            Some(Move {
-                pod: view.key(),
-                uid: view.uid().to_owned(),
-                from: from.node_name().unwrap_or(&from.name).to_owned(),
-                to,
-            })
-        });
-        found.collect()
-    }
+            Place::Claim(index) => Destination::Replacement(index),
+        };
+        Move {
+            pod: view.key(),
+            uid: view.uid().to_owned(),
+            from: from.node_name().unwrap_or(&from.name).to_owned(),
+            to,
+        }
+    };
+    places.iter().map(named).collect()
 }

@@ -21,6 +21,7 @@ mod disrupt_sets;
 mod disrupt_worlds;
 mod disruption_policies;
 mod expiry;
+mod kept;
 mod policy_forecast;
 mod provision;
 mod quiet;

@@ -133,6 +133,11 @@ impl<'a> Ledgers<'a> {
         self.counts.catch_up(&mut tables.topology, &tables.algebra);
     }
 
+    /// Pods that no longer count where they are bound.
+    pub(crate) fn uncounted(&self) -> impl Iterator<Item = PodId> + '_ {
+        self.uncounted.ones().map(PodId::from)
+    }
+
     /// All placements, in order.
     #[inline]
     pub(crate) fn placed(&self) -> &[Placement] {

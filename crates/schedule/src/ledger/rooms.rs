@@ -93,6 +93,11 @@ impl<'a> Rooms<'a> {
         &self.free[node * self.width..(node + 1) * self.width]
     }
 
+    /// Free capacity of all nodes, one after the other.
+    pub(crate) fn all_free(&self) -> &[i64] {
+        &self.free
+    }
+
     /// 64 nodes: those that take pods and are not known to be too small for a request.
     #[inline]
     pub(crate) fn open_word(&self, request: RequestId, position: usize) -> u64 {

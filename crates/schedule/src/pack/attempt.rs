@@ -21,6 +21,7 @@ impl Engine<'_> {
             self.ledgers.put_on_node(pod, variant, node, &mut self.tables);
             return Ok(());
         }
+        self.note_in_vain(pod);
         if self.claim_order == ClaimOrder::LeastCost {
             return self.try_least_cost(pod, variant, bound);
         }

@@ -19,9 +19,10 @@ pub use orders::{ClaimOrder, pack_cheapest};
 use crate::bits::Bits;
 #[cfg(debug_assertions)]
 use crate::ledger::Fingerprint;
-use crate::ledger::{Checkpoint, Ledgers};
+use crate::ledger::{Checkpoint, Ledgers, Target};
 use crate::options::PackOptions;
 use crate::outcome::{Packing, Statistics};
+use crate::start::Start;
 use crate::tables::{Tables, VariantId};
 use crate::template::Reservations;
 use crate::topology::Choice;
@@ -88,6 +89,8 @@ pub(crate) struct Engine<'a> {
     /// What the last `place` left over.
     unplaced: Vec<Unplaced>,
     queue: Queue,
+    /// By resource, the least that a pod asked for which no existing node took in one of its attempts, since that was last cleared.
+    in_vain: Option<ResourceVector>,
     statistics: Statistics,
     scratch: Scratch,
 }
@@ -135,6 +138,7 @@ impl<'a> Engine<'a> {
             first_template: 0,
             unplaced: Vec::new(),
             queue: Queue::default(),
+            in_vain: None,
             statistics: Statistics::default(),
             scratch: Scratch {
                 choice: Choice::new(snapshot.nodes.len()),
@@ -220,6 +224,38 @@ impl<'a> Engine<'a> {
             let templates = &self.tables.templates;
             templates.partition_point(|template| template.pool <= pool)
         });
+    }
+
+    /// By resource, the least that a pod asked for which no existing node took in one of its attempts.
+    pub(crate) fn in_vain(&self) -> Option<&ResourceVector> {
+        self.in_vain.as_ref()
+    }
+
+    /// Forgets which pods looked at all existing nodes in vain.
+    pub(crate) fn clear_in_vain(&mut self) {
+        self.in_vain = None;
+    }
+
+    fn note_in_vain(&mut self, pod: PodId) {
+        let requests = self.tables.snapshot.requests(pod);
+        match &mut self.in_vain {
+            None => self.in_vain = Some(requests.clone()),
+            Some(least) => least.lower_to(requests),
+        }
+    }
+
+    /// What what-ifs start from.
+    pub(crate) fn start(&self) -> Start {
+        Start::new(&self.ledgers, &self.tables, self.ledgers.uncounted())
+    }
+
+    /// The nodes that pods were put on since the checkpoint, each as often as it took one.
+    pub(crate) fn nodes_since(&self, checkpoint: Checkpoint) -> impl Iterator<Item = NodeId> + '_ {
+        let placed = self.ledgers.placed()[checkpoint.placed..].iter();
+        placed.filter_map(|placed| match placed.on {
+            Target::Node(node) => Some(node),
+            Target::Claim(_) => None,
+        })
     }
 
     /// Everything that a fork may change. Only where that is cheap, and only in debug builds.

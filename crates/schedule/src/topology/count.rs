@@ -8,6 +8,7 @@ use super::{GroupId, Host, Kind, NONE, Rule, Shape};
 use crate::algebra::{Algebra, SetId};
 use crate::bits::Bits;
 use smallvec::SmallVec;
+use spokeshave_model::constraints::Constraints;
 use spokeshave_model::snapshot::{ClassId, NodeId, PodId, Snapshot};
 
 /// Pods of a group.
@@ -221,7 +222,7 @@ impl Counts {
         shape: &mut Shape<'_>,
         algebra: &Algebra<'_>,
     ) {
-        let at = self.counted_at[pod.index()];
+        let at = self.counted_at.get(pod.index()).copied().unwrap_or(NONE);
         if let Some((class, node, number)) = self.counted.get_mut(at as usize) {
             *number = if counts {
                 *number + 1
@@ -385,8 +386,19 @@ impl Rule {
     }
 }
 
-/// The pods that run on nodes, by class and node, and where in that list each is.
+/// Whether any rule of topology counts pods on behalf of a class.
+fn has_rules(class: &Constraints) -> bool {
+    let has_terms = !(class.affinity.is_empty() && class.anti_affinity.is_empty());
+    let prefers = !(class.preferred_affinity.is_empty() && class.preferred_anti_affinity.is_empty());
+    has_terms || prefers || !class.spreads.is_empty()
+}
+
+/// The pods that run on nodes, by class and node, and where in that list each is; nothing where no
+/// rule counts pods.
 fn bound_pods(snapshot: &Snapshot) -> (Vec<(ClassId, NodeId, u32)>, Vec<u32>) {
+    if !snapshot.classes.iter().any(has_rules) {
+        return Default::default();
+    }
     let mut bound: Vec<(ClassId, NodeId, usize)> = Vec::new();
     for (index, view) in snapshot.pods.iter().enumerate().filter(|(_, view)| view.active) {
         bound.extend(view.node.map(|node| (view.class, node, index)));

@@ -8,7 +8,7 @@ use spokeshave_api::disruption::{Disruption, DisruptionPhase};
 use spokeshave_model::Snapshot;
 use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disrupt::steps::cleanup_actions;
-use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, disrupt, validate};
+use spokeshave_plan::disrupt::{BudgetMapping, Command, Destination, disrupt_keeping, validate};
 use spokeshave_plan::limit_exceeded;
 
 use super::{Pending, models};
@@ -144,7 +144,9 @@ impl Engine<'_> {
         for action in cleanup_actions(&snapshot, now) {
             self.apply(&action);
         }
-        let outcome = disrupt(&snapshot, &self.policy.settings, now, &self.operator.frontier);
+        let (settings, operator) = (&self.policy.settings, &mut self.operator);
+        let (frontier, kept) = (&operator.frontier, &mut operator.kept);
+        let outcome = disrupt_keeping(&snapshot, settings, now, frontier, kept, &mut |_| {});
         self.operator.frontier = outcome.frontier;
         self.begin(&snapshot, outcome.commands, &outcome.budgets)
     }

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
 use spokeshave_api::disruption::Disruption;
 use spokeshave_api::{NodePool, hash, labels};
-use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier};
+use spokeshave_plan::disrupt::{BudgetMapping, Command, Frontier, Kept};
 use spokeshave_plan::launch_backoff::LaunchBackoff;
 
 use crate::world::{Policy, World};
@@ -50,6 +50,8 @@ pub(crate) struct Operator {
     // The disruption loop.
     pending: Vec<Pending>,
     frontier: Frontier,
+    /// Answers of the last pass.
+    kept: Kept,
     /// Commands under way whose end the frontier does not know yet, by position.
     started: BTreeMap<u32, Command>,
     last_turn_ms: u64,
@@ -99,6 +101,7 @@ impl Operator {
             batch: Batch::default(),
             pending: Vec::new(),
             frontier: Frontier::default(),
+            kept: Kept::default(),
             started: BTreeMap::new(),
             last_turn_ms: 0,
             modelled: None,
