@@ -1,7 +1,7 @@
 //! A pass that keeps answers of the pass before decides what one decides that keeps none: whole outcomes, verdicts and events included, over random
 //! changes of random clusters.
 
-use crate::support::later;
+use crate::support::{self, later, on_demand_pool, only, pinned};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::CSINode;
@@ -11,7 +11,9 @@ use spokeshave_api::{Budget, Condition, ConsolidationPolicy, NodeClaim, NodePool
 use spokeshave_example::{Dice, bound, instance_type, labelled, node, node_pool, pending_pod};
 use spokeshave_model::{ClusterState, InstanceType, Nomination, Pod, Price, Resources, lower};
 use spokeshave_plan::Policy;
-use spokeshave_plan::disrupt::{DisruptStatistics, Frontier, Kept, Outcome, disrupt, disrupt_keeping};
+use spokeshave_plan::disrupt::{
+    Destination, DisruptStatistics, Frontier, Kept, Method, Outcome, disrupt, disrupt_keeping,
+};
 use std::sync::Arc;
 
 const APPS: [&str; 4] = ["web", "db", "cache", "batch"];
@@ -402,6 +404,52 @@ fn passes_with_kept_answers_decide_what_passes_without_do() {
         "{kept_answers} kept answers, {asked} what-ifs"
     );
     assert!(commands > 100, "{commands} commands");
+}
+
+/// Where the pods of the only command go, when pods `c` and `d` are moved off their nodes.
+fn destinations(outcome: &Outcome) -> Vec<&Destination> {
+    let moves = outcome.commands.iter().flat_map(|command| &command.moves);
+    moves.map(|step| &step.to).collect()
+}
+
+#[test]
+fn a_kept_set_is_asked_again_when_a_node_that_its_pods_passed_over_has_room() {
+    let mut world = support::World::new(on_demand_pool("default"))
+        .node("a", "small")
+        .node("b", "large")
+        .node("c", "small")
+        .node("d", "small")
+        .pod_with("full", "a", "1500m", &pinned("a"))
+        .pod_with("stays", "a", "100m", &pinned("a"))
+        .pod_with("other", "b", "9", &pinned("b"))
+        .pod("p", "c", "600m")
+        .pod("q", "d", "600m");
+    world.policy = only(Method::MultiNodeConsolidation);
+    let mut kept = Kept::default();
+    let mut pass = |world: &support::World| {
+        let (snapshot, frontier) = (world.snapshot(), Frontier::default());
+        disrupt_keeping(
+            &snapshot,
+            &world.policy,
+            world.now,
+            &frontier,
+            &mut kept,
+            &mut |_| {},
+        )
+    };
+    let to = |name: &str| Destination::Node {
+        name: name.to_owned(),
+        provider_id: format!("kwok://{name}"),
+    };
+    assert_eq!(destinations(&pass(&world)), [&to("b"), &to("b")]);
+    let again = pass(&world);
+    assert_eq!(destinations(&again), [&to("b"), &to("b")]);
+    assert_eq!(again.statistics.what_ifs, 0, "nothing has changed");
+    world
+        .state
+        .pods
+        .retain(|pod| pod.metadata.name.as_deref() != Some("full"));
+    assert_eq!(destinations(&pass(&world)), [&to("a"), &to("a")]);
 }
 
 const SEEDS: u64 = 40;
