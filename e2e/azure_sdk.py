@@ -15,6 +15,8 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 from azure.mgmt.compute import ComputeManagementClient
 from azure.mgmt.compute import models as compute_models
+from azure.mgmt.containerservice import ContainerServiceClient
+from azure.mgmt.containerservice import models as aks_models
 from azure.mgmt.network import NetworkManagementClient
 from azure.mgmt.network import models as network_models
 
@@ -83,12 +85,13 @@ def refusal(call):
 
 
 def main():
-    program = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        run(program)
-    finally:
-        program.stdin.close()
-        program.wait(30)
+    for arguments, story in (([], run), (["--aks"], run_aks)):
+        program = subprocess.Popen([sys.argv[1], *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            story(program)
+        finally:
+            program.stdin.close()
+            program.wait(30)
     sys.exit(1 if failed else 0)
 
 
@@ -189,6 +192,65 @@ def run(program):
         check("interface gone", "there", "gone")
     except ResourceNotFoundError as error:
         check("interface gone", error.status_code, 404)
+
+
+def run_aks(program):
+    """The same where AKS has made the machine."""
+    start = json.loads(program.stdout.readline())
+
+    def ask(line):
+        program.stdin.write(line + "\n")
+        program.stdin.flush()
+        return json.loads(program.stdout.readline())
+
+    options = {"base_url": start["url"], "authentication_policy": Token(log_in(start)), "polling_interval": 1}
+    aks = ContainerServiceClient(NoCredential(), start["subscription"], **options)
+    parts = start["aksMachine"].split("/")
+    pool, name = (parts[4], parts[8], parts[10]), parts[12]
+
+    # What our provider wrote.
+    machine = aks.machines.get(*pool, name)
+    properties = machine.properties
+    check("size at AKS", properties.hardware.vm_size, "Standard_D4s_v5")
+    check("state at AKS", properties.provisioning_state, "Succeeded")
+    check("virtual machine", properties.resource_id.lower(), start["machine"].lower())
+    check("image", properties.node_image_version, "AKSUbuntu-2404gen2containerd-202608.1.0")
+    check("operating system", (properties.operating_system.os_sku, properties.operating_system.os_disk_size_gb), ("Ubuntu2404", 128))
+    check("taints", properties.kubernetes.node_initialization_taints, ["karpenter.sh/unregistered:NoExecute"])
+    check("pods", (properties.kubernetes.max_pods, properties.kubernetes.orchestrator_version), (250, "1.34.1"))
+    check("bought", (properties.priority, properties.mode), ("Regular", "User"))
+    check("NodeClaim at AKS", properties.tags["karpenter.azure.com_aksmachine_nodeclaim"], "ours")
+    check("drift", (properties.status.drift_action, properties.status.vm_state), ("Synced", "Running"))
+    check("fields that no machine of AKS has", unknown(machine, "machine"), [])
+    wrong = aks_models.Machine({"properties": {"hardware": {"size": "x"}}, "zone": "1"})
+    check("and one that is wrong is noticed", sorted(unknown(wrong, "it")), ["it.properties.hardware.size", "it.zone"])
+    images = {f"{it.os}-{it.sku}-{it.version}" for it in aks.container_service.list_node_image_versions(start["location"])}
+    check("images of AKS", properties.node_image_version in images, True)
+
+    # What the SDK writes, our provider reads.
+    theirs = aks_models.MachineProperties(
+        hardware=aks_models.MachineHardwareProfile(vm_size="Standard_D2s_v5"),
+        tags=dict(properties.tags, **{"karpenter.sh_nodeclaim": "theirs"}),
+    )
+    made = aks.machines.begin_create_or_update(*pool, "theirs", aks_models.Machine(properties=theirs)).result()
+    check("machine of AKS made", (made.name, made.properties.provisioning_state), ("theirs", "Succeeded"))
+    check("all machines of AKS", sorted(it.name for it in aks.machines.list(*pool)), ["ours", "theirs"])
+    check("what our provider lists of them", ask("list"), ["ours", "theirs"])
+
+    # Refusals are the SDK's errors.
+    none = aks_models.MachineProperties(hardware=aks_models.MachineHardwareProfile(vm_size="Standard_None"))
+    begin = lambda: aks.machines.begin_create_or_update(*pool, "none", aks_models.Machine(properties=none))
+    check("size that AKS does not support", refusal(begin), (400, "VMSizeNotSupported"))
+
+    def delete(*names):
+        parameters = aks_models.AgentPoolDeleteMachinesParameter(machine_names=list(names))
+        return aks.agent_pools.begin_delete_machines(*pool, parameters).result()
+
+    # What the SDK ends, our provider knows to be gone.
+    delete(name, "theirs")
+    check("machine of AKS gone", ask("gone"), True)
+    check("nothing is listed of them", ask("list"), [])
+    check("nothing to delete", refusal(lambda: delete(name)), (400, "InvalidParameter"))
 
 
 main()

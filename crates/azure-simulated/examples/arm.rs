@@ -1,10 +1,10 @@
 //! The Azure of this crate over HTTP, with one machine that the provider has launched, for clients in other languages.
 //!
 //! ```sh
-//! cargo run -p spokeshave-azure-simulated --example arm
+//! cargo run -p spokeshave-azure-simulated --example arm [-- --aks]
 //! ```
 //!
-//! Prints a line of JSON with its address, what it takes to log in, and the machine's resource ID. Then it answers lines: `list` with what the provider
+//! With `--aks` AKS has made the machine. Prints a line of JSON with its address, what it takes to log in, and the machine's resource ID. Then it answers lines: `list` with what the provider
 //! lists, `gone` with whether it knows its machine to be gone. Ends when its input does.
 
 #[allow(dead_code, reason = "the tests' world, of which this uses the settings")]
@@ -28,7 +28,10 @@ use tokio::net::TcpListener;
 async fn main() -> Result<(), Box<dyn Error>> {
     let clock = TokioClock::wall(1.0).shared();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let mut options = Options::instant();
+    let mut options = match std::env::args().nth(1).as_deref() {
+        Some("--aks") => world::with_aks(Options::instant()),
+        _ => Options::instant(),
+    };
     options.base = format!("http://{}", listener.local_addr()?);
     options.page = 10;
     options.quota.insert("standardDSv5Family".to_owned(), 100);
@@ -60,6 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "location": options.region,
         "subnet": options.subnets[0],
         "machine": provider_id.trim_start_matches("azure://"),
+        "aksMachine": created.annotation("karpenter.azure.com/aks-machine-resource-id"),
     });
     println!("{start}");
     let mut lines = BufReader::new(tokio::io::stdin()).lines();

@@ -216,7 +216,7 @@ impl State {
             "tags": properties["tags"],
             "properties": {
                 "hardwareProfile": {"vmSize": size},
-                "priority": properties["priority"],
+                "priority": properties["priority"].as_str().unwrap_or("Regular"),
                 "storageProfile": {"imageReference": {"id": format!("/subscriptions/aks/…/{}", properties["nodeImageVersion"].as_str().unwrap_or_default())}},
                 "osProfile": {"computerName": vm},
                 "timeCreated": now.to_string(),

@@ -31,6 +31,17 @@ fn z_059_clusters_live_on_azure_with_drift_evictions_refusals_and_deaths() {
 }
 
 #[test]
+fn z_040_clusters_live_as_well_where_aks_makes_machines() {
+    for seed in [2, 3] {
+        is_clean(&rehearsal::run_with(
+            CloudName::AzureMachines,
+            seed,
+            RunOptions::default(),
+        ));
+    }
+}
+
+#[test]
 fn g_001_clusters_live_as_well_when_their_provider_is_behind_the_protocol() {
     let behind = RunOptions {
         over_protocol: true,
