@@ -11,7 +11,7 @@ use spokeshave_api::{NodeClaim, NodePool, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::snapshot::{InstanceTypesProblem, Snapshot};
 use spokeshave_model::volumes::VolumeObjects;
-use spokeshave_model::{ClusterState, Distress, Nomination, NotBegun, Price, lower};
+use spokeshave_model::{ClusterState, Distress, Nomination, NotBegun, lower};
 use spokeshave_plan::Policy;
 use spokeshave_plan::in_flight::stand_in_id;
 use spokeshave_plan::pool_conditions::CannotLaunch;

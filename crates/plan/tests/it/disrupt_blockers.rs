@@ -232,7 +232,7 @@ fn case(kind: BlockerKind) -> (World, Option<World>) {
             scored(ConsolidationPolicy::Balanced),
             Some(scored(ConsolidationPolicy::WhenEmptyOrUnderutilized)),
         ),
-        BlockerKind::Patience => (patient(700), Some(patient(800))),
+        BlockerKind::Patience => (patient(6_700), Some(patient(6_800))),
         BlockerKind::StaticHeadroom => (fixed(1), Some(fixed(2))),
     }
 }

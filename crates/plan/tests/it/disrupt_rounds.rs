@@ -117,7 +117,9 @@ fn w_60_a_round_starts_everything_that_is_worth_doing() {
             .node("d", "medium")
             .pod_with("q", "d", "1500m", &json!({}))
             .node("e", "medium")
-            .pod_with("t", "e", "2", &pinned("e")),
+            .pod_with("t", "e", "2", &pinned("e"))
+            .pod_with("u", "e", "100m", &pinned("e"))
+            .pod_with("v", "e", "100m", &pinned("e")),
         "30s",
     );
     let first = pass(&two, &Frontier::default());
