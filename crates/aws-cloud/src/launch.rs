@@ -15,9 +15,9 @@ use spokeshave_provider_aws::status::{self, NotReady};
 use spokeshave_provider_aws::tags;
 use spokeshave_provider_aws::user_data::UserDataError;
 
-use crate::instances;
 use crate::notices;
 use crate::provider::Inner;
+use spokeshave_provider_aws::instances;
 
 fn failure(failure: LaunchFailure) -> CloudError {
     match failure {
@@ -221,13 +221,9 @@ impl Inner {
                 .find(|one| one.instance_type.name == place.instance_type)?;
             let in_zone = |offering: &&&Offering| offering.zone() == Some(place.zone.as_str());
             let offering: &Offering = candidate.offerings.iter().find(in_zone)?;
-            Some((
-                &template.request.launch_template_data.image_id,
-                candidate.instance_type,
-                offering,
-            ))
+            Some((template, candidate.instance_type, offering))
         });
-        let Some((image_id, instance_type, offering)) = found else {
+        let Some((template, instance_type, offering)) = found else {
             let (id, name, zone) = (&launched.instance_id, &place.instance_type, &place.zone);
             // Garbage collection takes it back: no NodeClaim names it.
             return Err(create(
@@ -238,7 +234,7 @@ impl Inner {
         let claim = instances::launched(
             context.claim,
             context.class,
-            (launched, image_id),
+            (launched, template),
             (instance_type, offering),
             choice.capacity_type,
         );

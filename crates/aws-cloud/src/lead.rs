@@ -14,8 +14,8 @@ use spokeshave_provider_aws::requests::look_up::{InstancesRequest, TagsRequest};
 use spokeshave_provider_aws::tags;
 
 use crate::belongings::plain;
-use crate::instances;
 use crate::provider::Inner;
+use spokeshave_provider_aws::instances;
 
 /// Types, zones and prices are asked for this often (A3.1, A4.2, A4.3).
 const MARKET_PERIOD: Duration = Duration::from_secs(12 * 3600);

@@ -12,7 +12,6 @@ mod fake;
 mod gather;
 mod health;
 mod in_hand;
-mod instances;
 mod launch;
 mod lead;
 mod learning;

@@ -18,8 +18,8 @@ use spokeshave_provider_aws::replies::Received;
 use spokeshave_provider_aws::unavailable::OfferingKey;
 
 use crate::in_hand::Pending;
-use crate::instances;
 use crate::provider::{Inner, cloud_error};
+use spokeshave_provider_aws::instances;
 
 /// How long one poll waits for a message, and how long a message that was received stays hidden from the next.
 const WAIT: Duration = Duration::from_secs(20);
@@ -53,9 +53,12 @@ fn kind_of(kind: Kind) -> InterruptionKind {
     }
 }
 
-/// When EC2 takes a spot instance back that it says so of. What was said was said before it is read, whatever our clock shows.
+/// When EC2 takes a spot instance back that it says so of. What was said was said before it is read, whatever our clock shows; and what seems older than its
+/// notice counts from now on. Either the clocks differ by minutes, and its pods keep their time, or it is gone, and nothing waits for them.
 fn taken_back_at(said: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let is_recent = |said: &Timestamp| now.duration_since(*said) < SPOT_NOTICE;
     let said = said.map_or(now, |said| said.min(now));
+    let said = Some(said).filter(is_recent).unwrap_or(now);
     said.saturating_add(SPOT_NOTICE).unwrap_or(Timestamp::MAX)
 }
 
@@ -271,7 +274,12 @@ mod tests {
             let said = now.saturating_add(SignedDuration::from_mins(minutes)).unwrap();
             taken_back_at(Some(said), now).duration_since(now).as_mins()
         };
-        assert_eq!([at(0), at(-1), at(-5), at(5), at(600)], [2, 1, -3, 2, 2]);
+        assert_eq!([at(0), at(-1), at(5), at(600)], [2, 1, 2, 2]);
+        assert_eq!(
+            [at(-2), at(-5), at(-600)],
+            [2, 2, 2],
+            "with a clock that is fast, pods are not ended without their time"
+        );
         assert_eq!(taken_back_at(None, now).duration_since(now), SPOT_NOTICE);
         assert_eq!(
             taken_back_at(Some(Timestamp::MAX), Timestamp::MAX),

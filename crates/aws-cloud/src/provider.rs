@@ -29,7 +29,6 @@ use crate::batch::Fleets;
 use crate::described::Described;
 use crate::gather::{Answers, Gather};
 use crate::in_hand::Messages;
-use crate::instances::{self, LIVE_STATES};
 use crate::looked_up::LookedUp;
 use crate::market::Market;
 use crate::meter::Meter;
@@ -39,6 +38,7 @@ use crate::ports::Aws;
 use crate::recent::{self, Recent};
 use crate::templates::Templates;
 use crate::verdicts::Verdicts;
+use spokeshave_provider_aws::instances::{self, LIVE_STATES};
 
 const MINUTES: u64 = 60;
 
@@ -450,10 +450,10 @@ impl Inner {
             Err(error) => return Err(error),
         };
         let facts = drift::Instance {
+            capacity_reservation_id: instances::reservation(&instance).map(str::to_owned),
             image_id: instance.image_id,
             security_group_ids: instance.security_group_ids.into_iter().collect(),
             subnet_id: instance.subnet_id,
-            capacity_reservation_id: instance.capacity_reservation_id,
         };
         let drifted = drift::check(&class, claim, &facts, &instance_type);
         let drifted = drifted.map_err(|error| CloudError::Other(error.to_string()))?;

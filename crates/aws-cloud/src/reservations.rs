@@ -18,8 +18,8 @@ use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{Interruption, Interruptions};
 use spokeshave_provider_aws::labels;
 
-use crate::instances;
 use crate::provider::Inner;
+use spokeshave_provider_aws::instances;
 
 /// Reservations in use are looked at this often.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -40,6 +40,7 @@ pub mod fleet;
 pub mod health;
 pub mod images;
 pub mod instance_types;
+pub mod instances;
 pub mod kubelet;
 pub mod labels;
 pub mod launch;

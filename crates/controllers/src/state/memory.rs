@@ -65,8 +65,17 @@ pub(crate) struct Prices(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    by_claim: BTreeMap<String, Price>,
+    by_claim: BTreeMap<String, Cost>,
     sum: Price,
+    /// How often prices were taken over.
+    refreshed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    price: Price,
+    /// When a node was last seen, as a number of [`Known::refreshed`].
+    seen: u64,
 }
 
 impl Prices {
@@ -81,20 +90,24 @@ impl Prices {
 
     /// What each NodeClaim costs.
     pub(crate) fn by_claim(&self) -> BTreeMap<String, Price> {
-        self.lock().by_claim.clone()
+        let known = self.lock();
+        let prices = known.by_claim.iter();
+        prices.map(|(name, cost)| (name.clone(), cost.price)).collect()
     }
 
     /// Notes what a NodeClaim costs.
     pub(crate) fn insert(&self, claim: &str, price: Price) {
         let mut known = self.lock();
-        let before = known.by_claim.insert(claim.to_owned(), price).unwrap_or_default();
+        let seen = known.refreshed;
+        let before = known.by_claim.insert(claim.to_owned(), Cost { price, seen });
+        let before = before.unwrap_or_default().price;
         known.sum = known.sum.saturating_sub(before).saturating_add(price);
     }
 
     /// Forgets a NodeClaim, and returns what it cost.
     pub(crate) fn remove(&self, claim: &str) -> Price {
         let mut known = self.lock();
-        let price = known.by_claim.remove(claim).unwrap_or_default();
+        let price = known.by_claim.remove(claim).unwrap_or_default().price;
         known.sum = known.sum.saturating_sub(price);
         price
     }
@@ -103,31 +116,32 @@ impl Prices {
     /// differ `is_launched` says whether the new one counts: a claim without an instance keeps the price that it was planned at.
     pub(crate) fn refresh<'a>(
         &self,
-        nodes: impl Iterator<Item = (&'a str, Price)> + Clone,
+        nodes: impl Iterator<Item = (&'a str, Price)>,
         is_launched: impl Fn(&str) -> bool,
     ) {
         let mut known = self.lock();
         let known = &mut *known;
-        let mut seen = 0;
-        for (name, price) in nodes.clone() {
-            seen += 1;
+        known.refreshed += 1;
+        let mut claims = 0;
+        for (name, price) in nodes {
             let before = known.by_claim.get_mut(name);
             let at = before.as_deref().copied().unwrap_or_default();
-            let price = if price == at || is_launched(name) {
-                price
-            } else {
-                at
+            // Two nodes may name one claim.
+            claims += usize::from(at.seen != known.refreshed);
+            let counts = price == at.price || is_launched(name);
+            let cost = Cost {
+                price: if counts { price } else { at.price },
+                seen: known.refreshed,
             };
             match before {
-                Some(before) => *before = price,
-                None => drop(known.by_claim.insert(name.to_owned(), price)),
+                Some(before) => *before = cost,
+                None => drop(known.by_claim.insert(name.to_owned(), cost)),
             }
-            known.sum = known.sum.saturating_sub(at).saturating_add(price);
+            known.sum = known.sum.saturating_sub(at.price).saturating_add(cost.price);
         }
-        if seen != known.by_claim.len() {
-            let there: BTreeSet<&str> = nodes.map(|(name, _)| name).collect();
-            known.by_claim.retain(|name, _| there.contains(name.as_str()));
-            known.sum = known.by_claim.values().copied().sum();
+        if claims != known.by_claim.len() {
+            known.by_claim.retain(|_, cost| cost.seen == known.refreshed);
+            known.sum = known.by_claim.values().map(|cost| cost.price).sum();
         }
     }
 }
@@ -157,5 +171,8 @@ mod tests {
         let nodes = [("planned", Price(9)), ("planned", Price(9)), ("new", Price(1))];
         prices.refresh(nodes.into_iter(), |_| true);
         assert_eq!((prices.sum(), prices.by_claim().len()), (Price(10), 2));
+        let nodes = [("new", Price(1)), ("new", Price(1))];
+        prices.refresh(nodes.into_iter(), |_| true);
+        assert_eq!((prices.sum(), prices.by_claim().len()), (Price(1), 1));
     }
 }

@@ -31,6 +31,11 @@ async fn a_076_what_has_no_capacity_is_passed_over_and_left_out_for_three_minute
     );
     let launched = provider.create(&wanted).await.unwrap();
     assert_eq!(launched.label(labels::INSTANCE_TYPE), Some("m5.xlarge"));
+    // of what a type allows two values of, the instance has one.
+    let tenancy = spokeshave_provider_aws::labels::INSTANCE_TENANCY;
+    assert_eq!(launched.label(tenancy), Some("default"));
+    let listed = provider.list().await.unwrap();
+    assert_eq!(listed[0].label(tenancy), Some("default"));
     let available = async || {
         let types = provider.instance_types(&pool()).await.unwrap();
         let one = types.iter().find(|one| one.name == "m5.large").unwrap();

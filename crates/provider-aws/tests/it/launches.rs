@@ -18,6 +18,7 @@ use spokeshave_provider_aws::unavailable::{OfferingKey, Unavailable};
 use spokeshave_provider_aws::user_data::Cluster;
 use spokeshave_provider_aws::{rehearsal, tags};
 
+use crate::launched::launched;
 use crate::oracle;
 use crate::types::catalog;
 use crate::user_data::normalised;
@@ -37,10 +38,10 @@ const SCENARIOS: [&str; 10] = [
 ];
 
 /// Scenarios that `just parity-aws` generates are called so.
-const GENERATED: &str = "generated-";
+pub const GENERATED: &str = "generated-";
 
 /// The generated scenarios where there are any, else those of the repository.
-fn scenarios() -> Vec<String> {
+pub fn scenarios() -> Vec<String> {
     let generated = oracle::generated("launch-");
     let generated: Vec<String> = generated
         .into_iter()
@@ -99,7 +100,7 @@ impl Scenario {
     }
 
     /// The class with the status that upstream found for it.
-    fn class(&self, name: &str) -> EC2NodeClass {
+    pub fn class(&self, name: &str) -> EC2NodeClass {
         let mut classes = self.objects::<EC2NodeClass>("EC2NodeClass").into_iter();
         let mut class = classes.find(|class| class.name() == name).unwrap();
         let found = oracle::list(&self.expected, "node_classes");
@@ -151,7 +152,7 @@ impl Scenario {
         prices
     }
 
-    fn requests(&self, action: &str) -> Vec<Value> {
+    pub fn requests(&self, action: &str) -> Vec<Value> {
         let launches = oracle::list(&self.expected, "launches").iter();
         let together = self.expected.get("concurrent");
         let requests = launches
@@ -237,15 +238,17 @@ fn contents(templates: &[Value], family: &str) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-struct Ours {
+pub struct Ours {
     chosen: Chosen,
     templates: Vec<Value>,
     fleet: Value,
     request: FleetRequest,
+    /// The NodeClaim of the instance that upstream got, where our catalogue has its type.
+    pub claim: Option<NodeClaim>,
 }
 
 /// What the scenario's subnets have free: a range of addresses less the five that AWS keeps. The status names them in this order.
-fn free_addresses(class: &EC2NodeClass) -> Addresses {
+pub fn free_addresses(class: &EC2NodeClass) -> Addresses {
     let mut addresses = Addresses::default();
     let subnets = &class.status.as_ref().unwrap().subnets;
     for (subnet, free) in subnets.iter().zip([1019, 251, 251, 59]) {
@@ -256,7 +259,7 @@ fn free_addresses(class: &EC2NodeClass) -> Addresses {
 
 /// Why nothing is launched.
 #[derive(Debug)]
-enum Refused {
+pub enum Refused {
     Choice(ChoiceError),
     Template(LaunchError),
 }
@@ -275,12 +278,13 @@ impl Refused {
     }
 }
 
-fn launch(
+pub fn launch(
     scenario: &Scenario,
     claim: &NodeClaim,
     wanted: &Wanted,
     unavailable: &Unavailable,
     addresses: &mut Addresses,
+    came: &Value,
 ) -> Result<Ours, Refused> {
     let class = scenario.class(&claim.spec.node_class_ref.name);
     let types = scenario.types(&class, unavailable);
@@ -304,11 +308,12 @@ fn launch(
         templates: made.iter().map(|template| json!(template.request)).collect(),
         fleet: json!(request),
         request,
+        claim: launched(&context, &choice, &made, came),
     })
 }
 
 /// The claim, without types that our catalogue lacks: upstream chose from the whole of moto's.
-fn wanted(scenario: &Scenario, claim: &NodeClaim, expected: Option<&Value>) -> Wanted {
+pub fn wanted(scenario: &Scenario, claim: &NodeClaim, expected: Option<&Value>) -> Wanted {
     let mut wanted = Wanted::of(claim).unwrap();
     if scenario.name == "many-types" {
         let names: BTreeSet<String> = places(expected.unwrap())
@@ -339,7 +344,7 @@ fn in_our_catalogue(fleet: &Value) -> Value {
     fleet
 }
 
-fn ran_out(launch: &Value) -> Unavailable {
+pub fn ran_out(launch: &Value) -> Unavailable {
     let mut unavailable = Unavailable::default();
     for text in launch["unavailable"]["offerings"]
         .as_array()
@@ -377,7 +382,8 @@ fn a_017_a_065_a_068_a_073_launches_ask_for_what_upstream_asks_for() {
                 None => requests_of(launch_expected, "CreateFleet"),
             };
             let wanted = wanted(&scenario, claim, fleets.first());
-            let ours = launch(&scenario, claim, &wanted, &unavailable, &mut addresses);
+            let came = &launch_expected["node_claim"];
+            let ours = launch(&scenario, claim, &wanted, &unavailable, &mut addresses, came);
             let ours = match ours {
                 Ok(ours) => ours,
                 Err(refused) => {
@@ -410,7 +416,7 @@ fn a_017_a_065_a_068_a_073_launches_ask_for_what_upstream_asks_for() {
                 let fewer = ours.templates.len() < made;
                 assert_eq!(fewer, listed.contains_key(&label), "{label}");
             }
-            let zone = &launch_expected["node_claim"]["metadata"]["labels"]["topology.kubernetes.io/zone"];
+            let zone = &came["metadata"]["labels"]["topology.kubernetes.io/zone"];
             let used = zone.as_str().and_then(|zone| ours.chosen.subnet(zone));
             let used: BTreeSet<&str> = used.iter().map(|subnet| subnet.id.as_str()).collect();
             addresses.settle(&ours.chosen, &used);
@@ -449,7 +455,15 @@ fn a_074_equal_launches_fit_into_one_fleet() {
         .map(|claim| {
             let wanted = Wanted::of(claim).unwrap();
             let mut addresses = free_addresses(&scenario.class("default"));
-            let ours = launch(&scenario, claim, &wanted, &Unavailable::default(), &mut addresses);
+            let unavailable = Unavailable::default();
+            let ours = launch(
+                &scenario,
+                claim,
+                &wanted,
+                &unavailable,
+                &mut addresses,
+                &Value::Null,
+            );
             ours.unwrap().request
         })
         .collect();

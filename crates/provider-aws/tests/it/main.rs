@@ -6,6 +6,7 @@ mod errors;
 mod fleets;
 mod hash;
 mod labels;
+mod launched;
 mod launches;
 mod messages;
 mod oracle;
