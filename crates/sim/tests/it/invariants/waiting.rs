@@ -25,6 +25,7 @@ async fn invariant_22_a_pod_that_fits_gets_a_nodeclaim() {
 async fn invariant_22_a_pod_may_wait_while_everything_is_left_out() {
     let stage = Stage::new().await;
     stage.pool("p", json!({})).await;
+    stage.pass(60).await;
     stage.lab.invariants.run_out(std::time::Duration::from_secs(3600));
     let fits = json!({"metadata": {"annotations": {spokeshave_sim::invariants::FITS: "yes"}}});
     stage.pod("w", "", fits).await;
