@@ -18,7 +18,7 @@ use spokeshave_plan::disrupt::advance::{
 };
 use spokeshave_plan::disrupt::record::consolidation_type;
 use spokeshave_plan::disrupt::words;
-use spokeshave_plan::disrupt::{LastLook, last_look};
+use spokeshave_plan::disrupt::{LastLook, beyond_limits, last_look};
 use spokeshave_plan::disruption_policy::frozen;
 use spokeshave_plan::disruption_policy::workloads::still_counts;
 use spokeshave_plan::report;
@@ -131,6 +131,7 @@ impl Commands {
             destinations: self.destinations(disruption, &replacements),
             replacements,
             crowded: None,
+            beyond_limits: None,
             waits_for: None,
             queued_nodes,
             frozen: self.frozen(disruption),
@@ -444,6 +445,11 @@ impl Controller for Commands {
                     "waits before its nodes are deleted"
                 );
             }
+        }
+        let there: Vec<bool> = present.replacements.iter().map(Option::is_some).collect();
+        if disruption.phase() == DisruptionPhase::Starting && there.contains(&false) {
+            let snapshot = self.cluster.snapshot_with(&[]).await;
+            present.beyond_limits = beyond_limits(&disruption, &there, &snapshot);
         }
         if is_gone(&disruption, &present) {
             present.price_after = self.price_after(&disruption).await;

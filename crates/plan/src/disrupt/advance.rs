@@ -45,6 +45,8 @@ pub struct Present {
     pub destinations: Vec<(String, Option<Arc<Node>>)>,
     /// Why the pods have no places any more, when the nodes are about to be deleted ([`super::last_look`]).
     pub crowded: Option<String>,
+    /// Why NodePools have no room under their limits for the replacements that do not exist yet ([`super::beyond_limits`]).
+    pub beyond_limits: Option<String>,
     /// What has to come before the nodes may be deleted.
     pub waits_for: Option<WaitsFor>,
     /// Nodes in all commands under way, which stretch the time that each has (D-114).
@@ -192,7 +194,7 @@ fn start(disruption: &Disruption, present: &Present, now: Timestamp) -> Plan<Adv
             now,
         );
     }
-    if let Some(why) = protection(disruption, present, now) {
+    if let Some(why) = protection(disruption, present, now).or_else(|| present.beyond_limits.clone()) {
         return roll_back(disruption, present, &why, now);
     }
     let reason = spec.reason.to_string();

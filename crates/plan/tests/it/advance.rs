@@ -45,6 +45,28 @@ fn d_098_d_111_a_delete_taints_marks_deletes_and_ends() {
 }
 
 #[test]
+fn invariant_15_replacements_for_which_a_limit_has_no_room_any_more_are_not_made() {
+    let mut world = World::new(command(&["a"], &["x", "y"], "Drift"));
+    let present = Present {
+        beyond_limits: Some(
+            "its replacements would bring NodePool p to 5 of cpu, and its limit is 4".to_owned(),
+        ),
+        ..world.present()
+    };
+    let back = advance(&world.disruption, &present, at(1));
+    let made = |action: &Action| matches!(action, Action::CreateNodeClaim { .. });
+    assert!(!back.actions.iter().any(made), "{:?}", back.actions);
+    let milestone = back.report.milestones.iter().flatten().next();
+    assert!(
+        matches!(milestone, Some(Milestone::RolledBack { why, .. }) if why.contains("limit is 4")),
+        "{milestone:?}"
+    );
+    // Once they exist they count for themselves.
+    world.run(at(1), FOR_EVER);
+    assert_eq!(world.disruption.phase(), DisruptionPhase::Replacing);
+}
+
+#[test]
 fn d_108_d_109_a_replace_waits_until_all_replacements_are_initialised() {
     let mut world = World::new(command(&["a"], &["x", "y"], "Drift"));
     world.run(at(1), FOR_EVER);

@@ -165,6 +165,7 @@ impl Engine<'_> {
             destinations: self.destinations(command, &replacements),
             replacements,
             crowded: None,
+            beyond_limits: None,
             waits_for: None,
             queued_nodes: holding.map(|other| other.spec.nodes.len()).sum(),
             frozen: self.freeze_by_hand(command),
