@@ -2,9 +2,10 @@
 //!
 //! Owns the periods. Each part goes on when another fails.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -25,11 +26,30 @@ const MARKET_RETRY: Duration = Duration::from_secs(10);
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
 /// One instance is tagged in this time, so that tags do not use up what launches need of EC2's rate.
 const TAG_PERIOD: Duration = Duration::from_secs(1);
+/// Pause before an instance that could not be tagged gets its next attempt; doubled with each failure.
+const TAG_RETRY: SignedDuration = SignedDuration::from_secs(10);
+/// The longest of these pauses.
+const TAG_RETRY_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// Instance profiles that nobody uses are looked for this often.
 const PROFILES_PERIOD: Duration = Duration::from_secs(30 * 60);
 
 /// Annotation of NodeClaims whose instance has its tags.
 const TAGGED: &str = "karpenter.k8s.aws/tagged";
+
+/// Failed attempts to tag the instance of one NodeClaim.
+#[derive(Debug, Clone, Copy)]
+struct Untagged {
+    retry_at: Timestamp,
+    pause: SignedDuration,
+}
+
+impl Untagged {
+    fn after(previous: Option<Untagged>, now: Timestamp) -> Self {
+        let pause = previous.map_or(TAG_RETRY, |it| it.pause.saturating_mul(2).min(TAG_RETRY_MAX));
+        let retry_at = now.saturating_add(pause).unwrap_or(Timestamp::MAX);
+        Untagged { retry_at, pause }
+    }
+}
 
 impl Inner {
     /// What only reads: watches and the market. Works for as long as it is polled.
@@ -119,45 +139,64 @@ impl Inner {
         }
     }
 
+    /// Removes unused launch templates, those of an earlier leader included: they are asked for until EC2 has answered once.
     async fn sweep_templates(&self) {
-        let (name, now) = (&self.options.cluster_name, self.clock.now());
-        if let Err(error) = self.templates.hydrate(&self.aws, name, now).await {
-            tracing::warn!(%error, "launch templates of an earlier run are not known, and stay");
-        }
+        let name = &self.options.cluster_name;
+        let mut is_hydrated = false;
         loop {
+            if !is_hydrated {
+                match self.templates.hydrate(&self.aws, name, self.clock.now()).await {
+                    Ok(()) => is_hydrated = true,
+                    Err(error) => tracing::warn!(
+                        %error,
+                        "ec2:DescribeLaunchTemplates failed: launch templates of an earlier leader are not known yet; it is tried again"
+                    ),
+                }
+            }
             self.clock.sleep(SWEEP_PERIOD).await;
             self.templates.sweep(&self.aws, self.clock.now()).await;
         }
     }
 
-    /// Tags that are known only when the Node has joined.
+    /// Tags that are known only when the Node has joined. An instance that cannot be tagged waits for its next attempt; the others go on.
     async fn tag_instances(&self) {
+        let mut failed: BTreeMap<String, Untagged> = BTreeMap::new();
         loop {
             self.clock.sleep(TAG_PERIOD).await;
-            let waiting = self.claims.all().unwrap_or_default().into_iter().find(|claim| {
-                let named = claim
-                    .status
-                    .as_ref()
-                    .is_some_and(|status| status.node_name.is_some());
-                let is_ours = claim.spec.node_class_ref.group == EC2NodeClass::GROUP;
-                let provider_id = claim.provider_id().unwrap_or_default();
-                let is_shifted = instances::zone(provider_id).is_some_and(|zone| self.is_shifted(zone));
-                named
-                    && is_ours
-                    && !is_shifted
-                    && claim.metadata.deletion_timestamp.is_none()
-                    && claim.annotation(TAGGED).is_none()
-            });
-            let Some(claim) = waiting else { continue };
-            if let Err(error) = self.tag(&claim).await {
+            let now = self.clock.now();
+            let mut waiting = self.claims.all().unwrap_or_default();
+            waiting.retain(|claim| self.waits_for_tags(claim));
+            failed.retain(|name, _| waiting.iter().any(|claim| claim.name() == name));
+            let retry_at = |claim: &NodeClaim| failed.get(claim.name()).map(|it| it.retry_at);
+            let due = waiting
+                .iter()
+                .filter(|claim| retry_at(claim).is_none_or(|at| at <= now));
+            // Those that have not failed yet come first.
+            let Some(claim) = due.min_by_key(|claim| retry_at(claim)) else {
+                continue;
+            };
+            if let Err(error) = self.tag(claim).await {
+                let untagged = Untagged::after(failed.get(claim.name()).copied(), self.clock.now());
                 tracing::warn!(
                     NodeClaim = claim.name(),
                     error,
-                    "cannot tag the instance; it is tried again"
+                    seconds = untagged.pause.as_secs(),
+                    "cannot tag the instance; it is tried again after this pause"
                 );
-                self.clock.sleep(MARKET_RETRY).await;
+                failed.insert(claim.name().to_owned(), untagged);
             }
         }
+    }
+
+    fn waits_for_tags(&self, claim: &NodeClaim) -> bool {
+        let status = claim.status.as_ref();
+        let is_named = status.is_some_and(|status| status.node_name.is_some());
+        let provider_id = claim.provider_id().unwrap_or_default();
+        is_named
+            && claim.spec.node_class_ref.group == EC2NodeClass::GROUP
+            && !instances::zone(provider_id).is_some_and(|zone| self.is_shifted(zone))
+            && claim.metadata.deletion_timestamp.is_none()
+            && claim.annotation(TAGGED).is_none()
     }
 
     async fn tag(&self, claim: &NodeClaim) -> Result<(), String> {
@@ -213,6 +252,7 @@ impl Inner {
         if self.options.isolated_vpc {
             return;
         }
+        let mut unused = profiles::Unused::default();
         loop {
             self.clock.sleep(PROFILES_PERIOD).await;
             let (Some(classes), Some(claims)) = (self.classes.all(), self.claims.all()) else {
@@ -231,30 +271,15 @@ impl Inner {
                     continue;
                 }
             };
-            let in_use: BTreeSet<&str> = classes
-                .iter()
-                .filter_map(|class| class.status.as_ref()?.instance_profile.as_deref())
-                .chain(
-                    claims
-                        .iter()
-                        .filter_map(|claim| claim.annotation(profiles::ANNOTATION)),
-                )
-                .collect();
-            // A class that exists may have just made its next one.
-            let uids: Vec<&str> = classes
-                .iter()
-                .filter_map(|class| class.metadata.uid.as_deref())
-                .collect();
             let found: Vec<profiles::Profile> = found.into_iter().map(plain).collect();
-            let protected: BTreeSet<&str> = found
-                .iter()
-                .filter(|profile| {
-                    uids.iter()
-                        .any(|uid| profile.path == profiles::class_path(region, cluster, uid))
-                })
-                .map(|profile| profile.name.as_str())
-                .collect();
-            for profile in profiles::to_delete(&found, region, cluster, &in_use, &protected) {
+            let users = profiles::Users::of(
+                classes.iter().map(AsRef::as_ref),
+                claims.iter().map(AsRef::as_ref),
+                region,
+                cluster,
+            );
+            let now = self.clock.now();
+            for profile in unused.to_delete(&found, region, cluster, &users, now) {
                 if let Err(error) = self.remove_profile(profile).await {
                     tracing::warn!(
                         instance_profile = profile.name,

@@ -3,10 +3,11 @@
 //! Owns the decisions. A profile's name is a function of the class and its role, so that a crash between making it and writing it down leads
 //! to the same profile again; another role is another profile, so that running nodes keep theirs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use spokeshave_api::EC2NodeClass;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_api::hash::digest;
+use spokeshave_api::{EC2NodeClass, NodeClaim};
 
 use crate::errors::ApiError;
 use crate::requests::Tags;
@@ -194,23 +195,90 @@ pub fn steps(wanted: &Ensure, existing: Option<&Profile>) -> Vec<Step> {
     }
 }
 
-/// Profiles that nobody needs any more: ours, named neither in a class's status nor by a NodeClaim, and not just made. IAM may have
-/// answered with more than was asked for, so that the path is looked at again.
-#[must_use]
-pub fn to_delete<'a>(
-    found: &'a [Profile],
-    region: &str,
-    cluster: &str,
-    in_use: &BTreeSet<&str>,
-    protected: &BTreeSet<&str>,
-) -> Vec<&'a Profile> {
-    let path = cluster_path(region, cluster);
-    found
-        .iter()
-        .filter(|profile| profile.path.starts_with(&path))
-        .filter(|profile| !in_use.contains(profile.name.as_str()))
-        .filter(|profile| !protected.contains(profile.name.as_str()))
-        .collect()
+/// A profile of a class that exists stays for this long after nobody needs it any more (A2.3): a launch may still name it.
+pub const PROTECTED_FOR: SignedDuration = SignedDuration::from_hours(1);
+
+/// Who needs instance profiles of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Users {
+    /// Names of profiles in the status of a class or in the annotation of a NodeClaim.
+    pub in_use: BTreeSet<String>,
+    /// Paths of classes that exist.
+    pub class_paths: BTreeSet<String>,
+    /// Paths of classes of which any profile may be in use: one of their NodeClaims does not say which it has.
+    pub unclear_paths: BTreeSet<String>,
+}
+
+impl Users {
+    /// What these classes and NodeClaims need.
+    pub fn of<'a>(
+        classes: impl IntoIterator<Item = &'a EC2NodeClass>,
+        claims: impl IntoIterator<Item = &'a NodeClaim>,
+        region: &str,
+        cluster: &str,
+    ) -> Self {
+        let mut users = Users::default();
+        let mut path_of = BTreeMap::new();
+        for class in classes {
+            let status = class.status.as_ref();
+            users
+                .in_use
+                .extend(status.and_then(|status| status.instance_profile.clone()));
+            let path = class_path(region, cluster, class.metadata.uid.as_deref().unwrap_or_default());
+            path_of.insert(class.name(), path.clone());
+            users.class_paths.insert(path);
+        }
+        for claim in claims {
+            let class = &claim.spec.node_class_ref;
+            match claim.annotation(ANNOTATION) {
+                Some(name) => {
+                    users.in_use.insert(name.to_owned());
+                }
+                None if class.group == EC2NodeClass::GROUP => {
+                    users
+                        .unclear_paths
+                        .extend(path_of.get(class.name.as_str()).cloned());
+                }
+                None => {}
+            }
+        }
+        users
+    }
+}
+
+/// Profiles that nobody was seen to need, and since when.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unused {
+    since: BTreeMap<String, Timestamp>,
+}
+
+impl Unused {
+    /// Profiles that nobody needs any more: ours, without a user, and for [`PROTECTED_FOR`] where their class exists. IAM may
+    /// have answered with more than was asked for, so that the path is looked at again.
+    pub fn to_delete<'a>(
+        &mut self,
+        found: &'a [Profile],
+        region: &str,
+        cluster: &str,
+        users: &Users,
+        now: Timestamp,
+    ) -> Vec<&'a Profile> {
+        let path = cluster_path(region, cluster);
+        let unused: Vec<&Profile> = found
+            .iter()
+            .filter(|profile| profile.path.starts_with(&path))
+            .filter(|profile| !users.in_use.contains(&profile.name))
+            .filter(|profile| !users.unclear_paths.contains(&profile.path))
+            .collect();
+        let names: BTreeSet<&str> = unused.iter().map(|profile| profile.name.as_str()).collect();
+        self.since.retain(|name, _| names.contains(name.as_str()));
+        let mut to_delete = unused;
+        to_delete.retain(|profile| {
+            let since = *self.since.entry(profile.name.clone()).or_insert(now);
+            !users.class_paths.contains(&profile.path) || now.duration_since(since) >= PROTECTED_FOR
+        });
+        to_delete
+    }
 }
 
 /// Profiles of a class that is being deleted: all below its path.

@@ -5,6 +5,7 @@ mod classes;
 mod conformance;
 mod counted;
 mod launches;
+mod leader;
 mod learned;
 mod messages;
 mod nodes;

@@ -78,19 +78,28 @@ impl World {
     }
 
     fn provider_from(&self, services: Aws, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
+        let provider = self.built(services, set);
+        let leader = provider.clone();
+        tokio::spawn(async move { leader.lead().await });
+        provider
+    }
+
+    /// The provider before it leads.
+    pub(crate) fn unled_provider(&self) -> Arc<AwsProvider> {
+        self.built(self.cloud.services(), |_| {})
+    }
+
+    fn built(&self, services: Aws, set: impl FnOnce(&mut AwsOptions)) -> Arc<AwsProvider> {
         let mut options = AwsOptions::new(REGION, CLUSTER);
         options.kubernetes_minor = 34;
         options.interruption_queue = Some(CLUSTER.to_owned());
         set(&mut options);
-        let provider = Arc::new(AwsProvider::new(
+        Arc::new(AwsProvider::new(
             services,
             self.client.clone(),
             self.clock.clone(),
             options,
-        ));
-        let leader = provider.clone();
-        tokio::spawn(async move { leader.lead().await });
-        provider
+        ))
     }
 
     pub(crate) async fn pass(&self, seconds: u64) {

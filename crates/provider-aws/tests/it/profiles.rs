@@ -1,12 +1,11 @@
 //! A-031, A-033, A-034, A-036: instance profiles.
 
-use std::collections::BTreeSet;
-
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use spokeshave_api::EC2NodeClass;
+use spokeshave_api::{EC2NodeClass, NodeClaim};
 use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::profiles::{
-    Profile, ProfileError, ProfileNeed, Step, class_path, of_class, plan, steps, to_delete,
+    ANNOTATION, Profile, ProfileError, ProfileNeed, Step, Unused, Users, class_path, of_class, plan, steps,
 };
 
 use crate::launches::{Scenario, requests_of};
@@ -136,8 +135,9 @@ fn a_033_a_034_only_profiles_of_ours_that_nobody_needs_are_deleted() {
     let found = [
         profile("in-status", &class_path("r", "c", "1"), None),
         profile("in-claim", &class_path("r", "c", "1"), None),
-        profile("just-made", &class_path("r", "c", "2"), None),
-        profile("old", &class_path("r", "c", "2"), None),
+        profile("just-replaced", &class_path("r", "c", "1"), None),
+        profile("of-no-class", &class_path("r", "c", "2"), None),
+        profile("unclear", &class_path("r", "c", "3"), None),
         profile("other-cluster", &class_path("r", "cc", "1"), None),
         profile("other-region", &class_path("q", "c", "1"), None),
         profile("strangers", "/", None),
@@ -145,12 +145,55 @@ fn a_033_a_034_only_profiles_of_ours_that_nobody_needs_are_deleted() {
     let names = |profiles: Vec<&Profile>| -> Vec<String> {
         profiles.iter().map(|profile| profile.name.clone()).collect()
     };
-    let in_use = BTreeSet::from(["in-status", "in-claim"]);
-    let protected = BTreeSet::from(["just-made"]);
-    assert_eq!(names(to_delete(&found, "r", "c", &in_use, &protected)), ["old"]);
+    let class_of = |name: &str, uid: &str, current: &str| {
+        let mut class = EC2NodeClass::new(name, serde_json::from_value(json!({"role": "node"})).unwrap());
+        class.metadata.uid = Some(uid.into());
+        class.status = Some(serde_json::from_value(json!({"instanceProfile": current})).unwrap());
+        class
+    };
+    let classes = [
+        class_of("first", "1", "in-status"),
+        class_of("third", "3", "current"),
+    ];
+    let claim_of = |class: &str, annotations: serde_json::Value| -> NodeClaim {
+        serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": class, "annotations": annotations},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": class}},
+        }))
+        .unwrap()
+    };
+    let mut claims = vec![
+        claim_of("first", json!({ANNOTATION: "in-claim"})),
+        claim_of("third", json!({})),
+    ];
+    let users = |claims: &[NodeClaim]| Users::of(&classes, claims, "r", "c");
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let at = |minutes: i64| start.saturating_add(SignedDuration::from_mins(minutes)).unwrap();
+    let mut unused = Unused::default();
+    let with_claims = users(&claims);
+    let mut deleted =
+        |minutes: i64, users: &Users| names(unused.to_delete(&found, "r", "c", users, at(minutes)));
+    assert_eq!(deleted(0, &with_claims), ["of-no-class"], "its class is gone");
+    assert_eq!(
+        deleted(59, &with_claims),
+        ["of-no-class"],
+        "a launch may still name it"
+    );
+    assert_eq!(deleted(60, &with_claims), ["just-replaced", "of-no-class"]);
+    claims.clear();
+    let without = users(&claims);
+    assert_eq!(
+        deleted(61, &without),
+        ["just-replaced", "of-no-class"],
+        "an hour begins when nobody needs it any more"
+    );
+    assert_eq!(
+        deleted(121, &without),
+        ["in-claim", "just-replaced", "of-no-class", "unclear"]
+    );
     assert_eq!(
         names(of_class(&found, "r", "c", "1")),
-        ["in-status", "in-claim"],
+        ["in-status", "in-claim", "just-replaced"],
         "a class that is deleted takes its own along"
     );
 }
