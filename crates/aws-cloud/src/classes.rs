@@ -102,12 +102,7 @@ impl Inner {
         let Some(class) = self.classes.get(name) else {
             return;
         };
-        // The ID of the request differs each time, and would make each an event of its own.
-        let mut parts = error.split(" (request ");
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            text.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
-        }
+        let text = notices::without_request_ids(error);
         let notice = notices::of_class(&class, true, "ReconcileFailed", text);
         self.notices.tell(notice);
     }

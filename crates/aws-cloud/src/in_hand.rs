@@ -21,6 +21,10 @@ pub(crate) struct Pending {
 pub(crate) struct State {
     /// The queue, once it was found.
     pub(crate) queue_url: Option<String>,
+    /// Why the queue cannot be read, as it was logged last; `None` while it is read.
+    pub(crate) failure_logged: Option<String>,
+    /// The same, as users were told last.
+    pub(crate) failure_told: Option<String>,
     /// By ID of the message.
     pub(crate) pending: BTreeMap<String, Pending>,
     /// When instances that nobody knew were looked for, and whether EC2 answered.

@@ -13,11 +13,13 @@ use spokeshave_api::{NodeClaim, labels as api};
 use spokeshave_model::CapacityType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{CloudError, Interruption, Interruptions};
+use spokeshave_provider_aws::errors::ApiError;
 use spokeshave_provider_aws::messages::{self, Kind};
 use spokeshave_provider_aws::replies::Received;
 use spokeshave_provider_aws::unavailable::OfferingKey;
 
 use crate::in_hand::Pending;
+use crate::notices;
 use crate::provider::{Inner, cloud_error};
 use spokeshave_provider_aws::instances;
 
@@ -25,6 +27,8 @@ use spokeshave_provider_aws::instances;
 const WAIT: Duration = Duration::from_secs(20);
 /// Pause after a poll that failed.
 const RETRY: Duration = Duration::from_secs(5);
+/// Reason of the event on classes whose nodes nobody hears about.
+const QUEUE_UNREADABLE: &str = "InterruptionQueueUnreadable";
 /// EC2 takes a spot instance back so long after it says so.
 const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// Instances that nobody knows are looked for no more often than this.
@@ -79,11 +83,12 @@ impl Inner {
         let received = match self.receive(queue).await {
             Ok(received) => received,
             Err(error) => {
-                tracing::error!(queue, %error, "cannot read the interruption queue; it is tried again");
+                self.tell_unread(queue, &error);
                 self.clock.sleep(RETRY).await;
                 return Vec::new();
             }
         };
+        self.tell_read(queue);
         let mut interruptions = Vec::new();
         for message in received {
             interruptions.extend(self.take(message).await);
@@ -91,13 +96,22 @@ impl Inner {
         interruptions
     }
 
-    async fn receive(&self, queue: &str) -> Result<Vec<Received>, CloudError> {
+    async fn receive(&self, queue: &str) -> Result<Vec<Received>, String> {
+        let failed = |call: &'static str| {
+            move |error: ApiError| {
+                if error.is_not_found() {
+                    return "it does not exist; create it with its rules (deploy/aws/cloudformation.yaml), or name the one that exists in INTERRUPTION_QUEUE".to_owned();
+                }
+                let advice = error.advice(call);
+                format!("{call}: {error}{advice}")
+            }
+        };
         let known = self.messages.state().queue_url.clone();
         let url = match known {
             Some(url) => url,
             None => {
                 let url = self.aws.sqs.queue_url(queue).await;
-                let url = url.map_err(|error| cloud_error("sqs:GetQueueUrl", &error))?;
+                let url = url.map_err(failed("sqs:GetQueueUrl"))?;
                 self.messages.state().queue_url = Some(url.clone());
                 url
             }
@@ -107,8 +121,37 @@ impl Inner {
             if error.is_not_found() {
                 self.messages.state().queue_url = None;
             }
-            cloud_error("sqs:ReceiveMessage", &error)
+            failed("sqs:ReceiveMessage")(error)
         })
+    }
+
+    /// Says once why the queue cannot be read: in the log, and in an event on each class, since spot nodes of all of them end without notice.
+    fn tell_unread(&self, queue: &str, error: &str) {
+        let text = format!(
+            "cannot read the SQS queue {queue}, so that nobody hears of interruptions: {}",
+            notices::without_request_ids(error)
+        );
+        let mut state = self.messages.state();
+        if state.failure_logged.as_deref() != Some(text.as_str()) {
+            tracing::error!(queue, "{text}; it is tried again every {} s", RETRY.as_secs());
+            state.failure_logged = Some(text.clone());
+        }
+        let classes = self.classes.all().unwrap_or_default();
+        if state.failure_told.as_deref() != Some(text.as_str()) && !classes.is_empty() {
+            for class in &classes {
+                self.notices
+                    .tell(notices::of_class(class, true, QUEUE_UNREADABLE, text.clone()));
+            }
+            state.failure_told = Some(text);
+        }
+    }
+
+    fn tell_read(&self, queue: &str) {
+        let mut state = self.messages.state();
+        state.failure_told = None;
+        if state.failure_logged.take().is_some() {
+            tracing::info!(queue, "the interruption queue is read again");
+        }
     }
 
     /// What a message says to core; one that says nothing about our nodes names none, and is counted and deleted (A9.1, D-278). One about instances that EC2 did

@@ -29,6 +29,16 @@ impl Default for Notices {
     }
 }
 
+/// The text of an error without the IDs of requests: they differ each time, and would make each failure an event of its own.
+pub(crate) fn without_request_ids(error: &str) -> String {
+    let mut parts = error.split(" (request ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+    }
+    text
+}
+
 /// A notice about a NodePool.
 pub(crate) fn of_pool(pool: &NodePool, is_warning: bool, reason: &'static str, message: String) -> Notice {
     Notice {

@@ -197,6 +197,11 @@ impl SimulatedEc2 {
         self.change(|state, now| state.interrupt(instance, now))
     }
 
+    /// Announces that a spot instance is taken back that is not one of this account's machines here.
+    pub fn interrupt_stranger(&self, instance: &str) {
+        self.send_message(queue::spot_interruption(instance, self.0.clock.now()));
+    }
+
     /// Says that a spot instance has a raised risk of being taken back.
     pub fn recommend_rebalance(&self, instance: &str) {
         self.send_message(queue::rebalance(instance, self.0.clock.now()));
@@ -229,6 +234,11 @@ impl SimulatedEc2 {
                 machine.impaired.remove(&check);
             }
         });
+    }
+
+    /// Makes the queue of interruptions under this name, or removes it.
+    pub fn set_queue(&self, name: Option<&str>) {
+        self.change(|state, _| state.options.queue_name = name.map(str::to_owned));
     }
 
     /// Ends an instance as a user of the console does.

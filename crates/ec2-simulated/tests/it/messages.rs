@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_api::{NodeClaim, labels};
@@ -172,16 +172,55 @@ async fn d_272_without_a_name_for_the_queue_no_queue_is_asked_and_statuses_are()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_110_d_272_a_queue_that_is_missing_is_looked_for_again() {
+async fn a_110_d_272_a_queue_that_is_missing_is_told_of_once_and_read_as_soon_as_it_is_made() {
     let world = World::new(Options {
         queue_name: None,
         ..Options::new(CLUSTER)
     })
     .await;
-    let (provider, _, _) = with_instance(&world).await;
+    let (provider, id, provider_id) = with_instance(&world).await;
     assert!(heard(&world, &provider, 60).await.is_empty());
     let looked = world.cloud.calls()["GetQueueUrl"];
     assert!((5..=13).contains(&looked), "every five seconds: {looked}");
+    let told = |reason: &'static str| {
+        let provider = provider.clone();
+        async move {
+            let mut notices = provider.notices().unwrap();
+            let mut told = Vec::new();
+            while let Some(Some(notice)) = notices.next().now_or_never() {
+                told.push(notice);
+            }
+            told.retain(|notice| notice.reason == reason);
+            told
+        }
+    };
+    let notices = told("InterruptionQueueUnreadable").await;
+    assert_eq!(notices.len(), 1, "once, not with each attempt: {notices:?}");
+    assert_eq!(
+        (
+            notices[0].kind.as_str(),
+            notices[0].name.as_str(),
+            notices[0].is_warning
+        ),
+        ("EC2NodeClass", "default", true)
+    );
+    for part in ["SQS queue rehearsal", "create it", "INTERRUPTION_QUEUE"] {
+        assert!(notices[0].message.contains(part), "{}", notices[0].message);
+    }
+    world.cloud.set_queue(Some(CLUSTER));
+    world.cloud.announce_maintenance(&id);
+    let messages = heard(&world, &provider, 10).await;
+    let about: Vec<&str> = messages.iter().map(|it| it.provider_id.as_str()).collect();
+    assert_eq!(about, [provider_id.as_str()]);
+    provider.acknowledge(&messages[0]).await.unwrap();
+    assert_eq!(world.cloud.messages(), 0);
+    // A queue that was removed behind the operator's back is looked for and told of again.
+    world.cloud.set_queue(None);
+    assert!(heard(&world, &provider, 60).await.is_empty());
+    assert_eq!(told("InterruptionQueueUnreadable").await.len(), 1);
+    world.cloud.set_queue(Some(CLUSTER));
+    world.cloud.announce_maintenance(&id);
+    assert_eq!(heard(&world, &provider, 10).await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
