@@ -16,6 +16,11 @@ terraform {
 variable "cluster_name" {
   description = "Name of the EKS cluster; CLUSTER_NAME of the operator"
   type        = string
+
+  validation {
+    condition     = can(regex("^[0-9A-Za-z][A-Za-z0-9_-]{0,45}$", var.cluster_name))
+    error_message = "cluster_name must begin with a letter or digit, go on with letters, digits, _ and -, and have at most 46 characters: names of roles have at most 64, which leaves 46 after KarpenterNodeRole-."
+  }
 }
 
 variable "tags" {

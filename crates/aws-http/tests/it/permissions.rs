@@ -107,3 +107,47 @@ fn a_122_d_274_cloud_formation_and_terraform_have_the_same_policy_and_rules() {
         );
     }
 }
+
+/// IAM takes managed policies of at most 6,144 characters, not counting blanks, and names of roles of at most 64.
+#[test]
+fn a_122_the_policy_and_the_names_fit_into_iams_limits_for_the_longest_cluster_name_in_every_partition() {
+    const PLACES: [(&str, &str); 8] = [
+        ("aws", "us-east-1"),
+        ("aws", "ap-southeast-2"),
+        ("aws-cn", "cn-northwest-1"),
+        ("aws-us-gov", "us-gov-west-1"),
+        ("aws-iso", "us-iso-east-1"),
+        ("aws-iso-b", "us-isob-east-1"),
+        ("aws-iso-f", "us-isof-south-1"),
+        ("aws-eusc", "eusc-de-east-1"),
+    ];
+    let read = |file: &str| fs::read_to_string(repository().join("deploy/aws").join(file)).unwrap();
+    let number = |text: &str, pattern: &str| -> usize {
+        let found = Regex::new(pattern)
+            .unwrap()
+            .captures(text)
+            .map(|found| found[1].parse());
+        found.unwrap_or_else(|| panic!("{pattern} is not there")).unwrap()
+    };
+    let longest = number(&read("cloudformation.yaml"), r"MaxLength: (\d+)");
+    let after_the_first = number(&read("main.tf"), r"A-Za-z0-9_-\]\{0,(\d+)\}");
+    assert_eq!(after_the_first + 1, longest, "main.tf checks the same");
+    let cluster = "c".repeat(longest);
+    let role = format!("KarpenterNodeRole-{cluster}");
+    assert!(role.len() <= 64, "{} characters", role.len());
+    for (partition, region) in PLACES {
+        let mut rendered = policy().to_string();
+        for (name, value) in [
+            ("Partition", partition),
+            ("Region", region),
+            ("Account", "111122223333"),
+            ("ClusterName", &cluster),
+            ("NodeRole", &role),
+        ] {
+            rendered = rendered.replace(&format!("${{{name}}}"), value);
+        }
+        assert!(!rendered.contains("${"), "{rendered}");
+        let size = rendered.chars().filter(|char| !char.is_whitespace()).count();
+        assert!(size <= 6_144, "{size} characters in {region}");
+    }
+}
