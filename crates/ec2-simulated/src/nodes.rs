@@ -72,7 +72,7 @@ impl Joining<'_> {
         let clock = self.cloud.clock();
         let mut nodes = std::pin::pin!(watched(self.nodes.clone(), watcher::Config::default(), clock));
         let named = watcher::Config::default().fields(&format!("metadata.name={SETTINGS}"));
-        let mut settings = std::pin::pin!(watched(self.settings.clone(), named, clock));
+        let mut settings = std::pin::pin!(followed(self.settings.clone(), named, clock));
         // Messages that were acted on, by Node: one annotation is one event.
         let mut heard: BTreeMap<String, String> = BTreeMap::new();
         let mut told_gone: BTreeMap<String, ()> = BTreeMap::new();
@@ -306,6 +306,46 @@ impl Joining<'_> {
             }
         }
     }
+}
+
+/// Settings whenever they change, for ever; empty ones when theirs are deleted.
+fn followed(
+    api: Api<ConfigMap>,
+    config: watcher::Config,
+    clock: &SharedClock,
+) -> impl Stream<Item = ConfigMap> + use<'_> {
+    // Whether there are settings, and whether the list that is being read has them.
+    let (mut is_there, mut is_listed) = (false, false);
+    watcher::watcher(api, config).filter_map(move |event| {
+        let mut has_failed = false;
+        let news = match event {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                (is_there, is_listed) = (true, true);
+                Some(object)
+            }
+            Ok(Event::Init) => {
+                is_listed = false;
+                None
+            }
+            Ok(Event::InitDone) if is_listed || !is_there => None,
+            // What stands nowhere undoes nothing that was set in another way.
+            Ok(Event::InitDone | Event::Delete(_)) => {
+                is_there = false;
+                Some(ConfigMap::default())
+            }
+            Err(error) => {
+                tracing::debug!(%error, "watching");
+                has_failed = true;
+                None
+            }
+        };
+        async move {
+            if has_failed {
+                clock.sleep(RETRY).await;
+            }
+            news
+        }
+    })
 }
 
 /// Objects of a kind whenever they change, for ever.

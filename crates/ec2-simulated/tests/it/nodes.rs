@@ -1,10 +1,10 @@
 //! Machines join the cluster with what their user data says, and leave it when they end.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use spokeshave_api::labels;
-use spokeshave_ec2_simulated::{MESSAGE, Options};
+use spokeshave_ec2_simulated::{MESSAGE, Options, SETTINGS};
 use spokeshave_ports::CloudProvider as _;
 
 use crate::world::{CLUSTER, World, claim};
@@ -112,4 +112,38 @@ async fn a_user_plays_fate_by_an_annotation_and_a_machine_that_never_registered_
     assert_eq!(world.cloud.messages(), 1);
     world.pass(200).await;
     assert!(world.cloud.instances().is_empty() && nodes(&world).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_are_deleted_give_back_capacity_zones_and_traffic() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    joins(&world);
+    let provider = world.provider();
+    world.pass(60).await;
+    let api: Api<ConfigMap> = Api::namespaced(world.client.clone(), "kube-system");
+    let settings = json!({"metadata": {"name": SETTINGS}, "data": {
+        "capacity": "m5.large=0", "outages": "us-east-1b", "zonalShifts": "us-east-1c",
+    }});
+    let wanted = |name: &str| claim(name, &[(labels::INSTANCE_TYPE, &["m5.large"])]);
+    let in_zone = |name: &str| {
+        claim(
+            name,
+            &[
+                (labels::INSTANCE_TYPE, &["c6i.large"]),
+                (labels::ZONE, &["us-east-1b"]),
+            ],
+        )
+    };
+    let settings: ConfigMap = serde_json::from_value(settings).unwrap();
+    api.create(&PostParams::default(), &settings).await.unwrap();
+    world.pass(5).await;
+    assert!(world.cloud.is_shifted("us-east-1c"));
+    assert!(provider.create(&wanted("one")).await.is_err());
+    assert!(provider.create(&in_zone("two")).await.is_err());
+    api.delete(SETTINGS, &DeleteParams::default()).await.unwrap();
+    // Longer than an offering is left out that had no capacity.
+    world.pass(200).await;
+    assert!(!world.cloud.is_shifted("us-east-1c"));
+    provider.create(&wanted("three")).await.unwrap();
+    provider.create(&in_zone("four")).await.unwrap();
 }
