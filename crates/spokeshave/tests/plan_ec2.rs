@@ -148,11 +148,13 @@ fn a_050_a_kubelet_setting_of_the_class_counts_and_a_class_that_is_missing_launc
 
 #[test]
 fn a_region_that_is_none_is_refused() {
-    for wrong in ["Ireland", "eu-west", "eu-west-1b", ""] {
+    for wrong in ["Ireland", "eu-west", "eu-west-1b", "us-nowhere-9", ""] {
         let refused = plan(&["--region", wrong], POOL);
         assert_eq!(refused.code, Some(1), "{wrong}");
         assert!(
-            refused.stderr.contains("--region") && refused.stderr.contains("eu-west-1"),
+            refused.stderr.contains("--region")
+                && refused.stderr.contains("expected one of af-south-1, ")
+                && refused.stderr.contains("eu-west-1, "),
             "{}",
             refused.stderr
         );

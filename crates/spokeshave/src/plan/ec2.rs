@@ -20,6 +20,7 @@ use spokeshave_provider_aws::prices::Prices;
 use spokeshave_provider_aws::unavailable::Unavailable;
 
 use super::dump::Dump;
+use super::regions::REGIONS;
 
 /// Zones that a region has, as far as nobody says otherwise.
 const ZONES: [char; 3] = ['a', 'b', 'c'];
@@ -48,15 +49,13 @@ impl Ec2 {
     /// None where a catalog counts for every NodePool.
     ///
     /// # Errors
-    /// The region does not look like one.
+    /// There is no such region.
     pub(crate) fn unless(catalog: Option<&Path>, region: Option<&str>) -> Result<Option<Self>> {
         if let Some(region) = region {
-            let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
             ensure!(
-                region.split('-').count() >= 3
-                    && region.chars().all(plain)
-                    && region.ends_with(|it: char| it.is_ascii_digit()),
-                "--region {region:?}: expected the name of an AWS region, such as eu-west-1"
+                REGIONS.contains(&region),
+                "--region {region:?}: AWS has no such region; expected one of {}",
+                REGIONS.join(", ")
             );
         }
         Ok(catalog.is_none().then(|| Ec2 {

@@ -14,6 +14,7 @@ pub(crate) mod format;
 mod fuzz;
 pub(crate) mod live;
 mod object;
+mod regions;
 pub(crate) mod schema;
 mod table;
 mod workloads;
