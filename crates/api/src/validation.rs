@@ -19,12 +19,21 @@ pub struct LabelRules {
     pub restricted_domains: Vec<String>,
     /// Further labels that are well known.
     pub well_known: Vec<String>,
+    /// Labels of upstream's provider that this one does not have, each with the reason.
+    pub unsupported: Vec<(String, String)>,
 }
 
 impl LabelRules {
     /// Why users may not use the label; `None` when they may.
     #[must_use]
     pub fn restriction(&self, key: &str) -> Option<String> {
+        if let Some((_, reason)) = self
+            .unsupported
+            .iter()
+            .find(|(unsupported, _)| unsupported == key)
+        {
+            return Some(format!("label {key} is not supported: {reason}"));
+        }
         let domains: Vec<&str> = self.restricted_domains.iter().map(String::as_str).collect();
         let well_known: Vec<&str> = self.well_known.iter().map(String::as_str).collect();
         if !labels::is_restricted_with(key, &domains, &well_known) {

@@ -90,6 +90,26 @@ pub const WELL_KNOWN: [&str; 26] = [
     ZONE_ID,
 ];
 
+const PLACEMENT_GROUPS: &str = "placement groups are not supported, as the EC2NodeClass says of spec.placementGroupSelector; remove the label";
+/// Labels of upstream's provider that this one does not have, and why.
+pub const UNSUPPORTED: [(&str, &str); 3] = [
+    (
+        "karpenter.k8s.aws/nitro-sandbox",
+        "which instance types have sandboxes is not known; remove the label",
+    ),
+    ("karpenter.k8s.aws/placement-group-id", PLACEMENT_GROUPS),
+    ("karpenter.k8s.aws/placement-group-partition", PLACEMENT_GROUPS),
+];
+
+/// [`UNSUPPORTED`], as the rules about labels take it.
+#[must_use]
+pub fn unsupported() -> Vec<(String, String)> {
+    let labels = UNSUPPORTED.iter();
+    labels
+        .map(|(label, reason)| ((*label).to_owned(), (*reason).to_owned()))
+        .collect()
+}
+
 /// Branch network interfaces, for security groups of single pods.
 pub const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
 /// Addresses of Windows pods.

@@ -177,6 +177,7 @@ impl GrpcProvider {
         LabelRules {
             restricted_domains: self.0.identity.restricted_domains.clone(),
             well_known: self.0.identity.well_known_labels.clone(),
+            unsupported: Vec::new(),
         }
     }
 

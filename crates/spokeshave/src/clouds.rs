@@ -169,6 +169,7 @@ pub(crate) fn azure_label_rules(provider: &AzureProvider) -> LabelRules {
     LabelRules {
         restricted_domains: vec!["karpenter.azure.com".to_owned()],
         well_known: provider.well_known_labels().into_iter().collect(),
+        unsupported: Vec::new(),
     }
 }
 
@@ -177,6 +178,7 @@ pub(crate) fn aws_label_rules(provider: &AwsProvider) -> LabelRules {
     LabelRules {
         restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
         well_known: provider.well_known_labels().into_iter().collect(),
+        unsupported: spokeshave_provider_aws::labels::unsupported(),
     }
 }
 
@@ -185,5 +187,6 @@ pub(crate) fn label_rules(provider: &KwokProvider) -> LabelRules {
     LabelRules {
         restricted_domains: vec!["karpenter.kwok.sh".to_owned()],
         well_known: provider.well_known_labels().iter().cloned().collect(),
+        unsupported: Vec::new(),
     }
 }

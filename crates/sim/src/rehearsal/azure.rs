@@ -217,6 +217,7 @@ pub(super) fn label_rules() -> LabelRules {
             .iter()
             .map(|label| (*label).to_owned())
             .collect(),
+        unsupported: Vec::new(),
     }
 }
 

@@ -173,6 +173,7 @@ pub(super) fn label_rules() -> LabelRules {
     LabelRules {
         restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
         well_known: well_known.map(|label| (*label).to_owned()).collect(),
+        unsupported: spokeshave_provider_aws::labels::unsupported(),
     }
 }
 

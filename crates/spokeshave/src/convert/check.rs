@@ -56,6 +56,7 @@ fn runtime_failures(object: Value) -> Vec<(String, String)> {
         Some("karpenter.k8s.aws") => LabelRules {
             restricted_domains: vec!["karpenter.k8s.aws".to_owned()],
             well_known: labels::WELL_KNOWN.iter().map(|&label| label.to_owned()).collect(),
+            unsupported: labels::unsupported(),
         },
         _ => LabelRules::default(),
     };
